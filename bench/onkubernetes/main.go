@@ -1,0 +1,86 @@
+// Command onkubernetes runs a command while an unmodified kube-apiserver serves:
+//
+//	go run ./onkubernetes [-upstream] [-dir directory] command argument...
+//
+// It starts etcd and kube-apiserver (see package realserver) and runs the command
+// with KUBECONFIG and COPPICE_CONFORMANCE_KUBECONFIG set. With -upstream,
+// kube-controller-manager runs its garbage collector and its namespace controller
+// beside it, and COPPICE_CONFORMANCE_COLLECTOR says so. Everything ends with the
+// command, whose exit code is that of onkubernetes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/coppice-dev/coppice/bench/realserver"
+)
+
+// config is what the flags say.
+type config struct {
+	module   string
+	dir      string
+	upstream bool
+}
+
+func main() {
+	var c config
+	flag.StringVar(&c.module, "module", "kubernetes", "the directory of the module that kube-apiserver is built from")
+	flag.StringVar(&c.dir, "dir", ".", "the directory to run the command in")
+	flag.BoolVar(&c.upstream, "upstream", false, "run upstream's garbage collector and namespace controller as well")
+	flag.Parse()
+	if flag.NArg() == 0 {
+		fmt.Fprintln(os.Stderr, "onkubernetes: which command?")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, c, flag.Args())
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		os.Exit(max(exit.ExitCode(), 1))
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "onkubernetes:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, c config, command []string) (err error) {
+	wanted := []realserver.Binary{realserver.Etcd, realserver.APIServer}
+	if c.upstream {
+		wanted = append(wanted, realserver.ControllerManager)
+	}
+	binaries, err := realserver.Find(ctx, c.module, os.Stderr, wanted...)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	server, err := realserver.Start(ctx, binaries)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	fmt.Fprintf(os.Stderr, "kube-apiserver is ready after %.1f s\n", time.Since(began).Seconds())
+
+	environment := append(os.Environ(), "KUBECONFIG="+server.Kubeconfig, "COPPICE_CONFORMANCE_KUBECONFIG="+server.Kubeconfig)
+	if c.upstream {
+		if _, err := server.StartControllerManager("--controllers=garbage-collector-controller,namespace-controller"); err != nil {
+			return err
+		}
+		environment = append(environment, "COPPICE_CONFORMANCE_COLLECTOR=none")
+	}
+	child := exec.CommandContext(ctx, command[0], command[1:]...)
+	child.Dir = c.dir
+	child.Env = environment
+	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
+	child.Cancel = func() error { return child.Process.Signal(os.Interrupt) }
+	return child.Run()
+}

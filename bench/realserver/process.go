@@ -1,0 +1,106 @@
+package realserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stopTimeout is how long a process may take to end before it is killed.
+const stopTimeout = 20 * time.Second
+
+// process is a program that runs, with its output in a file.
+type process struct {
+	name   Binary
+	cmd    *exec.Cmd
+	output string
+	ended  chan struct{} // closed when the process has ended
+}
+
+// startProcess starts a program. It ends with stop only.
+func startProcess(dir string, binaries Binaries, name Binary, args ...string) (*process, error) {
+	path, ok := binaries[name]
+	if !ok {
+		return nil, fmt.Errorf("start %s: it was not built", name)
+	}
+	p := &process{name: name, cmd: exec.Command(path, args...), output: filepath.Join(dir, string(name)+".log"), ended: make(chan struct{})}
+	file, err := os.OpenFile(p.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	defer file.Close()
+	p.cmd.Stdout, p.cmd.Stderr = file, file
+	p.cmd.SysProcAttr = processGroup()
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // why it ended is in its output
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// processGroup keeps a Ctrl-C on the terminal from the process: it is stopped in order.
+func processGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// stop ends the process, by its pid.
+func (p *process) stop() error {
+	if p == nil {
+		return nil
+	}
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.name, err)
+	}
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(stopTimeout):
+	}
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", p.name, err)
+	}
+	<-p.ended
+	return nil
+}
+
+// until waits until check succeeds, the process has ended, or ctx has.
+func (p *process) until(ctx context.Context, check func(ctx context.Context) error) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.ended:
+			return fmt.Errorf("%s has ended: %s", p.name, p.lastWords())
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w; %s", p.name, err, p.lastWords())
+		}
+	}
+}
+
+// lastWords is the end of the process's output.
+func (p *process) lastWords() string {
+	const lines = 10
+	data, err := os.ReadFile(p.output)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -1,0 +1,177 @@
+package realserver
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// startTimeout bounds the start of one program on a busy machine.
+const startTimeout = 3 * time.Minute
+
+// Server is a kube-apiserver that is ready, with its etcd.
+type Server struct {
+	// Kubeconfig is a file that makes one the administrator.
+	Kubeconfig string
+
+	binaries  Binaries
+	dir       string
+	etcd, api *process
+	others    []*process
+}
+
+// Start starts etcd and kube-apiserver and waits until they are ready.
+func Start(ctx context.Context, binaries Binaries) (_ *Server, err error) {
+	dir, err := os.MkdirTemp("", "coppice-kubernetes-*")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the servers: %w", err)
+	}
+	s := &Server{binaries: binaries, dir: dir, Kubeconfig: filepath.Join(dir, kubeconfigFile)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Stop())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	admin, ca, err := writeKeys(dir)
+	if err != nil {
+		return nil, err
+	}
+	socket, err := s.startEtcd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	address, err := s.startAPIServer(ctx, socket, ca, admin)
+	if err != nil {
+		return nil, err
+	}
+	return s, writeKubeconfig(s.Kubeconfig, address, ca, admin)
+}
+
+// startEtcd starts etcd on a socket in the server's directory, and returns its URL.
+func (s *Server) startEtcd(ctx context.Context) (string, error) {
+	client := "unix://" + filepath.Join(s.dir, "etcd.sock")
+	var err error
+	s.etcd, err = startProcess(s.dir, s.binaries, Etcd,
+		"--data-dir="+filepath.Join(s.dir, "etcd"), "--log-level=warn",
+		"--listen-client-urls="+client, "--advertise-client-urls=http://127.0.0.1:0", // which nobody asks for
+		"--listen-peer-urls=http://127.0.0.1:0", // there are no peers
+	)
+	if err != nil {
+		return "", err
+	}
+	return client, s.etcd.until(ctx, func(ctx context.Context) error {
+		connection, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.dir, "etcd.sock"))
+		if err != nil {
+			return err
+		}
+		return connection.Close()
+	})
+}
+
+// startAPIServer starts kube-apiserver on a free port and returns its URL. The
+// ServiceAccount admission is off, as in envtest: it waits for controllers that
+// do not run here.
+func (s *Server) startAPIServer(ctx context.Context, etcd string, ca []byte, admin pair) (string, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return "", err
+	}
+	in := func(name string) string { return filepath.Join(s.dir, name) }
+	s.api, err = startProcess(s.dir, s.binaries, APIServer,
+		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
+		"--tls-cert-file="+in(servingFile), "--tls-private-key-file="+in(servingKeyFile), "--client-ca-file="+in(authorityFile),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+in(accountsPubFile),
+		"--service-account-signing-key-file="+in(accountsFile), "--service-cluster-ip-range=10.0.0.0/24",
+		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount", "--cert-dir="+in("certs"),
+	)
+	if err != nil {
+		return "", err
+	}
+	client, err := adminClient(ca, admin)
+	if err != nil {
+		return "", err
+	}
+	address := "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return address, s.api.until(ctx, func(ctx context.Context) error { return ready(ctx, client, address+"/readyz") })
+}
+
+// StartControllerManager starts kube-controller-manager with more arguments, and
+// returns how to stop it. It is ready when its controllers have done something.
+func (s *Server) StartControllerManager(args ...string) (stop func() error, err error) {
+	p, err := startProcess(s.dir, s.binaries, ControllerManager, append([]string{
+		"--kubeconfig=" + s.Kubeconfig, "--leader-elect=false", "--secure-port=0",
+	}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	s.others = append(s.others, p)
+	return p.stop, nil
+}
+
+// Stop ends what was started, in the reverse order, and removes its directory.
+func (s *Server) Stop() error {
+	var failures []error
+	for _, p := range slices.Backward(s.others) {
+		failures = append(failures, p.stop())
+	}
+	failures = append(failures, s.api.stop(), s.etcd.stop(), os.RemoveAll(s.dir))
+	return errors.Join(failures...)
+}
+
+// freePort is a port that was free a moment ago: kube-apiserver wants to be told one.
+func freePort(ctx context.Context) (int, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	return strconv.Atoi(port)
+}
+
+func adminClient(ca []byte, admin pair) (*http.Client, error) {
+	certificate, err := tls.X509KeyPair(admin.Certificate, admin.Key)
+	if err != nil {
+		return nil, fmt.Errorf("load the administrator's certificate: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+	}}, nil
+}
+
+func ready(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, body)
+	}
+	return err
+}
+
+func base64Of(data []byte) string { return base64.StdEncoding.EncodeToString(data) }

@@ -1,0 +1,276 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/agent"
+	"github.com/coppice-dev/coppice/internal/agent/runtime/simulated"
+)
+
+// host is an API in memory, with the agent of node n at work.
+type host struct {
+	*fake.Clientset
+	t *testing.T
+
+	mu      sync.Mutex
+	removed []removal                  // guarded by mu
+	hold    bool                       // guarded by mu: removals are taken, and the pod stays
+	refuse  func(patched string) error // guarded by mu: asked before a status is patched
+}
+
+// removal is a DELETE that the agent has sent.
+type removal struct {
+	name    string
+	options metav1.DeleteOptions
+	status  corev1.PodStatus // what the API had of the pod then
+}
+
+func newHost(t *testing.T, objects ...runtime.Object) *host {
+	t.Helper()
+	h := &host{Clientset: fake.NewClientset(objects...), t: t}
+	copied(h.Clientset)
+	h.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		d, ok := a.(clienttesting.DeleteActionImpl)
+		if !ok {
+			return false, nil, nil
+		}
+		obj, err := h.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), d.Namespace, d.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.removed = append(h.removed, removal{d.Name, d.DeleteOptions, obj.(*corev1.Pod).Status})
+		return h.hold, nil, nil
+	})
+	h.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		h.mu.Lock()
+		refuse := h.refuse
+		h.mu.Unlock()
+		if refuse == nil {
+			return false, nil, nil
+		}
+		err := refuse(a.(clienttesting.PatchAction).GetName())
+		return err != nil, nil, err
+	})
+	return h
+}
+
+// run runs the agent until the test ends.
+func (h *host) run() {
+	h.t.Helper()
+	a, err := agent.New(agent.Config{
+		Client: h, Runtime: simulated.New(clock.RealClock{}), Nodes: []agent.Node{{Name: "n", Addresses: []string{"10.0.0.1"}}}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(h.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	h.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			h.t.Error(err)
+		}
+	})
+}
+
+func pod(name, node string, annotations map[string]string) *corev1.Pod {
+	grace := int64(30)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name + "-uid"), Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}
+}
+
+func (h *host) create(name string, annotations map[string]string) {
+	h.t.Helper()
+	if _, err := h.CoreV1().Pods("ns").Create(h.t.Context(), pod(name, "n", annotations), metav1.CreateOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// mark is a user's DELETE: the API has the pod as one that is being deleted.
+func (h *host) mark(name string) {
+	h.t.Helper()
+	p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	grace, at := int64(30), metav1.NewTime(time.Now().Add(30*time.Second))
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, &grace
+	if _, err := h.CoreV1().Pods("ns").Update(h.t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// comes waits for what must happen.
+func (h *host) comes(what string, holds func() bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.t.Fatalf("it does not happen that %s", what)
+		}
+	}
+}
+
+func (h *host) runs(name string) {
+	h.t.Helper()
+	h.comes(name+" runs", func() bool {
+		p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
+		return err == nil && p.Status.Phase == corev1.PodRunning && p.Status.ContainerStatuses[0].Ready
+	})
+}
+
+func (h *host) removals() []removal {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]removal(nil), h.removed...)
+}
+
+// TestManyPodsEnd: the workers of the agent are free again when pods are gone: there are
+// more pods than workers.
+func TestManyPodsEnd(t *testing.T) {
+	const many = 40
+	h := newHost(t)
+	h.run()
+	for i := range many {
+		h.create(fmt.Sprintf("p%d", i), nil)
+	}
+	for i := range many {
+		h.runs(fmt.Sprintf("p%d", i))
+		h.mark(fmt.Sprintf("p%d", i))
+	}
+	h.comes("all are removed", func() bool { return len(h.removals()) >= many })
+	h.create("next", nil)
+	h.runs("next")
+	if n := len(h.removals()); n != many {
+		t.Errorf("%d pods were removed by %d requests", many, n)
+	}
+}
+
+// TestRemovalIsOfThisPod: the DELETE is conditioned on the uid and without grace, and comes
+// when the API has been told how the pod ended.
+func TestRemovalIsOfThisPod(t *testing.T) {
+	h := newHost(t)
+	h.run()
+	h.create("web", map[string]string{"simulated.coppice.dev/term-exit-code": "3"})
+	h.runs("web")
+	h.mark("web")
+	h.comes("it is removed", func() bool { return len(h.removals()) == 1 })
+	r := h.removals()[0]
+	if o := r.options; o.GracePeriodSeconds == nil || *o.GracePeriodSeconds != 0 || o.Preconditions == nil || *o.Preconditions.UID != "web-uid" {
+		t.Errorf("options %+v", o)
+	}
+	if r.status.Phase != corev1.PodFailed || len(r.status.ContainerStatuses) != 1 || r.status.ContainerStatuses[0].State.Terminated == nil ||
+		r.status.ContainerStatuses[0].State.Terminated.ExitCode != 3 {
+		t.Errorf("when it was removed the API had %+v", r.status)
+	}
+}
+
+// TestPodThatStaysAfterItsRemoval, for a finalizer, keeps nobody busy.
+func TestPodThatStaysAfterItsRemoval(t *testing.T) {
+	h := newHost(t)
+	h.hold = true
+	h.run()
+	for i := range 20 {
+		name := fmt.Sprintf("held%d", i)
+		h.create(name, nil)
+		h.runs(name)
+		h.mark(name)
+	}
+	h.comes("their removal is asked for", func() bool { return len(h.removals()) >= 20 })
+	h.create("next", nil)
+	h.runs("next")
+}
+
+// TestPodsOfOtherNodes are left alone.
+func TestPodsOfOtherNodes(t *testing.T) {
+	h := newHost(t, pod("other", "m", nil), pod("nowhere", "", nil))
+	h.run()
+	h.create("web", nil)
+	h.runs("web")
+	for _, name := range []string{"other", "nowhere"} {
+		p, err := h.CoreV1().Pods("ns").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || p.Status.Phase != corev1.PodPending || len(p.Status.ContainerStatuses) > 0 {
+			t.Errorf("%s: %+v, %v", name, p.Status, err)
+		}
+	}
+}
+
+// TestReportThatIsRefused is made again; one about a pod that is gone stops nobody.
+func TestReportThatIsRefused(t *testing.T) {
+	h := newHost(t)
+	asked := map[string]int{}
+	h.refuse = func(name string) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		asked[name]++
+		switch {
+		case name == "gone":
+			return apierrors.NewNotFound(corev1.Resource("pods"), name)
+		case name == "web" && asked[name] == 1:
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	h.run()
+	h.create("gone", nil)
+	h.create("web", nil)
+	h.runs("web")
+	h.create("next", nil)
+	h.runs("next")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if asked["gone"] == 0 || asked["web"] < 2 {
+		t.Errorf("reports: %v", asked)
+	}
+}
+
+// TestConfigIsChecked: what is missing is said at once, and not by a panic later.
+func TestConfigIsChecked(t *testing.T) {
+	if _, err := agent.New(agent.Config{Client: fake.NewClientset()}); err == nil {
+		t.Error("it needs no runtime")
+	}
+}
+
+// copied lets watches send copies, as a server's do: of what the fake sends it keeps the
+// original, and informers change what they get.
+func copied(c *fake.Clientset) {
+	chain := c.WatchReactionChain
+	c.WatchReactionChain = nil
+	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		for _, reactor := range chain {
+			if !reactor.Handles(a) {
+				continue
+			}
+			if handled, w, err := reactor.React(a); handled && err == nil {
+				return true, watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+					e.Object = e.Object.DeepCopyObject()
+					return e, true
+				}), nil
+			} else if handled {
+				return true, nil, err
+			}
+		}
+		return false, nil, nil
+	})
+}

@@ -1,0 +1,128 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Reasons of conditions.
+const (
+	podCompleted = "PodCompleted"
+	podFailed    = "PodFailed"
+	notReady     = "ContainersNotReady"
+)
+
+// setConditions sets the conditions that the node reports. Their transition times are when
+// their status changed.
+func (d *decision) setConditions(s *corev1.PodStatus) {
+	d.setCondition(s, d.sandboxCondition())
+	d.setCondition(s, d.initializedCondition(s))
+	containers := d.containersCondition(s)
+	d.setCondition(s, containers)
+	d.setCondition(s, d.readyCondition(s, containers))
+	if !slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }) {
+		d.setCondition(s, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+	}
+}
+
+func (d *decision) setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
+	c.ObservedGeneration = d.in.Pod.Generation
+	c.LastTransitionTime = instant(d.in.Now)
+	for i := range s.Conditions {
+		if old := &s.Conditions[i]; old.Type == c.Type {
+			if old.Status == c.Status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+			c.LastProbeTime = old.LastProbeTime
+			*old = c
+			return
+		}
+	}
+	s.Conditions = append(s.Conditions, c)
+}
+
+func isTrue(holds bool) corev1.ConditionStatus { //nolint:revive // that is all it does
+	if holds {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
+}
+
+func (d *decision) sandboxCondition() corev1.PodCondition {
+	return corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: isTrue(d.in.Observed.Sandbox.Ready)}
+}
+
+// initializedCondition tells whether all init containers are done with.
+func (d *decision) initializedCondition(s *corev1.PodStatus) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}
+	if s.Phase == corev1.PodSucceeded {
+		c.Reason = podCompleted
+	}
+	if d.initialized() || len(d.in.Pod.Spec.InitContainers) == 0 || s.Phase == corev1.PodSucceeded {
+		return c
+	}
+	var left []string
+	for i := range d.units {
+		if u := &d.units[i]; u.role == initial && !u.succeeded() || u.role == sidecar && !u.hasStarted() {
+			left = append(left, u.spec.Name)
+		}
+	}
+	if len(left) > 0 {
+		c.Status, c.Reason = corev1.ConditionFalse, "ContainersNotInitialized"
+		c.Message = fmt.Sprintf("containers with incomplete status: [%s]", strings.Join(left, " "))
+	}
+	return c
+}
+
+// containersCondition tells whether every container that runs for as long as the pod is ready.
+func (d *decision) containersCondition(s *corev1.PodStatus) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse}
+	switch s.Phase {
+	case corev1.PodSucceeded:
+		c.Reason = podCompleted
+		return c
+	case corev1.PodFailed:
+		c.Reason = podFailed
+		return c
+	case corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
+	}
+	var left []string
+	for i := range d.units {
+		if u := &d.units[i]; u.role != initial && !u.isReady(d.in.Now) {
+			left = append(left, u.spec.Name)
+		}
+	}
+	if len(left) == 0 {
+		c.Status = corev1.ConditionTrue
+		return c
+	}
+	c.Reason, c.Message = notReady, fmt.Sprintf("containers with unready status: [%s]", strings.Join(left, " "))
+	return c
+}
+
+// readyCondition tells whether the pod can serve: its containers can, and whoever has a
+// say in it by a readiness gate says so.
+func (d *decision) readyCondition(s *corev1.PodStatus, containers corev1.PodCondition) corev1.PodCondition {
+	c := containers
+	c.Type = corev1.PodReady
+	if c.Status != corev1.ConditionTrue {
+		return c
+	}
+	var closed []string
+	for _, gate := range d.in.Pod.Spec.ReadinessGates {
+		i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == gate.ConditionType })
+		switch {
+		case i < 0:
+			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case s.Conditions[i].Status != corev1.ConditionTrue:
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", gate.ConditionType, s.Conditions[i].Status))
+		}
+	}
+	if len(closed) > 0 {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ReadinessGatesNotReady", strings.Join(closed, ", ")
+	}
+	return c
+}

@@ -1,0 +1,257 @@
+package lifecycle
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Input is what a decision is made on.
+type Input struct {
+	// Pod is the pod as the API has it, or had it last; it is not changed.
+	Pod *corev1.Pod
+	// Gone tells that the API has it no more.
+	Gone     bool
+	Observed Observed
+	// HostIPs are the addresses of the node, the first one being the main one.
+	HostIPs []string
+	Now     time.Time
+}
+
+// Decide decides what to do about a pod. It notes in m which steps it begins with that; the
+// caller carries them out and says how they ended by m.Finished.
+func Decide(in Input, m *Memory) Plan {
+	d := &decision{in: in, memory: m, units: units(in.Pod, &in.Observed, m)}
+	d.judge()
+	d.intent = d.intend()
+	if d.intent == run {
+		d.run()
+	} else {
+		d.end()
+	}
+	d.probe()
+	d.tidy()
+	return Plan{Steps: d.steps, Status: d.status(), Next: d.next}
+}
+
+// intent is what a pod is to do.
+type intent int
+
+const (
+	run      intent = iota
+	vanish          // the API does not have it any more
+	leave           // it is being deleted
+	expire          // it was active for longer than it may
+	finish          // its containers have ended for good
+	conclude        // the API has it as ended
+)
+
+// decision is one decision while it is made.
+type decision struct {
+	in     Input
+	memory *Memory
+	units  []unit
+	intent intent
+	steps  []Step
+	next   time.Time
+}
+
+// intend tells what the pod is to do, the strongest reason first.
+func (d *decision) intend() intent {
+	pod := d.in.Pod
+	finished, at := d.hasFinished()
+	switch {
+	case d.in.Gone:
+		return vanish
+	case pod.DeletionTimestamp != nil:
+		return leave
+	case isFinal(pod.Status.Phase):
+		return conclude
+	case d.expired() && (!finished || !at.Before(d.deadline())):
+		return expire
+	case finished:
+		return finish
+	}
+	d.at(d.deadline())
+	return run
+}
+
+func isFinal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
+
+// deadline is when the pod has been active for as long as it may; zero if there is no limit.
+func (d *decision) deadline() time.Time {
+	limit, began := d.in.Pod.Spec.ActiveDeadlineSeconds, d.in.Pod.Status.StartTime
+	if limit == nil || began == nil {
+		return time.Time{}
+	}
+	return began.Add(seconds(*limit))
+}
+
+// expired tells whether the pod has been active for as long as it may.
+func (d *decision) expired() bool {
+	deadline := d.deadline()
+	return !deadline.IsZero() && !d.in.Now.Before(deadline)
+}
+
+// hasFinished tells whether, and when, the containers have ended for good: all that are no
+// init containers, or an init container that is not to be tried again.
+func (d *decision) hasFinished() (finished bool, at time.Time) {
+	finished = true
+	for i := range d.units {
+		u := &d.units[i]
+		switch {
+		case u.role == initial && u.isOver() && !u.succeeded():
+			return true, u.current.Finished
+		case u.role == regular && !u.isOver():
+			finished = false
+		case u.role == regular && u.current.Finished.After(at):
+			at = u.current.Finished
+		}
+	}
+	return finished, at
+}
+
+// initialized tells whether the init containers are done with. They are when a regular
+// container has ever run: a sidecar that restarts later does not stop the others.
+func (d *decision) initialized() bool {
+	return !slices.ContainsFunc(d.units, func(u unit) bool {
+		return u.role == initial && !u.succeeded() || u.role == sidecar && !u.hasStarted()
+	}) || slices.ContainsFunc(d.units, func(u unit) bool { return u.role == regular && u.current != nil })
+}
+
+// run begins what is missing.
+func (d *decision) run() {
+	if !d.hasSandbox() {
+		return
+	}
+	initialized := d.initialized()
+	for i := range d.units {
+		u := &d.units[i]
+		switch {
+		case u.alive():
+			d.endCondemned(u)
+		case u.isOver(), u.role == initial && initialized:
+		default:
+			d.start(u)
+		}
+		if !initialized && !d.mayPass(u) {
+			return
+		}
+	}
+}
+
+// mayPass tells whether what comes after an init container may start.
+func (d *decision) mayPass(u *unit) bool {
+	switch u.role {
+	case initial:
+		return u.succeeded()
+	case sidecar:
+		return u.hasStarted()
+	case regular:
+	}
+	return true
+}
+
+// hasSandbox tells whether there is a sandbox to run in, and sees to it that there will be one.
+func (d *decision) hasSandbox() bool {
+	s := d.in.Observed.Sandbox
+	switch {
+	case s.Ready:
+		return true
+	case s.ID == "":
+		attempt := int32(0)
+		d.try(sandbox, CreateSandbox{Attempt: attempt})
+	case d.anyAlive():
+		for i := range d.units {
+			d.kill(&d.units[i])
+		}
+	default:
+		// Its network is gone, and with it all containers. They count on.
+		d.try(s.ID, RemoveSandbox{ID: s.ID})
+	}
+	return false
+}
+
+func (d *decision) start(u *unit) {
+	if d.memory.starting(u.spec.Name) {
+		return
+	}
+	if at := u.restartAt(); d.in.Now.Before(at) {
+		d.at(at)
+		return
+	}
+	d.try(u.spec.Name, Start{Container: u.spec.Name, Attempt: u.nextAttempt(), Backoff: u.nextBackoff()})
+}
+
+// tidy removes what nobody needs: instances older than the last two, and, when the pod
+// has ended, all.
+func (d *decision) tidy() {
+	for i := range d.in.Observed.Instances {
+		instance := &d.in.Observed.Instances[i]
+		if !instance.Alive() && !d.keeps(instance) {
+			d.try(instance.ID, Remove{ID: instance.ID})
+		}
+	}
+	if d.intent == run || d.anyAlive() || d.anyStarting() {
+		return
+	}
+	if s := d.in.Observed.Sandbox; s.ID != "" {
+		// The dead containers of a pod that has finished can be looked at until it is deleted,
+		// and how they have ended is known to nobody else until the API has been told.
+		if d.intent == leave && d.endIsReported() || d.intent == vanish {
+			d.try(s.ID, RemoveSandbox{ID: s.ID, Final: true})
+		}
+		return
+	}
+	if d.intent == leave && isFinal(d.in.Pod.Status.Phase) && !d.memory.underWay(CreateSandbox{}) {
+		d.try(removal, Delete{})
+	}
+}
+
+// endIsReported tells whether the API has it that the pod has ended, and how each container has.
+func (d *decision) endIsReported() bool {
+	return isFinal(d.in.Pod.Status.Phase) && !slices.ContainsFunc(d.units, func(u unit) bool {
+		return u.current != nil && (u.prior == nil || u.prior.State.Terminated == nil || u.prior.ContainerID != u.current.ID)
+	})
+}
+
+func (d *decision) keeps(instance *Instance) bool {
+	return slices.ContainsFunc(d.units, func(u unit) bool { return instance == u.current || instance == u.previous })
+}
+
+func (d *decision) anyAlive() bool {
+	return slices.ContainsFunc(d.in.Observed.Instances, func(i Instance) bool { return i.Alive() })
+}
+
+func (d *decision) anyStarting() bool {
+	return slices.ContainsFunc(d.units, func(u unit) bool { return d.memory.starting(u.spec.Name) })
+}
+
+// do begins a step, unless it is under way.
+func (d *decision) do(s Step) {
+	if d.memory.begin(s, d.in.Now) {
+		d.steps = append(d.steps, s)
+	}
+}
+
+// try begins a step, unless it is under way, or has failed just now.
+func (d *decision) try(what string, s Step) {
+	if at := d.memory.retryAt(what); d.in.Now.Before(at) {
+		d.at(at)
+		return
+	}
+	d.do(s)
+}
+
+// at asks to decide again at that time, unless it is sooner already.
+func (d *decision) at(t time.Time) {
+	if t.After(d.in.Now) && (d.next.IsZero() || t.Before(d.next)) {
+		d.next = t
+	}
+}
+
+func seconds(n int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Second)
+	return time.Duration(min(max(n, 0), most)) * time.Second
+}

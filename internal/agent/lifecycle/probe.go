@@ -1,0 +1,96 @@
+package lifecycle
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What a probe that does not say so has.
+const (
+	defaultPeriod    = 10 * time.Second
+	defaultFailures  = 3
+	defaultSuccesses = 1
+)
+
+// judge tells from the results of probes how the living instances are, and condemns those
+// that are not well.
+func (d *decision) judge() {
+	for i := range d.units {
+		u := &d.units[i]
+		if !u.alive() {
+			continue
+		}
+		for kind := range probeKinds {
+			if probe := kind.of(u.spec); probe != nil {
+				d.judgeProbe(u, kind, probe)
+			}
+		}
+	}
+}
+
+func (d *decision) judgeProbe(u *unit, kind ProbeKind, probe *corev1.Probe) {
+	p := &u.tending.probes[kind]
+	switch {
+	case p.successes >= orElse(probe.SuccessThreshold, defaultSuccesses):
+		p.outcome = passing
+	case p.failures >= orElse(probe.FailureThreshold, defaultFailures):
+		p.outcome = failing
+	default:
+		// Between the thresholds it stays what it was.
+	}
+	if p.outcome == undecided {
+		return
+	}
+	kept := d.memory.tend(u.current.ID)
+	kept.probes[kind].outcome = p.outcome
+	if kind == Readiness || p.outcome == passing || !kept.condemned.IsZero() {
+		return
+	}
+	kept.condemned, kept.grace = d.in.Now, specGrace(d.in.Pod)
+	if own := probe.TerminationGracePeriodSeconds; own != nil {
+		kept.grace = seconds(*own)
+	}
+	u.tending = *kept
+}
+
+func orElse(n, fallback int32) int32 {
+	if n == 0 {
+		return fallback
+	}
+	return n
+}
+
+// probe begins the probes that are due. A pod that ends is asked for its readiness only.
+func (d *decision) probe() {
+	for i := range d.units {
+		u := &d.units[i]
+		if !u.alive() || u.role == initial || d.in.Gone {
+			continue
+		}
+		started := u.hasStarted()
+		for kind := range probeKinds {
+			probe := kind.of(u.spec)
+			if probe == nil || started == (kind == Startup) || kind != Readiness && (d.intent != run || !u.tending.condemned.IsZero()) {
+				continue
+			}
+			d.probeOnce(u, kind, probe)
+		}
+	}
+}
+
+func (d *decision) probeOnce(u *unit, kind ProbeKind, probe *corev1.Probe) {
+	due := u.current.Started.Add(seconds(int64(probe.InitialDelaySeconds)))
+	if last := u.tending.probes[kind].last; !last.IsZero() {
+		period := seconds(int64(probe.PeriodSeconds))
+		if period == 0 {
+			period = defaultPeriod
+		}
+		due = last.Add(period)
+	}
+	if d.in.Now.Before(due) {
+		d.at(due)
+		return
+	}
+	d.do(Probe{u.current.ID, u.spec.Name, kind})
+}

@@ -1,0 +1,215 @@
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// lost is the exit code of a container of which nobody knows how it has ended: that of KILL.
+const lost = 137
+
+// status is the pod's status as of now. What others report in it stays. Of a pod whose
+// removal the API has taken there is nothing left to report.
+func (d *decision) status() corev1.PodStatus {
+	pod := d.in.Pod
+	s := *pod.Status.DeepCopy()
+	if d.memory.removed {
+		return s
+	}
+	s.ObservedGeneration = pod.Generation
+	if s.StartTime == nil {
+		now := metav1.NewTime(d.in.Now).Rfc3339Copy()
+		s.StartTime = &now
+	}
+	s.InitContainerStatuses, s.ContainerStatuses = nil, nil
+	for i := range d.units {
+		u := &d.units[i]
+		if u.role == regular {
+			s.ContainerStatuses = append(s.ContainerStatuses, d.containerStatus(u))
+		} else {
+			s.InitContainerStatuses = append(s.InitContainerStatuses, d.containerStatus(u))
+		}
+	}
+	d.setAddresses(&s)
+	if !isFinal(s.Phase) {
+		s.Phase = d.phase(&s)
+	}
+	if d.intent == expire && s.Phase == corev1.PodFailed {
+		s.Reason, s.Message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+	}
+	d.setConditions(&s)
+	return s
+}
+
+func (d *decision) setAddresses(s *corev1.PodStatus) {
+	if s.HostIP == "" && len(d.in.HostIPs) > 0 {
+		s.HostIP, s.HostIPs = d.in.HostIPs[0], nil
+		for _, ip := range d.in.HostIPs {
+			s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: ip})
+		}
+	}
+	if ips := d.in.Observed.Sandbox.IPs; len(ips) > 0 && s.PodIP != ips[0] {
+		s.PodIP, s.PodIPs = ips[0], nil
+		for _, ip := range ips {
+			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: ip})
+		}
+	}
+}
+
+// phase sums the pod up. It is final only when nothing is alive.
+func (d *decision) phase(s *corev1.PodStatus) corev1.PodPhase {
+	if d.intent != run && !d.anyAlive() && !d.anyStarting() {
+		if d.intent != expire && d.allSucceeded(s) {
+			return corev1.PodSucceeded
+		}
+		return corev1.PodFailed
+	}
+	if s.Phase == corev1.PodRunning {
+		return corev1.PodRunning // for good: containers that restart do not take it back
+	}
+	for i := range d.units {
+		if u := &d.units[i]; u.role == regular && u.current == nil {
+			return corev1.PodPending
+		}
+	}
+	return corev1.PodRunning
+}
+
+// allSucceeded tells whether every container has ended well. One that never ran has not.
+func (d *decision) allSucceeded(s *corev1.PodStatus) bool {
+	for _, c := range s.ContainerStatuses {
+		if c.State.Terminated == nil || c.State.Terminated.ExitCode != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *decision) containerStatus(u *unit) corev1.ContainerStatus {
+	started := u.hasStarted()
+	s := corev1.ContainerStatus{
+		Name: u.spec.Name, Image: u.spec.Image, Started: &started,
+		Ready: u.isReady(d.in.Now) && (u.alive() || u.role == initial),
+	}
+	switch {
+	case u.current != nil:
+		s.ContainerID, s.ImageID, s.RestartCount = u.current.ID, u.current.ImageID, u.current.Attempt
+		s.LastTerminationState = u.lastTermination()
+		s.State = d.state(u)
+	case u.prior != nil && u.prior.ContainerID != "":
+		s.ContainerID, s.ImageID, s.RestartCount = u.prior.ContainerID, u.prior.ImageID, u.prior.RestartCount
+		s.State, s.LastTerminationState = d.lostState(u)
+	default:
+		s.State = d.neverRan(u)
+	}
+	if u.alive() && d.in.Now.Before(u.current.ReadyAt) {
+		d.at(u.current.ReadyAt)
+	}
+	return s
+}
+
+// state is the state of a container of which the runtime has an instance.
+func (d *decision) state(u *unit) corev1.ContainerState {
+	if u.alive() {
+		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: instant(u.current.Started)}}
+	}
+	if d.intent == run && u.restarts() && u.role != initial || d.intent == run && u.role == initial && !u.succeeded() {
+		if waiting := d.waiting(u); waiting != nil {
+			return corev1.ContainerState{Waiting: waiting}
+		}
+	}
+	return corev1.ContainerState{Terminated: termination(u.current)}
+}
+
+// waiting is why a container that is to run again does not; nil if it is about to.
+func (d *decision) waiting(u *unit) *corev1.ContainerStateWaiting {
+	if f := d.memory.failed[u.spec.Name]; f != nil {
+		return d.failureOf(u, f)
+	}
+	if !d.in.Now.Before(u.restartAt()) {
+		return nil
+	}
+	return &corev1.ContainerStateWaiting{
+		Reason: "CrashLoopBackOff",
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+			u.nextBackoff(), u.spec.Name, d.in.Pod.Name, d.in.Pod.Namespace, d.in.Pod.UID),
+	}
+}
+
+// failureOf tells why a container could not be started.
+func (d *decision) failureOf(u *unit, f *failure) *corev1.ContainerStateWaiting {
+	if f.reason == "ErrImagePull" && f.count > 1 {
+		return &corev1.ContainerStateWaiting{
+			Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s", u.spec.Image, f.message),
+		}
+	}
+	return &corev1.ContainerStateWaiting{Reason: f.reason, Message: f.message}
+}
+
+// neverRan is the state of a container that has had no instance.
+func (d *decision) neverRan(u *unit) corev1.ContainerState {
+	f := d.memory.failed[u.spec.Name]
+	if f == nil {
+		f = d.memory.failed[sandbox] // no container starts without it
+	}
+	switch {
+	case d.intent == conclude && u.prior != nil:
+		return u.prior.State
+	case d.intent != run && d.intent != finish && !d.anyAlive() && !d.memory.starting(u.spec.Name):
+		return corev1.ContainerState{Terminated: unknownEnd("The container could not be located when the pod was terminated")}
+	case f != nil:
+		return corev1.ContainerState{Waiting: d.failureOf(u, f)}
+	case u != &d.units[0] && d.units[0].role != regular:
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+	}
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
+}
+
+// lostState is the state of a container that the API knows and the runtime does not.
+func (d *decision) lostState(u *unit) (state, last corev1.ContainerState) {
+	end := u.prior.State.Terminated
+	if end == nil {
+		end = unknownEnd("The container could not be located when the pod was looked at")
+		end.ContainerID = u.prior.ContainerID
+	}
+	if d.intent != run || u.role == initial && end.ExitCode == 0 {
+		return corev1.ContainerState{Terminated: end}, u.prior.LastTerminationState
+	}
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}, corev1.ContainerState{Terminated: end}
+}
+
+func unknownEnd(message string) *corev1.ContainerStateTerminated {
+	return &corev1.ContainerStateTerminated{ExitCode: lost, Reason: "ContainerStatusUnknown", Message: message}
+}
+
+// lastTermination is how the instance before the current one ended; of one that waits to
+// run again, how the current one did.
+func (u *unit) lastTermination() corev1.ContainerState {
+	switch {
+	case u.exited() && u.restarts():
+		return corev1.ContainerState{Terminated: termination(u.current)}
+	case u.previous != nil && !u.previous.Alive():
+		return corev1.ContainerState{Terminated: termination(u.previous)}
+	case u.prior != nil && u.prior.RestartCount == u.current.Attempt:
+		return u.prior.LastTerminationState
+	}
+	return corev1.ContainerState{}
+}
+
+func termination(i *Instance) *corev1.ContainerStateTerminated {
+	reason := "Completed"
+	if i.ExitCode != 0 {
+		reason = "Error"
+	}
+	return &corev1.ContainerStateTerminated{
+		ExitCode: i.ExitCode, Reason: cmp.Or(i.Reason, reason), Message: i.Message,
+		StartedAt: instant(i.Started), FinishedAt: instant(i.Finished), ContainerID: i.ID,
+	}
+}
+
+// instant is a time as the API keeps it, in whole seconds.
+func instant(t time.Time) metav1.Time { return metav1.NewTime(t).Rfc3339Copy() }

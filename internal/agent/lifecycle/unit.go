@@ -1,0 +1,175 @@
+package lifecycle
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What a container waits before it is started again.
+const (
+	firstBackoff   = 10 * time.Second
+	longestBackoff = 5 * time.Minute
+	// longestBackoff is reached after this many doublings of the first.
+	maxDoublings = 5
+	// steadyAfter is how long an instance has to run to count as one that runs.
+	steadyAfter = 10 * time.Minute
+)
+
+// role is what a container is for.
+type role int
+
+const (
+	regular role = iota
+	initial      // an init container
+	sidecar      // an init container that restarts always
+)
+
+// unit is one container of a pod with what is known of it.
+type unit struct {
+	spec     *corev1.Container
+	role     role
+	policy   corev1.RestartPolicy
+	current  *Instance               // the last one
+	previous *Instance               // the one before it, if the runtime has it still
+	prior    *corev1.ContainerStatus // what the API says; nil if nothing
+	tending  tending                 // of current
+}
+
+// units are the containers of a pod, init containers first, in the order of the spec.
+func units(pod *corev1.Pod, o *Observed, m *Memory) []unit {
+	all := make([]unit, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		u := unit{spec: c, role: initial, policy: pod.Spec.RestartPolicy}
+		if u.policy == corev1.RestartPolicyAlways {
+			u.policy = corev1.RestartPolicyOnFailure // once it has succeeded it has done its work
+		}
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			u.role, u.policy = sidecar, corev1.RestartPolicyAlways
+		}
+		u.prior = statusOf(pod.Status.InitContainerStatuses, c.Name)
+		all = append(all, u)
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		u := unit{spec: c, role: regular, policy: pod.Spec.RestartPolicy}
+		if c.RestartPolicy != nil {
+			u.policy = corev1.RestartPolicy(*c.RestartPolicy)
+		}
+		u.prior = statusOf(pod.Status.ContainerStatuses, c.Name)
+		all = append(all, u)
+	}
+	for i := range all {
+		all[i].find(o, m)
+	}
+	return all
+}
+
+func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &statuses[i]
+}
+
+// find finds the instances of the unit.
+func (u *unit) find(o *Observed, m *Memory) {
+	for i := range o.Instances {
+		instance := &o.Instances[i]
+		if instance.Container != u.spec.Name {
+			continue
+		}
+		switch {
+		case u.current == nil || instance.Attempt > u.current.Attempt:
+			u.previous, u.current = u.current, instance
+		case u.previous == nil || instance.Attempt > u.previous.Attempt:
+			u.previous = instance
+		}
+	}
+	if u.current == nil {
+		return
+	}
+	u.tending = m.peek(u.current.ID)
+	if u.prior != nil && u.prior.ContainerID == u.current.ID {
+		u.recall()
+	}
+}
+
+// recall takes what an agent that was restarted does not remember from the status that it
+// reported before. A container does not become unready because its agent was restarted.
+func (u *unit) recall() {
+	if p := &u.tending.probes[Startup]; p.outcome == undecided && p.last.IsZero() && u.prior.Started != nil && *u.prior.Started {
+		p.outcome = passing
+	}
+	if p := &u.tending.probes[Readiness]; p.outcome == undecided && p.last.IsZero() && u.prior.Ready {
+		p.outcome = passing
+	}
+}
+
+func (u *unit) alive() bool     { return u.current.Alive() }
+func (u *unit) exited() bool    { return u.current != nil && !u.current.Alive() }
+func (u *unit) succeeded() bool { return u.exited() && u.current.ExitCode == 0 }
+
+// restarts tells whether a container that has ended is to run again.
+func (u *unit) restarts() bool {
+	switch u.policy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return !u.succeeded()
+	case corev1.RestartPolicyAlways:
+	}
+	return true
+}
+
+// isOver tells whether a container has ended for good.
+func (u *unit) isOver() bool { return u.exited() && !u.restarts() }
+
+// hasStarted tells whether a container has started up, so that what waits for it may follow.
+func (u *unit) hasStarted() bool {
+	return u.alive() && (u.spec.StartupProbe == nil || u.tending.probes[Startup].outcome == passing)
+}
+
+// isReady tells whether a container can serve.
+func (u *unit) isReady(now time.Time) bool {
+	if u.role == initial {
+		return u.succeeded()
+	}
+	return u.hasStarted() && !now.Before(u.current.ReadyAt) &&
+		(u.spec.ReadinessProbe == nil || u.tending.probes[Readiness].outcome == passing)
+}
+
+// nextAttempt is the number of the next instance. It counts on from the API's where the
+// runtime has lost the instances.
+func (u *unit) nextAttempt() int32 {
+	switch {
+	case u.current != nil:
+		return u.current.Attempt + 1
+	case u.prior != nil && u.prior.ContainerID != "":
+		return u.prior.RestartCount + 1
+	}
+	return 0
+}
+
+// nextBackoff is how long to wait between the end of the last instance and the next one.
+func (u *unit) nextBackoff() time.Duration {
+	switch last := u.current; {
+	case !u.exited(), last.Attempt == 0, last.Finished.Sub(last.Started) >= steadyAfter:
+		return 0
+	case last.Backoff == 0:
+		return firstBackoff
+	default:
+		return min(2*last.Backoff, longestBackoff)
+	}
+}
+
+// restartAt is when the next instance may start; zero if there is none to wait for.
+func (u *unit) restartAt() time.Time {
+	if !u.exited() {
+		return time.Time{}
+	}
+	return u.current.Finished.Add(u.nextBackoff())
+}

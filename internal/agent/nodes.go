@@ -1,0 +1,335 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// DefaultLease is how long a lease counts, as in the field. It is renewed four times as often.
+	DefaultLease = 40 * time.Second
+	renewals     = 4
+	statusEvery  = 5 * time.Minute
+	// registrars is how many nodes are registered at a time, and heartbeats sent.
+	registrars = 4
+	// retryAfter is how long a registration that failed is put off.
+	retryAfter = time.Second
+	// reports is how often a report about a node is tried that others get in the way of.
+	reports = 3
+)
+
+// errRemoved is that a node is not in the API any more, or that there is another of its name.
+var errRemoved = errors.New("the node was removed from the API")
+
+// Node is a node that an agent stands for.
+type Node struct {
+	Name     string
+	Capacity corev1.ResourceList
+	// Labels it gets besides its name, operating system and architecture.
+	Labels map[string]string
+	// Addresses are its IP addresses, the main one first.
+	Addresses []string
+	// Port is where it serves logs; none if 0.
+	Port int32
+	Info corev1.NodeSystemInfo
+}
+
+// registered is a node that is in the API.
+type registered struct {
+	Node
+	uid   types.UID
+	lease *coordinationv1.Lease // as we wrote it last
+	// When the last heartbeat was sent, and the last report, by the clock on the wall.
+	heard, reported time.Time
+	// again: the report is to be repeated with the next heartbeat. Who watches may have seen
+	// the last one before the heartbeat that went before it, and have undone it.
+	again bool
+}
+
+// roster are the nodes that are in the API. It is safe for concurrent use.
+type roster struct {
+	mu    sync.Mutex
+	nodes map[string]registered // guarded by mu
+}
+
+func (r *roster) add(n registered) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nodes[n.Name] = n
+}
+
+func (r *roster) remove(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.nodes, name)
+}
+
+func (r *roster) find(name string) (registered, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, ok := r.nodes[name]
+	return n, ok
+}
+
+// keepNodes registers the nodes and sends their heartbeats until ctx ends. A node that
+// somebody removes from the API is not registered again: that was meant.
+func (a *Agent) keepNodes(ctx context.Context) {
+	nodes := &roster{nodes: map[string]registered{}}
+	a.each(ctx, func(n Node) { a.keepRegistering(ctx, n, nodes) })
+	if ctx.Err() == nil {
+		a.log.InfoContext(ctx, "nodes registered", "count", len(a.nodes))
+		a.registered()
+	}
+	for a.pause(ctx, a.lease/renewals) {
+		a.each(ctx, func(n Node) {
+			node, ok := nodes.find(n.Name)
+			if !ok {
+				return
+			}
+			err := a.beat(ctx, &node)
+			switch {
+			case errors.Is(err, errRemoved):
+				a.log.InfoContext(ctx, "node was removed", "node", n.Name)
+				nodes.remove(n.Name)
+				return
+			case err != nil && ctx.Err() == nil:
+				a.log.WarnContext(ctx, "heartbeat not sent", "node", n.Name, "error", err)
+			}
+			nodes.add(node)
+		})
+	}
+}
+
+// beat sends a heartbeat and, when it is due, a report about the node. After heartbeats
+// were missed it is due: the node may be taken for dead.
+func (a *Agent) beat(ctx context.Context, n *registered) error {
+	now := a.clock.Now().Round(0)
+	missed := now.Sub(n.heard) > a.lease*3/(2*renewals)
+	if err := a.renew(ctx, n); err != nil {
+		return err
+	}
+	if missed || n.again || now.Sub(n.reported) >= statusEvery {
+		if _, err := a.reportNode(ctx, n.Node, n.uid); err != nil {
+			return err
+		}
+		n.reported, n.again = now, missed
+	}
+	n.heard = now
+	return nil
+}
+
+// keepRegistering registers a node, however often it takes.
+func (a *Agent) keepRegistering(ctx context.Context, n Node, nodes *roster) {
+	for {
+		node, err := a.register(ctx, n)
+		if err == nil {
+			nodes.add(node)
+			return
+		}
+		if ctx.Err() == nil {
+			a.log.WarnContext(ctx, "node not registered", "node", n.Name, "error", err)
+		}
+		if !a.pause(ctx, retryAfter) {
+			return
+		}
+	}
+}
+
+// each does something for all nodes, some at a time.
+func (a *Agent) each(ctx context.Context, do func(Node)) {
+	todo := make(chan Node)
+	var working sync.WaitGroup
+	for range registrars {
+		working.Go(func() {
+			for n := range todo {
+				do(n)
+			}
+		})
+	}
+	for _, n := range a.nodes {
+		if ctx.Err() != nil {
+			break
+		}
+		todo <- n
+	}
+	close(todo)
+	working.Wait()
+}
+
+// pause waits, and tells whether ctx goes on.
+func (a *Agent) pause(ctx context.Context, d time.Duration) bool {
+	timer := a.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// register puts a node into the API, or says anew what it is, and begins its lease.
+func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
+	node, err := a.client.CoreV1().Nodes().Create(ctx, a.object(n), metav1.CreateOptions{})
+	known := apierrors.IsAlreadyExists(err)
+	if known {
+		node, err = a.readNode(ctx, n.Name, "")
+	}
+	if err != nil {
+		return registered{}, fmt.Errorf("register node %s: %w", n.Name, err)
+	}
+	// The heartbeat comes first: who takes the node for dead would undo the report.
+	lease, err := a.beginLease(ctx, n.Name, node.UID)
+	if err == nil && known {
+		_, err = a.reportNode(ctx, n, node.UID)
+	}
+	now := a.clock.Now().Round(0)
+	return registered{n, node.UID, lease, now, now, known}, err
+}
+
+// beginLease makes the lease of a node, or takes over the one that is there. If that is
+// of an earlier node of the name, it is going to be collected, and then made anew.
+func (a *Agent) beginLease(ctx context.Context, name string, node types.UID) (*coordinationv1.Lease, error) {
+	now := metav1.NewMicroTime(a.clock.Now())
+	leases := a.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	lease, err := leases.Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: corev1.NamespaceNodeLease,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: node}},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(max(a.lease/time.Second, 1))), RenewTime: &now},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		if lease, err = leases.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			lease, err = a.patchLease(ctx, lease)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("begin the lease of node %s: %w", name, err)
+	}
+	return lease, nil
+}
+
+// patchLease renews a lease, if nobody else has written it.
+func (a *Agent) patchLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": lease.UID, "resourceVersion": lease.ResourceVersion},
+		"spec": map[string]any{
+			"holderIdentity": lease.Name, "renewTime": metav1.NewMicroTime(a.clock.Now()), "leaseDurationSeconds": max(a.lease/time.Second, 1),
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a.client.CoordinationV1().Leases(lease.Namespace).Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+}
+
+// renew sends a heartbeat. If the lease is another or is gone, the node may be gone too.
+func (a *Agent) renew(ctx context.Context, n *registered) error {
+	lease, err := a.patchLease(ctx, n.lease)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		if _, err := a.readNode(ctx, n.Name, n.uid); err != nil {
+			return err
+		}
+		lease, err = a.beginLease(ctx, n.Name, n.uid)
+	}
+	if err != nil {
+		return err
+	}
+	n.lease = lease
+	return nil
+}
+
+// readNode reads a node; errRemoved if it is not the one with that uid, where one is given.
+func (a *Agent) readNode(ctx context.Context, name string, uid types.UID) (*corev1.Node, error) {
+	node, err := a.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && uid != "":
+		return nil, errRemoved
+	case err != nil:
+		return nil, fmt.Errorf("read node %s: %w", name, err)
+	case uid != "" && node.UID != uid:
+		return nil, errRemoved
+	}
+	return node, nil
+}
+
+// reportNode writes the status of the node with that uid, or of whichever there is. What
+// others write meanwhile is read before it is tried again.
+func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) (*corev1.Node, error) {
+	var conflict error
+	for range reports {
+		node, err := a.readNode(ctx, n.Name, uid)
+		if err != nil {
+			return nil, err
+		}
+		patch, err := a.nodePatch(n, node)
+		if err != nil {
+			return nil, err
+		}
+		_, err = a.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		switch {
+		case err == nil:
+			return node, nil
+		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("report the status of node %s: %w", n.Name, err)
+		}
+		conflict = err
+	}
+	return nil, fmt.Errorf("report the status of node %s: %w", n.Name, conflict)
+}
+
+// nodePatch is what is said about a node that is in the API, on condition that it is as it
+// was read. Since when its conditions are what they are stays.
+func (a *Agent) nodePatch(n Node, node *corev1.Node) ([]byte, error) {
+	status := a.object(n).Status
+	for i := range status.Conditions {
+		c := &status.Conditions[i]
+		for _, old := range node.Status.Conditions {
+			if old.Type == c.Type && old.Status == c.Status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+		}
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}, "status": status})
+}
+
+// object is what the API is told about a node.
+func (a *Agent) object(n Node) *corev1.Node {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{
+			corev1.LabelHostname: n.Name, corev1.LabelOSStable: n.Info.OperatingSystem, corev1.LabelArchStable: n.Info.Architecture,
+		}},
+		Status: corev1.NodeStatus{Capacity: n.Capacity, Allocatable: n.Capacity, NodeInfo: n.Info, Phase: ""},
+	}
+	maps.Copy(node.Labels, n.Labels)
+	for _, ip := range n.Addresses {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+	}
+	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name})
+	if n.Port != 0 {
+		node.Status.DaemonEndpoints.KubeletEndpoint.Port = n.Port
+	}
+	now := metav1.NewTime(a.clock.Now())
+	for _, c := range []corev1.NodeCondition{
+		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "node has sufficient memory available"},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "node has no disk pressure"},
+		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "node has sufficient PID available"},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "node agent is posting ready status"},
+	} {
+		c.LastHeartbeatTime, c.LastTransitionTime = now, now
+		node.Status.Conditions = append(node.Status.Conditions, c)
+	}
+	return node
+}

@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/agent/runtime"
+)
+
+// record is what the agent keeps of a pod. Only the worker that has the pod's key uses pod
+// and written.
+type record struct {
+	pod     *corev1.Pod // as it was seen last
+	written *corev1.Pod // what the API answered to our last write, until the watch has it too
+
+	mu      sync.Mutex
+	memory  lifecycle.Memory // guarded by mu
+	changed bool             // guarded by mu; a step has ended since the last decision
+}
+
+// leftover makes a record of a pod that only the runtime has; nil if it has nothing of it.
+func (a *Agent) leftover(uid types.UID) *record {
+	observed := a.runtime.Observe(uid)
+	if observed.Sandbox.ID == "" && len(observed.Instances) == 0 {
+		return nil
+	}
+	left := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}
+	named := map[string]bool{}
+	for _, i := range observed.Instances {
+		if !named[i.Container] {
+			named[i.Container] = true
+			left.Spec.Containers = append(left.Spec.Containers, corev1.Container{Name: i.Container})
+		}
+	}
+	return &record{pod: left}
+}
+
+// find finds the record of a pod, and puts into it what the API has of it. It tells whether
+// the API has the pod; without a record, there is nothing to do.
+func (a *Agent) find(uid types.UID) (r *record, found bool, err error) {
+	known, err := a.pods.GetIndexer().ByIndex(byUID, string(uid))
+	if err != nil {
+		return nil, false, fmt.Errorf("find pod %s: %w", uid, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r = a.records[uid]
+	if len(known) == 0 {
+		if r == nil {
+			if r = a.leftover(uid); r != nil {
+				a.records[uid] = r
+			}
+		}
+		return r, false, nil
+	}
+	pod, ok := known[0].(*corev1.Pod)
+	if !ok {
+		return nil, false, fmt.Errorf("pod %s is a %T", uid, known[0])
+	}
+	if r == nil {
+		a.runtime.Adopt(pod)
+		r = &record{}
+		a.records[uid] = r
+	}
+	if r.written != nil {
+		if order, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, r.written.ResourceVersion); err == nil && order < 0 {
+			pod = r.written
+		} else {
+			r.written = nil
+		}
+	}
+	r.pod = pod
+	return r, true, nil
+}
+
+func (a *Agent) forget(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.records, uid)
+}
+
+// reconcile does what is to be done about a pod now.
+func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
+	for ctx.Err() == nil {
+		r, found, err := a.find(uid)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			a.runtime.Forget(uid)
+			return nil
+		}
+		plan, observed := a.decide(r, !found)
+		if a.begin(ctx, r, plan.Steps); r.hasChanged() {
+			continue
+		}
+		wrote := false
+		if found {
+			wrote, err = a.report(ctx, r, &plan.Status)
+		}
+		switch {
+		case err != nil:
+			return err
+		case wrote:
+			continue
+		case !found && observed.Sandbox.ID == "" && len(observed.Instances) == 0 && plan.Next.IsZero():
+			a.forget(uid)
+			a.runtime.Forget(uid)
+		case !plan.Next.IsZero():
+			a.queue.AddAfter(uid, plan.Next.Sub(a.clock.Now()))
+		}
+		return nil
+	}
+	return nil
+}
+
+func (a *Agent) decide(r *record, gone bool) (lifecycle.Plan, lifecycle.Observed) {
+	observed := a.runtime.Observe(r.pod.UID)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in := lifecycle.Input{Pod: r.pod, Gone: gone, Observed: observed, HostIPs: a.nodes[r.pod.Spec.NodeName].Addresses, Now: a.clock.Now()}
+	return lifecycle.Decide(in, &r.memory), observed
+}
+
+// hasChanged tells, once, that a step has ended.
+func (r *record) hasChanged() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := r.changed
+	r.changed = false
+	return changed
+}
+
+// begin begins the steps of a plan.
+func (a *Agent) begin(ctx context.Context, r *record, steps []lifecycle.Step) {
+	for _, s := range steps {
+		uid := r.pod.UID
+		done := func(err error) {
+			r.mu.Lock()
+			r.memory.Finished(s, err, a.clock.Now())
+			r.changed = true
+			r.mu.Unlock()
+			a.queue.Add(uid)
+		}
+		a.logStep(ctx, r.pod, s)
+		if _, ok := s.(lifecycle.Delete); ok {
+			done(a.remove(ctx, r.pod))
+			continue
+		}
+		a.runtime.Do(ctx, r.pod, s, done)
+	}
+}
+
+// logStep tells of what ends something; that pods start is no news.
+func (a *Agent) logStep(ctx context.Context, pod *corev1.Pod, s lifecycle.Step) {
+	switch s := s.(type) {
+	case lifecycle.Kill:
+		a.log.InfoContext(ctx, "container killed", "pod", pod.Namespace+"/"+pod.Name, "container", s.Container)
+	case lifecycle.CreateSandbox, lifecycle.RemoveSandbox, lifecycle.Start, lifecycle.Remove,
+		lifecycle.Probe, lifecycle.PreStop, lifecycle.Signal, lifecycle.Delete:
+		a.log.DebugContext(ctx, "step", "pod", pod.Namespace+"/"+pod.Name, "step", fmt.Sprintf("%T", s))
+	}
+}
+
+// report writes the status of a pod, if it is another than the API has, and tells whether
+// it was written. The write is conditioned on the uid.
+func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus) (wrote bool, err error) {
+	if equality.Semantic.DeepEqual(&r.pod.Status, status) {
+		return false, nil
+	}
+	patch, err := statusPatch(r.pod, status)
+	if err != nil {
+		return false, fmt.Errorf("report the status of pod %s/%s: %w", r.pod.Namespace, r.pod.Name, err)
+	}
+	written, err := a.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return false, nil // it is gone, or another: the watch will tell
+	case err != nil:
+		return false, fmt.Errorf("report the status of pod %s/%s: %w", r.pod.Namespace, r.pod.Name, err)
+	}
+	written.ManagedFields = nil
+	if equality.Semantic.DeepEqual(&r.pod.Status, &written.Status) {
+		return false, nil // the API keeps it otherwise: to write it again would change nothing
+	}
+	r.pod, r.written = written, written
+	return true, nil
+}
+
+// statusPatch is what changes the status of this very pod. What others report in it is not touched.
+func statusPatch(pod *corev1.Pod, status *corev1.PodStatus) ([]byte, error) {
+	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: *status})
+	if err != nil {
+		return nil, err
+	}
+	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
+}
+
+// remove removes from the API a pod of which nothing is left on the node.
+func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
+	now, uid := int64(0), pod.UID
+	err := a.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		a.log.WarnContext(ctx, "pod not removed", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		return fmt.Errorf("remove pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// Logs are the lines that a container of a pod has written, if the pod is on a node of this
+// agent; NotFound if there is no such container.
+func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+	if !a.isOurs(pod) {
+		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)
+	}
+	log, err := a.runtime.Logs(ctx, pod, o)
+	if errors.Is(err, runtime.ErrNoContainer) {
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: err.Error(),
+		}}
+	}
+	return log, err
+}

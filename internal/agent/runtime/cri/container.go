@@ -1,0 +1,111 @@
+package cri
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+)
+
+// terminationLog is where a container may write why it ends, unless it says another place.
+const terminationLog = "/dev/termination-log"
+
+// blueprint is all that a container is made of.
+type blueprint struct {
+	pod       *corev1.Pod
+	container *corev1.Container
+	start     lifecycle.Start
+	image     *runtimeapi.Image
+	// variables are its environment, in their order.
+	variables []variable
+	mounts    []*runtimeapi.Mount
+	own       map[string]string // labels of the agent
+	capacity  corev1.ResourceList
+}
+
+// containerConfig is the container that is made of a blueprint.
+func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
+	c := b.container
+	known := map[string]string{}
+	for _, v := range b.variables {
+		known[v.name] = v.value
+	}
+	labels := podLabels(b.pod, b.own)
+	labels[labelContainerName] = c.Name
+	config := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(b.start.Attempt)}, //nolint:gosec // it counts from 0
+		Image:    &runtimeapi.ImageSpec{Image: b.image.GetId(), UserSpecifiedImage: c.Image},
+		Command:  expandAll(c.Command, known), Args: expandAll(c.Args, known), WorkingDir: c.WorkingDir, Mounts: b.mounts,
+		Labels: labels, Annotations: map[string]string{annotationBackoff: backoffText(b.start.Backoff)},
+		LogPath: logPath(c.Name, b.start.Attempt), Stdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources: resources(b.pod, c, b.capacity), SecurityContext: containerSecurity(b.pod, c, b.image),
+		},
+	}
+	for _, v := range b.variables {
+		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: v.name, Value: []byte(v.value)})
+	}
+	return config
+}
+
+// find finds a container of a pod by its name; nil if there is none.
+func find(of *corev1.Pod, name string) *corev1.Container {
+	for _, c := range containersOf(of) {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// What cgroups count CPU in.
+const (
+	sharesPerCPU = 1024
+	leastShares  = 2
+	quotaPeriod  = 100_000 // in microseconds
+	leastQuota   = 1_000   // in microseconds; the kernel takes no less
+)
+
+// resources are the limits of a container, as cgroups have them.
+func resources(of *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList) *runtimeapi.LinuxContainerResources {
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares: leastShares, CpuPeriod: quotaPeriod, MemoryLimitInBytes: c.Resources.Limits.Memory().Value(), OomScoreAdj: oomScore(of, c, capacity),
+	}
+	request, asked := c.Resources.Requests[corev1.ResourceCPU]
+	if !asked {
+		request = c.Resources.Limits[corev1.ResourceCPU] // who sets a limit only asks for as much
+	}
+	r.CpuShares = max(request.MilliValue()*sharesPerCPU/1000, leastShares)
+	if limit := c.Resources.Limits.Cpu().MilliValue(); limit > 0 {
+		r.CpuQuota = max(limit*quotaPeriod/1000, leastQuota)
+	}
+	return r
+}
+
+// Who goes first when the host has no memory left: 1000 is first, -1000 never.
+const (
+	oomGuaranteed = -997
+	oomBestEffort = 1000
+)
+
+// oomScore tells how soon a container goes when memory ends: the less it asked for, the sooner.
+func oomScore(of *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList) int64 {
+	switch of.Status.QOSClass {
+	case corev1.PodQOSGuaranteed:
+		return oomGuaranteed
+	case corev1.PodQOSBestEffort:
+		return oomBestEffort
+	case corev1.PodQOSBurstable:
+	}
+	all := capacity.Memory().Value()
+	if all == 0 {
+		return oomBestEffort - 1
+	}
+	part := 1000 * c.Resources.Requests.Memory().Value() / all
+	return min(max(oomBestEffort-part, 1000+oomGuaranteed), oomBestEffort-1)
+}
+
+// messagePath is where a container writes why it ends.
+func messagePath(c *corev1.Container) string { return cmp.Or(c.TerminationMessagePath, terminationLog) }

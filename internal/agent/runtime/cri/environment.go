@@ -1,0 +1,216 @@
+package cri
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubectl/pkg/util/fieldpath"
+	resourcehelper "k8s.io/kubectl/pkg/util/resource"
+)
+
+// variable is one variable of an environment.
+type variable struct{ name, value string }
+
+// environment is the environment of a container: first what whole objects give, then its
+// own variables, of which a later one may refer to an earlier one as $(NAME).
+func environment(of *corev1.Pod, c *corev1.Container, m *material) ([]variable, error) {
+	var e entries
+	for _, from := range c.EnvFrom {
+		if err := e.addAll(from, m); err != nil {
+			return nil, err
+		}
+	}
+	for i := range c.Env {
+		v := &c.Env[i]
+		value, found := expand(v.Value, e.values), true
+		if v.ValueFrom != nil {
+			var err error
+			if value, found, err = valueFrom(of, c, v.ValueFrom, m); err != nil {
+				return nil, fmt.Errorf("variable %s: %w", v.Name, err)
+			}
+		}
+		if found {
+			e.set(v.Name, value)
+		}
+	}
+	return e.list(), nil
+}
+
+// entries are variables in the order of their first appearance.
+type entries struct {
+	order  []string
+	values map[string]string
+}
+
+func (e *entries) set(name, value string) {
+	if e.values == nil {
+		e.values = map[string]string{}
+	}
+	if _, known := e.values[name]; !known {
+		e.order = append(e.order, name)
+	}
+	e.values[name] = value
+}
+
+func (e *entries) list() []variable {
+	all := make([]variable, 0, len(e.order))
+	for _, name := range e.order {
+		all = append(all, variable{name, e.values[name]})
+	}
+	return all
+}
+
+// addAll adds what a whole object gives.
+func (e *entries) addAll(from corev1.EnvFromSource, m *material) error {
+	values := map[string]string{}
+	switch {
+	case from.ConfigMapRef != nil:
+		found, err := m.configMap(from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
+		if err != nil {
+			return err
+		}
+		if found != nil {
+			maps.Copy(values, found.Data)
+		}
+	case from.SecretRef != nil:
+		found, err := m.secret(from.SecretRef.Name, from.SecretRef.Optional)
+		if err != nil {
+			return err
+		}
+		if found != nil {
+			for key, value := range found.Data {
+				values[key] = string(value)
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		e.set(from.Prefix+key, values[key])
+	}
+	return nil
+}
+
+// valueFrom is what a variable refers to, if that is there.
+func valueFrom(of *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, m *material) (value string, found bool, err error) {
+	switch {
+	case from.FieldRef != nil:
+		value, err = fieldOf(of, from.FieldRef.FieldPath)
+	case from.ResourceFieldRef != nil:
+		value, err = resourceOf(of, c, from.ResourceFieldRef)
+	case from.ConfigMapKeyRef != nil:
+		return configMapKey(from.ConfigMapKeyRef, m)
+	case from.SecretKeyRef != nil:
+		return secretKey(from.SecretKeyRef, m)
+	default:
+		err = fmt.Errorf("where its value comes from is not supported by this node")
+	}
+	return value, err == nil, err
+}
+
+func configMapKey(ref *corev1.ConfigMapKeySelector, m *material) (value string, found bool, err error) {
+	object, err := m.configMap(ref.Name, ref.Optional)
+	if object == nil {
+		return "", false, err
+	}
+	if value, found = object.Data[ref.Key]; !found && !isOptional(ref.Optional) {
+		err = fmt.Errorf("couldn't find key %s in ConfigMap %s", ref.Key, ref.Name)
+	}
+	return value, found, err
+}
+
+func secretKey(ref *corev1.SecretKeySelector, m *material) (value string, found bool, err error) {
+	object, err := m.secret(ref.Name, ref.Optional)
+	if object == nil {
+		return "", false, err
+	}
+	data, found := object.Data[ref.Key]
+	if !found && !isOptional(ref.Optional) {
+		err = fmt.Errorf("couldn't find key %s in Secret %s", ref.Key, ref.Name)
+	}
+	return string(data), found, err
+}
+
+func isOptional(o *bool) bool { return o != nil && *o }
+
+// fieldOf is a field of a pod.
+func fieldOf(of *corev1.Pod, path string) (string, error) {
+	switch path {
+	case "spec.nodeName":
+		return of.Spec.NodeName, nil
+	case "spec.serviceAccountName":
+		return of.Spec.ServiceAccountName, nil
+	case "status.hostIP":
+		return of.Status.HostIP, nil
+	case "status.hostIPs":
+		ips := make([]string, 0, len(of.Status.HostIPs))
+		for _, ip := range of.Status.HostIPs {
+			ips = append(ips, ip.IP)
+		}
+		return strings.Join(ips, ","), nil
+	case "status.podIP":
+		return of.Status.PodIP, nil
+	case "status.podIPs":
+		ips := make([]string, 0, len(of.Status.PodIPs))
+		for _, ip := range of.Status.PodIPs {
+			ips = append(ips, ip.IP)
+		}
+		return strings.Join(ips, ","), nil
+	}
+	return fieldpath.ExtractFieldPathAsString(of, path)
+}
+
+// resourceOf is a request or limit of a container.
+func resourceOf(of *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
+	if ref.ContainerName != "" {
+		if c = find(of, ref.ContainerName); c == nil {
+			return "", fmt.Errorf("container %s not found", ref.ContainerName)
+		}
+	}
+	if kind, name, _ := strings.Cut(ref.Resource, "."); kind == "limits" {
+		if _, limited := c.Resources.Limits[corev1.ResourceName(name)]; !limited {
+			return "", fmt.Errorf("container %s has no %s, and this node does not put its own in that place", c.Name, ref.Resource)
+		}
+	}
+	return resourcehelper.ExtractContainerResourceValue(ref, c)
+}
+
+// expandAll replaces references to variables in all texts.
+func expandAll(texts []string, values map[string]string) []string {
+	var all []string
+	for _, text := range texts {
+		all = append(all, expand(text, values))
+	}
+	return all
+}
+
+// expand replaces $(NAME) by the value of a variable. One that is not known stays as it
+// is, and $$ is a dollar sign.
+func expand(text string, values map[string]string) string {
+	var out strings.Builder
+	for {
+		at := strings.IndexByte(text, '$')
+		if at < 0 || at+1 == len(text) {
+			return out.String() + text
+		}
+		out.WriteString(text[:at])
+		text = text[at:]
+		end := strings.IndexByte(text, ')')
+		switch {
+		case text[1] == '$':
+			out.WriteByte('$')
+			text = text[2:]
+		case text[1] == '(' && end > 0:
+			if value, known := values[text[2:end]]; known {
+				out.WriteString(value)
+			} else {
+				out.WriteString(text[:end+1])
+			}
+			text = text[end+1:]
+		default:
+			out.WriteByte('$')
+			text = text[1:]
+		}
+	}
+}

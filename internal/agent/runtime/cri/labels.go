@@ -1,0 +1,31 @@
+package cri
+
+import (
+	"maps"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Labels by which sandboxes and containers are found again. Those of the field are what
+// its tools, crictl for one, look for.
+const (
+	labelPodName       = "io.kubernetes.pod.name"
+	labelPodNamespace  = "io.kubernetes.pod.namespace"
+	labelPodUID        = "io.kubernetes.pod.uid"
+	labelContainerName = "io.kubernetes.container.name"
+	// labelAgent tells which agent made it (store.go).
+	labelAgent = "coppice.dev/agent"
+	// annotationBackoff is how long the start of a container was put off, in milliseconds.
+	annotationBackoff = "coppice.dev/backoff"
+)
+
+// podLabels are the labels of whatever belongs to a pod.
+func podLabels(of *corev1.Pod, own map[string]string) map[string]string {
+	labels := map[string]string{labelPodName: of.Name, labelPodNamespace: of.Namespace, labelPodUID: string(of.UID)}
+	maps.Copy(labels, own)
+	return labels
+}
+
+func backoffText(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

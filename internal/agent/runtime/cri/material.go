@@ -1,0 +1,120 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// Objects reads what pods refer to. The error of what is not there is a NotFound.
+type Objects interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+}
+
+// FromAPI reads them from the API, whose right to it the client needs.
+func FromAPI(client kubernetes.Interface) Objects { return fromAPI{client.CoreV1()} }
+
+type fromAPI struct{ client corev1client.CoreV1Interface }
+
+// ConfigMap implements Objects.
+func (a fromAPI) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return a.client.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Secret implements Objects.
+func (a fromAPI) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return a.client.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// material is what a pod refers to, as far as it was found.
+type material struct {
+	configMaps map[string]found[corev1.ConfigMap]
+	secrets    map[string]found[corev1.Secret]
+}
+
+// found is an object, or why there is none.
+type found[T any] struct {
+	object *T
+	err    error
+}
+
+func (m *material) configMap(name string, optional *bool) (*corev1.ConfigMap, error) {
+	f := m.configMaps[name]
+	return f.object, unlessOptional(f.err, optional)
+}
+
+func (m *material) secret(name string, optional *bool) (*corev1.Secret, error) {
+	f := m.secrets[name]
+	return f.object, unlessOptional(f.err, optional)
+}
+
+// unlessOptional is an error, but that something is missing that may be.
+func unlessOptional(err error, optional *bool) error {
+	if isOptional(optional) && apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// errNoObjects is why nothing can be referred to.
+var errNoObjects = errors.New("config maps and secrets cannot be read by this node")
+
+// gather reads what a container refers to.
+func gather(ctx context.Context, objects Objects, namespace string, c *corev1.Container) *material {
+	m := &material{configMaps: map[string]found[corev1.ConfigMap]{}, secrets: map[string]found[corev1.Secret]{}}
+	for _, from := range c.EnvFrom {
+		if ref := from.ConfigMapRef; ref != nil {
+			m.addConfigMap(ctx, objects, namespace, ref.Name)
+		}
+		if ref := from.SecretRef; ref != nil {
+			m.addSecret(ctx, objects, namespace, ref.Name)
+		}
+	}
+	for _, v := range c.Env {
+		if v.ValueFrom == nil {
+			continue
+		}
+		if ref := v.ValueFrom.ConfigMapKeyRef; ref != nil {
+			m.addConfigMap(ctx, objects, namespace, ref.Name)
+		}
+		if ref := v.ValueFrom.SecretKeyRef; ref != nil {
+			m.addSecret(ctx, objects, namespace, ref.Name)
+		}
+	}
+	return m
+}
+
+func (m *material) addConfigMap(ctx context.Context, objects Objects, namespace, name string) {
+	if _, known := m.configMaps[name]; known {
+		return
+	}
+	f := found[corev1.ConfigMap]{err: errNoObjects}
+	if objects != nil {
+		f.object, f.err = objects.ConfigMap(ctx, namespace, name)
+	}
+	if f.err != nil {
+		f.object, f.err = nil, fmt.Errorf("config map %s/%s: %w", namespace, name, f.err)
+	}
+	m.configMaps[name] = f
+}
+
+func (m *material) addSecret(ctx context.Context, objects Objects, namespace, name string) {
+	if _, known := m.secrets[name]; known {
+		return
+	}
+	f := found[corev1.Secret]{err: errNoObjects}
+	if objects != nil {
+		f.object, f.err = objects.Secret(ctx, namespace, name)
+	}
+	if f.err != nil {
+		f.object, f.err = nil, fmt.Errorf("secret %s/%s: %w", namespace, name, f.err)
+	}
+	m.secrets[name] = f
+}

@@ -1,0 +1,178 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Cgroup that all sandboxes and containers are below, in the words of either driver.
+const (
+	cgroupPath  = "/coppice"
+	cgroupSlice = "coppice.slice"
+)
+
+// cgroupParent is the cgroup that the sandboxes are to be below. A runtime that lets
+// systemd make cgroups wants the name of a slice; one that is too old to tell which it is
+// tells it in its own configuration.
+func cgroupParent(ctx context.Context, s internalapi.RuntimeService) string {
+	if config, err := s.RuntimeConfig(ctx); err == nil {
+		if config.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
+			return cgroupSlice
+		}
+		return cgroupPath
+	}
+	if answer, err := s.Status(ctx, true); err == nil && strings.Contains(answer.GetInfo()["config"], `"SystemdCgroup":true`) {
+		return cgroupSlice
+	}
+	return cgroupPath
+}
+
+// hostnameLength is how long a hostname may be.
+const hostnameLength = 63
+
+// sandboxConfig is the sandbox of a pod.
+func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups, logs string) (*runtimeapi.PodSandboxConfig, error) {
+	c := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name: of.Name, Uid: string(of.UID), Namespace: of.Namespace, Attempt: uint32(attempt), //nolint:gosec // it counts from 0
+		},
+		LogDirectory: logs, Labels: podLabels(of, own), Annotations: of.Annotations, PortMappings: portMappings(of),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroups, SecurityContext: sandboxSecurity(of), Sysctls: sysctls(of)},
+	}
+	if !of.Spec.HostNetwork {
+		c.Hostname = hostname(of)
+	}
+	var err error
+	c.DnsConfig, err = dnsConfig(of)
+	return c, err
+}
+
+// hostname is what a pod calls itself.
+func hostname(of *corev1.Pod) string {
+	name := of.Name
+	if of.Spec.Hostname != "" {
+		name = of.Spec.Hostname
+	}
+	if override := of.Spec.HostnameOverride; override != nil {
+		name = *override
+	}
+	if len(name) > hostnameLength {
+		name = strings.TrimRight(name[:hostnameLength], "-.")
+	}
+	return name
+}
+
+// dnsConfig is how a pod resolves names; nil: as the host does. There is no DNS of the
+// cluster that ClusterFirst could mean.
+func dnsConfig(of *corev1.Pod) (*runtimeapi.DNSConfig, error) {
+	asked := of.Spec.DNSConfig
+	if of.Spec.DNSPolicy != corev1.DNSNone {
+		if asked != nil {
+			return nil, errors.New("dnsConfig is supported by this node with dnsPolicy None only")
+		}
+		return nil, nil //nolint:nilnil // that is how the CRI says it
+	}
+	c := &runtimeapi.DNSConfig{}
+	if asked == nil {
+		return c, nil
+	}
+	c.Servers, c.Searches = asked.Nameservers, asked.Searches
+	for _, o := range asked.Options {
+		text := o.Name
+		if o.Value != nil {
+			text += ":" + *o.Value
+		}
+		c.Options = append(c.Options, text)
+	}
+	return c, nil
+}
+
+// portMappings are the ports of a pod that the host lends it.
+func portMappings(of *corev1.Pod) []*runtimeapi.PortMapping {
+	if of.Spec.HostNetwork {
+		return nil
+	}
+	var mappings []*runtimeapi.PortMapping
+	for _, c := range containersOf(of) {
+		for _, p := range c.Ports {
+			if p.HostPort == 0 {
+				continue
+			}
+			m := &runtimeapi.PortMapping{ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP}
+			switch p.Protocol {
+			case corev1.ProtocolUDP:
+				m.Protocol = runtimeapi.Protocol_UDP
+			case corev1.ProtocolSCTP:
+				m.Protocol = runtimeapi.Protocol_SCTP
+			case corev1.ProtocolTCP:
+				m.Protocol = runtimeapi.Protocol_TCP
+			}
+			mappings = append(mappings, m)
+		}
+	}
+	return mappings
+}
+
+// containersOf are all containers of a pod, init containers first.
+func containersOf(of *corev1.Pod) []*corev1.Container {
+	all := make([]*corev1.Container, 0, len(of.Spec.InitContainers)+len(of.Spec.Containers))
+	for i := range of.Spec.InitContainers {
+		all = append(all, &of.Spec.InitContainers[i])
+	}
+	for i := range of.Spec.Containers {
+		all = append(all, &of.Spec.Containers[i])
+	}
+	return all
+}
+
+// sandboxSecurity is what the sandbox is allowed, and shares with the host.
+func sandboxSecurity(of *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
+	s := &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces(of), Seccomp: seccomp(nil, of.Spec.SecurityContext)}
+	for _, c := range containersOf(of) {
+		if isPrivileged(c) {
+			s.Privileged = true
+		}
+	}
+	if asked := of.Spec.SecurityContext; asked != nil {
+		s.RunAsUser, s.RunAsGroup = number(asked.RunAsUser), number(asked.RunAsGroup)
+		s.SupplementalGroups = groups(asked)
+		s.SelinuxOptions = selinux(asked.SELinuxOptions)
+	}
+	return s
+}
+
+// namespaces is what the containers of a pod share with each other, and with the host.
+func namespaces(of *corev1.Pod) *runtimeapi.NamespaceOption {
+	n := &runtimeapi.NamespaceOption{
+		Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER,
+	}
+	if of.Spec.HostNetwork {
+		n.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if of.Spec.HostIPC {
+		n.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case of.Spec.HostPID:
+		n.Pid = runtimeapi.NamespaceMode_NODE
+	case of.Spec.ShareProcessNamespace != nil && *of.Spec.ShareProcessNamespace:
+		n.Pid = runtimeapi.NamespaceMode_POD
+	}
+	return n
+}
+
+func sysctls(of *corev1.Pod) map[string]string {
+	if of.Spec.SecurityContext == nil || len(of.Spec.SecurityContext.Sysctls) == 0 {
+		return nil
+	}
+	all := map[string]string{}
+	for _, s := range of.Spec.SecurityContext.Sysctls {
+		all[s.Name] = s.Value
+	}
+	return all
+}

@@ -1,0 +1,186 @@
+package cri
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What containers that are not privileged do not see of /proc and /sys, or cannot write.
+func maskedPaths() []string {
+	return []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
+		"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+func isPrivileged(c *corev1.Container) bool {
+	return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
+}
+
+func number(n *int64) *runtimeapi.Int64Value {
+	if n == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: *n}
+}
+
+// groups are those that the processes of a pod are in besides their own.
+func groups(of *corev1.PodSecurityContext) []int64 {
+	if of == nil {
+		return nil
+	}
+	all := slices.Clone(of.SupplementalGroups)
+	if of.FSGroup != nil {
+		all = append(all, *of.FSGroup)
+	}
+	return all
+}
+
+func selinux(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
+
+// seccomp is the profile of a container, or of its pod. The field's default is none.
+func seccomp(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runtimeapi.SecurityProfile {
+	var asked *corev1.SeccompProfile
+	if of != nil {
+		asked = of.SeccompProfile
+	}
+	if own != nil && own.SeccompProfile != nil {
+		asked = own.SeccompProfile
+	}
+	if asked != nil {
+		switch asked.Type {
+		case corev1.SeccompProfileTypeRuntimeDefault:
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+		case corev1.SeccompProfileTypeLocalhost:
+			if asked.LocalhostProfile != nil {
+				return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *asked.LocalhostProfile}
+			}
+		case corev1.SeccompProfileTypeUnconfined:
+		}
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+}
+
+// apparmor is the profile of a container, or of its pod; nil: the runtime's default.
+func apparmor(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runtimeapi.SecurityProfile {
+	var asked *corev1.AppArmorProfile
+	if of != nil {
+		asked = of.AppArmorProfile
+	}
+	if own != nil && own.AppArmorProfile != nil {
+		asked = own.AppArmorProfile
+	}
+	if asked == nil {
+		return nil
+	}
+	switch asked.Type {
+	case corev1.AppArmorProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case corev1.AppArmorProfileTypeLocalhost:
+		if asked.LocalhostProfile != nil {
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *asked.LocalhostProfile}
+		}
+	case corev1.AppArmorProfileTypeRuntimeDefault:
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+}
+
+// user is whom the processes of a container run as.
+type user struct {
+	id, group *int64 // nil: the image's
+	nonRoot   bool   // it must not be root
+}
+
+// userOf is whom the processes of a container run as, by its own word or its pod's.
+func userOf(of *corev1.Pod, c *corev1.Container) user {
+	var u user
+	if p := of.Spec.SecurityContext; p != nil {
+		u.id, u.group, u.nonRoot = p.RunAsUser, p.RunAsGroup, p.RunAsNonRoot != nil && *p.RunAsNonRoot
+	}
+	if own := c.SecurityContext; own != nil {
+		if own.RunAsUser != nil {
+			u.id = own.RunAsUser
+		}
+		if own.RunAsGroup != nil {
+			u.group = own.RunAsGroup
+		}
+		if own.RunAsNonRoot != nil {
+			u.nonRoot = *own.RunAsNonRoot
+		}
+	}
+	return u
+}
+
+// containerSecurity is what a container is allowed.
+func containerSecurity(of *corev1.Pod, c *corev1.Container, image *runtimeapi.Image) *runtimeapi.LinuxContainerSecurityContext {
+	u := userOf(of, c)
+	s := &runtimeapi.LinuxContainerSecurityContext{
+		NamespaceOptions: namespaces(of), Privileged: isPrivileged(c), RunAsGroup: number(u.group),
+		SupplementalGroups: groups(of.Spec.SecurityContext),
+		Seccomp:            seccomp(c.SecurityContext, of.Spec.SecurityContext), Apparmor: apparmor(c.SecurityContext, of.Spec.SecurityContext),
+	}
+	switch {
+	case u.id != nil:
+		s.RunAsUser = number(u.id)
+	case image.GetUid() != nil:
+		s.RunAsUser = image.GetUid()
+	default:
+		s.RunAsUsername = image.GetUsername()
+	}
+	if !s.Privileged {
+		s.MaskedPaths, s.ReadonlyPaths = maskedPaths(), readonlyPaths()
+	}
+	if p := of.Spec.SecurityContext; p != nil {
+		s.SelinuxOptions = selinux(p.SELinuxOptions)
+	}
+	own := c.SecurityContext
+	if own == nil {
+		return s
+	}
+	if own.SELinuxOptions != nil {
+		s.SelinuxOptions = selinux(own.SELinuxOptions)
+	}
+	s.NoNewPrivs = own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation
+	s.ReadonlyRootfs = own.ReadOnlyRootFilesystem != nil && *own.ReadOnlyRootFilesystem
+	if own.ProcMount != nil && *own.ProcMount == corev1.UnmaskedProcMount {
+		s.MaskedPaths, s.ReadonlyPaths = nil, nil
+	}
+	if own.Capabilities != nil {
+		s.Capabilities = &runtimeapi.Capability{}
+		for _, name := range own.Capabilities.Add {
+			s.Capabilities.AddCapabilities = append(s.Capabilities.AddCapabilities, string(name))
+		}
+		for _, name := range own.Capabilities.Drop {
+			s.Capabilities.DropCapabilities = append(s.Capabilities.DropCapabilities, string(name))
+		}
+	}
+	return s
+}
+
+// mayRun tells why a container may not run as whom it would; empty if it may.
+func (u user) mayRun(image *runtimeapi.Image) string {
+	switch {
+	case !u.nonRoot:
+		return ""
+	case u.id != nil && *u.id == 0:
+		return "container's runAsUser breaks non-root policy"
+	case u.id != nil:
+		return ""
+	case image.GetUid() != nil && image.GetUid().GetValue() == 0, image.GetUid() == nil && image.GetUsername() == "":
+		return "container has runAsNonRoot and image will run as root"
+	case image.GetUid() == nil:
+		return "container has runAsNonRoot and image has non-numeric user (" + image.GetUsername() + "), cannot verify user is non-root"
+	}
+	return ""
+}

@@ -1,0 +1,255 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+)
+
+// Do implements runtime.Runtime. A step has ended when what it did can be observed.
+func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done func(error)) {
+	ctx = quiet(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		go done(context.Canceled) // nobody decides anything any more
+		return
+	}
+	r.steps.Go(func() {
+		err := r.do(ctx, of, s)
+		if changes(s) {
+			if look := r.refresh(ctx, of.UID); err == nil {
+				err = look
+			}
+		}
+		done(err)
+	})
+}
+
+// changes tells whether a step makes a difference to what is observed.
+func changes(s lifecycle.Step) bool {
+	switch s.(type) {
+	case lifecycle.Probe, lifecycle.PreStop, lifecycle.Delete:
+		return false
+	case lifecycle.CreateSandbox, lifecycle.RemoveSandbox, lifecycle.Start, lifecycle.Remove, lifecycle.Signal, lifecycle.Kill:
+	}
+	return true
+}
+
+// do carries out a step.
+func (r *Runtime) do(ctx context.Context, of *corev1.Pod, s lifecycle.Step) error {
+	switch s := s.(type) {
+	case lifecycle.CreateSandbox:
+		return r.createSandbox(ctx, of, s)
+	case lifecycle.RemoveSandbox:
+		return r.removeSandbox(ctx, of, s)
+	case lifecycle.Start:
+		return r.start(ctx, of, s)
+	case lifecycle.Remove:
+		return r.remove(ctx, of, s)
+	case lifecycle.Probe:
+		return r.probe(ctx, of, s)
+	case lifecycle.PreStop:
+		return r.preStop(ctx, of, s)
+	case lifecycle.Signal:
+		return r.stop(ctx, s.ID, s.Grace)
+	case lifecycle.Kill:
+		// It is also how a grace period is made shorter: the request that waits for the end
+		// of the longer one ends with the container.
+		return r.stop(ctx, s.ID, 0)
+	case lifecycle.Delete: // the agent's
+	}
+	return nil
+}
+
+// createSandbox makes the volumes of a pod and its sandbox, unless there is one.
+func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle.CreateSandbox) error {
+	heads, err := r.heads(ctx, of.UID)
+	if err != nil {
+		return err
+	}
+	there := heads[of.UID]
+	if current := there.sandbox(); current != nil && current.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+		return nil
+	}
+	// What an agent that was stopped has left half made would be in the way.
+	if err := r.removeSandboxes(ctx, there); err != nil {
+		return err
+	}
+	if err := r.store.prepare(of); err != nil {
+		return lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
+	}
+	config, err := r.sandboxConfig(of, s.Attempt)
+	if err != nil {
+		return lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
+	}
+	if _, err := r.containers.RunPodSandbox(ctx, config, ""); err != nil {
+		return fmt.Errorf("create the sandbox: %w", err)
+	}
+	return nil
+}
+
+func (r *Runtime) sandboxConfig(of *corev1.Pod, attempt int32) (*runtimeapi.PodSandboxConfig, error) {
+	if of.Spec.RuntimeClassName != nil && *of.Spec.RuntimeClassName != "" {
+		return nil, fmt.Errorf("runtime class %s is not supported by this node", *of.Spec.RuntimeClassName)
+	}
+	return sandboxConfig(of, attempt, r.store.labels(), r.cgroups, r.store.logs(of.UID))
+}
+
+// removeSandbox removes the sandboxes of a pod, with the network and the containers that
+// they hold, and if the pod goes, its logs and volumes.
+func (r *Runtime) removeSandbox(ctx context.Context, of *corev1.Pod, s lifecycle.RemoveSandbox) error {
+	heads, err := r.heads(ctx, of.UID)
+	if err != nil {
+		return err
+	}
+	if err := r.removeSandboxes(ctx, heads[of.UID]); err != nil || !s.Final {
+		return err
+	}
+	if err := r.store.release(of.UID); err != nil {
+		return fmt.Errorf("remove the files of the pod: %w", err)
+	}
+	return nil
+}
+
+func (r *Runtime) removeSandboxes(ctx context.Context, h head) error {
+	for _, c := range h.containers {
+		// What is alive is ended here only when all is given up, or its sandbox has died.
+		if err := r.stop(ctx, c.GetId(), 0); err != nil {
+			return err
+		}
+		if err := r.containers.RemoveContainer(ctx, c.GetId()); err != nil && !isNotFound(err) {
+			return fmt.Errorf("remove container %s: %w", c.GetId(), err)
+		}
+	}
+	for _, s := range h.sandboxes {
+		if err := r.containers.StopPodSandbox(ctx, s.GetId()); err != nil && !isNotFound(err) {
+			return fmt.Errorf("stop sandbox %s: %w", s.GetId(), err)
+		}
+		if err := r.containers.RemovePodSandbox(ctx, s.GetId()); err != nil && !isNotFound(err) {
+			return fmt.Errorf("remove sandbox %s: %w", s.GetId(), err)
+		}
+	}
+	return nil
+}
+
+// start creates a container and starts it, unless that has been done.
+func (r *Runtime) start(ctx context.Context, of *corev1.Pod, s lifecycle.Start) error {
+	heads, err := r.heads(ctx, of.UID)
+	if err != nil {
+		return err
+	}
+	there := heads[of.UID]
+	sandbox := there.sandbox()
+	if sandbox == nil {
+		return fmt.Errorf("pod %s/%s has no sandbox any more", of.Namespace, of.Name)
+	}
+	for _, c := range there.containers {
+		switch {
+		case c.GetMetadata().GetName() != s.Container:
+		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED: // half made by an agent that was stopped
+			if err := r.containers.RemoveContainer(ctx, c.GetId()); err != nil && !isNotFound(err) {
+				return fmt.Errorf("remove container %s, which was never started: %w", c.GetId(), err)
+			}
+		case attemptOf(c.GetMetadata().GetAttempt()) >= s.Attempt:
+			return nil
+		}
+	}
+	id, err := r.create(ctx, of, s, sandbox)
+	if err != nil {
+		return err
+	}
+	if err := r.containers.StartContainer(ctx, id); err != nil {
+		return lifecycle.StartError{Reason: "RunContainerError", Err: err}
+	}
+	return r.postStart(ctx, of, s, id)
+}
+
+// create creates a container.
+func (r *Runtime) create(ctx context.Context, of *corev1.Pod, s lifecycle.Start, sandbox *runtimeapi.PodSandbox) (id string, err error) {
+	b := blueprint{pod: r.withAddresses(of), container: find(of, s.Container), start: s, own: r.store.labels(), capacity: r.capacity}
+	if b.container == nil {
+		return "", fmt.Errorf("pod %s/%s has no container %s", of.Namespace, of.Name, s.Container)
+	}
+	config, err := r.sandboxConfig(of, attemptOf(sandbox.GetMetadata().GetAttempt()))
+	if err != nil {
+		return "", lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
+	}
+	if b.image, err = r.image(ctx, b.container, config); err != nil {
+		return "", err
+	}
+	if err := r.furnish(ctx, &b); err != nil {
+		return "", lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
+	}
+	if id, err = r.containers.CreateContainer(ctx, sandbox.GetId(), containerConfig(b), config); err != nil {
+		return "", lifecycle.StartError{Reason: "CreateContainerError", Err: err}
+	}
+	return id, nil
+}
+
+// furnish adds to a blueprint what has to be looked up or made first.
+func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
+	if reason := userOf(b.pod, b.container).mayRun(b.image); reason != "" {
+		return errors.New(reason)
+	}
+	b.variables, err = environment(b.pod, b.container, gather(ctx, r.objects, b.pod.Namespace, b.container))
+	if err != nil {
+		return err
+	}
+	if b.mounts, err = r.store.mounts(b.pod, b.container); err != nil {
+		return err
+	}
+	message, err := r.store.makeMessage(b.pod.UID, b.container.Name, b.start.Attempt)
+	if err != nil {
+		return fmt.Errorf("make the file for the termination message: %w", err)
+	}
+	b.mounts = append(b.mounts, &runtimeapi.Mount{ContainerPath: messagePath(b.container), HostPath: message})
+	return nil
+}
+
+// withAddresses is a pod whose status has the addresses that it has got meanwhile.
+func (r *Runtime) withAddresses(of *corev1.Pod) *corev1.Pod {
+	ips := r.Observe(of.UID).Sandbox.IPs
+	of = of.DeepCopy()
+	if len(ips) > 0 {
+		of.Status.PodIP, of.Status.PodIPs = ips[0], nil
+		for _, ip := range ips {
+			of.Status.PodIPs = append(of.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+	}
+	if len(r.hostIPs) > 0 {
+		of.Status.HostIP, of.Status.HostIPs = r.hostIPs[0], nil
+		for _, ip := range r.hostIPs {
+			of.Status.HostIPs = append(of.Status.HostIPs, corev1.HostIP{IP: ip})
+		}
+	}
+	return of
+}
+
+// remove removes an instance that has ended, and what it has written.
+func (r *Runtime) remove(ctx context.Context, of *corev1.Pod, s lifecycle.Remove) error {
+	instance := r.view.instance(of.UID, s.ID)
+	if err := r.containers.RemoveContainer(ctx, bare(s.ID)); err != nil && !isNotFound(err) {
+		return fmt.Errorf("remove container %s: %w", s.ID, err)
+	}
+	if instance == nil {
+		return nil
+	}
+	return r.store.removeLog(of.UID, instance.Container, instance.Attempt)
+}
+
+// stop ends an instance: TERM, and KILL when its grace period is over; KILL at once if it has none.
+func (r *Runtime) stop(ctx context.Context, id string, grace time.Duration) error {
+	timeout := int64(math.Ceil(max(grace, 0).Seconds()))
+	if err := r.containers.StopContainer(ctx, bare(id), timeout); err != nil && !isNotFound(err) {
+		return fmt.Errorf("stop container %s: %w", id, err)
+	}
+	return nil
+}

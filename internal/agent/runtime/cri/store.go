@@ -1,0 +1,153 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+)
+
+// mostMessage is how much of a termination message is read, in bytes.
+const mostMessage = 4096
+
+// store is the directory of an agent, which nobody else may look into:
+//
+//	agent-id                              by which its sandboxes and containers are known
+//	pods/UID/logs/CONTAINER/ATTEMPT.log   what the runtime writes
+//	pods/UID/ended/CONTAINER/ATTEMPT      termination messages, which the container writes
+//	pods/UID/volumes/NAME                 volumes
+type store struct {
+	dir string
+	id  string
+}
+
+// openStore makes the directory, or finds it again.
+func openStore(dir string) (*store, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &store{dir: dir}
+	if err := os.MkdirAll(filepath.Join(dir, "pods"), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the node agent: %w", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory needs x
+		return nil, fmt.Errorf("protect the directory of the node agent: %w", err)
+	}
+	path := filepath.Join(dir, "agent-id")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
+		text = []byte(uuid.NewUUID())
+		err = writeWhole(path, text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read which node agent this is: %w", err)
+	}
+	s.id = strings.TrimSpace(string(text))
+	return s, nil
+}
+
+// writeWhole writes a file so that it is there with its contents, or not at all.
+func writeWhole(path string, data []byte) error {
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// labels are those of all that this agent has made.
+func (s *store) labels() map[string]string { return map[string]string{labelAgent: s.id} }
+
+// pod is the directory of a pod. A uid is not to lead out of here.
+func (s *store) pod(uid types.UID) string {
+	return filepath.Join(s.dir, "pods", filepath.Base(string(uid)))
+}
+
+func (s *store) logs(uid types.UID) string { return filepath.Join(s.pod(uid), "logs") }
+
+// logPath is where the runtime writes what a container writes, below logs.
+func logPath(container string, attempt int32) string {
+	return filepath.Join(container, strconv.Itoa(int(attempt))+".log")
+}
+
+func (s *store) log(uid types.UID, container string, attempt int32) string {
+	return filepath.Join(s.logs(uid), logPath(container, attempt))
+}
+
+func (s *store) volume(uid types.UID, name string) string {
+	return filepath.Join(s.pod(uid), "volumes", name)
+}
+
+func (s *store) message(uid types.UID, container string, attempt int32) string {
+	return filepath.Join(s.pod(uid), "ended", container, strconv.Itoa(int(attempt)))
+}
+
+// makeMessage makes the file that a container may write its termination message into.
+func (s *store) makeMessage(uid types.UID, container string, attempt int32) (string, error) {
+	path := s.message(uid, container, attempt)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return "", err
+	}
+	// Whoever the container runs as may write; the directories above are closed to others.
+	return path, os.Chmod(path, 0o666) //nolint:gosec // see above
+}
+
+// addMessage adds what an instance that has ended says about it.
+func (s *store) addMessage(uid types.UID, i *lifecycle.Instance) {
+	if i.Alive() || i.Message != "" {
+		return
+	}
+	file, err := os.Open(s.message(uid, i.Container, i.Attempt))
+	if err != nil {
+		return // it has none
+	}
+	defer file.Close()
+	if text, err := io.ReadAll(io.LimitReader(file, mostMessage)); err == nil {
+		i.Message = strings.ToValidUTF8(string(text), "\uFFFD")
+	}
+}
+
+// removeLog removes what an instance has left.
+func (s *store) removeLog(uid types.UID, container string, attempt int32) error {
+	return errors.Join(missingIsFine(os.Remove(s.log(uid, container, attempt))), missingIsFine(os.Remove(s.message(uid, container, attempt))))
+}
+
+func missingIsFine(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// known are the pods that have a directory.
+func (s *store) known() []types.UID {
+	entries, err := os.ReadDir(filepath.Join(s.dir, "pods"))
+	if err != nil {
+		return nil
+	}
+	uids := make([]types.UID, 0, len(entries))
+	for _, e := range entries {
+		uids = append(uids, types.UID(e.Name()))
+	}
+	return uids
+}
+
+// release removes the directory of a pod.
+func (s *store) release(uid types.UID) error {
+	if uid == "" {
+		return nil
+	}
+	return os.RemoveAll(s.pod(uid))
+}

@@ -1,0 +1,142 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Volumes that this runtime has: directories of the node that are empty at first
+// (emptyDir), and what the host has anyway (hostPath). A pod with any other does not start.
+
+// prepare makes the volumes of a pod. It may be called again.
+func (s *store) prepare(of *corev1.Pod) error {
+	for i := range of.Spec.Volumes {
+		if err := s.prepareVolume(of, &of.Spec.Volumes[i]); err != nil {
+			return fmt.Errorf("volume %q: %w", of.Spec.Volumes[i].Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume) error {
+	switch {
+	case v.EmptyDir != nil:
+		if v.EmptyDir.Medium != corev1.StorageMediumDefault {
+			return fmt.Errorf("emptyDir with medium %s is not supported by this node", v.EmptyDir.Medium)
+		}
+		return makeEmptyDir(s.volume(of.UID, v.Name), of.Spec.SecurityContext)
+	case v.HostPath != nil:
+		return checkHostPath(v.HostPath)
+	}
+	return fmt.Errorf("%s volumes are not supported by this node", kindOf(&v.VolumeSource))
+}
+
+// kindOf is the name that the API has for a kind of volumes.
+func kindOf(v *corev1.VolumeSource) string {
+	value := reflect.ValueOf(v).Elem()
+	for i := range value.NumField() {
+		if field := value.Field(i); field.Kind() == reflect.Pointer && !field.IsNil() {
+			name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+			return name
+		}
+	}
+	return "unknown"
+}
+
+// makeEmptyDir makes a directory into which whoever runs in the pod may write. Nobody else
+// gets there: the directories above it are closed.
+func makeEmptyDir(dir string, of *corev1.PodSecurityContext) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); errors.Is(err, os.ErrExist) {
+		return nil // of an earlier sandbox of the pod: it keeps what is in it
+	} else if err != nil {
+		return err
+	}
+	mode := os.FileMode(0o777)
+	if of != nil && of.FSGroup != nil {
+		if err := os.Chown(dir, -1, int(*of.FSGroup)); err != nil {
+			return err
+		}
+		mode |= os.ModeSetgid
+	}
+	return os.Chmod(dir, mode)
+}
+
+// checkHostPath sees to it that the host has what it is to have.
+func checkHostPath(v *corev1.HostPathVolumeSource) error {
+	kind := corev1.HostPathUnset
+	if v.Type != nil {
+		kind = *v.Type
+	}
+	switch kind {
+	case corev1.HostPathUnset:
+		return nil
+	case corev1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(v.Path, 0o755) //nolint:gosec // as the API says
+	case corev1.HostPathDirectory:
+		if info, err := os.Stat(v.Path); err != nil || !info.IsDir() {
+			return fmt.Errorf("hostPath type check failed: %s is not a directory", v.Path)
+		}
+		return nil
+	case corev1.HostPathFile:
+		if info, err := os.Stat(v.Path); err != nil || !info.Mode().IsRegular() {
+			return fmt.Errorf("hostPath type check failed: %s is not a file", v.Path)
+		}
+		return nil
+	case corev1.HostPathFileOrCreate, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev:
+	}
+	return fmt.Errorf("hostPath of type %s is not supported by this node", kind)
+}
+
+// mounts are what a container sees of the volumes of its pod.
+func (s *store) mounts(of *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Mount, error) {
+	var all []*runtimeapi.Mount
+	for _, m := range c.VolumeMounts {
+		if m.SubPath != "" || m.SubPathExpr != "" {
+			return nil, fmt.Errorf("volume %q is mounted with subPath, which is not supported by this node", m.Name)
+		}
+		host := s.hostPath(of.UID, of.Spec.Volumes, m.Name)
+		if host == "" {
+			return nil, fmt.Errorf("volume %q is not one of the pod's", m.Name)
+		}
+		mount := &runtimeapi.Mount{ContainerPath: m.MountPath, HostPath: host, Readonly: m.ReadOnly}
+		if m.MountPropagation != nil {
+			switch *m.MountPropagation {
+			case corev1.MountPropagationHostToContainer:
+				mount.Propagation = runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+			case corev1.MountPropagationBidirectional:
+				mount.Propagation = runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+			case corev1.MountPropagationNone:
+			}
+		}
+		all = append(all, mount)
+	}
+	if len(c.VolumeDevices) > 0 {
+		return nil, errors.New("volumeDevices are not supported by this node")
+	}
+	return all, nil
+}
+
+// hostPath is where a volume is; empty if there is none of that name.
+func (s *store) hostPath(uid types.UID, volumes []corev1.Volume, name string) string {
+	for i := range volumes {
+		switch v := &volumes[i]; {
+		case v.Name != name:
+		case v.HostPath != nil:
+			return v.HostPath.Path
+		default:
+			return s.volume(uid, name)
+		}
+	}
+	return ""
+}

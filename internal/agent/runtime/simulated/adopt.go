@@ -1,0 +1,91 @@
+package simulated
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+)
+
+// Adopt implements runtime.Runtime. What an earlier process simulated goes on from where
+// the status of the pod says that it was: a container runs since it was started, and
+// what was to happen meanwhile happens now.
+func (r *Runtime) Adopt(of *corev1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pods[of.UID] != nil || !hasSandbox(of) {
+		return
+	}
+	p := &pod{sandbox: lifecycle.Sandbox{ID: string(of.UID), Ready: true}}
+	for _, ip := range of.Status.PodIPs {
+		p.sandbox.IPs = append(p.sandbox.IPs, ip.IP)
+		r.addresses.keep(ip.IP)
+	}
+	for _, status := range slices.Concat(of.Status.InitContainerStatuses, of.Status.ContainerStatuses) {
+		if run := resumed(of, status); run != nil {
+			p.runs = append(p.runs, run)
+		}
+	}
+	r.pods[of.UID] = p
+	for _, run := range p.runs {
+		if run.Alive() {
+			r.mayExit(of.UID, run)
+		}
+	}
+}
+
+func hasSandbox(of *corev1.Pod) bool {
+	return slices.ContainsFunc(of.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
+	})
+}
+
+// resumed is the last instance of a container, by its status; nil if it had none here.
+func resumed(of *corev1.Pod, status corev1.ContainerStatus) *instance {
+	if !strings.HasPrefix(status.ContainerID, scheme+"://") {
+		return nil
+	}
+	set, err := settingsOf(of, status.Name)
+	if err != nil {
+		set = settings{exitTimes: -1} // nobody may change them so that they are wrong, and stop what runs
+	}
+	run := &instance{settings: set, Instance: lifecycle.Instance{
+		ID: status.ContainerID, Container: status.Name, Attempt: status.RestartCount, Backoff: backoffOf(status.RestartCount),
+	}}
+	end := status.State.Terminated
+	switch {
+	case status.State.Running != nil:
+		run.Started = status.State.Running.StartedAt.Time
+		if set.readyAfter > 0 {
+			run.ReadyAt = run.Started.Add(set.readyAfter)
+		}
+		return run
+	case end == nil: // it waits to be started again
+		end = status.LastTerminationState.Terminated
+	}
+	if end == nil || end.FinishedAt.IsZero() {
+		return nil
+	}
+	run.Started, run.Finished = end.StartedAt.Time, end.FinishedAt.Time
+	run.ExitCode, run.Reason, run.Message = end.ExitCode, end.Reason, end.Message
+	return run
+}
+
+// backoffOf is the back-off before the start of an instance, as far as its number tells.
+func backoffOf(attempt int32) time.Duration {
+	const first, longest = 10 * time.Second, 5 * time.Minute
+	if attempt < 2 {
+		return 0
+	}
+	return min(first<<min(attempt-2, 5), longest)
+}
+
+func (a *addresses) keep(ip string) {
+	if a.taken == nil {
+		a.taken = map[string]struct{}{}
+	}
+	a.taken[ip] = struct{}{}
+}

@@ -1,0 +1,135 @@
+package simulated
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Prefix is before the names of the annotations of a pod that say how its containers are to
+// behave. An annotation applies to all containers of the pod, or, with ".container" after
+// its name, to that one.
+const Prefix = "simulated.coppice.dev/"
+
+// The annotations. Durations are as Go writes them, such as 1.5s.
+const (
+	startAfter = "start-after"      // how long a container takes to be created
+	readyAfter = "ready-after"      // not ready for that long after its start
+	exitAfter  = "exit-after"       // ends of its own accord that long after its start
+	exitCode   = "exit-code"        // what it then ends with
+	exitReason = "exit-reason"      // and why, such as OOMKilled
+	ignoreTerm = "ignore-term"      // "true": TERM has no effect
+	termTakes  = "term-takes"       // how long it takes to end after TERM
+	termCode   = "term-exit-code"   // what it then ends with
+	hookTakes  = "pre-stop-takes"   // how long a preStop hook takes that is not a sleep
+	failPull   = "fail-pull"        // "true": there is no such image
+	failProbe  = "fail-%s-after"    // startup, readiness, liveness: the probe fails that long after the start
+	readyProbe = "fail-%s-until"    // and it fails for that long after the start
+	useRestart = "exit-after-times" // exits of its own accord that many times, then runs on
+)
+
+// settings are how one container is to behave.
+type settings struct {
+	startAfter, readyAfter, exitAfter, termTakes, hookTakes time.Duration
+	exits                                                   bool
+	exitTimes                                               int64 // no limit if negative
+	exitCode, termCode                                      int32
+	exitReason                                              string
+	ignoreTerm, failPull                                    bool
+}
+
+// annotations reads the annotations of a pod that are about one container.
+type annotations struct {
+	pod       *corev1.Pod
+	container string
+	err       error // the first mistake
+}
+
+// settingsOf are the settings of a container, or what is wrong with them.
+func settingsOf(pod *corev1.Pod, container string) (settings, error) {
+	if len(pod.Annotations) == 0 {
+		return settings{exitTimes: -1}, nil
+	}
+	a := &annotations{pod: pod, container: container}
+	_, exits := a.text(exitAfter)
+	s := settings{
+		startAfter: a.duration(startAfter), readyAfter: a.duration(readyAfter), exitAfter: a.duration(exitAfter),
+		termTakes: a.duration(termTakes), hookTakes: a.duration(hookTakes), exits: exits,
+		exitCode: int32(a.number(exitCode, 0, 255)), termCode: int32(a.number(termCode, 0, 255)), exitTimes: -1,
+		ignoreTerm: a.holds(ignoreTerm), failPull: a.holds(failPull),
+	}
+	s.exitReason, _ = a.text(exitReason)
+	if _, limited := a.text(useRestart); limited {
+		s.exitTimes = a.number(useRestart, 0, 1<<31-1)
+	}
+	return s, a.err
+}
+
+// probeFails tells whether a probe fails when a container has run for that long.
+func probeFails(pod *corev1.Pod, container, probe string, ran time.Duration) (bool, error) {
+	if len(pod.Annotations) == 0 {
+		return false, nil
+	}
+	a := &annotations{pod: pod, container: container}
+	after, until := fmt.Sprintf(failProbe, probe), fmt.Sprintf(readyProbe, probe)
+	_, fails := a.text(after)
+	failed := fails && ran >= a.duration(after) || ran < a.duration(until)
+	if probe == "readiness" {
+		failed = failed || ran < a.duration(readyAfter)
+	}
+	return failed, a.err
+}
+
+func (a *annotations) text(name string) (string, bool) {
+	if value, ok := a.pod.Annotations[Prefix+name+"."+a.container]; ok {
+		return value, true
+	}
+	value, ok := a.pod.Annotations[Prefix+name]
+	return value, ok
+}
+
+func (a *annotations) duration(name string) time.Duration {
+	value, ok := a.text(name)
+	if !ok {
+		return 0
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 {
+		a.mistake(name, value, "a duration such as 1.5s")
+		return 0
+	}
+	return d
+}
+
+func (a *annotations) number(name string, least, most int64) int64 {
+	value, ok := a.text(name)
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < least || n > most {
+		a.mistake(name, value, fmt.Sprintf("a number from %d to %d", least, most))
+		return 0
+	}
+	return n
+}
+
+func (a *annotations) holds(name string) bool {
+	value, ok := a.text(name)
+	if !ok {
+		return false
+	}
+	holds, err := strconv.ParseBool(value)
+	if err != nil {
+		a.mistake(name, value, "true or false")
+	}
+	return holds
+}
+
+func (a *annotations) mistake(name, value, want string) {
+	if a.err == nil {
+		a.err = fmt.Errorf("annotation %s%s of container %s is %q, and not %s", Prefix, name, a.container, value, want)
+	}
+}

@@ -1,0 +1,25 @@
+package aliases
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestOf(t *testing.T) {
+	for alias, want := range map[string]string{
+		"deployments.extensions":     "deployments.apps",
+		"daemonsets.extensions":      "daemonsets.apps",
+		"replicasets.extensions":     "replicasets.apps",
+		"ingresses.extensions":       "ingresses.networking.k8s.io",
+		"networkpolicies.extensions": "networkpolicies.networking.k8s.io",
+		"others.extensions":          "",
+		"deployments.apps":           "",
+		"deployments.example.com":    "",
+	} {
+		got, ok := Of(schema.ParseGroupResource(alias))
+		if ok != (want != "") || ok && got.String() != want {
+			t.Errorf("Of(%s) = %s, %t, want %q", alias, got, ok, want)
+		}
+	}
+}

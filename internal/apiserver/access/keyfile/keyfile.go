@@ -1,0 +1,52 @@
+// Package keyfile keeps private keys in files that nobody else may read.
+package keyfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const (
+	dirMode  = 0o700
+	fileMode = 0o600
+)
+
+// Load reads a key. Where there is none, the error is fs.ErrNotExist. A file that others
+// may read, or write, is made private: it may have come from a backup.
+func Load(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&^fileMode != 0 {
+		if err := os.Chmod(path, fileMode); err != nil {
+			return nil, fmt.Errorf("others may read %s: %w", path, err)
+		}
+	}
+	return os.ReadFile(path)
+}
+
+// Store writes a key that is not there yet, with mode 0600, and makes its directory with
+// mode 0700. The file is there as a whole or not at all.
+func Store(path string, key []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temporary.Name()) }() // it is gone if all went well
+	_, err = temporary.Write(key)
+	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), path)
+}
+
+// IsMissing tells whether Load found no key.
+func IsMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

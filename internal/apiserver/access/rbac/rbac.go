@@ -1,0 +1,158 @@
+// Package rbac decides who may do what by Roles, ClusterRoles and their bindings.
+//
+// It has no state and does no I/O: a Policy is asked for the roles and bindings as
+// they are at the moment. Decide answers one request; Grants yields the rules that a
+// user has; Missing tells what somebody would hand out without having it (escalation);
+// Aggregate and Default are the rules of roles that are made of other roles, and the
+// roles that every control plane has.
+//
+// The rules of the field apply: what no rule allows is refused, there are no rules that
+// deny, and a ClusterRole that a RoleBinding names counts in the namespace of the binding.
+package rbac
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Policy is the roles and bindings of a server. What it returns is not changed.
+type Policy interface {
+	Role(namespace, name string) (*rbacv1.Role, bool)
+	ClusterRole(name string) (*rbacv1.ClusterRole, bool)
+	RoleBindings(namespace string) []*rbacv1.RoleBinding
+	ClusterRoleBindings() []*rbacv1.ClusterRoleBinding
+}
+
+// Grant is a rule that a user has.
+type Grant struct {
+	Rule rbacv1.PolicyRule
+	// By is the binding and the role that give it, in words.
+	By string
+}
+
+// Decide tells whether a request is allowed, and by which binding. A request that
+// is not allowed is one that no rule is known for: never denied, others may allow it.
+func Decide(p Policy, a authorizer.Attributes) (allowed bool, reason string) {
+	for grant := range Grants(p, a.GetUser(), a.GetNamespace()) {
+		if Allows(&grant.Rule, a) {
+			return true, "RBAC: allowed by " + grant.By
+		}
+	}
+	return false, ""
+}
+
+// Grants yields the rules that a user has: everywhere, and in a namespace unless that is "".
+func Grants(p Policy, u user.Info, namespace string) iter.Seq[Grant] {
+	return func(yield func(Grant) bool) {
+		for _, binding := range p.ClusterRoleBindings() {
+			if !applies(binding.Subjects, u, "") {
+				continue
+			}
+			by := fmt.Sprintf("ClusterRoleBinding %q of %s %q to %s", binding.Name, binding.RoleRef.Kind, binding.RoleRef.Name, u.GetName())
+			if !each(RulesOf(p, binding.RoleRef, ""), by, yield) {
+				return
+			}
+		}
+		if namespace == "" {
+			return
+		}
+		for _, binding := range p.RoleBindings(namespace) {
+			if !applies(binding.Subjects, u, binding.Namespace) {
+				continue
+			}
+			by := fmt.Sprintf("RoleBinding %q of %s %q to %s", binding.Namespace+"/"+binding.Name, binding.RoleRef.Kind, binding.RoleRef.Name, u.GetName())
+			if !each(RulesOf(p, binding.RoleRef, binding.Namespace), by, yield) {
+				return
+			}
+		}
+	}
+}
+
+func each(rules []rbacv1.PolicyRule, by string, yield func(Grant) bool) bool {
+	for _, rule := range rules {
+		if !yield(Grant{Rule: rule, By: by}) {
+			return false
+		}
+	}
+	return true
+}
+
+// RulesOf are the rules of the role that a binding in namespace names; of one that does
+// not exist, or that such a binding cannot name, none.
+func RulesOf(p Policy, ref rbacv1.RoleRef, namespace string) []rbacv1.PolicyRule {
+	if ref.APIGroup != rbacv1.GroupName {
+		return nil
+	}
+	switch ref.Kind {
+	case "ClusterRole":
+		if role, ok := p.ClusterRole(ref.Name); ok {
+			return role.Rules
+		}
+	case "Role":
+		if role, ok := p.Role(namespace, ref.Name); ok && namespace != "" {
+			return role.Rules
+		}
+	default:
+	}
+	return nil
+}
+
+// applies tells whether a binding is to this user. A service account that is named
+// without a namespace is one of the binding's.
+func applies(subjects []rbacv1.Subject, u user.Info, namespace string) bool {
+	return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
+		switch s.Kind {
+		case rbacv1.UserKind:
+			return u.GetName() == s.Name
+		case rbacv1.GroupKind:
+			return slices.Contains(u.GetGroups(), s.Name)
+		case rbacv1.ServiceAccountKind:
+			of := cmp.Or(s.Namespace, namespace)
+			return of != "" && serviceaccount.MatchesUsername(of, s.Name, u.GetName())
+		default:
+			return false
+		}
+	})
+}
+
+// Allows tells whether a rule allows a request.
+func Allows(rule *rbacv1.PolicyRule, a authorizer.Attributes) bool {
+	if !hasOrAll(rule.Verbs, a.GetVerb()) {
+		return false
+	}
+	if !a.IsResourceRequest() {
+		return slices.ContainsFunc(rule.NonResourceURLs, func(pattern string) bool { return pathMatches(pattern, a.GetPath()) })
+	}
+	return hasOrAll(rule.APIGroups, a.GetAPIGroup()) &&
+		allowsResource(rule.Resources, a.GetResource(), a.GetSubresource()) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, a.GetName()))
+}
+
+func hasOrAll(values []string, value string) bool {
+	return slices.Contains(values, rbacv1.ResourceAll) || slices.Contains(values, value)
+}
+
+// allowsResource: "*" is every resource with its subresources, "*/status" that
+// subresource of every resource; a resource without subresource is only itself.
+func allowsResource(resources []string, resource, subresource string) bool {
+	if subresource == "" {
+		return hasOrAll(resources, resource)
+	}
+	return hasOrAll(resources, resource+"/"+subresource) || slices.Contains(resources, rbacv1.ResourceAll+"/"+subresource)
+}
+
+// pathMatches: a pattern that ends in * stands for all paths that begin with the rest.
+func pathMatches(pattern, path string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, rbacv1.NonResourceAll); ok {
+		return strings.HasPrefix(path, prefix)
+	}
+	return pattern == path
+}

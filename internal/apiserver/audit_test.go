@@ -1,0 +1,154 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/access/confine"
+	"github.com/coppice-dev/coppice/internal/collector"
+)
+
+// lines is a log that is written to concurrently.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Every request is logged with who made it and what became of it, and with no content.
+func TestAuditLog(t *testing.T) {
+	log := &lines{}
+	s := startServer(t, func(c *apiserver.Config) { c.Audit = log })
+	path, _ := s.secret(t, "default", "audited")
+	ann, err := newClient(s.acting("ann"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, _ := ann.exchange(http.MethodDelete, path, "", nil); code != http.StatusForbidden {
+		t.Errorf("ann deletes: %d", code)
+	}
+	if code := s.status(t, s.outside(t, nil), "/api/v1/secrets"); code != http.StatusUnauthorized {
+		t.Errorf("a stranger reads: %d", code)
+	}
+	if code := s.status(t, s.outside(t, nil), "/readyz"); code != http.StatusOK {
+		t.Errorf("readyz: %d", code)
+	}
+	type entry struct {
+		verb, uri, user, as string
+		code                int32
+	}
+	wanted := map[entry]bool{
+		{"create", "/api/v1/namespaces/default/secrets", "system:apiserver", "", http.StatusCreated}: true,
+		{"delete", path, "system:apiserver", "ann", http.StatusForbidden}:                            true,
+		{"list", "/api/v1/secrets", "", "", http.StatusUnauthorized}:                                 true,
+	}
+	eventually(t, func() string {
+		for line := range strings.Lines(log.String()) {
+			var e auditv1.Event
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			if e.Level != auditv1.LevelMetadata || e.RequestObject != nil || e.ResponseObject != nil || e.RequestURI == "/readyz" {
+				t.Errorf("%s", line)
+			}
+			if e.ResponseStatus == nil {
+				continue
+			}
+			got := entry{verb: e.Verb, uri: e.RequestURI, user: e.User.Username, code: e.ResponseStatus.Code}
+			if e.ImpersonatedUser != nil {
+				got.as = e.ImpersonatedUser.Username
+			}
+			delete(wanted, got)
+		}
+		if len(wanted) > 0 {
+			return "not in the log: " + log.String()
+		}
+		return ""
+	})
+	if strings.Contains(log.String(), secretContent) {
+		t.Error("the log has the content of a secret")
+	}
+}
+
+// E3: the collector says why it deletes, and what it says is in the log as it was said;
+// nobody else writes there.
+func TestReasonsInTheAuditLog(t *testing.T) {
+	log := &lines{}
+	s := startServer(t, func(c *apiserver.Config) { c.Audit = log })
+	config, err := s.Collector()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.configMaps(t, "default")
+	remove := func(config *rest.Config, name, reason string) {
+		t.Helper()
+		o := c.create(name)
+		config = rest.CopyConfig(config)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return said{next, reason} })
+		code, answer := forge(t, config, forged{http.MethodDelete, c.at(name), "", "application/json", `{"preconditions":{"uid":"` + string(o.GetUID()) + `","resourceVersion":"` + o.GetResourceVersion() + `"}}`})
+		if code != http.StatusOK {
+			t.Fatalf("%d %s", code, answer)
+		}
+	}
+	const reason, none = `{"decision":"delete Background"}`, `{"decision":"no reason was given"}`
+	remove(config, "explained", reason)
+	remove(config, "silent", "")
+	remove(config, "garbled", `{"decision":`)
+	remove(config, "lengthy", `"`+strings.Repeat("x", collector.MaxReason)+`"`)
+	remove(s.config, "by-hand", reason)
+	wanted := map[string]string{"explained": reason, "silent": none, "garbled": none, "lengthy": none, "by-hand": ""}
+	eventually(t, func() string {
+		for line := range strings.Lines(log.String()) {
+			var e auditv1.Event
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			if e.Verb != "delete" || e.ObjectRef == nil {
+				continue
+			}
+			if want, ok := wanted[e.ObjectRef.Name]; ok {
+				if got := e.Annotations[confine.ReasonAnnotation]; got != want {
+					t.Errorf("%s: %q, want %q", e.ObjectRef.Name, got, want)
+				}
+				delete(wanted, e.ObjectRef.Name)
+			}
+		}
+		if len(wanted) > 0 {
+			return "not in the log: " + log.String()
+		}
+		return ""
+	})
+}
+
+// said puts a reason into a request.
+type said struct {
+	next   http.RoundTripper
+	reason string
+}
+
+func (s said) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	if s.reason != "" {
+		r.Header.Set(collector.ReasonHeader, s.reason)
+	}
+	return s.next.RoundTrip(r)
+}

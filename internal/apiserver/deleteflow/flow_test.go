@@ -1,0 +1,263 @@
+package deleteflow
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+func readAll(t *testing.T, r *http.Request) []byte {
+	t.Helper()
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return data
+}
+
+// deleters are the two ways in which an object is deleted: by our registry, and by the
+// library's with the guard below.
+func deleters(t *testing.T, test func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter)) {
+	t.Helper()
+	t.Run("typed", func(t *testing.T) {
+		test(t, func(w *world) rest.GracefulDeleter { return w.registry.(rest.GracefulDeleter) })
+	})
+	t.Run("library", func(t *testing.T) {
+		test(t, func(w *world) rest.GracefulDeleter { return w.library() })
+	})
+}
+
+// kubernetes#77988: a finalizer that is accepted while a DELETE is under way holds the
+// object, and the answer says so.
+func TestR18_FinalizerBetweenDecisionAndRemoval(t *testing.T) {
+	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+		w := newWorld(t, configMap())
+		w.before = once("remove", 1, func() { w.change(withFinalizers(late)) })
+		got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{})
+		if got.err != nil || got.removed || got.object == nil {
+			t.Fatalf("%+v, want the object, marked", got)
+		}
+		for who, m := range map[string]metav1.Object{"the answer": got.object, "the stored one": w.stored()} {
+			if m == nil || m.GetDeletionTimestamp() == nil || !slices.Equal(m.GetFinalizers(), []string{late}) {
+				t.Errorf("%s is %v", who, m)
+			}
+		}
+	})
+}
+
+// The other way around: what held the object goes while it is being marked.
+func TestR18_LastFinalizerGoesBeforeTheMark(t *testing.T) {
+	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+		w := newWorld(t, configMap(foreign))
+		w.before = once("update", 1, func() { w.change(withFinalizers()) })
+		got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{})
+		if got.err != nil || !got.removed || got.object != nil {
+			t.Errorf("%+v, want a Status", got)
+		}
+		if left := w.stored(); left != nil {
+			t.Errorf("it is left: %v", left)
+		}
+	})
+}
+
+// A DELETE follows an object that keeps changing for a while, and then gives up
+// without having lost a finalizer.
+func TestR18_ObjectThatKeepsChanging(t *testing.T) {
+	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+		w := newWorld(t, configMap())
+		w.before = func(write string) {
+			if write == "remove" {
+				w.change(withFinalizers(late))
+			} else {
+				w.change(withFinalizers())
+			}
+		}
+		got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{})
+		if !isConflict(got.err) {
+			t.Errorf("%+v, want a conflict", got)
+		}
+		if left := w.stored(); left == nil {
+			t.Error("it is gone")
+		}
+		if w.tries > maxTries+1 || len(w.writes) > 4*maxTries {
+			t.Errorf("%d tries, %d writes", w.tries, len(w.writes))
+		}
+	})
+}
+
+// AS-10, AS-11: what a cache shows decides nothing.
+func TestR18_StaleCache(t *testing.T) {
+	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+		w := newWorld(t, configMap())
+		w.stale = w.object
+		w.change(withFinalizers(late))
+		got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{})
+		if got.err != nil || got.removed {
+			t.Errorf("%+v, want the object, marked", got)
+		}
+		if left := w.stored(); left == nil || left.GetDeletionTimestamp() == nil {
+			t.Errorf("it has become %v", left)
+		}
+	})
+	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+		w := newWorld(t, configMap())
+		w.stale = w.object
+		w.change(func(m metav1.Object) { m.SetLabels(map[string]string{"a": "b"}) })
+		stale := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: new("1")}}
+		if got := w.deleteWith(deleterOf(w), stale); !isConflict(got.err) || w.stored() == nil {
+			t.Errorf("on the version of the cache: %+v, want a conflict", got)
+		}
+		fresh := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: new("2")}}
+		if got := w.deleteWith(deleterOf(w), fresh); got.err != nil || w.stored() != nil {
+			t.Errorf("on the stored version: %+v", got)
+		}
+	})
+}
+
+// AS-03: what a crash left marked with nothing to wait for goes with the next DELETE,
+// and with the next update.
+func TestR18_MarkedWithNothingToWaitFor(t *testing.T) {
+	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+		for _, p := range []metav1.DeletionPropagation{"", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
+			obj := configMap()
+			marked(obj)
+			w := newWorld(t, obj)
+			var options metav1.DeleteOptions
+			if p != "" {
+				options.PropagationPolicy = &p
+			}
+			if got := w.deleteWith(deleterOf(w), options); got.err != nil || !got.removed || got.object != nil || w.stored() != nil {
+				t.Errorf("policy %q: %+v", p, got)
+			}
+		}
+	})
+	obj := configMap()
+	marked(obj)
+	w := newWorld(t, obj)
+	if got := w.update(func(m metav1.Object) { m.SetLabels(map[string]string{"a": "b"}) }); got.err != nil || w.stored() != nil {
+		t.Errorf("update: %+v", got)
+	}
+}
+
+// AS-12: admission sees the object that the transaction is about, and has the last word.
+func TestR18_AdmissionSeesTheFreshObject(t *testing.T) {
+	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+		w := newWorld(t, configMap(foreign))
+		w.stale = w.object
+		w.before = once("update", 1, func() {
+			w.change(func(m metav1.Object) { m.SetLabels(map[string]string{"protected": "yes"}) })
+		})
+		w.serve("delete", "", func(ctx context.Context, _ []byte) (runtime.Object, bool, error) {
+			obj, removed, err := deleterOf(w).Delete(ctx, "a", func(_ context.Context, obj runtime.Object) error {
+				if metaOf(obj).GetLabels()["protected"] != "" {
+					return errRefused
+				}
+				return nil
+			}, &metav1.DeleteOptions{})
+			if !errors.Is(err, errRefused) {
+				t.Errorf("%v, want the refusal", err)
+			}
+			return obj, removed, nil
+		})
+		if left := w.stored(); left == nil || left.GetDeletionTimestamp() != nil {
+			t.Errorf("it has become %v", left)
+		}
+	})
+}
+
+// What was worked out for the object that a cache still shows, a terminating one, says
+// nothing about another that has its name by now.
+func TestR17_OptionsAreForTheObjectOfTheTransaction(t *testing.T) {
+	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+		for _, finalizers := range [][]string{{foreign}, {metav1.FinalizerOrphanDependents}, {metav1.FinalizerDeleteDependents}} {
+			obj := configMap()
+			marked(obj, finalizers...)
+			w := newWorld(t, obj)
+			w.stale = w.object
+			w.recreate()
+			got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)})
+			if got.err != nil || got.removed {
+				t.Errorf("%v: %+v", finalizers, got)
+			}
+			left := w.stored()
+			if uidOf(left) != "2nd" || left.GetDeletionTimestamp() == nil || !slices.Equal(left.GetFinalizers(), []string{metav1.FinalizerDeleteDependents}) {
+				t.Errorf("%v: it has become %v", finalizers, left)
+			}
+		}
+	})
+}
+
+func TestDryRunWritesNothing(t *testing.T) {
+	for _, finalizers := range [][]string{nil, {foreign}} {
+		w := newWorld(t, configMap(finalizers...))
+		got := w.deleteWith(w.registry.(rest.GracefulDeleter), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		if got.err != nil || got.removed != (finalizers == nil) {
+			t.Errorf("%+v", got)
+		}
+		if len(w.writes) > 0 || w.stored() == nil {
+			t.Errorf("writes %v", w.writes)
+		}
+	}
+}
+
+// A collection's objects share a request, which cannot begin anew: they are marked in place.
+func TestR18_FinalizerDuringDeleteCollection(t *testing.T) {
+	w := newWorld(t, configMap())
+	w.before = once("remove", 1, func() { w.change(withFinalizers(late)) })
+	got := w.serve("deletecollection", "", func(ctx context.Context, _ []byte) (runtime.Object, bool, error) {
+		options := &metav1.DeleteOptions{}
+		return nil, false, w.library().DeleteCollection(ctx, w.admit("", options), options)
+	})
+	if got.err != nil || w.tries != 1 {
+		t.Errorf("%+v after %d tries", got, w.tries)
+	}
+	if left := w.stored(); left == nil || left.GetDeletionTimestamp() == nil {
+		t.Errorf("it has become %v", left)
+	}
+}
+
+// The library deletes the objects of a definition without a request.
+func TestR18_DeletionWithoutRequest(t *testing.T) {
+	w := newWorld(t, configMap())
+	w.before = once("remove", 1, func() { w.change(withFinalizers(late)) })
+	if _, _, err := w.library().Delete(w.context(t.Context()), "a", rest.ValidateAllObjectFunc, nil); err != nil {
+		t.Fatal(err)
+	}
+	if left := w.stored(); left == nil || left.GetDeletionTimestamp() == nil {
+		t.Errorf("it has become %v", left)
+	}
+	w.change(withFinalizers())
+	if _, _, err := w.library().Delete(w.context(t.Context()), "a", rest.ValidateAllObjectFunc, nil); err != nil {
+		t.Fatal(err)
+	}
+	if left := w.stored(); left != nil {
+		t.Errorf("it is left: %v", left)
+	}
+}
+
+// A refusal names the resource, also one that no kind of the table has.
+func TestStrategyOf(t *testing.T) {
+	flow := newWorld(t, configMap()).flow
+	for _, resource := range []schema.GroupResource{{Resource: "configmaps"}, {Group: "example.com", Resource: "widgets"}} {
+		if got := flow.strategyOf(resource); got.Resource != resource || got.CollectorDisabled {
+			t.Errorf("%s: %+v", resource, got)
+		}
+	}
+	if flow.strategyOf(schema.GroupResource{Resource: "pods"}).Grace == nil {
+		t.Error("pods are not graceful")
+	}
+	without := New(Config{Now: time.Now, CollectorDisabled: true})
+	if got := without.strategyOf(corev1.Resource("pods")); !got.CollectorDisabled {
+		t.Errorf("without a collector: %+v", got)
+	}
+}

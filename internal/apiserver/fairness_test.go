@@ -1,0 +1,117 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+)
+
+// A flood is the problem of the user that makes it: while a thousand expensive lists of
+// theirs want to be answered at any time, another user and an administrator are answered,
+// and the server is well afterwards.
+func TestFlood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a flood takes its time")
+	}
+	const flood, objects = 1000, 60
+	s := startServer(t, nil)
+	namespace := s.namespace(t)
+	s.bind(t, namespace, rbac.Edit, "flooder")
+	s.bind(t, namespace, rbac.Edit, "ann")
+	c := s.configMaps(t, namespace)
+	c.content = map[string]any{"data": map[string]any{"key": strings.Repeat("x", 4000)}}
+	for i := range objects {
+		c.create(fmt.Sprintf("cm-%d", i))
+	}
+	flooder := s.acting("flooder")
+	var (
+		running           sync.WaitGroup
+		answered, refused atomic.Int64
+		enough            = make(chan struct{}) // closed when the flood is to end
+		under             = make(chan struct{}) // closed when some of it has been refused
+		first             sync.Once
+	)
+	for range flood {
+		running.Go(func() {
+			for {
+				switch code, answer := forge(t, flooder, forged{method: http.MethodGet, path: c.path + "?resourceVersion=0"}); code {
+				case http.StatusOK:
+					answered.Add(1)
+				case http.StatusTooManyRequests:
+					refused.Add(1)
+					first.Do(func() { close(under) })
+					return // a client that comes back later
+				default:
+					t.Errorf("a request of the flood: %d %.200s", code, answer)
+				}
+				select {
+				case <-enough:
+					return
+				default:
+				}
+			}
+		})
+	}
+	<-under
+	// Requests that are not sent again when they are refused.
+	ann, err := newClient(s.acting("ann"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := s.client(t)
+	if _, err := ann.send(http.MethodGet, c.at("cm-1"), "", nil); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	if _, err := admin.send(http.MethodGet, "/api/v1/namespaces/"+namespace, "", nil); err != nil {
+		t.Errorf("an administrator: %v", err)
+	}
+	close(enough)
+	running.Wait()
+	t.Logf("%d requests of the flood were answered, %d told to come back", answered.Load(), refused.Load())
+	if answered.Load() == 0 {
+		t.Error("none of the flood was answered")
+	}
+	if code := s.status(t, s.outside(t, nil), "/readyz"); code != http.StatusOK {
+		t.Errorf("after the flood: readyz %d", code)
+	}
+}
+
+// Every user has a level, and the controllers one that users cannot fill.
+func TestFlowSchemas(t *testing.T) {
+	s := sharedServer(t)
+	for user, want := range map[string]string{"ann": "global-default", rbac.Collector: "coppice-controllers", rbac.ProtectionController: "coppice-controllers", rbac.Candidate: "coppice-election", "system:serviceaccount:a:b": "service-accounts"} {
+		groups := []string{}
+		if strings.HasPrefix(user, "system:serviceaccount:") {
+			groups = append(groups, "system:serviceaccounts")
+		}
+		config := s.acting(user, groups...)
+		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				response, err := next.RoundTrip(r)
+				if err == nil {
+					uid := response.Header.Get("X-Kubernetes-PF-FlowSchema-UID")
+					schema, err := typed(t, s.config).FlowcontrolV1().FlowSchemas().Get(t.Context(), want, metav1.GetOptions{})
+					if err != nil || string(schema.UID) != uid {
+						t.Errorf("%s: schema %s, want %s: %v", user, uid, want, err)
+					}
+				}
+				return response, err
+			})
+		}
+		if _, err := typed(t, config).Discovery().ServerVersion(); err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

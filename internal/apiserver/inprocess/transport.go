@@ -1,0 +1,168 @@
+// Package inprocess carries HTTP requests to a handler in the same process, with
+// no socket, no TLS and no framing in between: what the control plane's own
+// controllers talk to their API server over.
+//
+// RoundTrip runs the handler on a goroutine of its own, as a server does, and
+// returns as soon as the handler has sent its header. The body is a buffer of
+// bounded size between the handler, which writes, and the client, which reads: a
+// watch that its client does not read stops the handler, as it would on a socket.
+// Closing the body, or ending the request's context, ends the handler's context.
+package inprocess
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"sync"
+)
+
+// bufferSize is how many bytes a handler can be ahead of its client.
+const bufferSize = 1 << 20
+
+// Transport returns a RoundTripper that calls handler. It is safe for concurrent use.
+func Transport(handler http.Handler) http.RoundTripper { return transport{handler} }
+
+type transport struct{ handler http.Handler }
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(request.Context())
+	x := &exchange{header: http.Header{}, sent: make(chan struct{}), ctx: ctx, cancel: cancel}
+	x.changed.L = &x.mu
+	// Whoever waits on the buffer must notice the end of the request.
+	context.AfterFunc(ctx, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.changed.Broadcast()
+	})
+	go x.serve(t.handler, incoming(ctx, request))
+	select {
+	case <-x.sent:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", x.status, http.StatusText(x.status)), StatusCode: x.status,
+		Proto: "HTTP/2.0", ProtoMajor: 2,
+		Header: x.sentHeader, Body: x, ContentLength: -1, Request: request,
+	}, nil
+}
+
+// incoming is the request as a server would see it.
+func incoming(ctx context.Context, request *http.Request) *http.Request {
+	r := request.Clone(ctx)
+	r.RequestURI = r.URL.RequestURI()
+	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
+	r.RemoteAddr = "127.0.0.1:0"
+	if r.Host == "" {
+		r.Host = r.URL.Host
+	}
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	return r
+}
+
+// exchange is one request under way: the handler's ResponseWriter and the
+// client's response body.
+type exchange struct {
+	header http.Header     // the handler's, until it is sent
+	ctx    context.Context //nolint:containedctx // it is the request's, and ends with it
+	cancel context.CancelFunc
+
+	sendOnce   sync.Once
+	sent       chan struct{} // closed when status and sentHeader are set
+	status     int
+	sentHeader http.Header
+
+	mu      sync.Mutex
+	changed sync.Cond
+	buffer  bytes.Buffer // guarded by mu
+	done    error        // guarded by mu: why the handler writes no more; io.EOF at its end
+}
+
+func (x *exchange) serve(handler http.Handler, r *http.Request) {
+	end := io.EOF
+	defer func() {
+		if broken := recover(); broken != nil {
+			// A handler panics to abort an answer that it cannot finish.
+			end = errors.New("the answer was aborted")
+			if broken != http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
+				end = fmt.Errorf("the handler panicked: %v", broken)
+			}
+		}
+		x.WriteHeader(http.StatusOK)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.done = end
+		x.changed.Broadcast()
+	}()
+	handler.ServeHTTP(x, r)
+}
+
+// Header implements http.ResponseWriter.
+func (x *exchange) Header() http.Header { return x.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (x *exchange) WriteHeader(status int) {
+	if status < http.StatusOK {
+		return // informational: the answer is yet to come
+	}
+	x.sendOnce.Do(func() {
+		x.status, x.sentHeader = status, maps.Clone(x.header)
+		close(x.sent)
+	})
+}
+
+// Write implements http.ResponseWriter.
+func (x *exchange) Write(p []byte) (int, error) {
+	x.WriteHeader(http.StatusOK)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for x.buffer.Len() >= bufferSize && x.ctx.Err() == nil {
+		x.changed.Wait()
+	}
+	if err := x.ctx.Err(); err != nil {
+		return 0, err
+	}
+	x.changed.Broadcast()
+	return x.buffer.Write(p)
+}
+
+// Flush implements http.Flusher. What was written can be read already.
+func (x *exchange) Flush() { x.WriteHeader(http.StatusOK) }
+
+// CloseNotify implements http.CloseNotifier, without which the API server's
+// library does not believe that a writer can flush.
+func (x *exchange) CloseNotify() <-chan bool {
+	gone := make(chan bool, 1)
+	context.AfterFunc(x.ctx, func() { gone <- true })
+	return gone
+}
+
+// Read implements io.Reader for the client.
+func (x *exchange) Read(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for x.buffer.Len() == 0 && x.done == nil && x.ctx.Err() == nil {
+		x.changed.Wait()
+	}
+	if x.buffer.Len() > 0 {
+		x.changed.Broadcast()
+		return x.buffer.Read(p)
+	}
+	if x.done != nil {
+		return 0, x.done
+	}
+	return 0, x.ctx.Err()
+}
+
+// Close implements io.Closer for the client.
+func (x *exchange) Close() error {
+	x.cancel()
+	return nil
+}

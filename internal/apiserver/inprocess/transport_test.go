@@ -1,0 +1,148 @@
+package inprocess
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func client(h http.HandlerFunc) *http.Client { return &http.Client{Transport: Transport(h)} }
+
+func TestAnswer(t *testing.T) {
+	c := client(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("X-Got", r.Method+" "+r.RequestURI+" "+string(body))
+		w.WriteHeader(http.StatusTeapot)
+		w.Header().Set("X-Late", "yes")
+		io.WriteString(w, "short and stout")
+	})
+	response, err := c.Post("http://api/pots?size=2", "text/plain", strings.NewReader("tea"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || string(body) != "short and stout" || response.StatusCode != http.StatusTeapot {
+		t.Errorf("got %d %q, %v", response.StatusCode, body, err)
+	}
+	if got := response.Header.Get("X-Got"); got != "POST /pots?size=2 tea" {
+		t.Errorf("the handler saw %q", got)
+	}
+	if response.Header.Get("X-Late") != "" {
+		t.Error("a header that was set after it was sent arrived")
+	}
+}
+
+func TestEmptyAnswer(t *testing.T) {
+	response, err := client(func(http.ResponseWriter, *http.Request) {}).Get("http://api/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); len(body) > 0 || err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("got %d %q, %v", response.StatusCode, body, err)
+	}
+}
+
+// TestStream reads a part of an answer before the handler has written the next.
+func TestStream(t *testing.T) {
+	next := make(chan string)
+	c := client(func(w http.ResponseWriter, _ *http.Request) {
+		for part := range next {
+			io.WriteString(w, part)
+			w.(http.Flusher).Flush()
+		}
+	})
+	go func() { next <- "one" }()
+	response, err := c.Get("http://api/watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	for _, part := range []string{"one", "two", "three"} {
+		if part != "one" {
+			next <- part
+		}
+		buffer := make([]byte, len(part))
+		if _, err := io.ReadFull(response.Body, buffer); err != nil || string(buffer) != part {
+			t.Fatalf("read %q, %v; want %q", buffer, err, part)
+		}
+	}
+	close(next)
+	if _, err := response.Body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// TestSlowClient stops a handler that is too far ahead, until its client goes away.
+func TestSlowClient(t *testing.T) {
+	wrote := make(chan error, 1)
+	c := client(func(w http.ResponseWriter, _ *http.Request) {
+		block := bytes.Repeat([]byte("x"), bufferSize)
+		var err error
+		for err == nil {
+			_, err = w.Write(block)
+		}
+		wrote <- err
+	})
+	response, err := c.Get("http://api/watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	select {
+	case err := <-wrote:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the handler's write ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the handler still writes to a client that has gone")
+	}
+}
+
+func TestCancelEndsBothSides(t *testing.T) {
+	ended := make(chan struct{})
+	c := client(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		<-r.Context().Done()
+		<-w.(http.CloseNotifier).CloseNotify()
+		close(ended)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api/watch", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := response.Body.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("read after the request was cancelled: %v", err)
+	}
+	<-ended
+}
+
+func TestPanicAbortsTheAnswer(t *testing.T) {
+	c := client(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "half an ans")
+		panic(http.ErrAbortHandler)
+	})
+	response, err := c.Get("http://api/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); err == nil {
+		t.Errorf("read %q as if it were whole", body)
+	}
+}

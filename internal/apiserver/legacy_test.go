@@ -1,0 +1,102 @@
+package apiserver_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// legacyDeployment is what a manifest of 2016 says: no selector.
+func legacyDeployment() map[string]any {
+	return map[string]any{"spec": map[string]any{"replicas": int64(0), "template": map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{"app": "a"}},
+		"spec":     map[string]any{"containers": []any{map[string]any{"name": "a", "image": "a"}}},
+	}}}
+}
+
+// AS-08: the group version of the request decides what becomes of the dependents when
+// nobody says, whatever version the object was created in.
+func TestR17_LegacyDefaults(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	in := func(group, version string) collection {
+		return s.collection(t, gvk(group, version, "Deployment"), "deployments", namespace, legacyDeployment())
+	}
+	current, extensions := in("apps", "v1"), in("extensions", "v1beta1")
+	for _, legacy := range []collection{extensions, in("apps", "v1beta1"), in("apps", "v1beta2")} {
+		t.Run(legacy.kind.GroupVersion().String(), func(t *testing.T) {
+			created := extensions.create("a")
+			if got := legacy.mustRemove("a", nil).GetFinalizers(); !slices.Equal(got, []string{orphan}) {
+				t.Errorf("finalizers %v, want %v", got, []string{orphan})
+			}
+			isGone(t, legacy, legacy.mustRemove("a", policy(metav1.DeletePropagationBackground)), created)
+
+			extensions.create("b")
+			legacy.mustRemove("b", orphanDependents(false))
+			if legacy.get("b") != nil {
+				t.Error("orphanDependents=false: it is left")
+			}
+			extensions.create("c")
+			if _, err := legacy.removeAll(nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if got := legacy.get("c").GetFinalizers(); !slices.Equal(got, []string{orphan}) {
+				t.Errorf("of a collection: finalizers %v", got)
+			}
+			// An update in the legacy version ends it, as one in any other.
+			if _, err := legacy.patch("c", "application/merge-patch+json", mergeFinalizers()); err != nil {
+				t.Fatal(err)
+			}
+			if current.get("c") != nil {
+				t.Error("the emptying update has left it")
+			}
+		})
+	}
+	created := extensions.create("d")
+	isGone(t, current, current.mustRemove("d", nil), created)
+}
+
+// A legacy version shows the same objects as v1, and watches, applies and prints them.
+func TestLegacyVersionsAreServed(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	legacy := s.collection(t, gvk("extensions", "v1beta1", "Deployment"), "deployments", namespace, legacyDeployment())
+	current := s.collection(t, gvk("apps", "v1", "Deployment"), "deployments", namespace, nil)
+	created := legacy.create("a")
+	events := legacy.watch(created.GetResourceVersion())
+	if got := current.get("a"); got.GetUID() != created.GetUID() || got.GetAPIVersion() != "apps/v1" {
+		t.Fatalf("in apps/v1 it is %v", got)
+	}
+	applied := legacy.named("a")
+	applied.SetLabels(map[string]string{"applied": "yes"})
+	if _, err := legacy.send(http.MethodPatch, legacy.at("a")+"?fieldManager=test&force=true", "application/apply-patch+yaml", applied); err != nil {
+		t.Fatal(err)
+	}
+	event := <-events
+	if o := event.Object; o.GetAPIVersion() != "extensions/v1beta1" || o.GetLabels()["applied"] != "yes" {
+		t.Errorf("watch: %v", o)
+	}
+	if got := current.get("a").GetLabels()["applied"]; got != "yes" {
+		t.Errorf("what was applied in a legacy version is %q in v1", got)
+	}
+	if list := legacy.list(); len(list) != 1 || list[0].GetUID() != created.GetUID() {
+		t.Errorf("list: %v", list)
+	}
+	groups, err := current.send(http.MethodGet, "/apis", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for _, g := range groups.Object["groups"].([]any) {
+		g := g.(map[string]any)
+		names = append(names, g["name"].(string))
+		if g["name"] == "apps" && g["preferredVersion"].(map[string]any)["version"] != "v1" {
+			t.Errorf("preferred of apps: %v", g["preferredVersion"])
+		}
+	}
+	if apps, ext := slices.Index(names, "apps"), slices.Index(names, "extensions"); apps < 0 || ext < apps {
+		t.Errorf("groups in this order: %v", names)
+	}
+}

@@ -1,0 +1,190 @@
+package apiserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+// patience is how long a test waits for what must happen; what goes well takes
+// a small part of it.
+const patience = 30 * time.Second
+
+// shared is the server of the tests that need no server of their own. They keep
+// apart by namespaces.
+var shared struct {
+	once   sync.Once
+	server *server
+	err    error
+}
+
+func TestMain(m *testing.M) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // tests provoke errors
+	code := m.Run()
+	if shared.server != nil {
+		if err := shared.server.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	if left := leftGoroutines(); left != "" {
+		fmt.Fprintf(os.Stderr, "goroutines of this module are left behind:\n%s\n", left)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// leftGoroutines are the stacks of goroutines that our code has started and that
+// do not end.
+func leftGoroutines() string {
+	var left []string
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		left = left[:0]
+		buffer := make([]byte, 16<<20)
+		for i, stack := range strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
+			if i > 0 && strings.Contains(stack, "github.com/coppice-dev/coppice/") { // the first is this one
+				left = append(left, stack)
+			}
+		}
+		if len(left) == 0 {
+			return ""
+		}
+	}
+	return strings.Join(left, "\n\n")
+}
+
+// server is an API server under test, on a store that lives in memory for all that
+// matters: it is not synced to disk.
+type server struct {
+	*apiserver.Server
+	url       string
+	authority *access.Authority
+	store     *storage.Store
+	config    *rest.Config
+
+	dir     string
+	ends    context.CancelFunc
+	ended   chan error
+	stopped sync.Once
+}
+
+// sharedServer is the server that most tests share.
+func sharedServer(t *testing.T) *server {
+	t.Helper()
+	shared.once.Do(func() { shared.server, shared.err = start(nil) })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.server
+}
+
+// startServer starts a server for one test. change, if not nil, changes its configuration.
+func startServer(t *testing.T, change func(*apiserver.Config)) *server {
+	t.Helper()
+	s, err := start(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// start starts a server and waits until it is ready.
+func start(change func(*apiserver.Config)) (*server, error) {
+	dir, err := os.MkdirTemp("", "apiserver-test-*")
+	if err != nil {
+		return nil, err
+	}
+	s := &server{dir: dir, ended: make(chan error, 1)}
+	if s.store, err = storage.Open(context.Background(), storage.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true}); err != nil {
+		return nil, err
+	}
+	if s.authority, err = access.LoadAuthority(filepath.Join(dir, "pki"), time.Now); err != nil {
+		return nil, err
+	}
+	return s, s.serve(change)
+}
+
+// serve starts a server on the store that s has, and waits until it is ready.
+func (s *server) serve(change func(*apiserver.Config)) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.url = "https://" + listener.Addr().String()
+	c := apiserver.Config{Listener: listener, Store: s.store, Authority: s.authority, Version: "v1.37.2", Now: time.Now}
+	if change != nil {
+		change(&c)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.ends = cancel
+	if s.Server, err = apiserver.New(ctx, c); err != nil {
+		cancel()
+		return errors.Join(err, listener.Close(), s.store.Close(), os.RemoveAll(s.dir))
+	}
+	s.config = s.Client()
+	go func() { s.ended <- s.Run(ctx) }()
+	select {
+	case <-s.Ready():
+		return nil
+	case err := <-s.ended:
+		s.ended <- err
+		return errors.Join(errors.New("the server ended before it was ready"), s.stop())
+	case <-time.After(patience):
+		return errors.Join(errors.New("the server does not become ready"), s.stop())
+	}
+}
+
+// restart ends the server and starts another on its store.
+func (s *server) restart(t *testing.T) {
+	t.Helper()
+	s.ends()
+	select {
+	case err := <-s.ended:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the server does not stop")
+	}
+	if err := s.serve(nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stop ends the server and its store.
+func (s *server) stop() error {
+	var err error
+	s.stopped.Do(func() {
+		s.ends()
+		select {
+		case err = <-s.ended:
+		case <-time.After(patience):
+			err = errors.New("the server does not stop")
+		}
+		err = errors.Join(err, s.store.Close(), os.RemoveAll(s.dir))
+	})
+	return err
+}
+
+func disableCollector(c *apiserver.Config) { c.CollectorDisabled = true }

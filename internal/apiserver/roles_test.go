@@ -1,0 +1,242 @@
+package apiserver_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+)
+
+// acting is the configuration of a user, whom the administrator impersonates.
+func (s *server) acting(user string, groups ...string) *rest.Config {
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	return config
+}
+
+func typed(t testing.TB, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// bind gives a user a ClusterRole in a namespace, and waits until it is known.
+func (s *server) bind(t testing.TB, namespace, role, user string) {
+	t.Helper()
+	_, err := typed(t, s.config).RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: unique("binding")},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := typed(t, s.acting(user))
+	eventually(t, func() string {
+		if _, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func TestRoleIsForItsNamespace(t *testing.T) {
+	s := sharedServer(t)
+	namespace, other := s.namespace(t), s.namespace(t)
+	s.bind(t, namespace, rbac.Edit, "ann")
+	ann := typed(t, s.acting("ann")).CoreV1()
+	if err := ann.Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+	err := ann.Pods(other).Delete(t.Context(), "x", metav1.DeleteOptions{})
+	want := `pods "x" is forbidden: User "ann" cannot delete resource "pods" in API group "" in the namespace "` + other + `"`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, err := ann.Nodes().List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("nodes: %v", err)
+	}
+}
+
+func TestEveryUserMayDiscover(t *testing.T) {
+	anybody := typed(t, sharedServer(t).acting("anybody"))
+	if _, err := anybody.Discovery().ServerVersion(); err != nil {
+		t.Error(err)
+	}
+	if _, lists, err := anybody.Discovery().ServerGroupsAndResources(); err != nil || len(lists) == 0 {
+		t.Errorf("%d %v", len(lists), err)
+	}
+	if err := anybody.Discovery().RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Error(); !apierrors.IsForbidden(err) {
+		t.Errorf("metrics: %v", err)
+	}
+}
+
+// Nobody hands out what they do not have: not by a role, not by a binding, not by a patch.
+func TestNoEscalation(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	s.bind(t, namespace, rbac.Admin, "boss")
+	boss := typed(t, s.acting("boss")).RbacV1()
+	own := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}}}
+	alien := []rbacv1.PolicyRule{{Verbs: []string{"update", "get"}, APIGroups: []string{""}, Resources: []string{"endpoints"}}}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: own}
+	if _, err := boss.Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held:\n{") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := boss.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "alien"}, Rules: alien}, metav1.CreateOptions{})
+	refused("create", err)
+	if want := `{APIGroups:[""], Resources:["endpoints"], Verbs:["update"]}`; err == nil || !strings.HasSuffix(err.Error(), "\n"+want) {
+		t.Errorf("%v, want only %s", err, want)
+	}
+	_, err = boss.Roles(namespace).Update(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: alien}, metav1.UpdateOptions{})
+	refused("update", err)
+	_, err = boss.Roles(namespace).Patch(t.Context(), "own", "application/merge-patch+json",
+		[]byte(`{"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}`), metav1.PatchOptions{})
+	refused("patch", err)
+
+	bindTo := func(name string) error {
+		_, err := boss.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: unique("b")},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "friend"}},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	if err := bindTo(rbac.Edit); err != nil {
+		t.Errorf("a role that is less than one's own: %v", err)
+	}
+	refused("bind", bindTo(rbac.ClusterAdmin))
+	if err := bindTo("not-yet"); !apierrors.IsForbidden(err) {
+		t.Errorf("a role that does not exist yet: %v", err)
+	}
+}
+
+// The verbs bind and escalate are for those who hand out what they do not use themselves.
+func TestBindAndEscalate(t *testing.T) {
+	s := sharedServer(t)
+	namespace, user := s.namespace(t), unique("officer")
+	admin := typed(t, s.config).RbacV1()
+	_, err := admin.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"bind"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{rbac.View}},
+			{Verbs: []string{"create"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings", "roles"}},
+			{Verbs: []string{"escalate"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"}},
+			{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.bind(t, namespace, user, user)
+	officer := typed(t, s.acting(user)).RbacV1()
+	for role, allowed := range map[string]bool{rbac.View: true, rbac.Edit: false} {
+		_, err := officer.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		}, metav1.CreateOptions{})
+		if (err == nil) != allowed {
+			t.Errorf("bind %s: %v", role, err)
+		}
+	}
+	_, err = officer.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: rbac.Everything()[:1]}, metav1.CreateOptions{})
+	if err != nil {
+		t.Errorf("escalate: %v", err)
+	}
+}
+
+// What is installed later becomes part of view, edit and admin by a label, and leaves with its role.
+func TestAggregatedRoles(t *testing.T) {
+	s := sharedServer(t)
+	roles := typed(t, s.config).RbacV1().ClusterRoles()
+	name := unique("gadgets")
+	_, err := roles.Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{name}, Resources: []string{"gadgets"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(role string) bool {
+		r, err := roles.Get(t.Context(), role, metav1.GetOptions{})
+		return err == nil && slices.ContainsFunc(r.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, name) })
+	}
+	for _, want := range []bool{true, false} {
+		for _, role := range []string{rbac.View, rbac.Edit, rbac.Admin} {
+			eventually(t, func() string {
+				if has(role) != want {
+					return role + " is not made anew"
+				}
+				return ""
+			})
+		}
+		if err := roles.Delete(t.Context(), name, metav1.DeleteOptions{}); want && err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A default role that was damaged is whole again after a restart; what was added stays.
+func TestDefaultRolesAreRestored(t *testing.T) {
+	s := startServer(t, nil)
+	roles := typed(t, s.config).RbacV1().ClusterRoles()
+	damaged, err := roles.Get(t.Context(), rbac.Collector, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/added"}}
+	damaged.Rules = []rbacv1.PolicyRule{added}
+	if _, err := roles.Update(t.Context(), damaged, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := roles.Delete(t.Context(), rbac.View, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.restart(t)
+	roles = typed(t, s.config).RbacV1().ClusterRoles()
+	restored, err := roles.Get(t.Context(), rbac.Collector, metav1.GetOptions{})
+	if err != nil || len(restored.Rules) < 3 {
+		t.Errorf("%v %v", restored.Rules, err)
+	}
+	if !slices.ContainsFunc(restored.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.NonResourceURLs, "/added") }) {
+		t.Error("what was added is gone")
+	}
+	if view, err := roles.Get(t.Context(), rbac.View, metav1.GetOptions{}); err != nil || len(view.Rules) == 0 {
+		t.Errorf("%v %v", view, err)
+	}
+}
+
+// The credential of a component is its own: whoever guesses is refused, not anonymous.
+func TestComponentTokens(t *testing.T) {
+	s := sharedServer(t)
+	config, err := s.Collector()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]int{config.BearerToken: http.StatusOK, "": http.StatusUnauthorized, "guess": http.StatusUnauthorized} {
+		config.BearerToken = token
+		c, err := newClient(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, _, err := c.exchange(http.MethodGet, "/api", "", nil); code != want {
+			t.Errorf("%q: %d %v", token, code, err)
+		}
+	}
+}

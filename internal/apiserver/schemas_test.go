@@ -1,0 +1,68 @@
+package apiserver_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Each group version has its document; what all of them have is named there as of this
+// one and of core/v1.
+func TestSchemasOfAGroupVersion(t *testing.T) {
+	s := sharedServer(t)
+	c := s.client(t)
+	for path, versions := range map[string][]string{
+		"api/v1":                  {"/v1"},
+		"apis/apps/v1":            {"/v1", "apps/v1"},
+		"apis/extensions/v1beta1": {"/v1", "extensions/v1beta1"},
+	} {
+		response, err := c.http.Get(c.base + "/openapi/v3/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var document struct {
+			Components struct {
+				Schemas map[string]struct {
+					Names []struct{ Group, Version string } `json:"x-kubernetes-group-version-kind"`
+				}
+			}
+		}
+		err = json.NewDecoder(response.Body).Decode(&document)
+		response.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, name := range document.Components.Schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"].Names {
+			got = append(got, name.Group+"/"+name.Version)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, versions) {
+			t.Errorf("%s names DeleteOptions of %v, want %v", path, got, versions)
+		}
+	}
+}
+
+// The documents are asked for by many at once, as soon as a server is there. The race
+// detector sees what they share.
+func TestSchemasAreAskedForAtOnce(t *testing.T) {
+	c := startServer(t, nil).client(t)
+	var asking sync.WaitGroup
+	for _, path := range []string{"v3", "v3/api/v1", "v3/apis/apps/v1", "v3/apis/batch/v1", "v3/apis/extensions/v1beta1", "v2", "v3"} {
+		asking.Go(func() {
+			response, err := c.http.Get(c.base + "/openapi/" + path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer response.Body.Close()
+			if n, err := io.Copy(io.Discard, response.Body); err != nil || n < 1000 || response.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s, %d bytes, %v", path, response.Status, n, err)
+			}
+		})
+	}
+	asking.Wait()
+}

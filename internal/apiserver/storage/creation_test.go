@@ -1,0 +1,230 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apistorage "k8s.io/apiserver/pkg/storage"
+)
+
+func mark(obj runtime.Object) {
+	ns := obj.(*corev1.Namespace)
+	ns.DeletionTimestamp = new(metav1.Now())
+	ns.Status.Phase = corev1.NamespaceTerminating
+}
+
+func label(obj runtime.Object) {
+	ns := obj.(*corev1.Namespace)
+	ns.Labels = map[string]string{"changed": fmt.Sprint(len(ns.Labels["changed"]) + 1)}
+}
+
+// makeConfigMap is a PUT that creates.
+func (o objects) makeConfigMap(namespace, name string) error {
+	return o.change(namespace, name, func(obj runtime.Object) {
+		obj.(*corev1.ConfigMap).Namespace, obj.(*corev1.ConfigMap).Name = namespace, name
+	})
+}
+
+func TestR21_CreationOnConditionOfTheNamespace(t *testing.T) {
+	for where, open := range stores() {
+		t.Run(where, func(t *testing.T) { testCreationOnCondition(t, open(t)) })
+	}
+}
+
+func testCreationOnCondition(t *testing.T, s *Store) {
+	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
+	for way, create := range map[string]func(namespace, name string) error{
+		"create":           contents.create,
+		"PUT that creates": contents.makeConfigMap,
+	} {
+		t.Run(way, func(t *testing.T) {
+			ns := "team-" + way[:3]
+			if err := create(ns, "early"); !apierrors.IsNotFound(err) {
+				t.Errorf("before the namespace is there: %v", err)
+			}
+			must(t, namespaces.create("", ns))
+			must(t, create(ns, "a"))
+			must(t, create(ns, "b"))
+			must(t, namespaces.change("", ns, label))
+			must(t, create(ns, "c"))
+			must(t, namespaces.change("", ns, mark))
+			for range 2 { // not known, and known
+				err := create(ns, "late")
+				if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+					t.Errorf("in a terminating namespace: %v", err)
+				}
+			}
+			// What is there can be changed, and goes.
+			must(t, contents.makeConfigMap(ns, "a"))
+			for _, name := range []string{"a", "b", "c"} {
+				must(t, contents.remove(ns, name))
+			}
+			must(t, namespaces.remove("", ns))
+			if err := create(ns, "late"); !apierrors.IsNotFound(err) {
+				t.Errorf("after the namespace is gone: %v", err)
+			}
+			must(t, namespaces.create("", ns))
+			must(t, create(ns, "a"))
+			if got := contents.names(t, s, ns); len(got) != 1 || got[0] != "a" {
+				t.Errorf("there is %v", got)
+			}
+		})
+	}
+}
+
+// What is there already is told before what the namespace says.
+func TestCreateWhatExists(t *testing.T) {
+	s := open(t)
+	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
+	must(t, namespaces.create("", "team"))
+	must(t, contents.create("team", "a"))
+	if err := contents.create("team", "a"); !apistorage.IsExist(err) {
+		t.Errorf("%v, want that it exists", err)
+	}
+	must(t, namespaces.change("", "team", label))
+	if err := contents.create("team", "a"); !apistorage.IsExist(err) {
+		t.Errorf("after a change of the namespace: %v, want that it exists", err)
+	}
+}
+
+// A store that serves no namespaces has no conditions.
+func TestCreateWithoutNamespaces(t *testing.T) {
+	s := open(t)
+	must(t, s.configMapStorage(t).create("nowhere", "a"))
+}
+
+// A creation in a namespace that was created in before reads nothing, and every one
+// is a single transaction.
+func TestR21_CreationCosts(t *testing.T) {
+	s := open(t)
+	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
+	must(t, namespaces.create("", "team"))
+	must(t, contents.create("team", "first"))
+	before, err := s.Revision(t.Context())
+	must(t, err)
+	const n = 100
+	for i := range n {
+		must(t, contents.create("team", fmt.Sprint(i)))
+	}
+	after, err := s.Revision(t.Context())
+	must(t, err)
+	if after-before != n {
+		t.Errorf("%d creations made %d revisions", n, after-before)
+	}
+	if _, revision := s.namespaces.lookup("team"); revision == never {
+		t.Error("the namespace is not remembered")
+	}
+}
+
+// What is remembered is bounded.
+func TestNamespacesAreForgotten(t *testing.T) {
+	var n namespaces
+	for i := range maxKnown + 1 {
+		n.remember(fmt.Sprint(i), 1)
+	}
+	if len(n.active) > maxKnown {
+		t.Errorf("%d are remembered", len(n.active))
+	}
+	n.remember("a", 1)
+	n.forget("a")
+	if _, revision := n.lookup("a"); revision != never {
+		t.Errorf("revision %d of a forgotten one", revision)
+	}
+}
+
+// Creations that an admission has let pass, just before the namespace was marked, leave
+// nothing behind in a namespace that goes as soon as one look at it finds nothing.
+func TestR21_RaceOfCreationAndRemovalOfNamespace(t *testing.T) {
+	for where, open := range stores() {
+		t.Run(where, func(t *testing.T) { testRaceOfCreationAndRemoval(t, open(t)) })
+	}
+}
+
+func testRaceOfCreationAndRemoval(t *testing.T, s *Store) {
+	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
+	var created, late atomic.Int64
+	rounds := 0
+	for end := time.Now().Add(500 * time.Millisecond); rounds < 50 || time.Now().Before(end); rounds++ {
+		ns := fmt.Sprintf("team-%d", rounds)
+		must(t, namespaces.create("", ns))
+		var creators sync.WaitGroup
+		for worker := range 4 {
+			creators.Go(func() {
+				for i := 0; namespaces.isActive(ns); i++ {
+					switch err := contents.create(ns, fmt.Sprintf("%d-%d", worker, i)); {
+					case err == nil:
+						created.Add(1)
+					case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+						late.Add(1)
+					default:
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		must(t, s.removeNamespace(t, namespaces, contents, ns))
+		creators.Wait()
+		if left := contents.names(t, s, ns); len(left) > 0 {
+			t.Fatalf("round %d: %d objects are left behind", rounds, len(left))
+		}
+	}
+	t.Logf("%d namespaces, %d objects created, %d refused after their admission, none left behind", rounds, created.Load(), late.Load())
+}
+
+// isActive is what an admission asks.
+func (o objects) isActive(name string) bool {
+	ns := &corev1.Namespace{}
+	err := o.Get(context.Background(), o.key("", name), apistorage.GetOptions{}, ns)
+	return err == nil && ns.DeletionTimestamp == nil
+}
+
+// removeNamespace marks a namespace, empties it and removes it.
+func (s *Store) removeNamespace(t *testing.T, namespaces, contents objects, ns string) error {
+	t.Helper()
+	time.Sleep(time.Millisecond)
+	if err := namespaces.change("", ns, mark); err != nil {
+		return err
+	}
+	for left := contents.names(t, s, ns); len(left) > 0; left = contents.names(t, s, ns) {
+		for _, name := range left {
+			if err := contents.remove(ns, name); err != nil {
+				return err
+			}
+		}
+	}
+	return namespaces.remove("", ns)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkCreate(b *testing.B) {
+	for _, served := range []bool{true, false} {
+		b.Run(fmt.Sprintf("conditional=%t", served), func(b *testing.B) {
+			s := open(b)
+			if served {
+				must(b, s.namespaceStorage(b).create("", "team"))
+			}
+			contents := s.configMapStorage(b)
+			i := 0
+			for b.Loop() {
+				i++
+				must(b, contents.Create(context.Background(), contents.key("team", fmt.Sprint(i)),
+					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprint(i)}}, nil, 0))
+			}
+		})
+	}
+}

@@ -1,0 +1,75 @@
+package storage
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Whatever part of the database is overwritten: either all can be read nevertheless, or
+// one line names the file and says what to do. No damage shows as a stack trace.
+func TestDamagedDatabase(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etcd")
+	s, err := Open(t.Context(), Options{Dir: dir})
+	must(t, err)
+	contents := s.configMapStorage(t)
+	for i := range 2000 {
+		must(t, contents.create("team", fmt.Sprint(i)))
+	}
+	size := int(s.space().size)
+	must(t, s.Close())
+	file := filepath.Join(dir, "member", "snap", "db")
+	whole, err := os.ReadFile(file)
+	must(t, err)
+	must(t, checkDatabase(dir))
+
+	random := rand.New(rand.NewPCG(1, 2))
+	overlooked := 0
+	for i, length := range []int{1, 16, 512, 4096, 65536} {
+		for try := range 20 {
+			damaged := bytes.Clone(whole)
+			at := random.IntN(size - length)
+			for j := range length {
+				damaged[at+j] ^= byte(1 + random.IntN(255))
+			}
+			must(t, os.WriteFile(file, damaged, 0o600))
+			err := checkDatabase(dir)
+			switch {
+			case err == nil && length >= 4096:
+				t.Errorf("%d bytes at %d are not noticed", length, at)
+			case err != nil:
+				checkLastWords(t, err.Error(), file)
+			case overlooked < 4 && try%2 == i%2: // each costs half a second
+				overlooked++
+				openDamaged(t, dir)
+			}
+		}
+	}
+	if overlooked == 0 {
+		t.Error("etcd itself was never tried")
+	}
+}
+
+func checkLastWords(t *testing.T, said, where string) {
+	t.Helper()
+	if !strings.Contains(said, where) || !strings.Contains(said, "coppice snapshot restore FILE") || strings.Contains(said, "\n") {
+		t.Errorf("it says %q, want one line with %s and what to do", said, where)
+	}
+}
+
+// openDamaged opens a directory whose damage was not noticed. etcd may end the process.
+func openDamaged(t *testing.T, dir string) {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	command := exec.CommandContext(t.Context(), self)
+	command.Env = append(os.Environ(), damagedVariable+"="+dir)
+	if output, err := command.CombinedOutput(); err != nil {
+		checkLastWords(t, strings.TrimSpace(string(output)), dir)
+	}
+}

@@ -1,0 +1,250 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apistorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/klog/v2"
+)
+
+// Variables that make the test binary do something that it may die of.
+const (
+	// damagedVariable names the damaged directory that is to be opened.
+	damagedVariable = "COPPICE_TEST_DAMAGED"
+	// fillVariable names the directory that is to be filled until that cannot go on. What
+	// is acknowledged is printed.
+	fillVariable = "COPPICE_TEST_FILL"
+	// verifyVariable names the directory that must have what is read from standard input.
+	verifyVariable = "COPPICE_TEST_VERIFY"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // tests provoke errors
+	for variable, do := range map[string]func(dir string) error{damagedVariable: openAlone, fillVariable: fill, verifyVariable: verify} {
+		if dir := os.Getenv(variable); dir != "" {
+			if err := do(dir); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(2)
+			}
+			return
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func openAlone(dir string) error {
+	s, err := Open(context.Background(), Options{Dir: dir, LastWords: os.Stderr})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+func TestOpenRefuses(t *testing.T) {
+	write := func(t *testing.T, path string) {
+		t.Helper()
+		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must(t, os.WriteFile(path, nil, 0o600))
+	}
+	for name, test := range map[string]struct {
+		prepare func(t *testing.T, dir string)
+		says    string
+	}{
+		"a file":             {func(t *testing.T, dir string) { write(t, dir) }, "create the data directory"},
+		"below a file":       {func(t *testing.T, dir string) { write(t, filepath.Dir(dir)) }, "create the data directory"},
+		"no place for files": {func(t *testing.T, dir string) { must(t, os.Symlink("/proc/self", dir)) }, "write to the data directory"},
+		"no member":          {func(t *testing.T, dir string) { write(t, filepath.Join(dir, "member")) }, "start etcd on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data", "etcd")
+			if name != "below a file" {
+				must(t, os.MkdirAll(filepath.Dir(dir), 0o700))
+			}
+			if name == "no place for files" && runtime.GOOS != "linux" {
+				t.Skip("there is no /proc")
+			}
+			test.prepare(t, dir)
+			s, err := Open(t.Context(), Options{Dir: dir})
+			if err == nil {
+				s.Close()
+				t.Fatal("it opens")
+			}
+			if !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want one line with %q", err, test.says)
+			}
+		})
+	}
+}
+
+// On a directory that nobody may write to. root may.
+func TestOpenRefusesReadOnly(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write everywhere")
+	}
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o500))
+	if _, err := Open(t.Context(), Options{Dir: dir}); !errors.Is(err, os.ErrPermission) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestOpenIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	// It may have become ready before it looks.
+	s, err := Open(ctx, Options{Dir: t.TempDir(), Ephemeral: true})
+	if err == nil {
+		must(t, s.Close())
+	} else if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// One line says that etcd's log is damaged, and what to do.
+func TestDamagedLog(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(t.Context(), Options{Dir: dir})
+	must(t, err)
+	must(t, s.configMapStorage(t).create("team", "a"))
+	must(t, s.Close())
+	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+	must(t, err)
+	log, err := os.OpenFile(logs[0], os.O_WRONLY, 0)
+	must(t, err)
+	_, err = log.WriteAt([]byte("damaged"), 300)
+	must(t, errors.Join(err, log.Close()))
+	if s, err = Open(t.Context(), Options{Dir: dir}); err == nil {
+		s.Close()
+		t.Fatal("it opens")
+	}
+	checkLastWords(t, err.Error(), dir)
+}
+
+// What etcd says before it ends the process is one line: what, why, and what to do.
+func TestLastWords(t *testing.T) {
+	for _, test := range []struct {
+		level  zapcore.Level
+		fields []zapcore.Field
+		want   string
+	}{
+		{zapcore.ErrorLevel, nil, ""},
+		{zapcore.PanicLevel, nil, "coppice: etcd on /data: it ends; if its files are damaged, " + restoreInstead + "\n"},
+		{
+			zapcore.FatalLevel,
+			[]zapcore.Field{zap.Int("n", 1), zap.String("path", "/data/db"), zap.Error(errors.New("two\nlines"))},
+			"coppice: etcd on /data: it ends: /data/db: two lines; if its files are damaged, " + restoreInstead + "\n",
+		},
+		{
+			zapcore.FatalLevel,
+			[]zapcore.Field{zap.Error(&os.PathError{Op: "write", Path: "wal", Err: syscall.ENOSPC})},
+			"coppice: etcd on /data: it ends: write wal: no space left on device; what was acknowledged is on disk: make room there, and start again\n",
+		},
+	} {
+		var said strings.Builder
+		core := lastWords{to: &said, dir: "/data"}
+		entry := zapcore.Entry{Level: test.level, Message: "it ends"}
+		if core.Check(entry, nil) != nil {
+			must(t, core.Write(entry, test.fields))
+		}
+		if said.String() != test.want {
+			t.Errorf("%s: %q, want %q", test.level, said.String(), test.want)
+		}
+	}
+}
+
+func TestReopeningKeepsTheData(t *testing.T) {
+	dir := t.TempDir()
+	var revision int64
+	for i, name := range []string{"first", "second", "third"} {
+		s, err := Open(t.Context(), Options{Dir: dir})
+		must(t, err)
+		must(t, s.Healthy(t.Context()))
+		contents := s.configMapStorage(t)
+		must(t, contents.create("team", name))
+		if got := contents.names(t, s, "team"); len(got) != i+1 || !slices.Contains(got, "first") {
+			t.Errorf("opened %d times, there is %v", i+1, got)
+		}
+		now, err := s.Revision(t.Context())
+		must(t, err)
+		if now <= revision {
+			t.Errorf("the revision goes from %d to %d", revision, now)
+		}
+		revision = now
+		must(t, s.Close())
+		if err := s.Healthy(t.Context()); err == nil {
+			t.Error("a closed store is healthy")
+		}
+		if _, err := s.Revision(t.Context()); err == nil {
+			t.Error("a closed store has a revision")
+		}
+	}
+}
+
+func TestDirectoryIsPrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etcd")
+	s, err := Open(t.Context(), Options{Dir: dir, Ephemeral: true})
+	must(t, err)
+	defer s.Close()
+	info, err := os.Stat(dir)
+	must(t, err)
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %o", info.Mode().Perm())
+	}
+	left, err := filepath.Glob(filepath.Join(dir, ".writable-*"))
+	must(t, err)
+	if len(left) > 0 {
+		t.Errorf("%v is left behind", left)
+	}
+}
+
+// The store is called, not connected to.
+func TestNothingListens(t *testing.T) {
+	s := open(t)
+	if len(s.member.Clients) > 0 || len(s.member.Peers) > 0 {
+		t.Errorf("%d listeners for clients, %d for peers", len(s.member.Clients), len(s.member.Peers))
+	}
+}
+
+// Each storage is wrapped, with the name of its resource, and outermost.
+func TestStorageIsWrapped(t *testing.T) {
+	s := open(t)
+	type outermost struct{ apistorage.Interface }
+	var asked []schema.GroupResource
+	wrapped := s.storageOf(t, "configmaps", &corev1.ConfigMap{}, &corev1.ConfigMapList{}, func(resource schema.GroupResource, inner apistorage.Interface) apistorage.Interface {
+		asked = append(asked, resource)
+		return outermost{inner}
+	})
+	if _, ok := wrapped.Interface.(outermost); !ok || len(asked) != 1 || asked[0] != corev1.Resource("configmaps") {
+		t.Errorf("a %T, asked for %v", wrapped.Interface, asked)
+	}
+	must(t, wrapped.create("team", "a"))
+}
+
+// A value that cannot be read is an error, and not a namespace that is not there.
+func TestUnreadableNamespace(t *testing.T) {
+	s := open(t)
+	s.namespaceStorage(t)
+	contents := s.configMapStorage(t)
+	_, err := s.client.Put(t.Context(), "/registry/namespaces/broken", "no object")
+	must(t, err)
+	if err := contents.create("broken", "a"); err == nil || !strings.Contains(err.Error(), "/registry/namespaces/broken") {
+		t.Errorf("%v", err)
+	}
+	if got := contents.names(t, s, "broken"); len(got) > 0 {
+		t.Errorf("created %v", got)
+	}
+}

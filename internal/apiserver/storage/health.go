@@ -1,0 +1,171 @@
+package storage
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// healthTimeout is how long etcd may take to answer before it counts as ill.
+	healthTimeout = 2 * time.Second
+	// statusTimeout is how long each of its members may take to say how it is. The
+	// answer "the certificate is refused" may need the system's authorities read first.
+	statusTimeout = 3 * time.Second
+)
+
+// Healthy reads one key. The error says what is the matter: which server of an etcd
+// cluster does not answer, or that the members have no leader.
+func (s *Store) Healthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	return s.reach(ctx)
+}
+
+// reach reads one key until ctx ends. It fails when there is no leader.
+func (s *Store) reach(ctx context.Context) error {
+	_, err := s.client.Get(ctx, s.healthKey(), clientv3.WithCountOnly())
+	switch {
+	case err == nil:
+		return nil
+	case !s.Shared():
+		return fmt.Errorf("read from etcd: %w", err)
+	}
+	// For the diagnosis there has to be time, although what was to be diagnosed has used it up.
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
+	defer cancel()
+	return cause{"etcd does not answer: " + strings.Join(s.conditions(asking), ", "), err}
+}
+
+// conditions says of each server of an etcd cluster how it is.
+func (s *Store) conditions(ctx context.Context) []string {
+	endpoints := s.client.Endpoints()
+	said := make([]string, len(endpoints))
+	var asking sync.WaitGroup
+	for i, endpoint := range endpoints {
+		asking.Go(func() {
+			said[i] = endpoint + ": " + condition(s.ask(ctx, endpoint))
+		})
+	}
+	asking.Wait()
+	return said
+}
+
+// ask asks one server how it is, on a connection of its own: the client's would try
+// again until ctx ends, and then not say what was the matter.
+func (s *Store) ask(ctx context.Context, endpoint string) (*etcdserverpb.StatusResponse, error) {
+	secure := insecure.NewCredentials()
+	if s.tls != nil {
+		secure = credentials.NewTLS(s.tls)
+	}
+	_, address, _ := strings.Cut(endpoint, "://")
+	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(secure))
+	if err != nil {
+		return nil, err
+	}
+	defer connection.Close()
+	response, err := etcdserverpb.NewMaintenanceClient(connection).Status(ctx, &etcdserverpb.StatusRequest{})
+	if err == nil {
+		return response, nil
+	}
+	if refusal := s.refusal(ctx, address); refusal != nil {
+		return nil, refusal
+	}
+	return nil, err
+}
+
+// refusal is what a server has against the certificate of this client, nil if nothing.
+// With TLS 1.3 it says so after the client's side of the handshake has ended: a client
+// that has begun to write by then may find the connection broken before it reads why.
+func (s *Store) refusal(ctx context.Context, address string) error {
+	if s.tls == nil {
+		return nil
+	}
+	connection, err := (&tls.Dialer{Config: s.tls}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil // whoever asked has found that out
+	}
+	defer connection.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = connection.SetReadDeadline(deadline)
+	}
+	_, err = connection.Read(make([]byte, 1))
+	if said, ok := errors.AsType[*net.OpError](err); ok && said.Op == "remote error" {
+		return said
+	}
+	return nil
+}
+
+func condition(response *etcdserverpb.StatusResponse, err error) string {
+	switch {
+	case err != nil:
+		return plain(err).Error()
+	case response.GetLeader() == 0:
+		return "no leader: most members of the cluster are out of its reach"
+	case len(response.GetErrors()) > 0:
+		return strings.Join(response.GetErrors(), "; ")
+	}
+	return "ok"
+}
+
+// plain is the cause of a failed call, without the layers of the connection around it.
+func plain(err error) error {
+	text := err.Error()
+	if s, ok := status.FromError(err); ok {
+		text = s.Message()
+	}
+	for _, layer := range []string{"desc = ", "Error while dialing: ", "connect: "} {
+		if i := strings.LastIndex(text, layer); i >= 0 {
+			text = text[i+len(layer):]
+		}
+	}
+	return cause{strings.Trim(text, `"`), err}
+}
+
+// cause is an error that is said otherwise.
+type cause struct {
+	text string
+	err  error
+}
+
+func (c cause) Error() string { return c.text }
+func (c cause) Unwrap() error { return c.err }
+
+// Revision is the current revision of the whole store.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	r, err := s.client.Get(ctx, s.healthKey(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("read from etcd: %w", err)
+	}
+	return r.Header.Revision, nil
+}
+
+// healthKey is a key that is never there.
+func (s *Store) healthKey() string { return path.Join(s.prefix, "health") }
+
+// Full tells whether etcd takes no writes because its quota is used up.
+func (s *Store) Full(ctx context.Context) (bool, error) {
+	alarms, err := s.client.AlarmList(ctx)
+	if err != nil {
+		return false, fmt.Errorf("ask etcd for alarms: %w", err)
+	}
+	for _, alarm := range alarms.Alarms {
+		if alarm.Alarm == etcdserverpb.AlarmType_NOSPACE {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,127 @@
+package storage
+
+import (
+	"context"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/version"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	apistorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/feature"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Wrap decorates the storage of one resource.
+type Wrap func(schema.GroupResource, apistorage.Interface) apistorage.Interface
+
+// RESTOptions makes registries that get their options from next keep their
+// objects in this store. wrap, if not nil, is put around each storage, outermost.
+// unique says which values no two objects of a resource may have.
+func (s *Store) RESTOptions(next generic.RESTOptionsGetter, wrap Wrap, unique Unique) generic.RESTOptionsGetter {
+	return &restOptions{store: s, next: next, wrap: wrap, unique: unique}
+}
+
+type restOptions struct {
+	store  *Store
+	next   generic.RESTOptionsGetter
+	wrap   Wrap
+	unique Unique
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (o *restOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := o.next.GetRESTOptions(resource, example)
+	if err != nil {
+		return options, err
+	}
+	options.Decorator = o.open
+	return options, nil
+}
+
+// open is called by a registry for its storage: etcd by function call, below the
+// library's watch cache. The parameters are those of generic.StorageDecorator.
+//
+//nolint:revive // argument-limit: the signature is the library's
+func (o *restOptions) open(
+	config *storagebackend.ConfigForResource, resourcePrefix string,
+	keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+	attributes apistorage.AttrFunc, trigger apistorage.IndexerFuncs, indexers *cache.Indexers,
+) (apistorage.Interface, factory.DestroyFunc, error) {
+	versioner := apistorage.APIObjectVersioner{}
+	transformer := config.Transformer
+	if transformer == nil {
+		transformer = identity.NewEncryptCheckTransformer()
+	}
+	decoder, transformer := readable(etcd3.NewDefaultDecoder(config.Codec, versioner), transformer)
+	reader := objectReader{decoder: decoder, transformer: transformer, newFunc: newFunc}
+	prefix := keysOf(config.Prefix, resourcePrefix)
+	o.store.newest.open(config.GroupResource, prefix)
+	if config.GroupResource == corev1.Resource("namespaces") {
+		o.store.namespaces.open(&namespaceReader{prefix, reader})
+	}
+	client := o.store.creator(config.GroupResource, prefix, o.unique[config.GroupResource].in(o.store, config.GroupResource, reader))
+	direct, err := etcd3.New(client, o.store.compactor, config.Codec, newFunc, newListFunc, config.Prefix, resourcePrefix,
+		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
+	if err != nil {
+		return nil, nil, err
+	}
+	cached, err := cacher.NewCacherFromConfig(cacher.Config{
+		Storage: named(direct, config.GroupResource), Versioner: versioner, GroupResource: config.GroupResource,
+		EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
+		KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
+		GetAttrsFunc: attributes, IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
+		Clock: eagerClock{},
+	})
+	if err != nil {
+		direct.Close()
+		return nil, nil, err
+	}
+	delegator := cacher.NewCacheDelegator(cached, named(direct, config.GroupResource))
+	var once sync.Once
+	destroy := func() {
+		once.Do(func() {
+			delegator.Stop()
+			cached.Stop()
+			direct.Close()
+		})
+	}
+	if o.wrap == nil {
+		return delegator, destroy, nil
+	}
+	return o.wrap(config.GroupResource, delegator), destroy, nil
+}
+
+// creator is the etcd client of a resource with that prefix of keys.
+func (s *Store) creator(resource schema.GroupResource, prefix string, unique *uniqueness) *etcdkubernetes.Client {
+	client := &etcdkubernetes.Client{Client: s.client}
+	client.Kubernetes = explaining{creator{Interface: client, kv: s.client.KV, namespaces: &s.namespaces, resource: resource, prefix: prefix, unique: unique}}
+	return client
+}
+
+// announceFeatures tells the library that this etcd can be asked for the progress
+// of a watch, which it would otherwise find out over a network connection: with it
+// consistent lists and streamed lists are served from the watch cache.
+func announceFeatures(ctx context.Context) {
+	feature.DefaultFeatureSupportChecker.CheckClient(ctx, inProcess{}, apistorage.RequestWatchProgress)
+}
+
+// inProcess answers the library's question for the version of an etcd endpoint.
+type inProcess struct{}
+
+// Endpoints names the one there is to ask.
+func (inProcess) Endpoints() []string { return []string{"in-process"} }
+
+// Status answers with the version of the etcd in this binary.
+func (inProcess) Status(context.Context, string) (*clientv3.StatusResponse, error) {
+	return &clientv3.StatusResponse{Version: version.Version}, nil
+}

@@ -1,0 +1,193 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apistorage "k8s.io/apiserver/pkg/storage"
+)
+
+// save writes a snapshot to a file.
+func (s *Store) save(t *testing.T) string {
+	t.Helper()
+	stream, err := s.Snapshot(t.Context())
+	must(t, err)
+	defer stream.Close()
+	var saved bytes.Buffer
+	must(t, CopySnapshot(&saved, stream))
+	file := filepath.Join(t.TempDir(), "snapshot")
+	must(t, os.WriteFile(file, saved.Bytes(), 0o600))
+	return file
+}
+
+// Under load, a snapshot has all that was acknowledged before it was asked for. What is
+// restored has revisions beyond all that were given, and a watch from before is told so
+// (R4); it can be written to, and saved again.
+func TestR4_SnapshotUnderLoad(t *testing.T) {
+	s := open(t)
+	contents := s.configMapStorage(t)
+	var writing sync.WaitGroup
+	var mu sync.Mutex
+	var acknowledged []string
+	ctx, stop := context.WithCancel(t.Context())
+	for w := range 4 {
+		writing.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				name := fmt.Sprintf("%d-%d", w, i)
+				if err := contents.create("team", name); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				acknowledged = append(acknowledged, name)
+				mu.Unlock()
+			}
+		})
+	}
+	eventually(t, func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(acknowledged) < 500 {
+			return errors.New("there is no load")
+		}
+		return nil
+	})
+	mu.Lock()
+	before := slices.Clone(acknowledged)
+	mu.Unlock()
+	file := s.save(t)
+	stop()
+	writing.Wait()
+	last, err := s.Revision(t.Context())
+	must(t, err)
+
+	restored := reopen(t, file)
+	there := restored.configMapStorage(t).names(t, restored, "team")
+	for _, name := range before {
+		if !slices.Contains(there, name) {
+			t.Fatalf("%s was acknowledged before the snapshot and is not in it", name)
+		}
+	}
+	revision, err := restored.Revision(t.Context())
+	must(t, err)
+	if revision <= last {
+		t.Errorf("the revision is %d, and was %d before", revision, last)
+	}
+	watch := <-restored.client.Watch(t.Context(), "/registry", clientv3.WithPrefix(), clientv3.WithRev(last))
+	if !errors.Is(watch.Err(), rpctypes.ErrCompacted) {
+		t.Errorf("a watch from before is told %v", watch.Err())
+	}
+	must(t, restored.configMapStorage(t).create("team", "new"))
+	again := reopen(t, restored.save(t))
+	if got := again.configMapStorage(t).names(t, again, "team"); len(got) != len(there)+1 {
+		t.Errorf("restored twice there are %d, want %d", len(got), len(there)+1)
+	}
+}
+
+// reopen restores a snapshot and opens a store on it.
+func reopen(t *testing.T, file string) *Store {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "etcd")
+	must(t, Restore(file, dir))
+	s, err := Open(t.Context(), Options{Dir: dir})
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s
+}
+
+func TestDamagedSnapshots(t *testing.T) {
+	s := open(t)
+	must(t, s.configMapStorage(t).create("team", "a"))
+	whole, err := os.ReadFile(s.save(t))
+	must(t, err)
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)/2] ^= 1
+	for name, data := range map[string][]byte{
+		"nothing":   nil,
+		"no hash":   whole[:len(whole)-32],
+		"cut short": whole[:len(whole)-1000],
+		"one bit":   flipped,
+		"too short": []byte("snapshot"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "snapshot")
+			must(t, os.WriteFile(file, data, 0o600))
+			dir := filepath.Join(t.TempDir(), "etcd")
+			err := Restore(file, dir)
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), file) {
+				t.Errorf("%v, want that it is damaged", err)
+			}
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				t.Errorf("it has left something: %v", err)
+			}
+		})
+	}
+}
+
+// The checksum is found wherever the data are cut.
+func TestCopySnapshotInPieces(t *testing.T) {
+	s := open(t)
+	whole, err := os.ReadFile(s.save(t))
+	must(t, err)
+	for _, n := range []int{1, 31, 32, 33, 4096, len(whole)} {
+		c := &checksum{sum: sha256.New()}
+		for piece := range slices.Chunk(whole, n) {
+			_, _ = c.Write(piece)
+		}
+		if !c.matches() {
+			t.Errorf("in pieces of %d it does not match", n)
+		}
+	}
+}
+
+// A snapshot of a cluster has all that was acknowledged, also when it is taken of a
+// member that was away and when the first member is gone; it can be restored in this process.
+func TestSnapshotOfACluster(t *testing.T) {
+	c := startCluster(t, 3, nil)
+	s := connect(t, Cluster{Servers: c.urls()})
+	contents := s.configMapStorage(t)
+	c.stop(1)
+	var names []string
+	for i := range 50 {
+		names = append(names, fmt.Sprintf("a-%02d", i))
+		eventually(t, func() error { // one that is told of the loss of a member may have been created
+			if err := contents.create("team", names[i]); err != nil && !apistorage.IsExist(err) {
+				return err
+			}
+			return nil
+		})
+	}
+	c.start(t, 1)
+	<-c.members[1].Server.ReadyNotify()
+	c.stop(0) // its turn is first
+
+	file := s.save(t)
+	dir := filepath.Join(t.TempDir(), "etcd")
+	must(t, Restore(file, dir))
+	restored, err := Open(t.Context(), Options{Dir: dir, Ephemeral: true})
+	must(t, err)
+	defer restored.Close()
+	if all := restored.configMapStorage(t).names(t, restored, "team"); !slices.Equal(all, names) {
+		t.Errorf("restored are %v", all)
+	}
+	if now, err := restored.Revision(t.Context()); err != nil || now < revisionBump {
+		t.Errorf("at revision %d, %v", now, err)
+	}
+
+	c.stop(2) // without a majority nothing is agreed on
+	if stream, err := s.Snapshot(t.Context()); err == nil {
+		stream.Close()
+		t.Error("a snapshot of who knows what")
+	}
+}

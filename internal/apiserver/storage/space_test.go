@@ -1,0 +1,198 @@
+package storage
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestReliefOf(t *testing.T) {
+	const quota = 1000
+	for name, test := range map[string]struct {
+		space space
+		want  relief
+	}{
+		"new":                              {space{size: 10, inUse: 10}, noRelief},
+		"well used":                        {space{size: 900, inUse: 800}, noRelief},
+		"small, mostly free":               {space{size: 700, inUse: 10}, noRelief},
+		"large, mostly free":               {space{size: 800, inUse: 400}, defragment},
+		"full of what is needed":           {space{size: 1000, inUse: 950, full: true}, noRelief},
+		"full, and something was deleted":  {space{size: 1000, inUse: 900, full: true}, takeWrites},
+		"full, although there is room now": {space{size: 100, inUse: 100, full: true}, takeWrites},
+	} {
+		test.space.quota = quota
+		if got := reliefOf(test.space); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+// createLarge creates an object of a hundred kilobytes.
+func (o objects) createLarge(namespace, name string) error {
+	return o.Create(context.Background(), o.key(namespace, name), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Data:       map[string]string{"large": strings.Repeat("x", 100_000)},
+	}, nil, 0)
+}
+
+// When the quota is used up, writes are refused with a reason that clients can tell, and
+// what is there can be read and deleted. Nothing helps until something was deleted; then
+// writes are taken again, without a restart.
+func TestQuota(t *testing.T) {
+	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Ephemeral: true, QuotaBytes: 4 << 20})
+	must(t, err)
+	defer s.Close()
+	contents := s.configMapStorage(t)
+	n := 0
+	// Again, for as long as there are free pages in the file that can be used.
+	for full := false; !full; {
+		for err = nil; err == nil && n < 1000; n++ {
+			err = contents.createLarge("team", fmt.Sprint(n))
+		}
+		if apierrors.ReasonForError(err) != ReasonInsufficientStorage || !strings.Contains(err.Error(), "etcd is full") {
+			t.Fatalf("after %d objects: %v", n, err)
+		}
+		full, err = s.relieve(t.Context())
+		must(t, err)
+	}
+	if full, err := s.relieve(t.Context()); err != nil || !full {
+		t.Errorf("full: %t %v, although nothing was deleted", full, err)
+	}
+	if err := contents.createLarge("team", "more"); err == nil {
+		t.Error("a write is taken")
+	}
+	// All of it, as the quota is looked at between commits, and what was written until
+	// then may be several times as much.
+	for _, name := range contents.names(t, s, "team") {
+		must(t, contents.remove("team", name))
+	}
+	eventually(t, func() error { // pages are free when etcd has committed, at most 100 ms later
+		full, err := s.relieve(t.Context())
+		if err == nil && full {
+			err = fmt.Errorf("full, although all was deleted: %+v", s.space())
+		}
+		return err
+	})
+	must(t, contents.createLarge("team", "more"))
+	if got := len(contents.names(t, s, "team")); got != 1 {
+		t.Errorf("there are %d objects, want one", got)
+	}
+	if now := s.space(); now.full || now.size >= now.quota {
+		t.Errorf("%d bytes of %d are used, full: %t", now.size, now.quota, now.full)
+	}
+}
+
+// What is free is given back before the quota is used up.
+func TestDefragmentInTime(t *testing.T) {
+	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Ephemeral: true, QuotaBytes: 8 << 20})
+	must(t, err)
+	defer s.Close()
+	contents := s.configMapStorage(t)
+	for i := range 65 {
+		must(t, contents.createLarge("team", fmt.Sprint(i)))
+	}
+	for i := range 65 {
+		must(t, contents.remove("team", fmt.Sprint(i)))
+	}
+	must(t, s.compactNow(t.Context()))
+	before, writes := s.space(), 0
+	eventually(t, func() error {
+		writes++ // what was freed is known with the next commit
+		must(t, contents.create("team", fmt.Sprint("small-", writes)))
+		if _, err := s.relieve(t.Context()); err != nil {
+			return err
+		}
+		if after := s.space(); before.size < before.quota/4*3 || after.size > before.size/2 {
+			return fmt.Errorf("from %d bytes to %d, of %d", before.size, after.size, before.quota)
+		}
+		return nil
+	})
+}
+
+// fill writes until the process dies.
+func fill(dir string) error {
+	s, err := Open(context.Background(), Options{Dir: dir, LastWords: os.Stderr})
+	if err != nil {
+		return err
+	}
+	fmt.Println("opened")
+	for i := 0; ; i++ {
+		key := fmt.Sprint("/fill/", i)
+		if _, err := s.client.Put(context.Background(), key, strings.Repeat("x", 100_000)); err != nil {
+			return err
+		}
+		fmt.Println(key)
+	}
+}
+
+// verify looks for what was acknowledged.
+func verify(dir string) error {
+	s, err := Open(context.Background(), Options{Dir: dir, LastWords: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	n := 0
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); n++ {
+		if lines.Text() == "opened" {
+			continue
+		}
+		got, err := s.client.Get(context.Background(), lines.Text(), clientv3.WithKeysOnly())
+		if err != nil {
+			return err
+		}
+		if len(got.Kvs) == 0 {
+			return fmt.Errorf("%s was acknowledged and is lost", lines.Text())
+		}
+	}
+	if n < 2 {
+		return errors.New("nothing was acknowledged")
+	}
+	_, err = s.client.Put(context.Background(), "/fill/more", "room")
+	return err
+}
+
+// When the disk is full the process ends and says so in one line; what was acknowledged
+// is there when there is room again.
+func TestFullDisk(t *testing.T) {
+	const mount = `mount -t tmpfs -o size=%s tmpfs "$DIR"`
+	dir := t.TempDir()
+	self, err := os.Executable()
+	must(t, err)
+	acknowledged, said := filepath.Join(t.TempDir(), "acknowledged"), filepath.Join(t.TempDir(), "said")
+	script := func(text string) ([]byte, error) {
+		// In a namespace of its own, where anybody may mount.
+		command := exec.CommandContext(t.Context(), "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", text)
+		command.Env = append(os.Environ(), "DIR="+dir, "SELF="+self, "ACKNOWLEDGED="+acknowledged, "SAID="+said)
+		return command.CombinedOutput()
+	}
+	if output, err := script(fmt.Sprintf(mount, "1m")); err != nil {
+		t.Skipf("no file system of a chosen size can be mounted here: %v: %s", err, output)
+	}
+	// The log of etcd takes 64 MB at once, twice.
+	output, err := script(fmt.Sprintf(mount, "150m") + `
+		if ` + fillVariable + `="$DIR/etcd" "$SELF" >"$ACKNOWLEDGED" 2>"$SAID"; then echo it goes on; exit 1; fi
+		mount -o remount,size=500m "$DIR"
+		` + verifyVariable + `="$DIR/etcd" "$SELF" <"$ACKNOWLEDGED"`)
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	words, err := os.ReadFile(said)
+	must(t, err)
+	for _, want := range []string{"coppice: etcd on " + dir, "no space left on device", "what was acknowledged is on disk"} {
+		if !strings.Contains(string(words), want) || strings.Count(strings.TrimSpace(string(words)), "\n") > 0 {
+			t.Errorf("it says %q, want one line with %q", words, want)
+		}
+	}
+}

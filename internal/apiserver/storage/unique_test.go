@@ -1,0 +1,168 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apistorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+)
+
+// valuesOf: in these tests, the values of a ConfigMap's entries are its alone.
+func valuesOf(obj runtime.Object) []string {
+	return slices.Collect(maps.Values(obj.(*corev1.ConfigMap).Data))
+}
+
+func having(values ...string) func(runtime.Object) {
+	return func(obj runtime.Object) {
+		cm := obj.(*corev1.ConfigMap)
+		cm.Data = map[string]string{}
+		for i, value := range values {
+			cm.Data[fmt.Sprint(i)] = value
+		}
+	}
+}
+
+// claimants are objects with values of their own, in a namespace that is there.
+func (s *Store) claimants(t *testing.T) objects {
+	t.Helper()
+	must(t, s.namespaceStorage(t).create("", "default"))
+	return s.storageOf(t, "claims", &corev1.ConfigMap{}, &corev1.ConfigMapList{}, nil)
+}
+
+func (o objects) make(name string, values ...string) error {
+	obj := &corev1.ConfigMap{}
+	obj.Namespace, obj.Name = "default", name
+	having(values...)(obj)
+	return o.Create(context.Background(), o.key("default", name), obj, &corev1.ConfigMap{}, 0)
+}
+
+// held is what the store has for whom.
+func (s *Store) held(t *testing.T) string {
+	t.Helper()
+	r, err := s.client.Get(context.Background(), uniquePrefix, clientv3.WithPrefix())
+	must(t, err)
+	var held []string
+	for _, kv := range r.Kvs {
+		holder := string(kv.Value)
+		held = append(held, strings.TrimPrefix(string(kv.Key), uniquePrefix+"/claims/")+"="+holder[strings.LastIndex(holder, "/")+1:])
+	}
+	return strings.Join(held, " ")
+}
+
+func TestUniqueValues(t *testing.T) {
+	s := open(t)
+	o := s.claimants(t)
+	isTaken := func(err error, value, by string) {
+		t.Helper()
+		taken, ok := errors.AsType[kinds.TakenError](err)
+		if !ok || taken.Value != value || !strings.HasSuffix(taken.Holder, "/"+by) {
+			t.Errorf("%v, want that %s has %s", err, by, value)
+		}
+	}
+	holds := func(want string) {
+		t.Helper()
+		if got := s.held(t); got != want {
+			t.Errorf("held: %s, want %s", got, want)
+		}
+	}
+	must(t, o.make("a", "1", "2", "2"))
+	isTaken(o.make("b", "3", "2"), "2", "a")
+	holds("1=a 2=a")
+	if err := o.make("a", "9"); !apistorage.IsExist(err) {
+		t.Errorf("the same name: %v", err)
+	}
+	must(t, o.make("b", "3"))
+
+	isTaken(o.change("default", "b", having("2", "4")), "2", "a")
+	holds("1=a 2=a 3=b")
+	must(t, o.change("default", "b", having("4")))
+	must(t, o.change("default", "a", having("1", "3")))
+	holds("1=a 3=a 4=b")
+
+	must(t, o.remove("default", "a"))
+	holds("4=b")
+	must(t, o.make("c", "1"))
+	must(t, o.change("default", "d", func(obj runtime.Object) { // a PUT that creates
+		obj.(*corev1.ConfigMap).Namespace, obj.(*corev1.ConfigMap).Name = "default", "d"
+		having("5")(obj)
+	}))
+	holds("1=c 4=b 5=d")
+}
+
+// What an object has is freed also when nobody can read the object any more.
+func TestUniqueValuesOfADamagedObject(t *testing.T) {
+	s := open(t)
+	o := s.claimants(t)
+	must(t, o.make("a", "1", "2"))
+	must(t, o.make("b", "3"))
+	ctx := context.Background()
+	damaged, err := s.client.Put(ctx, "/registry/claims/default/a", "damage")
+	must(t, err)
+	client := s.creator(corev1.Resource("claims"), "/registry/claims/", Values(valuesOf).in(s, corev1.Resource("claims"), readerOf(t)))
+	gone, err := client.Kubernetes.OptimisticDelete(ctx, "/registry/claims/default/a", damaged.Header.Revision, etcdkubernetes.DeleteOptions{})
+	if err != nil || !gone.Succeeded {
+		t.Errorf("%+v, %v", gone, err)
+	}
+	if held := s.held(t); held != "3=b" {
+		t.Errorf("held: %s", held)
+	}
+}
+
+// readerOf reads ConfigMaps as a storage does.
+func readerOf(t *testing.T) objectReader {
+	t.Helper()
+	codec := kinds.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion)
+	decoder, transformer := readable(etcd3.NewDefaultDecoder(codec, apistorage.APIObjectVersioner{}), identity.NewEncryptCheckTransformer())
+	return objectReader{decoder: decoder, transformer: transformer, newFunc: func() runtime.Object { return &corev1.ConfigMap{} }}
+}
+
+// Whoever writes at the same time, one gets the value, and values that are changed,
+// freed and lost in races are had by nobody afterwards.
+func TestUniqueValuesInARace(t *testing.T) {
+	s := open(t)
+	o := s.claimants(t)
+	const writers, values = 8, 3
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			name := fmt.Sprintf("w%d", w)
+			for i := range 10 {
+				value := fmt.Sprint((w + i) % values)
+				if err := o.make(name, value); err == nil {
+					// Another value, if it is free, else the same; then away.
+					_ = o.change("default", name, having(fmt.Sprint((w+i+1)%values)))
+					must(t, o.remove("default", name))
+				} else if _, ok := errors.AsType[kinds.TakenError](err); !ok {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if held := s.held(t); held != "" {
+		t.Errorf("held by nobody: %s", held)
+	}
+	var made int
+	for w := range writers {
+		if o.make(fmt.Sprintf("w%d", w), "same") == nil {
+			made++
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d have the same value", made)
+	}
+}

@@ -1,0 +1,188 @@
+package apiserver_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// bearer is a client with a token and nothing else, over the network.
+func (s *server) bearer(token string) *rest.Config {
+	return &rest.Config{Host: s.url, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: s.authority.Certificate()}}
+}
+
+// whoami asks the server; the code is 401 for a token that is not good.
+func (s *server) whoami(t *testing.T, token string) (authenticationv1.UserInfo, int) {
+	t.Helper()
+	r, err := typed(t, s.bearer(token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return r.Status.UserInfo, http.StatusCreated
+	case apierrors.IsUnauthorized(err):
+		return authenticationv1.UserInfo{}, http.StatusUnauthorized
+	default:
+		t.Fatal(err, status)
+		return authenticationv1.UserInfo{}, 0
+	}
+}
+
+func (s *server) account(t *testing.T, namespace, name string) *corev1.ServiceAccount {
+	t.Helper()
+	sa, err := typed(t, s.config).CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sa
+}
+
+func (s *server) token(t *testing.T, namespace, name string, spec authenticationv1.TokenRequestSpec) authenticationv1.TokenRequestStatus {
+	t.Helper()
+	r, err := typed(t, s.config).CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status
+}
+
+// A token is its account, for an hour, and ends with it: also when there is another of the name.
+func TestTokenIsItsAccount(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	accounts := typed(t, s.config).CoreV1().ServiceAccounts(namespace)
+	account := s.account(t, namespace, "robot")
+	status := s.token(t, namespace, "robot", authenticationv1.TokenRequestSpec{})
+	if left := time.Until(status.ExpirationTimestamp.Time); left < 59*time.Minute || left > time.Hour {
+		t.Errorf("it expires in %s", left)
+	}
+	info, code := s.whoami(t, status.Token)
+	if code != http.StatusCreated || info.Username != "system:serviceaccount:"+namespace+":robot" || info.UID != string(account.UID) {
+		t.Errorf("%d %+v", code, info)
+	}
+	for _, group := range []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"} {
+		if !slices.Contains(info.Groups, group) {
+			t.Errorf("groups %q without %s", info.Groups, group)
+		}
+	}
+	if err := accounts.Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, code := s.whoami(t, status.Token); code != http.StatusUnauthorized {
+		t.Errorf("without its account: %d", code)
+	}
+	s.account(t, namespace, "robot")
+	if _, code := s.whoami(t, status.Token); code != http.StatusUnauthorized {
+		t.Errorf("with a namesake of its account: %d", code)
+	}
+}
+
+// A token that is bound to an object ends with it.
+func TestTokenIsBound(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	s.account(t, namespace, "robot")
+	_, secret := s.secret(t, namespace, "bound")
+	nodes := s.collection(t, gvk("", "v1", "Node"), "nodes", "", nil)
+	node := nodes.create(unique("node"))
+	pods := s.pods(t, namespace)
+	pods.content["spec"].(map[string]any)["serviceAccountName"] = "robot"
+	delete(pods.content["spec"].(map[string]any), "nodeName") // or it would be deleted gracefully
+	pod := pods.create("bound")
+	for _, o := range []struct {
+		object *object
+		remove func()
+		extra  string
+	}{
+		{secret, func() { s.collection(t, gvk("", "v1", "Secret"), "secrets", namespace, nil).mustRemove("bound", nil) }, ""},
+		{pod, func() { pods.mustRemove("bound", nil) }, "authentication.kubernetes.io/pod-name"},
+		{node, func() { nodes.mustRemove(node.GetName(), nil) }, "authentication.kubernetes.io/node-name"},
+	} {
+		token := s.token(t, namespace, "robot", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: o.object.GetKind(), Name: o.object.GetName(), UID: o.object.GetUID(),
+		}}).Token
+		info, code := s.whoami(t, token)
+		if code != http.StatusCreated || o.extra != "" && !slices.Equal(info.Extra[o.extra], []string{o.object.GetName()}) {
+			t.Errorf("%s: %d %v", o.object.GetKind(), code, info.Extra)
+		}
+		o.remove()
+		if _, code := s.whoami(t, token); code != http.StatusUnauthorized {
+			t.Errorf("%s: %d after its end", o.object.GetKind(), code)
+		}
+	}
+}
+
+// A token is for its audiences: one that is for another is not good here.
+func TestTokenHasAudiences(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	s.account(t, namespace, "robot")
+	token := s.token(t, namespace, "robot", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}).Token
+	if _, code := s.whoami(t, token); code != http.StatusUnauthorized {
+		t.Errorf("a token for vault: %d", code)
+	}
+	for audience, want := range map[string]bool{"vault": true, "other": false, "": false} {
+		spec := authenticationv1.TokenReviewSpec{Token: token}
+		if audience != "" {
+			spec.Audiences = []string{audience}
+		}
+		r, err := typed(t, s.config).AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: spec}, metav1.CreateOptions{})
+		if err != nil || r.Status.Authenticated != want || want && !slices.Equal(r.Status.Audiences, []string{"vault"}) {
+			t.Errorf("for %q: %+v %v", audience, r.Status, err)
+		}
+	}
+}
+
+func TestTokenRequestsThatAreRefused(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	s.account(t, namespace, "robot")
+	accounts := typed(t, s.config).CoreV1().ServiceAccounts(namespace)
+	bound := func(ref authenticationv1.BoundObjectReference) authenticationv1.TokenRequestSpec {
+		return authenticationv1.TokenRequestSpec{BoundObjectRef: &ref}
+	}
+	s.pods(t, namespace).create("of-another")
+	for name, test := range map[string]struct {
+		account string
+		spec    authenticationv1.TokenRequestSpec
+		want    func(error) bool
+	}{
+		"no such account":           {"nobody", authenticationv1.TokenRequestSpec{}, apierrors.IsNotFound},
+		"too short":                 {"robot", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(599))}, apierrors.IsInvalid},
+		"too long":                  {"robot", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(1<<32 + 1))}, apierrors.IsInvalid},
+		"bound to what is no thing": {"robot", bound(authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "ConfigMap", Name: "a"}), apierrors.IsInvalid},
+		"bound to what is not":      {"robot", bound(authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "a"}), apierrors.IsNotFound},
+		"bound to another's pod":    {"robot", bound(authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "of-another"}), apierrors.IsBadRequest},
+	} {
+		if _, err := accounts.CreateToken(t.Context(), test.account, &authenticationv1.TokenRequest{Spec: test.spec}, metav1.CreateOptions{}); !test.want(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A token that was tampered with is refused: it does not become anybody else's.
+func TestForgedTokens(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	s.account(t, namespace, "robot")
+	token := s.token(t, namespace, "robot", authenticationv1.TokenRequestSpec{}).Token
+	parts := strings.Split(token, ".")
+	other := strings.Split(s.token(t, namespace, "robot", authenticationv1.TokenRequestSpec{}).Token, ".")
+	for name, forged := range map[string]string{
+		"another signature": strings.Join([]string{parts[0], parts[1], other[2]}, "."),
+		"no signature":      parts[0] + "." + parts[1] + ".",
+		"no algorithm":      "eyJhbGciOiJub25lIn0." + parts[1] + ".",
+		"half of it":        token[:len(token)/2],
+	} {
+		if _, code := s.whoami(t, forged); code != http.StatusUnauthorized {
+			t.Errorf("%s: %d", name, code)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package apiserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+)
+
+// junk encodes every object as bytes that nobody can decode.
+type junk struct{ runtime.Codec }
+
+func (junk) Decode([]byte, *schema.GroupVersionKind, runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	return nil, nil, errors.New("junk")
+}
+
+func (junk) Encode(_ runtime.Object, w io.Writer) error {
+	_, err := w.Write([]byte("\x00not an object"))
+	return err
+}
+
+func (junk) Identifier() runtime.Identifier { return "junk" }
+
+type noOptions struct{}
+
+func (noOptions) GetRESTOptions(schema.GroupResource, runtime.Object) (generic.RESTOptions, error) {
+	return generic.RESTOptions{}, nil
+}
+
+// damage stores a ConfigMap whose bytes cannot be decoded.
+func (s *server) damage(t *testing.T, namespace, name string) {
+	t.Helper()
+	s.storeJunk(t, "configmaps", "/configmaps/"+namespace+"/"+name)
+}
+
+func (s *server) storeJunk(t *testing.T, resource, key string) {
+	t.Helper()
+	options, err := s.store.RESTOptions(noOptions{}, nil, nil).GetRESTOptions(corev1.Resource(resource), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &storagebackend.ConfigForResource{GroupResource: corev1.Resource(resource), Config: storagebackend.Config{
+		Prefix: "/registry", EventsHistoryWindow: storagebackend.DefaultEventsHistoryWindow, Codec: junk{},
+	}}
+	store, destroy, err := options.Decorator(config, "/"+resource,
+		func(runtime.Object) (string, error) { return key, nil },
+		func() runtime.Object { return &corev1.ConfigMap{} }, func() runtime.Object { return &corev1.ConfigMapList{} },
+		func(runtime.Object) (labels.Set, fields.Set, error) { return nil, nil, nil }, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer destroy()
+	if err := store.Create(context.Background(), key, &corev1.ConfigMap{}, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An object whose stored bytes cannot be decoded is named by every error that it
+// causes, and goes by the option that says so, which removes no other. (It takes some
+// seconds: that long the library waits for the watch cache, before it reads past it.)
+func TestR18_UnreadableObject(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	namespace := s.namespace(t)
+	c := s.configMaps(t, namespace)
+	c.create("sound", foreign)
+	s.damage(t, namespace, "damaged")
+	const named = "/configmaps/"
+	wants := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), named+namespace+"/damaged") {
+			t.Errorf("%s: %v, want an internal error that names the object", what, err)
+		}
+	}
+	_, err := c.send(http.MethodGet, c.at("damaged"), "", nil)
+	wants("get", err)
+	_, err = c.remove("damaged", nil)
+	wants("delete", err)
+	_, err = c.patch("damaged", "application/merge-patch+json", mergeFinalizers())
+	wants("patch", err)
+	// The watch cache learns of it by two ways: for a moment it may have heard that it is
+	// up to date and not yet that it cannot read the object.
+	eventually(t, func() string {
+		_, err := c.send(http.MethodGet, c.path, "", nil)
+		if err == nil || !strings.Contains(causes(err), "damaged") {
+			return fmt.Sprintf("list: %v, want an error that names the object", err)
+		}
+		return ""
+	})
+
+	ignore := &metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}
+	if _, err := c.remove("sound", ignore); !apierrors.IsConflict(err) {
+		t.Errorf("an object that can be read: %v, want 409", err)
+	}
+	trial := ignore.DeepCopy()
+	trial.DryRun = []string{metav1.DryRunAll}
+	if _, err := c.remove("damaged", trial); err != nil {
+		t.Errorf("dry run: %v", err)
+	}
+	_, err = c.send(http.MethodGet, c.at("damaged"), "", nil)
+	wants("get after a dry run", err)
+	if _, err := c.remove("damaged", ignore); err != nil {
+		t.Fatal(err)
+	}
+	if left := c.get("damaged"); left != nil {
+		t.Errorf("it is left: %v", left)
+	}
+	eventually(t, func() string {
+		answer, err := c.send(http.MethodGet, c.path, "", nil)
+		if err != nil {
+			return err.Error()
+		}
+		if left := items(t, answer); len(left) != 1 || left[0].GetName() != "sound" {
+			return fmt.Sprintf("left are %v, want sound", left)
+		}
+		return ""
+	})
+	if _, err := c.remove("damaged", ignore); !apierrors.IsNotFound(err) {
+		t.Errorf("again: %v, want 404", err)
+	}
+}
+
+// causes is the error with all that its details say.
+func causes(err error) string {
+	text := []string{err.Error()}
+	if status, ok := err.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil { //nolint:errorlint // it is what the client made
+		for _, cause := range status.ErrStatus.Details.Causes {
+			text = append(text, cause.Field, cause.Message)
+		}
+	}
+	return strings.Join(text, "\n")
+}
+
+// The right to delete is not enough for the removal of what cannot be read.
+func TestR18_UnreadableObjectIsForThePrivileged(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	s.configMaps(t, namespace).create("a")
+	s.bind(t, namespace, rbac.Edit, "editor")
+	editor := typed(t, s.acting("editor")).CoreV1().ConfigMaps(namespace)
+	err := editor.Delete(t.Context(), "a", metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "unsafe-delete-ignore-read-errors") {
+		t.Errorf("%v, want 403 that names the verb", err)
+	}
+	if err := editor.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+}

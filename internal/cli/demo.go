@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/build"
+	"github.com/coppice-dev/coppice/internal/demo"
+	"github.com/coppice-dev/coppice/internal/demo/stage"
+	"github.com/coppice-dev/coppice/internal/system"
+)
+
+const (
+	// demoNodes is how many simulated nodes there are for the pods of a story.
+	demoNodes = 3
+	// demoRest is how long a reader is given before and after each command.
+	demoRest = time.Second
+	// demoPatience is how long a step of a story may take; it takes 3 s.
+	demoPatience = 40 * time.Second
+)
+
+// demoFlags are the flags of coppice demo.
+type demoFlags struct {
+	stories  []string
+	list     bool
+	plain    bool
+	logLevel string
+}
+
+func newDemo(s Streams) *cobra.Command {
+	var f demoFlags
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Play the main kinds of deletion on a control plane of its own",
+		Long: `Plays the main kinds of deletion, in less than a minute: what is about to happen, the
+kubectl command for it, and who owns whom meanwhile, as it changes. It starts a control
+plane of its own on loopback, with simulated nodes, and leaves nothing behind. Each story
+asks the server whether it came out as said; if one did not, the exit code is 1.`,
+		Example: `  # All stories, in a terminal
+  coppice demo
+
+  # Two of them, with a line per change in place of the tree
+  coppice demo --story foreground --story orphan --plain`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return runDemo(c.Context(), f, s) },
+	}
+	flags := c.Flags()
+	flags.StringArrayVar(&f.stories, "story", nil, "play this story only; may be repeated (see --list)")
+	flags.BoolVar(&f.list, "list", false, "say which stories there are, and play none")
+	flags.BoolVar(&f.plain, "plain", false, "print a line per change and do not pause; also what happens when stdout is no terminal")
+	flags.StringVar(&f.logLevel, "log-level", "error", "what the control plane logs on stderr: debug, info, warn or error")
+	return c
+}
+
+func runDemo(ctx context.Context, f demoFlags, s Streams) error {
+	if f.list {
+		for _, story := range demo.Stories() {
+			fmt.Fprintf(s.Out, "%-12s%s\n", story.Name, story.Title)
+		}
+		return nil
+	}
+	stories, unknown := demo.Choose(f.stories)
+	if unknown != "" {
+		return usageError{fmt.Errorf("--story %q: there is no such story; see coppice demo --list", unknown)}
+	}
+	log, err := newLogger(s.Err, f.logLevel, "text")
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	played := errors.New("stopped before it began")
+	ended := make(chan struct{})
+	err = system.Run(ctx, system.Options{
+		Ephemeral: true, AuditDisabled: true, Nodes: machine.Options{Nodes: demoNodes}, Scheduler: true, Version: build.Kubernetes(), Log: log,
+	}, func(p system.Plane) {
+		go func() {
+			defer close(ended)
+			defer done()
+			played = playAll(ctx, p, stories, newScreen(f.plain, s.Out))
+		}()
+		fmt.Fprintf(s.Out, "A control plane with %d simulated nodes, ready in %.1f s. Ctrl-C ends the demo.\n", demoNodes, p.Started.Seconds())
+	})
+	if err != nil {
+		return err
+	}
+	<-ended
+	return played
+}
+
+// screen is what a demo is shown on.
+type screen struct {
+	stage.Display
+	leave func() // called at the end of each story
+}
+
+// newScreen draws where out is a terminal that can be drawn on, unless plain.
+func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the flag's value
+	file, ok := out.(*os.File)
+	if plain || !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
+		return screen{stage.Plain{Out: out}, func() {}}
+	}
+	terminal := &stage.Terminal{Out: out, Rest: demoRest, Size: func() (columns, lines int) {
+		columns, lines, err := term.GetSize(int(file.Fd()))
+		if err != nil {
+			return 80, 24
+		}
+		return columns, lines
+	}}
+	return screen{terminal, terminal.Leave}
+}
+
+// playAll plays stories, one after the other, until one does not come out as said.
+func playAll(ctx context.Context, p system.Plane, stories []demo.Story, show screen) error {
+	c := stage.Config{Display: show, Patience: demoPatience}
+	var err error
+	if c.Client, err = kubernetes.NewForConfig(p.Config); err != nil {
+		return fmt.Errorf("create a client: %w", err)
+	}
+	if c.Dynamic, err = dynamic.NewForConfig(p.Config); err != nil {
+		return fmt.Errorf("create a client: %w", err)
+	}
+	if c.Kubectl, err = kubectlFor(p); err != nil {
+		return err
+	}
+	for i, story := range stories {
+		show.Say("", fmt.Sprintf("── %d/%d  %s (namespace %s)", i+1, len(stories), story.Title, story.Namespace))
+		if err := stage.Play(ctx, c, story); err != nil {
+			if ctx.Err() != nil {
+				return errors.New("the demo was stopped before its end")
+			}
+			return err
+		}
+		show.leave()
+	}
+	show.Say("", fmt.Sprintf("All came out as said. Stories played: %d.", len(stories)))
+	return nil
+}
+
+// kubectlFor is kubectl for a control plane: this program's own, in a process of its own,
+// as somebody would run it. What it needs is kept in the control plane's directory.
+func kubectlFor(p system.Plane) (func(context.Context, string, []string) (string, error), error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find kubectl: %w", err)
+	}
+	home := filepath.Join(filepath.Dir(p.Kubeconfig), "demo")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return nil, fmt.Errorf("make a directory for kubectl: %w", err)
+	}
+	manifests, err := demo.Manifests()
+	if err != nil {
+		return nil, err
+	}
+	for name, data := range manifests {
+		if err := os.WriteFile(filepath.Join(home, name), data, 0o600); err != nil {
+			return nil, fmt.Errorf("write a manifest: %w", err)
+		}
+	}
+	return func(ctx context.Context, namespace string, args []string) (string, error) {
+		kubeconfig := filepath.Join(home, namespace+".kubeconfig")
+		if err := kubeconfigIn(p.Kubeconfig, kubeconfig, namespace); err != nil {
+			return "", err
+		}
+		command := exec.CommandContext(ctx, program, append([]string{"kubectl"}, args...)...) //nolint:gosec // this program
+		command.Dir = home
+		command.Env = append(os.Environ(), clientcmd.RecommendedConfigPathEnvVar+"="+kubeconfig, "KUBECACHEDIR="+filepath.Join(home, "cache"))
+		out, err := command.CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("%w: %s", err, cmp.Or(strings.TrimSpace(string(out)), "it said nothing"))
+		}
+		return string(out), nil
+	}, nil
+}
+
+// kubeconfigIn writes a kubeconfig whose commands are about one namespace if they name none.
+func kubeconfigIn(of, path, namespace string) error {
+	config, err := clientcmd.LoadFromFile(of)
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	config.Contexts[config.CurrentContext].Namespace = namespace
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return fmt.Errorf("write a kubeconfig: %w", err)
+	}
+	return nil
+}

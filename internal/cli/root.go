@@ -1,0 +1,99 @@
+// Package cli is the command line: one file per command, each a function over
+// io.Writers, so that it can be run in a test.
+//
+// Run is what main calls. Its exit codes: 0, the command did what it was asked; 1,
+// it failed, and one line on stderr says why; 2, it was asked wrongly.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	ExitOK     = 0
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// Streams are where a command reads and writes.
+type Streams struct {
+	In  io.Reader
+	Out io.Writer
+	Err io.Writer
+}
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Run executes the command line args, which do not include the program's name,
+// and returns the exit code. ctx ends a command that runs until it is stopped.
+func Run(ctx context.Context, args []string, s Streams) int {
+	root := newRoot(s) //nolint:contextcheck // commands take theirs from cobra
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &usage):
+		fmt.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
+		return ExitUsage
+	}
+	fmt.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
+	return ExitFailed
+}
+
+// oneLine keeps an error of several parts on one line.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+func newRoot(s Streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "coppice",
+		Short: "Garbage collection for Kubernetes-style APIs",
+		Long: `Coppice is garbage collection for Kubernetes-style APIs: the whole path that a
+deletion takes, from the DELETE request to the last object that goes with it.
+
+  coppice up              runs a control plane in this process
+  coppice demo            plays the main kinds of deletion on a control plane of its own
+  coppice kubectl ...     is kubectl, against that control plane
+  coppice collect         runs the garbage collector against any API server
+  coppice node            runs the agent of one node, against a control plane elsewhere
+  coppice graph           shows who owns whom, as a running collector sees it
+  coppice snapshot        saves all objects of a control plane, and restores them`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		// Without a command there is nothing to do but to say what there is.
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q; see coppice --help", args[0])}
+			}
+			return c.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+	})
+	root.AddCommand(newUp(s), newDemo(s), newKubectl(s), newCollect(s), newNode(s), newGraph(s), newSnapshot(s), newVersion(s))
+	return root
+}
+
+// noArguments refuses arguments with the exit code of a usage error.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no arguments, got %q; see %s --help", c.CommandPath(), args[0], c.CommandPath())}
+	}
+	return nil
+}

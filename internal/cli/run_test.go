@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+// ran is what a command line did.
+type ran struct {
+	code     int
+	out, err string
+}
+
+// run runs a command line that is not to start anything.
+func run(t *testing.T, args ...string) ran {
+	t.Helper()
+	var out, errs bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what starts a server nevertheless ends at once
+	code := Run(ctx, args, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	return ran{code, out.String(), errs.String()}
+}
+
+// atHome gives the test a home of its own, and none of the variables that commands read.
+func atHome(t *testing.T) string {
+	t.Helper()
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_DATA_HOME", "")
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv(dataDirVariable, "")
+	return home
+}
+
+func TestExitCodes(t *testing.T) {
+	home := atHome(t)
+	for _, test := range []struct {
+		line string
+		code int
+		says string // on stderr; on stdout where the code is 0
+	}{
+		{"", ExitOK, "coppice up"},
+		{"--help", ExitOK, "Usage:"},
+		{"help up", ExitOK, "--secure-port"},
+		{"up --help", ExitOK, "--secure-port"},
+		{"down", ExitUsage, `unknown command "down"; see coppice --help`},
+		{"--bogus", ExitUsage, "unknown flag: --bogus; see coppice --help"},
+		{"version extra", ExitUsage, `coppice version takes no arguments, got "extra"`},
+		{"version -o xml", ExitUsage, `-o "xml": choose json or yaml`},
+		{"version --output", ExitUsage, "flag needs an argument"},
+		{"up extra", ExitUsage, `coppice up takes no arguments, got "extra"; see coppice up --help`},
+		{"up --bogus", ExitUsage, "unknown flag: --bogus; see coppice up --help"},
+		{"up --secure-port=many", ExitUsage, `invalid argument "many"`},
+		{"up --secure-port=65536", ExitUsage, "--secure-port 65536 is not between 0 and 65535"},
+		{"up --secure-port=-1", ExitUsage, "--secure-port -1 is not between 0 and 65535"},
+		{"up --bind-address=localhost", ExitUsage, `--bind-address "localhost" is not an IP address`},
+		{"up --log-level=loud", ExitUsage, `--log-level "loud": choose debug, info, warn or error`},
+		{"up --ephemeral --data-dir=/somewhere", ExitUsage, "choose one"},
+		{"up --etcd-servers=10.0.0.1:2379", ExitUsage, `"10.0.0.1:2379" is not a URL`},
+		{"up --etcd-servers=http://10.0.0.1:2379 --ephemeral", ExitUsage, "choose one"},
+		{"up --etcd-servers=https://10.0.0.1:2379 --etcd-certfile=c", ExitUsage, "go together"},
+		{"up --quota-backend-bytes=1000", ExitUsage, "--quota-backend-bytes 1000 is less than"},
+		{"up --etcd-cafile=ca", ExitUsage, "which is not given"},
+		{"snapshot --help", ExitOK, "restore"},
+		{"snapshot save", ExitUsage, "takes the name of one file; see coppice snapshot save --help"},
+		{"snapshot save file --data-dir=/somewhere --kubeconfig=/somewhere", ExitUsage, "choose one"},
+		{"snapshot save file", ExitFailed, "no control plane has kept its objects in " + home},
+		{"snapshot restore file", ExitUsage, "--data-dir must say"},
+		{"snapshot restore /nowhere/file --data-dir=" + home + "/restored", ExitFailed, "open the snapshot: open /nowhere/file"},
+		{"up --data-dir=/dev/null", ExitFailed, "data directory"},
+		{"demo --help", ExitOK, "--story"},
+		{"demo --list", ExitOK, "foreground  Foreground deletion"},
+		{"demo extra", ExitUsage, `coppice demo takes no arguments, got "extra"`},
+		{"demo --story=none", ExitUsage, `--story "none": there is no such story; see coppice demo --list`},
+		{"demo --log-level=loud", ExitUsage, `--log-level "loud"`},
+		{"kubectl get pods", ExitFailed, "no control plane has run on " + home},
+	} {
+		t.Run(test.line, func(t *testing.T) {
+			got := run(t, strings.Fields(test.line)...)
+			if got.code != test.code {
+				t.Errorf("exit code %d, want %d", got.code, test.code)
+			}
+			if test.code == ExitOK {
+				if !strings.Contains(got.out, test.says) || got.err != "" {
+					t.Errorf("stdout %q, stderr %q, want %q", got.out, got.err, test.says)
+				}
+				return
+			}
+			if !strings.HasPrefix(got.err, "coppice: ") || !strings.Contains(got.err, test.says) || strings.Count(got.err, "\n") != 1 {
+				t.Errorf("stderr %q, want one line with %q", got.err, test.says)
+			}
+			if got.out != "" {
+				t.Errorf("stdout %q", got.out)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, test := range []struct{ line, says string }{
+		{"version", "coppice devel, Kubernetes v1."},
+		{"version -o json", `"version": "devel"`},
+		{"version -o yaml", "version: devel"},
+	} {
+		if got := run(t, strings.Fields(test.line)...); got.code != ExitOK || !strings.Contains(got.out, test.says) {
+			t.Errorf("%s: %+v, want %q", test.line, got, test.says)
+		}
+	}
+}
+
+func TestErrorsAreOneLine(t *testing.T) {
+	if got := oneLine(errLines{}); got != "first; second" {
+		t.Errorf("%q", got)
+	}
+}
+
+type errLines struct{}
+
+func (errLines) Error() string { return "first\nsecond" }

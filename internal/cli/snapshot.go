@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/system"
+)
+
+func newSnapshot(s Streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Save all objects of a control plane to a file, and restore them",
+		Long: `Saves what a control plane keeps in its etcd, while it runs or, with an embedded one,
+when it is stopped; and makes a new data directory from what was saved. How an etcd
+cluster of --etcd-servers is restored is in docs/storage.md.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newSnapshotSave(s), newSnapshotRestore(s))
+	return c
+}
+
+func newSnapshotSave(s Streams) *cobra.Command {
+	var kubeconfig, dir string
+	c := &cobra.Command{
+		Use:   "save FILE",
+		Short: "Save all objects to a file",
+		Long: `Writes all objects, Secrets included, to FILE, which only its owner can read. All that
+was acknowledged before the command began is in it. The control plane on --data-dir
+is asked for it when it runs; --kubeconfig names one in another place. Whoever asks
+needs the right to get the path ` + apiserver.SnapshotPath + `, as cluster-admin has it.
+
+The file has no keys: to have a restored control plane trust the same certificates,
+keep a copy of the directory pki in the data directory too.`,
+		Example: "  coppice snapshot save /backup/monday.db",
+		Args:    oneFile,
+		RunE: func(c *cobra.Command, args []string) error {
+			return saveSnapshot(c.Context(), s.Out, args[0], kubeconfig, dir)
+		},
+	}
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "file that says how to reach the control plane (default that in --data-dir)")
+	c.Flags().StringVar(&dir, "data-dir", "", "where the control plane keeps its data (default $"+dataDirVariable+", else ~/.local/share/coppice)")
+	return c
+}
+
+func newSnapshotRestore(s Streams) *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make a new data directory from a saved file",
+		Long: `Makes a data directory from FILE, for coppice up to run on. It must be new, or hold
+nothing but a copy of the directory pki of the control plane that was saved; without
+that, the restored one makes keys of its own.
+
+The restored objects have revisions that were never given before, so that no client
+takes them for what it has seen: watches begin anew, and collectors verify all that
+they know of owners that are gone.`,
+		Example: "  coppice snapshot restore /backup/monday.db --data-dir ~/restored",
+		Args:    oneFile,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if dir == "" {
+				return usageError{errors.New("--data-dir must say where to restore to")}
+			}
+			if err := system.RestoreSnapshot(args[0], dir); err != nil {
+				return err
+			}
+			fmt.Fprintf(s.Out, "restored %s: coppice up --data-dir %s\n", args[0], dir)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&dir, "data-dir", "", "the data directory to make")
+	return c
+}
+
+// oneFile wants the name of a file.
+func oneFile(c *cobra.Command, args []string) error {
+	if len(args) != 1 || args[0] == "" {
+		return usageError{fmt.Errorf("%s takes the name of one file; see %s --help", c.CommandPath(), c.CommandPath())}
+	}
+	return nil
+}
+
+func saveSnapshot(ctx context.Context, out io.Writer, file, kubeconfig, dir string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if kubeconfig == "" {
+		if dir == "" {
+			var err error
+			if dir, err = dataDir(); err != nil {
+				return err
+			}
+		}
+		err := system.SaveSnapshot(ctx, dir, file)
+		if !errors.Is(err, system.ErrRunning) {
+			return saved(out, file, err)
+		}
+		kubeconfig = system.KubeconfigPath(dir)
+	} else if dir != "" {
+		return usageError{errors.New("--kubeconfig and --data-dir both name a control plane: choose one")}
+	}
+	config, _, err := loadConfig(kubeconfig, "")
+	if err != nil {
+		return err
+	}
+	return saved(out, file, fetchSnapshot(ctx, config, file))
+}
+
+func saved(out io.Writer, file string, err error) error {
+	if err == nil {
+		fmt.Fprintf(out, "saved %s\n", file)
+	}
+	return err
+}
+
+// fetchSnapshot asks a control plane that runs.
+func fetchSnapshot(ctx context.Context, config *rest.Config, file string) error {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+apiserver.SnapshotPath, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", config.Host, err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("cannot reach %s: %w", config.Host, causeOf(err))
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		why, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+		return fmt.Errorf("%s gives no snapshot: %s: %s", config.Host, response.Status, strings.TrimSpace(string(why)))
+	}
+	return system.WriteSnapshot(file, func(out *os.File) error { return storage.CopySnapshot(out, response.Body) })
+}

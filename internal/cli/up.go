@@ -1,0 +1,295 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/build"
+	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/workloads/nodes"
+)
+
+// dataDirVariable names the data directory for all commands.
+const dataDirVariable = "COPPICE_DATA_DIR"
+
+// defaultPort is the port that kubeconfigs of the field usually name.
+const defaultPort = 6443
+
+// leastQuota is the smallest database that is of any use, in bytes.
+const leastQuota = 4 << 20
+
+// admissionOwners is what the field calls the check of owner references.
+const admissionOwners = "OwnerReferencesPermissionEnforcement"
+
+// upFlags are the flags of coppice up.
+type upFlags struct {
+	dataDir         string
+	writeKubeconfig string
+	writeCollector  string
+	port            int
+	bindAddress     string
+	ephemeral       bool
+	collector       bool
+	controllers     []string
+	waves           string
+	unplugged       []string
+	auditLogPath    string
+	auditLogSet     bool // --audit-log-path was given
+	logLevel        string
+	serviceRange    string
+	etcd            storage.Cluster
+	quota           int64
+	pkiDir          string
+	externalHost    string
+	nodes           machine.Options
+	nodeGrace       time.Duration
+	writeNodes      map[string]string // the files, by the names of the nodes
+}
+
+func newUp(s Streams) *cobra.Command {
+	var f upFlags
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Run a control plane in this process",
+		Long: `Runs a control plane in this process: API server, embedded etcd, garbage collector,
+namespace lifecycle, and the controllers of workloads. When it serves it prints where its kubeconfig is, and a
+line that begins with "ready". Ctrl-C stops it; its data stays, unless --ephemeral.`,
+		Example: `  # On port 6443 of loopback, data in ` + "`~/.local/share/coppice`" + `
+  coppice up
+
+  # For a test: a free port, nothing kept, kubeconfig in a place of your own
+  coppice up --ephemeral --secure-port 0 --write-kubeconfig /tmp/kubeconfig
+
+  # With real containers, on this machine
+  coppice up --node-runtime cri --cri-socket unix:///run/containerd/containerd.sock`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			f.auditLogSet = c.Flags().Changed("audit-log-path")
+			return up(c.Context(), f, s)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.dataDir, "data-dir", "", "where objects, certificates and the kubeconfig are kept (default $"+dataDirVariable+", else ~/.local/share/coppice)")
+	flags.StringVar(&f.writeKubeconfig, "write-kubeconfig", "", "also put the kubeconfig's entries into this file, keeping what else it holds")
+	flags.StringVar(&f.writeCollector, "write-collector-kubeconfig", "", "put a kubeconfig for coppice collect into this file: of a user that may do what the collector does, and nothing else")
+	flags.IntVar(&f.port, "secure-port", defaultPort, "port to serve HTTPS on; 0 picks a free one")
+	flags.StringVar(&f.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on")
+	flags.BoolVar(&f.ephemeral, "ephemeral", false, "keep nothing: data in a temporary directory that goes when the control plane stops")
+	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "run the garbage collector; without it, deletions do not cascade and ask for no collector's finalizers")
+	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "what to run in this process: gc, namespace, protection, workloads, which are deployments and what else makes pods, and scheduler; none if empty. The server works as if gc and namespace ran, here or by coppice collect")
+	flags.StringVar(&f.waves, "namespace-waves", "", wavesUsage)
+	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "checks to do without: "+admissionOwners+", which refuses owner references that make no sense or that their writer has no right to")
+	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", kinds.DefaultRanges().Addresses.String(), "addresses that services get as their cluster IP")
+	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default audit.log in the data directory)`)
+	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, in place of the etcd in this process; several control planes may share it")
+	flags.StringVar(&f.etcd.CAFile, "etcd-cafile", "", "certificate authority, PEM, of the etcd servers (default the system's)")
+	flags.StringVar(&f.etcd.CertFile, "etcd-certfile", "", "client certificate, PEM, to show to the etcd servers")
+	flags.StringVar(&f.etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, PEM")
+	flags.StringVar(&f.etcd.Prefix, "etcd-prefix", storage.DefaultPrefix, "prefix of all keys in the etcd of --etcd-servers")
+	flags.Int64Var(&f.quota, "quota-backend-bytes", storage.DefaultQuota, "how large the database of the etcd in this process may grow, in bytes; beyond that writes are refused until objects are deleted")
+	flags.StringVar(&f.pkiDir, "pki-dir", "", "where the keys are that all control planes on one etcd must share (default pki in --data-dir)")
+	flags.StringVar(&f.externalHost, "external-hostname", "", "name or IP address, :port if it differs, that clients reach the server by, when that is a load balancer's")
+	flags.IntVar(&f.nodes.Nodes, "nodes", 1, "how many simulated nodes to have: pods on them start, run and end in honest time, without containers. With --node-runtime=cri there is one, this machine, or none")
+	flags.StringVar(&f.nodes.Runtime, "node-runtime", machine.Simulated, "what runs the containers of pods: simulated, which has none, or cri, a container runtime on this machine; that needs root, as a rule")
+	flags.StringVar(&f.nodes.Socket, "cri-socket", "", "where the container runtime of --node-runtime=cri serves, such as unix:///run/containerd/containerd.sock")
+	flags.DurationVar(&f.nodeGrace, "node-monitor-grace-period", nodes.DefaultGrace, "how long a node may be silent before it counts as not ready")
+	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "put a kubeconfig for coppice node into a file, as NAME=FILE: of the node of that name, which may touch itself and its pods, and nothing else; can be repeated")
+	flags.StringVar(&f.logLevel, "log-level", "info", "what to log on stderr: debug, info, warn or error")
+	return c
+}
+
+func up(ctx context.Context, f upFlags, s Streams) error {
+	options, err := f.options(s.Err)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return system.Run(ctx, options, func(p system.Plane) {
+		fmt.Fprintf(s.Out, "export KUBECONFIG=%s\n", p.Kubeconfig)
+		fmt.Fprintf(s.Out, "ready %s in %.2fs\n", p.Server, p.Started.Seconds())
+	})
+}
+
+// options checks the flags.
+func (f upFlags) options(logs io.Writer) (system.Options, error) {
+	address := net.ParseIP(f.bindAddress)
+	if address == nil {
+		return system.Options{}, usageError{fmt.Errorf("--bind-address %q is not an IP address", f.bindAddress)}
+	}
+	if f.port < 0 || f.port > 65535 {
+		return system.Options{}, usageError{fmt.Errorf("--secure-port %d is not between 0 and 65535", f.port)}
+	}
+	if f.ephemeral && f.dataDir != "" {
+		return system.Options{}, usageError{fmt.Errorf("--ephemeral keeps nothing, --data-dir %s says where to keep it: choose one", f.dataDir)}
+	}
+	if err := f.checkControllers(); err != nil {
+		return system.Options{}, err
+	}
+	for _, name := range f.unplugged {
+		if name != admissionOwners {
+			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: the only one that can be disabled is %s", name, admissionOwners)}
+		}
+	}
+	if err := f.checkKubeconfigs(); err != nil {
+		return system.Options{}, err
+	}
+	services, err := f.services()
+	if err != nil {
+		return system.Options{}, err
+	}
+	if err := f.checkEtcd(); err != nil {
+		return system.Options{}, err
+	}
+	log, err := newLogger(logs, f.logLevel, "text")
+	if err != nil {
+		return system.Options{}, err
+	}
+	dir := f.dataDir
+	if dir == "" && !f.ephemeral {
+		if dir, err = dataDir(); err != nil {
+			return system.Options{}, err
+		}
+	}
+	return system.Options{
+		Etcd: f.etcd, QuotaBytes: f.quota, PKIDir: f.pkiDir, ExternalHost: f.externalHost,
+		DataDir: dir, Ephemeral: f.ephemeral, WriteKubeconfig: f.writeKubeconfig, WriteCollectorKubeconfig: f.writeCollector,
+		BindAddress: address, Port: f.port, CollectorDisabled: !f.collector,
+		CollectorElsewhere:  f.collector && !slices.Contains(f.controllers, controllerGC),
+		NamespacesElsewhere: !slices.Contains(f.controllers, controllerNamespace),
+		NamespaceWaves:      f.waves,
+		ProtectionDisabled:  !slices.Contains(f.controllers, controllerProtection),
+		WorkloadsDisabled:   !slices.Contains(f.controllers, controllerWorkloads),
+		OwnersUnchecked:     len(f.unplugged) > 0,
+		Nodes:               f.nodes, NodeGrace: f.nodeGrace, WriteNodeKubeconfigs: f.writeNodes,
+		Scheduler: slices.Contains(f.controllers, controllerScheduler),
+		Version:   build.Kubernetes(), Services: services, Log: log,
+	}, nil
+}
+
+// checkKubeconfigs checks that no two users share a file: who has one must not have the other.
+func (f upFlags) checkKubeconfigs() error {
+	if f.writeCollector != "" && f.writeCollector == f.writeKubeconfig {
+		return usageError{fmt.Errorf("--write-kubeconfig and --write-collector-kubeconfig both name %s: the collector's must not be the administrator's", f.writeCollector)}
+	}
+	taken := map[string]string{f.writeKubeconfig: "--write-kubeconfig", f.writeCollector: "--write-collector-kubeconfig"}
+	for _, name := range slices.Sorted(maps.Keys(f.writeNodes)) {
+		path := f.writeNodes[name]
+		if err := checkNodeName(name); err != nil {
+			return usageError{fmt.Errorf("--write-node-kubeconfig: %w", err)}
+		}
+		if path == "" {
+			return usageError{fmt.Errorf("--write-node-kubeconfig %s= names no file", name)}
+		}
+		if other := taken[path]; other != "" {
+			return usageError{fmt.Errorf("--write-node-kubeconfig %s=%s: that file is for %s already", name, path, other)}
+		}
+		taken[path] = "node " + name
+		if slices.Contains(f.nodes.Names(), name) {
+			return usageError{fmt.Errorf("--write-node-kubeconfig %s: --nodes %d has a node of that name in this process", name, f.nodes.Nodes)}
+		}
+	}
+	return nil
+}
+
+// checkControllers checks the flags about what is to run beside the API server.
+func (f upFlags) checkControllers() error {
+	if err := f.nodes.Validate("--node-runtime"); err != nil {
+		return usageError{err}
+	}
+	if f.nodeGrace < leastLease {
+		return usageError{fmt.Errorf("--node-monitor-grace-period %s is less than %s", f.nodeGrace, leastLease)}
+	}
+	if err := checkControllers(f.controllers, controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler); err != nil {
+		return err
+	}
+	return checkWaves(f.waves)
+}
+
+// checkEtcd checks the flags about an etcd elsewhere.
+func (f upFlags) checkEtcd() error {
+	if len(f.etcd.Servers) == 0 {
+		if f.etcd.CAFile != "" || f.etcd.CertFile != "" || f.etcd.KeyFile != "" || f.etcd.Prefix != storage.DefaultPrefix {
+			return usageError{errors.New("--etcd-cafile, --etcd-certfile, --etcd-keyfile and --etcd-prefix are about the etcd of --etcd-servers, which is not given")}
+		}
+		if f.quota < leastQuota {
+			return usageError{fmt.Errorf("--quota-backend-bytes %d is less than %d, and would not hold what every control plane has", f.quota, leastQuota)}
+		}
+		return nil
+	}
+	if f.ephemeral {
+		return usageError{errors.New("--ephemeral keeps nothing, and what --etcd-servers name is kept: choose one")}
+	}
+	if err := f.etcd.Validate(); err != nil {
+		return usageError{fmt.Errorf("--etcd-servers: %w", err)}
+	}
+	return nil
+}
+
+// services are the ranges that services get their addresses from.
+func (f upFlags) services() (kinds.Ranges, error) {
+	ranges := kinds.DefaultRanges()
+	if f.serviceRange == "" {
+		return ranges, nil
+	}
+	addresses, err := netip.ParsePrefix(f.serviceRange)
+	if err != nil || addresses != addresses.Masked() || addresses.Addr().BitLen()-addresses.Bits() < kinds.MinServiceBits {
+		return ranges, usageError{fmt.Errorf("--service-cluster-ip-range %q is not a range of at least 8 IP addresses, such as %s", f.serviceRange, ranges.Addresses)}
+	}
+	ranges.Addresses = addresses
+	return ranges, nil
+}
+
+// dataDir is the data directory of commands that are not given one.
+func dataDir() (string, error) {
+	if dir := os.Getenv(dataDirVariable); dir != "" {
+		return dir, nil
+	}
+	return system.DefaultDataDir()
+}
+
+// newLogger logs to w, as text or json. What the libraries log comes through the same
+// logger; they call informational what is for their developers, so it shows at debug
+// level only.
+func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usageError{fmt.Errorf("--log-level %s: choose debug, info, warn or error", strconv.Quote(level))}
+	}
+	libraries := max(l, slog.LevelError)
+	if l <= slog.LevelDebug {
+		libraries = l
+	}
+	handler := func(level slog.Level) slog.Handler {
+		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
+	}
+	switch format {
+	case "text":
+	case "json":
+		handler = func(level slog.Level) slog.Handler {
+			return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
+		}
+	default:
+		return nil, usageError{fmt.Errorf("--log-format %s: choose text or json", strconv.Quote(format))}
+	}
+	klog.SetSlogLogger(slog.New(handler(libraries)).With("from", "library"))
+	return slog.New(handler(l)), nil
+}

@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+// defaults are the flags of a coppice up without any.
+func defaults(t *testing.T) upFlags {
+	t.Helper()
+	f := upFlags{
+		port: defaultPort, bindAddress: "127.0.0.1", collector: true, logLevel: "info",
+		controllers: []string{controllerGC, controllerNamespace, controllerProtection}, etcd: storage.Cluster{Prefix: "/registry"}, quota: 8 << 30,
+		nodeGrace: 50 * time.Second,
+	}
+	flags := newUp(Streams{}).Flags()
+	for name, want := range map[string]string{
+		"data-dir": f.dataDir, "write-kubeconfig": f.writeKubeconfig, "secure-port": "6443", "bind-address": f.bindAddress,
+		"ephemeral": "false", "node-monitor-grace-period": "50s", "enable-garbage-collector": "true", "log-level": f.logLevel,
+	} {
+		if got := flags.Lookup(name).DefValue; got != want {
+			t.Errorf("--%s is %q by default, want %q", name, got, want)
+		}
+	}
+	return f
+}
+
+func TestUpWithoutFlags(t *testing.T) {
+	home := atHome(t)
+	o, err := defaults(t).options(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(home, ".local", "share", "coppice"); o.DataDir != want {
+		t.Errorf("data in %s, want %s", o.DataDir, want)
+	}
+	if o.Port != 6443 || o.BindAddress.String() != "127.0.0.1" || o.Ephemeral || o.CollectorDisabled || o.WriteKubeconfig != "" || o.Version == "" || o.Log == nil {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestUpFlags(t *testing.T) {
+	atHome(t)
+	f := defaults(t)
+	f.dataDir, f.writeKubeconfig, f.port, f.bindAddress, f.collector = "/data", "/config", 0, "::", false
+	o, err := f.options(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.DataDir != "/data" || o.WriteKubeconfig != "/config" || o.Port != 0 || o.BindAddress.String() != "::" || !o.CollectorDisabled {
+		t.Errorf("%+v", o)
+	}
+	unplugged := defaults(t)
+	unplugged.unplugged = []string{"OwnerReferencesPermissionEnforcement"}
+	if o, err := unplugged.options(io.Discard); err != nil || !o.OwnersUnchecked {
+		t.Errorf("%+v %v", o, err)
+	}
+	unplugged.unplugged = []string{"NamespaceLifecycle"}
+	if _, err := unplugged.options(io.Discard); err == nil {
+		t.Error("what cannot be disabled is")
+	}
+	for file, ok := range map[string]bool{"/collector": true, "/config": false} {
+		both := defaults(t)
+		both.writeKubeconfig, both.writeCollector = "/config", file
+		if o, err := both.options(io.Discard); (err == nil) != ok || ok && o.WriteCollectorKubeconfig != file {
+			t.Errorf("%s: %+v %v", file, o, err)
+		}
+	}
+	ephemeral := defaults(t)
+	ephemeral.ephemeral = true
+	if o, err := ephemeral.options(io.Discard); err != nil || !o.Ephemeral || o.DataDir != "" {
+		t.Errorf("%+v %v", o, err)
+	}
+}
+
+// No two users share a kubeconfig, and no two agents a node.
+func TestNodeKubeconfigs(t *testing.T) {
+	atHome(t)
+	for name, test := range map[string]struct {
+		files map[string]string
+		nodes int
+		says  string
+	}{
+		"two nodes":             {files: map[string]string{"a": "/a", "b": "/b"}},
+		"two nodes, one file":   {files: map[string]string{"a": "/a", "b": "/a"}, says: "--write-node-kubeconfig b=/a: that file is for node a already"},
+		"the administrator's":   {files: map[string]string{"a": "/config"}, says: "for --write-kubeconfig already"},
+		"the collector's":       {files: map[string]string{"a": "/collector"}, says: "for --write-collector-kubeconfig already"},
+		"no file":               {files: map[string]string{"a": ""}, says: "names no file"},
+		"no name":               {files: map[string]string{"": "/a"}, says: "cannot be the name of a node"},
+		"a name that is none":   {files: map[string]string{"A b": "/a"}, says: "cannot be the name of a node"},
+		"a node of the process": {files: map[string]string{"node-2": "/a"}, nodes: 2, says: "--nodes 2 has a node of that name in this process"},
+		"one beyond":            {files: map[string]string{"node-3": "/a"}, nodes: 2},
+	} {
+		f := defaults(t)
+		f.writeKubeconfig, f.writeCollector, f.writeNodes, f.nodes.Nodes = "/config", "/collector", test.files, test.nodes
+		o, err := f.options(io.Discard)
+		switch {
+		case test.says == "" && (err != nil || len(o.WriteNodeKubeconfigs) != len(test.files)):
+			t.Errorf("%s: %v %v", name, o.WriteNodeKubeconfigs, err)
+		case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestDataDirVariable(t *testing.T) {
+	atHome(t)
+	t.Setenv(dataDirVariable, "/from/the/variable")
+	if o, err := defaults(t).options(io.Discard); err != nil || o.DataDir != "/from/the/variable" {
+		t.Errorf("%s %v", o.DataDir, err)
+	}
+	f := defaults(t)
+	f.dataDir = "/from/the/flag"
+	if o, err := f.options(io.Discard); err != nil || o.DataDir != "/from/the/flag" {
+		t.Errorf("%s %v", o.DataDir, err)
+	}
+}
+
+func TestLogLevels(t *testing.T) {
+	atHome(t)
+	for level, logged := range map[string]bool{"debug": true, "info": true, "warn": false, "error": false} {
+		f := defaults(t)
+		f.logLevel = level
+		var log bytes.Buffer
+		o, err := f.options(&log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Log.Info("collected", "took", time.Second)
+		if got := log.Len() > 0; got != logged {
+			t.Errorf("at level %s: %q", level, log.String())
+		}
+	}
+}
+
+func TestServiceRange(t *testing.T) {
+	atHome(t)
+	for given, want := range map[string]string{
+		"": "10.96.0.0/12", "10.0.0.0/24": "10.0.0.0/24", "fd00::/108": "fd00::/108",
+		"10.0.0.0": "", "10.0.0.7/24": "", "10.0.0.0/30": "", "all": "",
+	} {
+		f := defaults(t)
+		f.serviceRange = given
+		o, err := f.options(io.Discard)
+		if (err == nil) != (want != "") || err == nil && o.Services.Addresses.String() != want {
+			t.Errorf("--service-cluster-ip-range %s: %s, %v", given, o.Services.Addresses, err)
+		}
+	}
+}
+
+// Real containers are those of one node, and need to be told where.
+func TestNodeRuntime(t *testing.T) {
+	atHome(t)
+	for name, test := range map[string]struct {
+		runtime, socket string
+		nodes           int
+		says            string
+	}{
+		"real":         {"cri", "unix:///run/containerd/containerd.sock", 1, ""},
+		"real, two":    {"cri", "unix:///run/containerd/containerd.sock", 2, "--nodes 2: with --node-runtime=cri there is one node"},
+		"real, where":  {"cri", "", 1, "--node-runtime=cri needs --cri-socket"},
+		"not real":     {"simulated", "unix:///run/containerd/containerd.sock", 1, "--cri-socket is about --node-runtime=cri"},
+		"what is that": {"vm", "", 1, "--node-runtime vm: choose simulated or cri"},
+	} {
+		f := defaults(t)
+		f.nodes.Runtime, f.nodes.Socket, f.nodes.Nodes = test.runtime, test.socket, test.nodes
+		o, err := f.options(io.Discard)
+		switch {
+		case test.says == "" && (err != nil || o.Nodes.Socket != test.socket):
+			t.Errorf("%s: %+v %v", name, o.Nodes, err)
+		case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

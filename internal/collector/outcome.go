@@ -1,0 +1,53 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Next is what becomes of a key after it was reconsidered.
+type Next uint8
+
+const (
+	// Settled keys wait for an observation.
+	Settled Next = iota
+	// Retry keys come back after their back-off.
+	Retry
+	// Later keys come back after a time that the server or the barrier has named.
+	Later
+)
+
+// Outcome is the end of one reconsideration.
+type Outcome struct {
+	Next  Next
+	After time.Duration // for Later
+	Err   error         // why, when Next is not Settled
+}
+
+// outcomeOf is the one place where errors are classified.
+func outcomeOf(err error) Outcome {
+	if err == nil {
+		return Outcome{Next: Settled}
+	}
+	if held, ok := errors.AsType[heldError](err); ok {
+		return Outcome{Next: Later, After: held.after, Err: err}
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		return Outcome{Next: Later, After: time.Duration(seconds) * time.Second, Err: err}
+	}
+	return Outcome{Next: Retry, Err: err}
+}
+
+// hotError says that an object changed again and again between read and write.
+// It hides the last conflict: whoever waits for this object has no conflict himself.
+type hotError struct{ ref Ref }
+
+func (e hotError) Error() string {
+	return fmt.Sprintf("%s changed %d times in a row before it could be written", e.ref, immediateTries)
+}
+
+// errUnobserved says that an owner was read live, but not observed so far.
+var errUnobserved = errors.New("owner exists but was not observed yet")

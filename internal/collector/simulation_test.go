@@ -1,0 +1,312 @@
+package collector_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/apimodel"
+	"github.com/coppice-dev/coppice/ownership"
+)
+
+// TestRandomHistories runs the collector against users who do anything, watches
+// that lag and lists that lose events, and requests that fail or lose their
+// answer. Nothing is deleted that has a solid owner (S1), no finalizer of the
+// collector's is removed while there is a dependent that was there when the
+// deletion began (S2, S3), and when all is quiet nothing is left that should have
+// gone (L1, L2) (GB-05).
+func TestRandomHistories(t *testing.T) {
+	seeds := 300
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			h := &history{world: newWorld(t), random: rand.New(rand.NewPCG(uint64(seed), 7)), faulty: true, fore: make(map[ownership.UID]bool), due: make(map[ownership.UID]map[ownership.UID]bool)}
+			h.Manual()
+			h.Before(h.checkDelete)
+			h.Before(h.checkRelease)
+			h.Before(h.meddle)
+			for range 150 {
+				h.step()
+			}
+			h.comeToRest()
+			h.checkRest()
+		})
+	}
+}
+
+// history is one run.
+type history struct {
+	*world
+	random *rand.Rand
+	refs   []collector.Ref        // of all objects that ever were
+	made   []ownership.Object     // all objects that ever were
+	serial int                    // of UIDs
+	faulty bool                   // whether requests may fail
+	fore   map[ownership.UID]bool // objects that were deleted in the foreground at some time
+
+	// due holds the dependents that each owner had when its deletion began, with
+	// references that were there ever since.
+	due map[ownership.UID]map[ownership.UID]bool
+}
+
+var histories = []struct {
+	kind      ownership.Kind
+	namespace string
+}{{setKind, space}, {podKind, space}, {nodeKind, ""}, {setKind, "other"}}
+
+func (h *history) step() {
+	switch n := h.random.IntN(100); {
+	case n < 20:
+		h.create()
+	case n < 30:
+		h.remove()
+	case n < 42:
+		h.modify()
+	case n < 46:
+		h.Hold(pick(h.random, []ownership.Kind{podKind, setKind, nodeKind}))
+	case n < 52:
+		h.Unhold(pick(h.random, []ownership.Kind{podKind, setKind, nodeKind}))
+	case n < 54:
+		h.Relist(pick(h.random, []ownership.Kind{podKind, setKind, nodeKind}))
+	case n < 58:
+		h.fail()
+	case n < 80:
+		h.Step()
+	case n < 97:
+		h.work()
+	default:
+		h.keys.backoffOver()
+	}
+}
+
+// meddle changes the world between the lists of a round.
+func (h *history) meddle(r apimodel.Request) {
+	if r.Verb != "list" || !h.faulty {
+		return
+	}
+	switch n := h.random.IntN(100); {
+	case n < 10:
+		h.create()
+	case n < 20:
+		h.remove()
+	case n < 30:
+		h.modify()
+	case n < 50:
+		h.Step()
+	}
+}
+
+func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
+
+// work reconsiders one key.
+func (h *history) work() {
+	if uid, ok := h.keys.Take(); ok {
+		if o := h.collect(uid); o.Next != collector.Settled {
+			h.keys.Retry(uid)
+		}
+	}
+}
+
+func (h *history) create() {
+	place := pick(h.random, histories)
+	h.serial++
+	o := ownership.Object{
+		Kind: place.kind, Namespace: place.namespace,
+		Name: fmt.Sprint("n", h.random.IntN(5)), UID: ownership.UID(fmt.Sprint("u", h.serial)),
+	}
+	if _, ok := h.Lookup(collector.RefOf(o)); ok {
+		return
+	}
+	for range h.random.IntN(4) {
+		if r, ok := h.ownerFor(o); ok {
+			o.Owners = append(o.Owners, r)
+		}
+	}
+	if h.random.IntN(5) == 0 {
+		o.Finalizers = []string{"example.com/own"}
+	}
+	h.made = append(h.made, o)
+	h.refs = append(h.refs, collector.RefOf(o))
+	h.Create(o)
+}
+
+// ownerFor is a reference to an object that is or was, within the object's
+// reach, or in another namespace under the same name.
+func (h *history) ownerFor(o ownership.Object) (ownership.Reference, bool) {
+	if len(h.made) == 0 {
+		return ownership.Reference{}, false
+	}
+	owner := h.made[max(0, len(h.made)-1-h.random.IntN(12))]
+	if o.Namespace == "" && owner.Namespace != "" ||
+		slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool { return r.UID == owner.UID }) {
+		return ownership.Reference{}, false
+	}
+	r := ownedBy(owner)
+	r.BlockOwnerDeletion = ownership.Flag(h.random.IntN(3))
+	return r, true
+}
+
+func (h *history) some() (collector.Ref, ownership.Object, bool) {
+	if len(h.refs) == 0 {
+		return collector.Ref{}, ownership.Object{}, false
+	}
+	ref := pick(h.random, h.refs)
+	o, ok := h.Lookup(ref)
+	return ref, o, ok
+}
+
+func (h *history) remove() {
+	if ref, o, ok := h.some(); ok && o.Phase == ownership.Active {
+		policy := pick(h.random, []propagation{background, foreground, orphan})
+		h.fore[o.UID] = policy == foreground
+		h.noteDependents(o, policy)
+		h.Remove(ref, policy)
+	}
+}
+
+func (h *history) modify() {
+	ref, o, ok := h.some()
+	if !ok {
+		return
+	}
+	h.Update(ref, func(now *ownership.Object) {
+		switch n := h.random.IntN(4); {
+		case n == 0 && o.Phase == ownership.Active:
+			now.Finalizers = append(now.Finalizers, fmt.Sprint("example.com/", h.random.IntN(3)))
+		case n == 1:
+			now.Finalizers = slices.DeleteFunc(now.Finalizers, func(f string) bool {
+				return f != ownership.FinalizerOrphan && f != ownership.FinalizerForeground
+			})
+		case n == 2 && len(now.Owners) > 0:
+			now.Owners = now.Owners[1:]
+		default:
+			if r, ok := h.ownerFor(*now); ok {
+				now.Owners = append(now.Owners, r)
+				delete(h.due[r.UID], now.UID) // not since the beginning
+			}
+		}
+	})
+}
+
+func (h *history) fail() {
+	if h.faulty {
+		h.Inject(apimodel.Fault{
+			Verb:      pick(h.random, []string{"", "get", "list", "delete", "patch owners", "patch finalizers"}),
+			Times:     1 + h.random.IntN(3),
+			Err:       pick(h.random, []error{errTimeout, errForbidden, apierrors.NewInternalError(errors.New("x")), apierrors.NewTooManyRequests("x", 1)}),
+			Committed: h.random.IntN(2) == 0,
+		})
+	}
+}
+
+// checkDelete is S1: whoever is deleted has no solid owner, at that moment. An
+// owner that was in foreground deletion counts as such for good: it may have
+// lost the finalizer since, but there is no way back.
+func (h *history) checkDelete(r apimodel.Request) {
+	o, ok := h.Lookup(r.Ref)
+	if r.Verb != "delete" || !ok || o.UID != r.UID || o.ResourceVersion != r.ResourceVersion {
+		return // it will be refused
+	}
+	h.fore[o.UID] = r.Propagation == foreground
+	h.noteDependents(o, r.Propagation)
+	if len(o.Owners) == 0 {
+		h.t.Errorf("%s (%s) is deleted, and has no owner references", r.Ref, o.UID)
+	}
+	for _, owner := range o.Owners {
+		if now, ok := h.owner(o, owner); ok && (now.Phase == ownership.Active || !h.fore[now.UID]) {
+			h.t.Errorf("%s (%s) is deleted, and has the owner %s, which is %v", r.Ref, o.UID, owner.UID, now.Phase)
+		}
+	}
+}
+
+// noteDependents notes whom an owner has to wait for, as its deletion begins.
+func (h *history) noteDependents(owner ownership.Object, policy propagation) {
+	h.due[owner.UID] = make(map[ownership.UID]bool)
+	for _, ref := range h.refs {
+		if o, ok := h.Lookup(ref); ok && h.depends(o, owner, policy) {
+			h.due[owner.UID][o.UID] = true
+		}
+	}
+}
+
+// depends tells whether an object holds a deletion of its owner.
+func (h *history) depends(o, owner ownership.Object, policy propagation) bool {
+	return slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
+		now, ok := h.owner(o, r)
+		return ok && now.UID == owner.UID && (policy == orphan && o.UID != owner.UID || policy == foreground && r.Blocking())
+	})
+}
+
+// checkRelease is S2 and S3.
+func (h *history) checkRelease(r apimodel.Request) {
+	owner, ok := h.Lookup(r.Ref)
+	if r.Verb != "patch finalizers" || !ok || owner.UID != r.UID || owner.ResourceVersion != r.ResourceVersion {
+		return // it will be refused
+	}
+	policy := foreground
+	if owner.Phase == ownership.Orphaning {
+		policy = orphan
+	}
+	for _, ref := range h.refs {
+		if o, ok := h.Lookup(ref); ok && h.due[owner.UID][o.UID] && h.depends(o, owner, policy) {
+			h.t.Errorf("%s (%s) is released from %v, and %s (%s) depends on it", r.Ref, owner.UID, owner.Phase, ref, o.UID)
+		}
+	}
+}
+
+// owner is the object that a reference names, as it stands now.
+func (h *history) owner(o ownership.Object, r ownership.Reference) (ownership.Object, bool) {
+	ref := collector.Ref{Kind: r.OwnerKind(), Namespace: o.Namespace, Name: r.Name}
+	if ref.Kind == nodeKind {
+		ref.Namespace = ""
+	}
+	now, ok := h.Lookup(ref)
+	return now, ok && now.UID == r.UID
+}
+
+// comeToRest ends all faults, delivers everything, and removes what others hold.
+func (h *history) comeToRest() {
+	h.faulty = false
+	h.Heal()
+	h.Unhold(podKind, setKind, nodeKind)
+	foreign := func(f string) bool { return f != ownership.FinalizerOrphan && f != ownership.FinalizerForeground }
+	for range 2 {
+		for _, ref := range h.refs {
+			if _, ok := h.Lookup(ref); ok {
+				h.Update(ref, func(o *ownership.Object) { o.Finalizers = slices.DeleteFunc(o.Finalizers, foreign) })
+			}
+		}
+		for h.Pending() > 0 || len(h.keys.waiting) > 0 || len(h.keys.backoff) > 0 {
+			h.Deliver()
+			h.settle()
+		}
+	}
+}
+
+// checkRest is L1 and L2: nothing is left half done.
+func (h *history) checkRest() {
+	for _, ref := range h.refs {
+		o, ok := h.Lookup(ref)
+		if !ok {
+			continue
+		}
+		if o.Phase != ownership.Active {
+			h.t.Errorf("%s (%s) is %v for ever", ref, o.UID, o.Phase)
+		}
+		held := len(o.Owners) == 0
+		for _, owner := range o.Owners {
+			now, ok := h.owner(o, owner)
+			held = held || ok && now.Phase != ownership.Foreground
+		}
+		if !held {
+			h.t.Errorf("%s (%s) is garbage, and stands: %+v", ref, o.UID, o.Owners)
+		}
+	}
+}

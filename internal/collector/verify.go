@@ -1,0 +1,216 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/ownership"
+)
+
+// claimsPerTurn bounds the reads for one object before other objects have a
+// turn: an object may name thousands of owners. The answers bring it back.
+const claimsPerTurn = 16
+
+// verify reads claims of which nothing is known: many that are on one place
+// together, the others one after the other. The answer to a claim concerns all who
+// make it, and so is given to all: while it is being read nobody reads it a second
+// time (R7).
+func (c *Collector) verify(ctx context.Context, uid ownership.UID, claims []ownership.Claim) error {
+	for _, at := range placesOf(claims) {
+		if !c.worthAList(at) {
+			continue
+		}
+		if err := c.readTogether(ctx, uid, at); err == nil {
+			// The answers bring the object back, for what is left.
+			return nil
+		}
+		// Not every kind that can be read can be listed.
+	}
+	var failures []error
+	for _, claim := range claims[:min(len(claims), claimsPerTurn)] {
+		if !c.reads.begin(claim, uid) {
+			continue // under way: its answer brings this object back
+		}
+		err := c.readUnknown(ctx, claim)
+		waiting := c.reads.end(claim)
+		if err != nil {
+			failures = append(failures, err)
+			for _, other := range waiting {
+				c.queue.Retry(other)
+			}
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// place is where the owners are that some claims name.
+type place struct {
+	kind      ownership.Kind
+	namespace string
+	claims    []ownership.Claim
+}
+
+// placesOf sorts claims by place, in the order in which they are named.
+func placesOf(claims []ownership.Claim) []place {
+	var places []place
+	index := make(map[Ref]int)
+	for _, claim := range claims {
+		where := Ref{Kind: claim.Kind, Namespace: claim.Namespace}
+		i, ok := index[where]
+		if !ok {
+			i = len(places)
+			index[where] = i
+			places = append(places, place{kind: claim.Kind, namespace: claim.Namespace})
+		}
+		places[i].claims = append(places[i].claims, claim)
+	}
+	return places
+}
+
+// claimsPerPage is how many owners read one by one cost as much as a full page of
+// a list.
+const claimsPerPage = 8
+
+// worthAList tells whether the owners at a place are better read together: there
+// are many, and not many times more objects of their kind.
+func (c *Collector) worthAList(at place) bool {
+	fullPages := c.state.count(at.kind) / pageSize
+	return len(at.claims) >= max(c.batch, claimsPerPage*fullPages)
+}
+
+// readTogether reads the claims on one place with one list.
+func (c *Collector) readTogether(ctx context.Context, uid ownership.UID, at place) error {
+	var reading []ownership.Claim
+	for _, claim := range at.claims {
+		if c.reads.begin(claim, uid) {
+			reading = append(reading, claim)
+		}
+	}
+	if len(reading) == 0 {
+		return nil
+	}
+	epoch := c.state.currentEpoch()
+	found, err := c.listOwners(ctx, at)
+	for _, claim := range reading {
+		if err == nil {
+			presence, phase := ownership.Absent, ownership.Active
+			if owner, ok := found[claim.UID]; ok && owner.Name == claim.Name {
+				presence, phase = ownership.Present, owner.Phase
+			}
+			if c.state.resolve(epoch, claim, presence, phase) {
+				c.queue.Retry(claim.UID)
+			}
+		}
+		waiting := c.reads.end(claim)
+		if err != nil {
+			for _, other := range waiting {
+				c.queue.Retry(other)
+			}
+		}
+	}
+	return err
+}
+
+// listOwners reads the owners at a place that are claimed.
+func (c *Collector) listOwners(ctx context.Context, at place) (map[ownership.UID]ownership.Object, error) {
+	claimed := make(map[ownership.UID]bool, len(at.claims))
+	for _, claim := range at.claims {
+		claimed[claim.UID] = true
+	}
+	found := make(map[ownership.UID]ownership.Object)
+	for after := ""; ; {
+		page, err := c.api.List(ctx, at.kind, at.namespace, pageSize, after)
+		if err != nil {
+			return nil, fmt.Errorf("read owners: list %s: %w", at.kind, err)
+		}
+		for _, o := range page.Objects {
+			if claimed[o.UID] {
+				found[o.UID] = o
+			}
+		}
+		if page.Continue == "" {
+			return found, nil
+		}
+		after = page.Continue
+	}
+}
+
+// readUnknown reads a claim, unless the answer has come since the object was
+// looked at. An answer returns all who make the claim, so the object comes back.
+func (c *Collector) readUnknown(ctx context.Context, claim ownership.Claim) error {
+	if c.state.presence(claim) != ownership.Unknown {
+		return nil
+	}
+	again, err := c.read(ctx, claim)
+	if again {
+		c.queue.Retry(claim.UID)
+	}
+	return err
+}
+
+// read asks the server for the owner that a claim names (R3). It returns
+// whether the claim has to be read again, for want of an observation.
+func (c *Collector) read(ctx context.Context, claim ownership.Claim) (again bool, err error) {
+	ref, epoch := refOfClaim(claim), c.state.currentEpoch()
+	owner, err := c.api.Get(ctx, ref)
+	switch {
+	case err == nil && owner.UID == claim.UID:
+		return c.state.resolve(epoch, claim, ownership.Present, owner.Phase), nil
+	case err == nil, apierrors.IsNotFound(err):
+		return c.state.resolve(epoch, claim, ownership.Absent, ownership.Active), nil
+	default:
+		return false, fmt.Errorf("read owner %s: %w", ref, err)
+	}
+}
+
+// recheck is what becomes of a key of which the graph knows no object. It may
+// be an owner that was read live: its claims are read again, less and less
+// often, until the feed shows it. Without that, an owner whose kind cannot be
+// watched, or that goes before its kind is listed, would be present for ever.
+func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
+	var failures []error
+	for _, claim := range c.state.presumptions(owner) {
+		again, err := c.read(ctx, claim)
+		if again {
+			err = errUnobserved
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// reads are the live reads of claims that are under way.
+type reads struct {
+	mu      sync.Mutex
+	waiting map[ownership.Claim][]ownership.UID // guarded by mu; who else asked since the read began
+}
+
+// begin tells whether the caller is to read a claim, and then to end the read.
+// If not, somebody is reading it, and uid is noted down.
+func (r *reads) begin(claim ownership.Claim, uid ownership.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting, reading := r.waiting[claim]
+	if reading {
+		r.waiting[claim] = append(waiting, uid)
+		return false
+	}
+	if r.waiting == nil {
+		r.waiting = make(map[ownership.Claim][]ownership.UID)
+	}
+	r.waiting[claim] = nil
+	return true
+}
+
+// end ends a read and returns who waits for it.
+func (r *reads) end(claim ownership.Claim) []ownership.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting := r.waiting[claim]
+	delete(r.waiting, claim)
+	return waiting
+}

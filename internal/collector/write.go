@@ -1,0 +1,185 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/verdict"
+)
+
+// delete sends the one DELETE that collects an object (R10, R11).
+func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delete) error {
+	self := f.Object
+	switch c.brake.ask(self.Kind) {
+	case granted:
+	case tripped:
+		c.tellPaused(ctx, self)
+		fallthrough
+	case refused:
+		c.stats.paused.Add(1)
+		return nil // Resume brings it back
+	}
+	record := recordOf(f, d)
+	err := c.api.Delete(withReason(ctx, record), self, d.Propagation)
+	c.record(record, err)
+	switch {
+	case err == nil:
+		c.state.wrote(self)
+		c.latency.add(c.clock.Now(), f.Owners)
+		c.logChange(ctx, "collected", self, d)
+		return nil
+	case apierrors.IsNotFound(err):
+		return c.goneAlready(self)
+	default:
+		c.brake.giveBack(self.Kind)
+		return fmt.Errorf("delete %s: %w", RefOf(self), err)
+	}
+}
+
+// writeOwners writes a list of owner references that was computed from the facts (R9, R10).
+func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []ownership.Reference, d verdict.Decision) error {
+	self := f.Object
+	now, err := c.api.PatchOwners(ctx, self, owners)
+	c.record(recordOf(f, d), err)
+	switch {
+	case err == nil:
+		c.state.wrote(self)
+		// The answer is newer than what was observed: whatever is computed next
+		// is computed from it.
+		c.state.refresh(now)
+		c.logChange(ctx, "owner references written", self, d)
+		return nil
+	case apierrors.IsNotFound(err):
+		return c.goneAlready(self)
+	default:
+		return fmt.Errorf("write owner references of %s: %w", RefOf(self), err)
+	}
+}
+
+// complete ends a foreground or orphan deletion, when it is proven that no
+// dependent was missed (R15).
+func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.Release) error {
+	if passed, err := c.barrier.pass(ctx, f.Object, d.Finalizer); !passed {
+		return err
+	}
+	if err := c.release(ctx, f, d); err != nil {
+		return err // the proof holds for the next try
+	}
+	c.barrier.forget(f.Object.UID)
+	return nil
+}
+
+// release removes a finalizer of the collector's (R13, R14).
+func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Release) error {
+	self := f.Object
+	now, err := c.api.PatchFinalizers(ctx, self, d.Remaining)
+	c.record(recordOf(f, d), err)
+	switch {
+	case err == nil:
+		c.state.wrote(self)
+		if len(d.Remaining) > 0 {
+			// Without finalizers it is gone, and the answer shows it for the last
+			// time: the DELETED event is what there is to be known of it.
+			c.state.refresh(now)
+		}
+		c.logChange(ctx, "released", self, d)
+		return nil
+	case apierrors.IsNotFound(err):
+		return c.goneAlready(self)
+	default:
+		return fmt.Errorf("remove finalizer %s of %s: %w", d.Finalizer, RefOf(self), err)
+	}
+}
+
+// observe records what would be done, in place of doing it. The version that was
+// decided about counts as written, so that it is recorded once.
+func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Decision) {
+	r := recordOf(f, d)
+	r.Answer, r.Time = AnswerNone, c.clock.Now()
+	c.journal.add(r)
+	c.state.wrote(f.Object)
+	c.logChange(ctx, "would be done", f.Object, d)
+}
+
+// goneAlready takes in that a write found no object of that name. The object is
+// not marked as gone for it. That would be allowed: the answer is as good as a
+// live read, and the claims on the object would be Unknown. But the DELETED
+// event, which is on its way, is evidence for all of them at no cost (R3), and
+// where it is lost, the list that follows says so. So the version that is known
+// counts as written: nothing is left to do about it.
+func (c *Collector) goneAlready(self ownership.Object) error {
+	c.state.wrote(self)
+	return nil
+}
+
+// disown detaches all dependents from an owner that is being orphaned (R13).
+// Afterwards the owner is reconsidered: when it has no dependents left it is
+// released, else this begins again.
+func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdict.Disown) error {
+	c.logIdle(ctx, owner, d)
+	err := each(c.detachers, d.Dependents, func(dependent ownership.UID) error {
+		return c.untilCurrent(ctx, func() (ownership.Object, error) {
+			return c.detach(ctx, owner, dependent)
+		})
+	})
+	if err != nil {
+		// The owner keeps its finalizer: a dependent that is not detached would
+		// be collected when the owner goes.
+		return fmt.Errorf("detach dependents of %s: %w", RefOf(owner), err)
+	}
+	c.queue.Add(owner.UID)
+	return nil
+}
+
+// detach removes the references of one dependent to an owner.
+func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid ownership.UID) (ownership.Object, error) {
+	dependent, known := c.state.object(uid)
+	if !known {
+		return dependent, nil
+	}
+	remaining := slices.DeleteFunc(slices.Clone(dependent.Owners), func(r ownership.Reference) bool { return r.UID == owner.UID })
+	if len(remaining) == len(dependent.Owners) {
+		return dependent, nil
+	}
+	now, err := c.api.PatchOwners(ctx, dependent, remaining)
+	c.record(recordOfOrphan(dependent, owner), err)
+	switch {
+	case err == nil:
+		c.state.refresh(now)
+		c.log.InfoContext(ctx, "orphaned", "object", RefOf(dependent).String(), "owner", RefOf(owner).String())
+		return dependent, nil
+	case apierrors.IsNotFound(err):
+		// Here the DELETED event is not waited for: the owner waits for every
+		// dependent that the graph knows.
+		c.state.vanish(uid)
+		return dependent, nil
+	default:
+		return dependent, fmt.Errorf("write owner references of %s: %w", RefOf(dependent), err)
+	}
+}
+
+// each calls f for all, a bounded number of them at the same time, and returns
+// the first error. All are called, whatever the others return. With a width of 1
+// it starts no goroutine.
+func each[T any](width int, all []T, f func(one T) error) error {
+	if width == 1 {
+		var first error
+		for _, one := range all {
+			if err := f(one); err != nil && first == nil {
+				first = err
+			}
+		}
+		return first
+	}
+	var calls errgroup.Group
+	calls.SetLimit(width)
+	for _, one := range all {
+		calls.Go(func() error { return f(one) })
+	}
+	return calls.Wait()
+}

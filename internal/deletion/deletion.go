@@ -1,0 +1,220 @@
+// Package deletion holds the rules of the API server's delete flow: what a
+// DELETE does to one object. It is pure: object, options, strategy and time in,
+// plan out. The store carries the plan out; it reads the object, asks, and
+// writes in one storage transaction, so that nothing can come between the check
+// and the removal (R18):
+//
+//	transaction on the key:
+//	  obj := what is stored now
+//	  switch plan := deletion.Decide(obj, options, strategy, now) {
+//	  case Remove: delete obj, conditioned on the revision that was read
+//	  case Mark:   plan.Apply(obj), write obj
+//	  case Keep:   write nothing
+//	  }
+//	reply deletion.Answer(plan, obj as it was left)
+//
+//	transaction of every other write:
+//	  if deletion.Finished(obj to be written, strategy): delete obj instead
+//
+// Decide goes through the following, in this order:
+//
+//  1. The options are valid and their preconditions hold for this very object (R17).
+//  2. Which finalizer of the collector the object is to carry: an explicit
+//     option beats a finalizer that is there, which beats the kind's default
+//     (R17, propagation.go). Once an object is being deleted, finalizers only go (R19).
+//  3. How much grace the object gets, which only ever shrinks (R17, R19, grace.go).
+//  4. Nothing to wait for: Remove. Otherwise Mark, or Keep when a repeated
+//     DELETE changes nothing (R18).
+//
+// The same path serves every kind; what a kind adds is its Strategy. This
+// package does not authorize, does not run admission, and does not read the
+// clock or the storage.
+package deletion
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Strategy is what a kind adds to the rules. The zero value is a kind that is
+// removed at once and whose dependents are deleted in the background.
+type Strategy struct {
+	// Resource names the kind in errors and answers.
+	Resource schema.GroupResource
+
+	// Grace says how long the object may take to stop. requested is the option
+	// of the DELETE, never negative, nil when it says nothing. It is asked once,
+	// by the DELETE that marks the object. Nil: the kind is not deleted gracefully.
+	Grace func(obj runtime.Object, requested *int64) (seconds int64, graceful bool)
+
+	// DefaultPropagation counts when neither the options nor a finalizer say
+	// what becomes of the dependents. Empty: Background. Legacy group versions
+	// orphan, so it may depend on the version of the request (AS-08).
+	DefaultPropagation metav1.DeletionPropagation
+
+	// OrphanDependentsFalse is what the deprecated option orphanDependents=false
+	// asks for. Empty: Background. Namespaces: Foreground (NS-24).
+	OrphanDependentsFalse metav1.DeletionPropagation
+
+	// Pending tells of more reasons to stay than finalizers and grace
+	// (namespaces: spec.finalizers). Nil: there are none.
+	Pending func(obj runtime.Object) bool
+
+	// OnMark changes the object in the write that marks it, and in no later one
+	// (namespaces: status.phase=Terminating). Nil: nothing.
+	OnMark func(obj runtime.Object)
+
+	// CollectorDisabled: nobody would remove a finalizer of the collector, so
+	// none is ever added, and those that are there are left alone. For a server
+	// that was started without the collector, and for kinds that the collector
+	// ignores (Events).
+	CollectorDisabled bool
+}
+
+// Decide plans what a DELETE does to obj, which must be the object as it is
+// stored at the moment of the transaction. Nil options stand for an immediate
+// deletion, as API server code that deletes on its own behalf expects. obj and
+// options are not changed. The error, if any, is an API status.
+func Decide(obj runtime.Object, options *metav1.DeleteOptions, s Strategy, now time.Time) (Plan, error) {
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("decide a deletion: %w", err))
+	}
+	if options == nil {
+		options = metav1.NewDeleteOptions(0)
+	}
+	if err := Validate(options); err != nil {
+		return nil, err
+	}
+	r := request{obj: obj, object: object, options: options, strategy: s, now: now}
+	if err := r.checkPreconditions(); err != nil {
+		return nil, err
+	}
+	if object.GetDeletionTimestamp() == nil {
+		return r.first(), nil
+	}
+	return r.repeated()
+}
+
+// Validate tells what is wrong with the options themselves, as an API status
+// (R17): propagationPolicy together with orphanDependents, an unknown policy,
+// an unknown dry run.
+func Validate(options *metav1.DeleteOptions) error {
+	return invalid(validation.ValidateDeleteOptions(options))
+}
+
+// Finished tells whether an object that is about to be written has nothing to
+// wait for any more: it is being deleted, and has no finalizers, no pending
+// grace and no other reason to stay. The write must remove it instead, in the
+// same transaction (R18).
+func Finished(obj runtime.Object, s Strategy) bool {
+	object, err := meta.Accessor(obj)
+	if err != nil || object.GetDeletionTimestamp() == nil {
+		return false
+	}
+	r := request{obj: obj, object: object, strategy: s}
+	return r.nothingPending(object.GetFinalizers(), r.storedGrace())
+}
+
+// request is one DELETE of one object.
+type request struct {
+	obj      runtime.Object
+	object   metav1.Object // the metadata of obj
+	options  *metav1.DeleteOptions
+	strategy Strategy
+	now      time.Time
+}
+
+// first plans the DELETE of an object that is not being deleted yet.
+func (r request) first() Plan {
+	finalizers, grace := r.firstFinalizers(), r.firstGrace()
+	if r.nothingPending(finalizers, grace) {
+		return Remove{Reason: "nothing to wait for"}
+	}
+	return Mark{
+		First:              true,
+		Finalizers:         finalizers,
+		DeletionTimestamp:  metav1.NewTime(r.now.Add(seconds(grace))),
+		GracePeriodSeconds: grace,
+		onMark:             r.strategy.OnMark,
+	}
+}
+
+// repeated plans the DELETE of an object that is being deleted already. It can
+// hasten the end of the object, and nothing else (R19).
+func (r request) repeated() (Plan, error) {
+	finalizers, err := r.laterFinalizers()
+	if err != nil {
+		return nil, err
+	}
+	grace, timestamp := r.laterGrace()
+	switch {
+	case r.nothingPending(finalizers, grace):
+		// Also an object that a crash left marked with nothing to wait for (AS-03).
+		return Remove{Reason: "nothing to wait for any more"}, nil
+	case slices.Equal(finalizers, r.object.GetFinalizers()) &&
+		grace == r.storedGrace() && timestamp.Equal(r.object.GetDeletionTimestamp()):
+		return Keep{Reason: r.waitsFor(finalizers, grace)}, nil
+	default:
+		return Mark{Finalizers: finalizers, DeletionTimestamp: timestamp, GracePeriodSeconds: grace}, nil
+	}
+}
+
+// nothingPending tells whether an object with these finalizers and this grace may go (R18).
+func (r request) nothingPending(finalizers []string, grace int64) bool {
+	return len(finalizers) == 0 && grace == 0 && (r.strategy.Pending == nil || !r.strategy.Pending(r.obj))
+}
+
+// waitsFor says in words why an object stays.
+func (r request) waitsFor(finalizers []string, grace int64) string {
+	var reasons []string
+	if len(finalizers) > 0 {
+		reasons = append(reasons, "finalizers "+strings.Join(finalizers, ", "))
+	}
+	if grace > 0 {
+		reasons = append(reasons, fmt.Sprintf("a grace period of %d s", grace))
+	}
+	if len(reasons) == 0 {
+		reasons = append(reasons, "what its kind waits for")
+	}
+	return "already being deleted, waits for " + strings.Join(reasons, " and ")
+}
+
+// checkPreconditions compares the preconditions with the object of the
+// transaction, never with a cached one (R17, AS-11).
+func (r request) checkPreconditions() error {
+	want := r.options.Preconditions
+	if want == nil {
+		return nil
+	}
+	if uid := r.object.GetUID(); want.UID != nil && *want.UID != uid {
+		return r.conflict("uid", string(*want.UID), string(uid))
+	}
+	if version := r.object.GetResourceVersion(); want.ResourceVersion != nil && *want.ResourceVersion != version {
+		return r.conflict("resourceVersion", *want.ResourceVersion, version)
+	}
+	return nil
+}
+
+func (r request) conflict(field, want, got string) error {
+	return apierrors.NewConflict(r.strategy.Resource, r.object.GetName(),
+		fmt.Errorf("precondition failed: %s in the precondition is %s, the object's is %s", field, want, got))
+}
+
+// invalid turns what is wrong with delete options into an API status.
+func invalid(errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
+}

@@ -1,0 +1,85 @@
+package deletion
+
+import (
+	"math"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// longestGrace is the longest grace period, in seconds, that a time.Duration can hold: 292 years.
+const longestGrace = math.MaxInt64 / int64(time.Second)
+
+// firstGrace is the grace period that the DELETE which begins a deletion gives, in seconds.
+func (r request) firstGrace() int64 {
+	if r.strategy.Grace == nil {
+		return 0
+	}
+	grace, graceful := r.strategy.Grace(r.obj, r.requestedGrace())
+	if !graceful {
+		return 0
+	}
+	return normalGrace(grace)
+}
+
+// laterGrace is the grace period, and the moment of its end, after a DELETE of
+// an object that is being deleted already. Both only ever shrink (R17, R19).
+func (r request) laterGrace() (grace int64, end metav1.Time) {
+	grace, end = r.storedGrace(), *r.object.GetDeletionTimestamp()
+	if grace == 0 {
+		return 0, earlier(end, r.now)
+	}
+	requested := r.requestedGrace()
+	if requested == nil || *requested >= grace {
+		return grace, end
+	}
+	begin := end.Add(-seconds(grace))
+	grace = *requested
+	sooner := begin.Add(seconds(grace))
+	if sooner.Before(r.now) {
+		// The shorter period is over already. The end is not put into the past, and
+		// a graceful deletion stays one: whoever stops the object still has to
+		// confirm by a DELETE with grace 0 (AS-15).
+		sooner = r.now
+		grace = min(grace, 1)
+	}
+	return grace, earlier(end, sooner)
+}
+
+// storedGrace is the grace that the object still waits for, in seconds. On a
+// kind that is not deleted gracefully nobody would end the wait, so there is none.
+func (r request) storedGrace() int64 {
+	stored := r.object.GetDeletionGracePeriodSeconds()
+	if stored == nil || r.strategy.Grace == nil {
+		return 0
+	}
+	return normalGrace(*stored)
+}
+
+// requestedGrace is the grace period of the options; nil when they say nothing.
+func (r request) requestedGrace() *int64 {
+	if r.options.GracePeriodSeconds == nil {
+		return nil
+	}
+	grace := normalGrace(*r.options.GracePeriodSeconds)
+	return &grace
+}
+
+// normalGrace makes a grace period representable. A negative one means the
+// shortest graceful deletion, 1 s: an accident must not skip the grace (AS-15).
+func normalGrace(grace int64) int64 {
+	if grace < 0 {
+		return 1
+	}
+	return min(grace, longestGrace)
+}
+
+// earlier keeps the end of a deletion from ever moving later (R19).
+func earlier(end metav1.Time, than time.Time) metav1.Time {
+	if than.Before(end.Time) {
+		return metav1.NewTime(than)
+	}
+	return end
+}
+
+func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

@@ -1,0 +1,111 @@
+package deletion
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Plan is what a DELETE does to an object: one of Remove, Mark and Keep.
+//
+//sumtype:decl
+type Plan interface {
+	plan()
+	// String is the plan in words, for logs.
+	String() string
+}
+
+type (
+	// Remove takes the object out of the storage now.
+	Remove struct {
+		Reason string
+	}
+
+	// Mark writes the object as one that is being deleted, and lets it stay (R18).
+	Mark struct {
+		// First: the object was not being deleted before. Its generation is
+		// bumped and Strategy.OnMark runs; a later DELETE does neither.
+		First bool
+		// Finalizers is the whole list to write. Foreign finalizers keep their order.
+		Finalizers []string
+		// DeletionTimestamp is when the grace period ends; now, without grace.
+		DeletionTimestamp metav1.Time
+		// GracePeriodSeconds counts from the first DELETE.
+		GracePeriodSeconds int64
+
+		onMark func(runtime.Object)
+	}
+
+	// Keep writes nothing: the object is being deleted already, and this DELETE changes nothing about it.
+	Keep struct {
+		Reason string
+	}
+)
+
+func (Remove) plan() {}
+func (Mark) plan()   {}
+func (Keep) plan()   {}
+
+func (p Remove) String() string { return "remove: " + p.Reason }
+
+func (p Mark) String() string {
+	what := "mark again"
+	if p.First {
+		what = "mark"
+	}
+	return fmt.Sprintf("%s: grace %d s, finalizers %v", what, p.GracePeriodSeconds, p.Finalizers)
+}
+
+func (p Keep) String() string { return "keep: " + p.Reason }
+
+// Apply makes the changes of the plan to the object that it was decided on.
+func (p Mark) Apply(obj runtime.Object) error {
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return fmt.Errorf("mark as being deleted: %w", err)
+	}
+	object.SetFinalizers(p.Finalizers)
+	object.SetDeletionTimestamp(&p.DeletionTimestamp)
+	object.SetDeletionGracePeriodSeconds(&p.GracePeriodSeconds)
+	if !p.First {
+		return nil
+	}
+	// Controllers treat an object that is being deleted differently, so to them
+	// its desired state has changed. Kinds without a generation have 0.
+	if generation := object.GetGeneration(); generation > 0 {
+		object.SetGeneration(generation + 1)
+	}
+	if p.onMark != nil {
+		p.onMark(obj)
+	}
+	return nil
+}
+
+// Answer is what the client gets (R20): the object while its deletion is
+// pending, a Status with the uid when it is gone. obj is the object as the
+// transaction left it; of a removed one, its last state with the
+// resourceVersion of the removal. gone is true in the second case.
+func Answer(p Plan, obj runtime.Object, s Strategy) (answer runtime.Object, gone bool, err error) {
+	switch p.(type) {
+	case Mark, Keep:
+		return obj, false, nil
+	case Remove:
+	}
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, false, fmt.Errorf("answer a deletion: %w", err)
+	}
+	return &metav1.Status{
+		// The revision at which the object went, so that a client can wait until its watch has seen it.
+		ListMeta: metav1.ListMeta{ResourceVersion: object.GetResourceVersion()},
+		Status:   metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{
+			Name:  object.GetName(),
+			Group: s.Resource.Group,
+			Kind:  s.Resource.Resource, // the plural, as clients know it from upstream
+			UID:   object.GetUID(),
+		},
+	}, true, nil
+}

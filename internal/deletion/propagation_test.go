@@ -1,0 +1,206 @@
+package deletion
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	orphan     = metav1.FinalizerOrphanDependents
+	foreground = metav1.FinalizerDeleteDependents
+)
+
+// policy and legacy build options; a name makes a table row readable.
+func policy(p metav1.DeletionPropagation) *metav1.DeleteOptions {
+	return &metav1.DeleteOptions{PropagationPolicy: &p}
+}
+
+func legacy(orphanDependents bool) *metav1.DeleteOptions {
+	return &metav1.DeleteOptions{OrphanDependents: &orphanDependents}
+}
+
+// firstDelete returns the finalizers that a first DELETE leaves, between two foreign ones; "" is none of ours.
+func firstDelete(t *testing.T, existing string, options *metav1.DeleteOptions, s Strategy) string {
+	t.Helper()
+	list := []string{"example.com/a", "example.com/b"}
+	if existing != "" {
+		list = slices.Insert(list, 1, existing)
+	}
+	marked := apply(t, object(), decide(t, object(finalizers(list...)), options, s))
+	if marked == nil {
+		t.Fatal("removed an object that has finalizers")
+	}
+	ours := slices.DeleteFunc(slices.Clone(marked.Finalizers), func(f string) bool { return strings.HasPrefix(f, "example.com/") })
+	others := slices.DeleteFunc(slices.Clone(marked.Finalizers), func(f string) bool { return !strings.HasPrefix(f, "example.com/") })
+	if diff := cmp.Diff([]string{"example.com/a", "example.com/b"}, others); diff != "" {
+		t.Errorf("foreign finalizers (-want +got):\n%s", diff)
+	}
+	if marked.Generation != 4 || *marked.DeletionGracePeriodSeconds != 0 || !marked.DeletionTimestamp.Time.Equal(noon) {
+		t.Errorf("marked: generation %d, grace %d, timestamp %v", marked.Generation, *marked.DeletionGracePeriodSeconds, marked.DeletionTimestamp)
+	}
+	return strings.Join(ours, ",")
+}
+
+// AS-06 and AS-07: explicit option > existing finalizer > the kind's default,
+// for each option, each existing finalizer and both defaults.
+func TestR17_WhichPolicyCounts(t *testing.T) {
+	// Per option: what is left of "", orphan and foreground on a kind that deletes by default, and on one that orphans by default.
+	tests := []struct {
+		name    string
+		options *metav1.DeleteOptions
+		deletes [3]string
+		orphans [3]string
+	}{
+		{"AS-06 orphanDependents=true", legacy(true), [3]string{orphan, orphan, orphan}, [3]string{orphan, orphan, orphan}},
+		{"AS-06 orphanDependents=false", legacy(false), [3]string{"", "", ""}, [3]string{"", "", ""}},
+		{"AS-06 nothing said", &metav1.DeleteOptions{}, [3]string{"", orphan, foreground}, [3]string{orphan, orphan, foreground}},
+		{"AS-06 nil options", nil, [3]string{"", orphan, foreground}, [3]string{orphan, orphan, foreground}},
+		{"AS-07 Orphan", policy(metav1.DeletePropagationOrphan), [3]string{orphan, orphan, orphan}, [3]string{orphan, orphan, orphan}},
+		{"AS-07 Foreground", policy(metav1.DeletePropagationForeground), [3]string{foreground, foreground, foreground}, [3]string{foreground, foreground, foreground}},
+		{"AS-07 Background", policy(metav1.DeletePropagationBackground), [3]string{"", "", ""}, [3]string{"", "", ""}},
+	}
+	for _, test := range tests {
+		for i, existing := range []string{"", orphan, foreground} {
+			t.Run(fmt.Sprintf("%s/has %q", test.name, existing), func(t *testing.T) {
+				if got := firstDelete(t, existing, test.options, Strategy{}); got != test.deletes[i] {
+					t.Errorf("kind that deletes: left %q, want %q", got, test.deletes[i])
+				}
+				orphaning := Strategy{DefaultPropagation: metav1.DeletePropagationOrphan}
+				if got := firstDelete(t, existing, test.options, orphaning); got != test.orphans[i] {
+					t.Errorf("kind that orphans: left %q, want %q", got, test.orphans[i])
+				}
+			})
+		}
+	}
+}
+
+// AS-08: the default may depend on the version of the request, so it is the strategy's.
+func TestR17_DefaultOfTheVersion(t *testing.T) {
+	for version, want := range map[string]metav1.DeletionPropagation{
+		"extensions/v1beta1": metav1.DeletePropagationOrphan,
+		"apps/v1beta1":       metav1.DeletePropagationOrphan,
+		"apps/v1beta2":       metav1.DeletePropagationOrphan,
+		"apps/v1":            metav1.DeletePropagationBackground,
+	} {
+		plan := decide(t, object(), &metav1.DeleteOptions{}, Strategy{DefaultPropagation: want})
+		if _, removed := plan.(Remove); removed != (want == metav1.DeletePropagationBackground) {
+			t.Errorf("%s: plan %v", version, plan)
+		}
+	}
+}
+
+// NS-24: namespaces follow the rule of every kind, with one exception that
+// clients know from upstream: orphanDependents=false means foreground.
+func TestR17_NamespacePolicies(t *testing.T) {
+	tests := []struct {
+		name    string
+		options *metav1.DeleteOptions
+		want    [3]string // with "", orphan, foreground present
+	}{
+		{"nothing said", &metav1.DeleteOptions{}, [3]string{"", orphan, foreground}},
+		{"orphanDependents=true", legacy(true), [3]string{orphan, orphan, orphan}},
+		{"orphanDependents=false", legacy(false), [3]string{foreground, foreground, foreground}},
+		{"Orphan", policy(metav1.DeletePropagationOrphan), [3]string{orphan, orphan, orphan}},
+		{"Foreground", policy(metav1.DeletePropagationForeground), [3]string{foreground, foreground, foreground}},
+		{"Background", policy(metav1.DeletePropagationBackground), [3]string{"", "", ""}},
+	}
+	for _, test := range tests {
+		for i, existing := range []string{"", orphan, foreground} {
+			t.Run(fmt.Sprintf("NS-24 %s/has %q", test.name, existing), func(t *testing.T) {
+				s := namespaces()
+				s.OnMark = nil // the object of this test has no labels
+				if got := firstDelete(t, existing, test.options, s); got != test.want[i] {
+					t.Errorf("left %q, want %q", got, test.want[i])
+				}
+			})
+		}
+	}
+}
+
+// AS-04, AS-05: without a collector nobody would remove its finalizer.
+func TestR17_CollectorDisabledAddsNothing(t *testing.T) {
+	s := Strategy{CollectorDisabled: true, DefaultPropagation: metav1.DeletePropagationOrphan}
+	for _, options := range []*metav1.DeleteOptions{nil, legacy(true), legacy(false), policy(metav1.DeletePropagationForeground), policy(metav1.DeletePropagationOrphan)} {
+		for _, existing := range []string{"", orphan, foreground} {
+			if got := firstDelete(t, existing, options, s); got != existing {
+				t.Errorf("options %+v: left %q of %q", options, got, existing)
+			}
+		}
+		stored := object(deleting(noon, 0), finalizers(foreign))
+		if plan := decide(t, stored, options, s); equalPlans(Keep{}, plan) != "" {
+			t.Errorf("options %+v, already deleting: plan %v, want Keep", options, plan)
+		}
+	}
+}
+
+// FG-04 and AS-16: on an object that is being deleted a DELETE may take the
+// collector's finalizer away, and adds none, be it one that was there before.
+func TestR19_RepeatedDeleteOnlyRemovesFinalizers(t *testing.T) {
+	const refused = "refused"
+	tests := []struct {
+		name    string
+		options *metav1.DeleteOptions
+		want    [3]string // with "", orphan, foreground present
+	}{
+		{"nothing said", &metav1.DeleteOptions{}, [3]string{"", orphan, foreground}},
+		{"Background", policy(metav1.DeletePropagationBackground), [3]string{"", "", ""}},
+		{"orphanDependents=false", legacy(false), [3]string{"", "", ""}},
+		{"FG-04 Foreground", policy(metav1.DeletePropagationForeground), [3]string{"", "", foreground}},
+		{"Orphan", policy(metav1.DeletePropagationOrphan), [3]string{refused, orphan, refused}},
+		{"orphanDependents=true", legacy(true), [3]string{refused, orphan, refused}},
+	}
+	for _, test := range tests {
+		for i, existing := range []string{"", orphan, foreground} {
+			for _, s := range []Strategy{{}, {DefaultPropagation: metav1.DeletePropagationOrphan}} {
+				t.Run(fmt.Sprintf("%s/has %q/default %q", test.name, existing, s.DefaultPropagation), func(t *testing.T) {
+					stored := object(deleting(noon, 0), finalizers(foreign))
+					want := []string{foreign}
+					if existing != "" {
+						stored.Finalizers = append(stored.Finalizers, existing)
+					}
+					if test.want[i] != "" {
+						want = append(want, test.want[i])
+					}
+					plan, err := Decide(stored, test.options, s, noon)
+					if test.want[i] == refused {
+						if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "can no longer be orphaned") {
+							t.Errorf("plan %v, err %v, want a refusal", plan, err)
+						}
+						return
+					}
+					if err != nil {
+						t.Fatalf("Decide: %v", err)
+					}
+					if diff := cmp.Diff(want, apply(t, stored, plan).Finalizers); diff != "" {
+						t.Errorf("finalizers (-want +got):\n%s", diff)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Background on an object that only the collector holds: its last finalizer goes, so it goes, in this very transaction.
+func TestR19_BackgroundEndsAForegroundDeletion(t *testing.T) {
+	stored := object(deleting(noon, 0), finalizers(foreground))
+	plan := decide(t, stored, policy(metav1.DeletePropagationBackground), Strategy{})
+	if diff := equalPlans(Remove{}, plan); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+}
+
+// Validation keeps both finalizers out of one object (AS-16); should both be there, none is doubled and orphan wins (TR-04).
+func TestR17_BothFinalizers(t *testing.T) {
+	stored := object(finalizers(foreground, foreign, orphan))
+	marked := apply(t, stored, decide(t, stored, &metav1.DeleteOptions{}, Strategy{}))
+	if diff := cmp.Diff([]string{foreign, orphan}, marked.Finalizers, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("finalizers (-want +got):\n%s", diff)
+	}
+}

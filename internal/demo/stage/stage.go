@@ -1,0 +1,217 @@
+// Package stage plays the stories of package demo on a control plane.
+//
+// Play makes the namespace of a story, follows what is in it by watches of its own, and
+// goes through the steps: it tells what is about to happen, runs the command, and waits
+// for what is to come of it, with a deadline. What the watches tell is shown meanwhile,
+// by a Display: on a terminal as a tree that is drawn anew in its place, elsewhere as a
+// line per change.
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coppice-dev/coppice/internal/demo"
+)
+
+// Display shows a play to a person.
+type Display interface {
+	// Say adds lines that stay.
+	Say(lines ...string)
+	// Change is told of every change of the view: as a line, if the tree shows it, and
+	// the view as it is now.
+	Change(line string, v *demo.View)
+	// Pause gives a reader time.
+	Pause(ctx context.Context)
+}
+
+// Config says where a story is played.
+type Config struct {
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	// Kubectl runs kubectl in a namespace, in a directory that has the manifests, and
+	// returns what it printed.
+	Kubectl func(ctx context.Context, namespace string, args []string) (string, error)
+	Display Display
+	// Patience is how long each step may take.
+	Patience time.Duration
+}
+
+// Play plays a story. The error says in one line what did not come out as said.
+func Play(ctx context.Context, c Config, s demo.Story) error {
+	if err := c.prepare(ctx, s.Namespace); err != nil {
+		return fmt.Errorf("story %s: %w", s.Name, err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	p := play{Config: c, story: s, view: demo.NewView(), all: collections(c.Dynamic, s.Namespace), events: make(chan event), lost: make(chan error, 1)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.lost <- followAll(ctx, p.all, p.events)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	for i, step := range s.Steps {
+		if err := p.step(ctx, step); err != nil {
+			return fmt.Errorf("story %s, step %d: %w", s.Name, i+1, err)
+		}
+	}
+	return nil
+}
+
+// prepare makes the namespace of a story, and waits until pods can be made in it.
+func (c Config) prepare(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Patience)
+	defer cancel()
+	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := c.Client.CoreV1().Namespaces().Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make its namespace: %w", err)
+	}
+	return c.defaultAccount(ctx, namespace)
+}
+
+// defaultAccount waits for the service account that pods get.
+func (c Config) defaultAccount(ctx context.Context, namespace string) error {
+	accounts := c.Client.CoreV1().ServiceAccounts(namespace)
+	list, err := accounts.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list service accounts: %w", err)
+	}
+	watched, err := accounts.Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, "default").String(), ResourceVersion: list.ResourceVersion,
+	})
+	if err != nil {
+		return fmt.Errorf("watch service accounts: %w", err)
+	}
+	defer watched.Stop()
+	switch _, err := accounts.Get(ctx, "default", metav1.GetOptions{}); {
+	case err == nil:
+		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("get the default service account: %w", err)
+	}
+	select {
+	case _, ok := <-watched.ResultChan():
+		if ok {
+			return nil
+		}
+	case <-ctx.Done():
+	}
+	return errors.Join(errors.New("its namespace gets no service account"), ctx.Err())
+}
+
+// play is a story that is being played.
+type play struct {
+	Config
+	story  demo.Story
+	view   *demo.View
+	all    []collection
+	events chan event
+	lost   chan error
+}
+
+// answer is what a command printed.
+type answer struct {
+	out string
+	err error
+}
+
+// step runs a command, and waits until it has ended and all that is expected has come true.
+func (p *play) step(ctx context.Context, s demo.Step) error {
+	p.Display.Say("", s.Tell, "$ "+s.Command())
+	p.Display.Pause(ctx)
+	timed, cancel := context.WithTimeout(ctx, p.Patience)
+	defer cancel()
+	answers := make(chan answer, 1)
+	go func() {
+		out, err := p.Kubectl(timed, p.story.Namespace, s.Kubectl)
+		answers <- answer{out, err}
+	}()
+	open, err := p.watch(timed, answers, s.Expect)
+	switch {
+	case err == nil:
+		p.Display.Pause(ctx)
+		return nil
+	case timed.Err() != nil:
+		return missed(timed, p.Patience, open)
+	}
+	return fmt.Errorf("%s: %w", s.Command(), err)
+}
+
+// watch waits until a command has ended and all that is expected has come true. If it
+// fails it returns what has not come true.
+func (p *play) watch(ctx context.Context, answers <-chan answer, open []demo.Expectation) ([]demo.Expectation, error) {
+	for running := true; running || len(open) > 0; {
+		select {
+		case a := <-answers:
+			if a.err != nil {
+				return open, a.err
+			}
+			running = false
+			p.Display.Say(a.out)
+		case e := <-p.events:
+			p.take(e)
+		case err := <-p.lost:
+			return open, errors.Join(errors.New("nothing more can be seen"), err)
+		case <-ctx.Done():
+			return open, ctx.Err()
+		}
+		var err error
+		if open, err = p.come(ctx, open); err != nil {
+			return open, err
+		}
+	}
+	return nil, nil
+}
+
+// missed says what did not come true in time.
+func missed(ctx context.Context, patience time.Duration, open []demo.Expectation) error {
+	switch {
+	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return ctx.Err()
+	case len(open) == 0:
+		return fmt.Errorf("the command did not end within %s", patience)
+	}
+	return fmt.Errorf("it was to be so that %s, and was not within %s", open[0].Says, patience)
+}
+
+// take shows what a watch has told.
+func (p *play) take(e event) {
+	var line string
+	if e.gone {
+		line = p.view.Remove(e.object)
+	} else {
+		line = p.view.Put(e.object)
+	}
+	p.Display.Change(line, p.view)
+}
+
+// come tells of each expectation, in their order, that has come true, and returns the
+// others. The last one is asked of the server too: watches may have missed something.
+func (p *play) come(ctx context.Context, open []demo.Expectation) ([]demo.Expectation, error) {
+	for len(open) > 0 && open[0].Holds(p.view) {
+		if len(open) == 1 {
+			objects, err := listAll(ctx, p.all)
+			if err != nil {
+				return open, err
+			}
+			if !open[0].Holds(p.view.Listed(objects)) {
+				return open, nil
+			}
+		}
+		p.Display.Say("✓ " + open[0].Says)
+		open = open[1:]
+	}
+	return open, nil
+}

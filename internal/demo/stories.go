@@ -1,0 +1,201 @@
+package demo
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// holdFinalizer is the finalizer of manifests/team.yaml that nobody takes away unasked.
+const holdFinalizer = "example.com/hold"
+
+// Stories are all stories, in the order in which they are played.
+func Stories() []Story {
+	return []Story{background(), foreground(), orphan(), grace(), namespace()}
+}
+
+// Choose takes the stories of these names, in the order in which they are played; all
+// of them if there are no names. Unknown is the first name that no story has.
+func Choose(names []string) (chosen []Story, unknown string) {
+	all := Stories()
+	if len(names) == 0 {
+		return all, ""
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(s Story) bool { return s.Name == name }) {
+			return nil, name
+		}
+	}
+	return slices.DeleteFunc(all, func(s Story) bool { return !slices.Contains(names, s.Name) }), ""
+}
+
+func background() Story {
+	return Story{"background", "Background deletion, the default", "background", []Step{
+		makeWeb(),
+		{
+			Tell: "The owner goes at once. What it owned has no owner then, and the collector\n" +
+				"follows, level by level; the pods get the time that they need to end.",
+			Kubectl: []string{"delete", "deployment", "web"},
+			Expect: []Expectation{
+				{"the deployment is gone", func(v *View) bool { return len(v.Gone("Deployment")) == 1 }},
+				{"the pods are terminating", func(v *View) bool { return len(v.Marked("Pod")) == 3 }},
+				{"deployment, replica set and pods went, the owner first", func(v *View) bool {
+					return v.WentInOrder("Deployment", "ReplicaSet", "Pod")
+				}},
+			},
+		},
+	}}
+}
+
+func foreground() Story {
+	return Story{"foreground", "Foreground deletion", "foreground", []Step{
+		makeWeb(),
+		{
+			Tell: "The owner waits, with the finalizer foregroundDeletion, for the dependents whose\n" +
+				"reference says blockOwnerDeletion. So does each of them: the tree goes bottom up.",
+			Kubectl: []string{"delete", "deployment", "web", "--cascade=foreground"},
+			Expect: []Expectation{
+				{"the deployment waits for the replica set", func(v *View) bool { return waited(v, "Deployment") }},
+				{"the replica set waits for the pods", func(v *View) bool { return waited(v, "ReplicaSet") }},
+				{"pods, replica set and deployment went, the owner last", func(v *View) bool {
+					return v.WentInOrder("Pod", "ReplicaSet", "Deployment")
+				}},
+			},
+		},
+	}}
+}
+
+func orphan() Story {
+	return Story{"orphan", "Orphans, and who adopts them", "orphan", []Step{
+		makeWeb(),
+		{
+			Tell: "Orphaned dependents stay: the collector takes the reference to their owner away\n" +
+				"before the owner goes.",
+			Kubectl: []string{"delete", "deployment", "web", "--cascade=orphan"},
+			Expect: []Expectation{{"the deployment is gone, the replica set has no owner, and its pods run on", func(v *View) bool {
+				sets := v.All("ReplicaSet")
+				return len(v.Gone("Deployment")) == 1 && len(sets) == 1 && len(sets[0].Owners) == 0 && ready(v, 3) && len(v.Gone("Pod")) == 0
+			}}},
+		},
+		{
+			Tell:    "A new deployment with the same selector adopts what the first one has left.",
+			Kubectl: []string{"apply", "-f", "web.yaml"},
+			Expect: []Expectation{{"the new deployment owns the old replica set, and no pod was replaced", func(v *View) bool {
+				owner, sets := v.All("Deployment"), v.All("ReplicaSet")
+				return len(owner) == 1 && len(sets) == 1 && sets[0].OwnedBy(owner[0].UID) && ready(v, 3) &&
+					len(v.Gone("Pod")) == 0 && len(v.Gone("ReplicaSet")) == 0
+			}}},
+		},
+	}}
+}
+
+func grace() Story {
+	return Story{"grace", "A pod's grace period, and a container that ignores TERM", "grace", []Step{
+		{
+			Tell:    "Two pods with a grace period of three seconds. One ends a second after TERM, the\nother one does not care about TERM.",
+			Kubectl: []string{"apply", "-f", "pods.yaml"},
+			Expect:  []Expectation{{"both pods run", func(v *View) bool { return runs(v, 2) }}},
+		},
+		{
+			Tell: "Both are marked. The node sends TERM, and KILL when the grace period is over; only\n" +
+				"when no container is left the pod goes.",
+			Kubectl: []string{"delete", "pod", "polite", "stubborn"},
+			Expect: []Expectation{
+				{"both are terminating, with three seconds of grace", func(v *View) bool {
+					marked := v.Marked("Pod")
+					return len(marked) == 2 && marked[0].Grace == 3 && marked[1].Grace == 3
+				}},
+				{"the polite pod is gone, the stubborn one runs", func(v *View) bool {
+					stubborn, there := v.Find("Pod", "stubborn")
+					return there && strings.HasPrefix(stubborn.Standing, "Running") && wentWith(v, "polite", "exit code 0")
+				}},
+				{"the stubborn pod was killed, exit code 137, and is gone", func(v *View) bool {
+					return len(v.All("Pod")) == 0 && wentWith(v, "stubborn", "exit code 137")
+				}},
+			},
+		},
+	}}
+}
+
+func namespace() Story {
+	return Story{"namespace", "A namespace goes in waves, and says what holds it", "team", []Step{
+		{
+			Tell:    "A deployment, a role, and a config map with a finalizer that nobody looks after.",
+			Kubectl: []string{"apply", "-f", "team.yaml"},
+			Expect:  []Expectation{{"all is there, and two pods are ready", func(v *View) bool { return ready(v, 2) && len(v.All("Role")) == 1 }}},
+		},
+		{
+			Tell: "First go the pods, then all else, and last the roles, which people may need to mend\n" +
+				"what hangs. The config map hangs: a condition of the namespace names its finalizer.",
+			Kubectl: []string{"delete", "namespace", "team", "--wait=false"},
+			Expect: []Expectation{
+				{"the pods are terminating", func(v *View) bool { return len(v.Marked("Pod")) == 2 }},
+				{"the config map holds the namespace and with it the role; all else is gone, the pods first", heldNamespace},
+			},
+		},
+		{
+			Tell:    "Whoever set the finalizer has to take it away. Then the rest goes at once.",
+			Kubectl: []string{"patch", "configmap", "held", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`},
+			Expect: []Expectation{{"config map, role and namespace went, in this order", func(v *View) bool {
+				return v.WentInOrder("ConfigMap", "Role", "Namespace")
+			}}},
+		},
+	}}
+}
+
+// makeWeb is how most stories begin.
+func makeWeb() Step {
+	return Step{
+		Tell:    "A deployment of three pods: it owns a replica set, and that owns the pods.",
+		Kubectl: []string{"apply", "-f", "web.yaml"},
+		Expect:  []Expectation{{"three pods are ready", func(v *View) bool { return ready(v, 3) }}},
+	}
+}
+
+// ready tells whether the deployment and its one replica set count that many ready pods,
+// and those run.
+func ready(v *View, pods int) bool {
+	deployments, sets := v.All("Deployment"), v.All("ReplicaSet")
+	if len(deployments) > 1 || len(sets) != 1 || !runs(v, pods) {
+		return false
+	}
+	all := sets
+	all = append(all, deployments...)
+	return !slices.ContainsFunc(all, func(o Object) bool { return o.Standing != countedReady(int64(pods), int64(pods)) || o.Deleting })
+}
+
+// runs tells whether that many pods run, and there is no other.
+func runs(v *View, pods int) bool {
+	all := v.All("Pod")
+	return len(all) == pods && !slices.ContainsFunc(all, func(o Object) bool {
+		return o.Standing != "Running" || o.Deleting
+	})
+}
+
+// waited tells whether the one object of a kind was marked to wait for its dependents.
+func waited(v *View, kind string) bool {
+	marked := v.Marked(kind)
+	return len(marked) == 1 && marked[0].Has(metav1.FinalizerDeleteDependents)
+}
+
+// wentWith tells whether a pod is gone, and ended with that exit code.
+func wentWith(v *View, pod, code string) bool {
+	return slices.ContainsFunc(v.Gone("Pod"), func(o Object) bool {
+		return o.Name == pod && strings.HasSuffix(o.Standing, code)
+	})
+}
+
+// heldNamespace is how the namespace stays while the config map has its finalizer.
+func heldNamespace(v *View) bool {
+	held, there := v.Find("ConfigMap", "held")
+	role, roleThere := v.Find("Role", "team")
+	if !there || !held.Deleting || !held.Has(holdFinalizer) || !roleThere || role.Deleting || !v.WentInOrder("Pod", "Deployment") || !v.WentInOrder("Pod", "ReplicaSet") {
+		return false
+	}
+	names := func(trouble string) bool {
+		return strings.HasPrefix(trouble, "NamespaceFinalizersRemaining:") && strings.Contains(trouble, holdFinalizer)
+	}
+	namespaces := v.All("Namespace")
+	return len(namespaces) == 1 && slices.ContainsFunc(namespaces[0].Troubles, names)
+}

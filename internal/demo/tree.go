@@ -1,0 +1,162 @@
+package demo
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// separator stands between the notes of an object.
+const separator = " · "
+
+// Mood is how a line of the tree is to look.
+type Mood int
+
+// The moods.
+const (
+	Calm    Mood = iota // nothing happens to the object
+	Leaving             // it is being deleted
+	Trouble             // it says why something does not go on
+)
+
+// Line is one line of the tree.
+type Line struct {
+	Left  string // branches and name
+	Right string // how the object is
+	Mood  Mood
+}
+
+// Tree draws who owns whom: every object below its owner, and what has no owner there
+// below the namespace. An object with several owners is below its controller, or else
+// below the first one that is there.
+func (v *View) Tree() []Line {
+	t := drawing{view: v, below: map[types.UID][]Object{}, drawn: map[types.UID]bool{}}
+	var roots []Object
+	namespace := types.UID("")
+	if all := v.All("Namespace"); len(all) > 0 {
+		namespace = all[0].UID
+	}
+	for _, o := range v.objects {
+		switch owner, owned := v.ownerOf(o); {
+		case owned:
+			t.below[owner.UID] = append(t.below[owner.UID], o)
+		case o.UID == namespace || namespace == "":
+			roots = append(roots, o)
+		default:
+			t.below[namespace] = append(t.below[namespace], o)
+		}
+	}
+	slices.SortFunc(roots, inOrder)
+	for _, o := range roots {
+		t.draw(o, "", "", "")
+	}
+	// What own each other in a circle hangs below no root.
+	rest := make([]Object, 0, len(v.objects))
+	for _, o := range v.objects {
+		rest = append(rest, o)
+	}
+	slices.SortFunc(rest, inOrder)
+	for _, o := range rest {
+		if !t.drawn[o.UID] {
+			t.draw(o, "", "", "")
+		}
+	}
+	return t.lines
+}
+
+// ownerOf is the reference to the owner that an object is drawn below.
+func (v *View) ownerOf(o Object) (metav1.OwnerReference, bool) {
+	there := slices.DeleteFunc(slices.Clone(o.Owners), func(r metav1.OwnerReference) bool {
+		_, ok := v.objects[r.UID]
+		return !ok
+	})
+	for _, r := range there {
+		if r.Controller != nil && *r.Controller {
+			return r, true
+		}
+	}
+	if len(there) > 0 {
+		return there[0], true
+	}
+	return metav1.OwnerReference{}, false
+}
+
+// drawing is a tree that is being drawn.
+type drawing struct {
+	view  *View
+	below map[types.UID][]Object
+	drawn map[types.UID]bool
+	lines []Line
+}
+
+// draw draws an object and what is below it: indent stands before all of it, branch
+// before its own line, and stem before the lines below.
+func (t *drawing) draw(o Object, indent, branch, stem string) {
+	if t.drawn[o.UID] {
+		return
+	}
+	t.drawn[o.UID] = true
+	line := Line{Left: indent + branch + o.String(), Right: strings.Join(t.notes(o), separator)}
+	if o.Deleting {
+		line.Mood = Leaving
+	}
+	t.lines = append(t.lines, line)
+	below := t.below[o.UID]
+	slices.SortFunc(below, inOrder)
+	for _, trouble := range o.Troubles {
+		bar := "   "
+		if len(below) > 0 {
+			bar = "│  "
+		}
+		t.lines = append(t.lines, Line{Left: indent + stem + bar + trouble, Mood: Trouble})
+	}
+	for i, dependent := range below {
+		if i == len(below)-1 {
+			t.draw(dependent, indent+stem, "└─ ", "   ")
+		} else {
+			t.draw(dependent, indent+stem, "├─ ", "│  ")
+		}
+	}
+}
+
+// notes of an object tell, beside how it is itself, whether its owner waits for it, and
+// which of its owners are gone.
+func (t *drawing) notes(o Object) []string {
+	notes := o.notes()
+	for _, r := range o.Owners {
+		owner, there := t.view.objects[r.UID]
+		switch {
+		case !there:
+			notes = append(notes, "owner "+r.Kind+"/"+r.Name+" is gone")
+		case owner.Has(metav1.FinalizerDeleteDependents) && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion:
+			notes = append(notes, "holds its owner")
+		}
+	}
+	return notes
+}
+
+// widestName is up to where the notes of all objects begin in one column.
+const widestName = 50
+
+// Text is the tree as lines of text, the notes in a column.
+func Text(lines []Line) []string {
+	column := 0
+	for _, l := range lines {
+		if l.Right != "" {
+			column = max(column, min(utf8.RuneCountInString(l.Left), widestName))
+		}
+	}
+	text := make([]string, 0, len(lines))
+	for _, l := range lines {
+		if l.Right == "" {
+			text = append(text, l.Left)
+			continue
+		}
+		pad := max(0, column-utf8.RuneCountInString(l.Left))
+		text = append(text, l.Left+strings.Repeat(" ", pad+2)+l.Right)
+	}
+	return text
+}

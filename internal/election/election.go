@@ -1,0 +1,148 @@
+// Package election chooses, of several processes that do the same work, the one that
+// does it: the holder of a Lease.
+//
+// Run campaigns, works while it leads, and gives the Lease up when the work has ended,
+// so that two never work at a time. Role tells others who leads.
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// ErrLost is the error of a leader that could not renew its Lease, and has stopped.
+var ErrLost = errors.New("lost the lease")
+
+// Times of an election. A leader that is gone without a word is replaced after
+// Duration; one that gives up the Lease, after Retry.
+type Times struct {
+	Duration time.Duration
+	// Deadline is how long a leader tries to renew the Lease before it stops; shorter
+	// than Duration.
+	Deadline time.Duration
+	// Retry is the time between two tries.
+	Retry time.Duration
+}
+
+// Usual are the times of the field's components, which spare a server that is far away.
+func Usual() Times {
+	return Times{Duration: 15 * time.Second, Deadline: 10 * time.Second, Retry: 2 * time.Second}
+}
+
+// Brisk are times for processes that are one with the server.
+func Brisk() Times {
+	return Times{Duration: 6 * time.Second, Deadline: 4 * time.Second, Retry: time.Second}
+}
+
+// Lease is what is campaigned for. Its namespace must exist.
+type Lease struct {
+	Namespace, Name string
+	Times           Times
+	Log             *slog.Logger
+}
+
+// Run campaigns until ctx ends or work, which runs while this process leads, returns.
+// The context of work ends when the Lease is lost; then the error is ErrLost. The Lease
+// is given up when all work has ended, so that the next leader is never beside this one.
+func (l Lease) Run(ctx context.Context, config *rest.Config, r *Role, work func(context.Context) error) error {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client for the election: %w", err)
+	}
+	return l.run(ctx, client, r, work)
+}
+
+// RunAlways is Run, but campaigns again when the Lease was lost.
+func (l Lease) RunAlways(ctx context.Context, config *rest.Config, r *Role, work func(context.Context) error) error {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client for the election: %w", err)
+	}
+	return l.runAlways(ctx, client, r, work)
+}
+
+func (l Lease) run(ctx context.Context, client kubernetes.Interface, r *Role, work func(context.Context) error) error {
+	lock, err := l.lock(ctx, client)
+	if err != nil {
+		return err
+	}
+	leading := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name: l.Name, Lock: lock, ReleaseOnCancel: true,
+		LeaseDuration: l.Times.Duration, RenewDeadline: l.Times.Deadline, RetryPeriod: l.Times.Retry,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) { leading <- ctx },
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(leader string) {
+				if leader != lock.Identity() {
+					r.standBy(leader)
+					l.Log.InfoContext(ctx, "standing by", "leader", leader)
+				}
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("elect a leader: %w", err)
+	}
+	r.standBy("nobody")
+	var elected sync.WaitGroup
+	defer elected.Wait()
+	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	elected.Go(func() { elector.Run(holding) })
+
+	select {
+	case <-ctx.Done():
+		return nil
+	case held := <-leading:
+		r.lead()
+		l.Log.InfoContext(ctx, "leading", "lease", l.Namespace+"/"+l.Name, "identity", lock.Identity())
+		working, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(held, stop)() //nolint:contextcheck // held is the context of the lease, which outlives ctx
+		err := work(working)
+		if held.Err() != nil && ctx.Err() == nil {
+			return errors.Join(fmt.Errorf("%w %s/%s: it could not be renewed for %s", ErrLost, l.Namespace, l.Name, l.Times.Deadline), err)
+		}
+		return err
+	}
+}
+
+func (l Lease) runAlways(ctx context.Context, client kubernetes.Interface, r *Role, work func(context.Context) error) error {
+	for {
+		err := l.run(ctx, client, r, work)
+		if !errors.Is(err, ErrLost) || ctx.Err() != nil {
+			return err
+		}
+		l.Log.WarnContext(ctx, "not leading any more", "error", err)
+	}
+}
+
+// lock is the Lease. Its namespace must be there: the election would wait for it without a word.
+func (l Lease) lock(ctx context.Context, client kubernetes.Interface) (*resourcelock.LeaseLock, error) {
+	if _, err := client.CoreV1().Namespaces().Get(ctx, l.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("there is no namespace %s for the lease", l.Namespace)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "coppice"
+	}
+	return &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name},
+		Client:     client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
+	}, nil
+}

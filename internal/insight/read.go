@@ -1,0 +1,156 @@
+package insight
+
+import (
+	"slices"
+
+	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/verdict"
+)
+
+// View runs a function on the ownership graph while nobody changes it. It is
+// called several times for one picture, for a short time each.
+type View func(read func(g *ownership.Graph))
+
+// batch is how many objects are read in one call of a View: a fraction of a millisecond.
+const batch = 256
+
+// Whole is a picture of everything that owns or is owned, or seems to. Objects that
+// have nothing to do with others are left out (GB-08).
+func Whole(view View) Graph {
+	var related []ownership.UID
+	view(func(g *ownership.Graph) { related = g.Related() })
+	r := newReader(view)
+	r.read(related)
+	return r.picture()
+}
+
+// Around is a picture of the objects named, and of all that are connected with one
+// of them: owners and dependents, and theirs (GB-09). UIDs that nobody knows are
+// left out.
+func Around(view View, uids ...ownership.UID) Graph {
+	r := newReader(view)
+	r.connected = true
+	for _, uid := range uids {
+		r.named[uid] = nil // it may be an owner that is missing
+	}
+	r.read(slices.Clone(uids))
+	for {
+		siblings := r.claimants()
+		if len(siblings) == 0 {
+			return r.picture()
+		}
+		r.read(siblings)
+	}
+}
+
+// reader gathers a picture.
+type reader struct {
+	view      View
+	connected bool // follow owners and dependents
+
+	graph Graph
+	seen  map[ownership.UID]bool    // observed, and in graph
+	named map[ownership.UID]*Object // as an owner, with what the first dependent says of it
+	asked map[ownership.UID]bool    // missing, and its claimants are known
+}
+
+func newReader(view View) *reader {
+	return &reader{
+		view:  view,
+		seen:  make(map[ownership.UID]bool),
+		named: make(map[ownership.UID]*Object),
+		asked: make(map[ownership.UID]bool),
+		graph: Graph{Objects: []Object{}, References: []Reference{}}, // for JSON: empty, not null
+	}
+}
+
+// read takes objects in, batch by batch, and with connected all that they lead to.
+func (r *reader) read(uids []ownership.UID) {
+	for len(uids) > 0 {
+		n := min(batch, len(uids))
+		now := uids[:n]
+		uids = uids[n:]
+		r.view(func(g *ownership.Graph) {
+			for _, uid := range now {
+				uids = append(uids, r.object(g, uid)...)
+			}
+		})
+	}
+}
+
+// object takes one object in, and returns where it leads to.
+func (r *reader) object(g *ownership.Graph, uid ownership.UID) []ownership.UID {
+	if r.seen[uid] {
+		return nil
+	}
+	facts, observed := verdict.Gather(g, uid)
+	if !observed {
+		return nil
+	}
+	r.seen[uid] = true
+	o := facts.Object
+	r.graph.Objects = append(r.graph.Objects, Object{
+		UID: uid, Group: o.Kind.Group, Kind: o.Kind.Kind, Namespace: o.Namespace, Name: o.Name,
+		Phase: o.Phase.String(), Finalizers: o.Finalizers, Decision: verdict.Decide(facts).String(),
+	})
+	var next []ownership.UID
+	for _, owner := range facts.Owners {
+		r.reference(uid, owner)
+		next = append(next, owner.Reference.UID)
+	}
+	if !r.connected {
+		return nil
+	}
+	for dependent := range g.Dependents(uid) {
+		if !r.seen[dependent] {
+			next = append(next, dependent)
+		}
+	}
+	return next
+}
+
+// reference takes an owner reference in. The owner may turn out to be missing; what
+// is known of it then is what the first dependent said.
+func (r *reader) reference(dependent ownership.UID, owner verdict.Owner) {
+	ref := owner.Reference
+	r.graph.References = append(r.graph.References, Reference{
+		Dependent: dependent, Owner: ref.UID, Standing: owner.Standing.String(), Evidence: owner.Evidence.Source.String(),
+		Blocking: ref.Blocking(), Controller: ref.Controller == ownership.True,
+	})
+	if r.named[ref.UID] == nil {
+		c := owner.Claim
+		r.named[ref.UID] = &Object{UID: ref.UID, Group: c.Kind.Group, Kind: c.Kind.Kind, Namespace: c.Namespace, Name: c.Name, Missing: true}
+	}
+}
+
+// claimants are objects that name the same missing owners as those in the picture,
+// and are not in it yet.
+func (r *reader) claimants() []ownership.UID {
+	var found []ownership.UID
+	r.view(func(g *ownership.Graph) {
+		for uid := range r.named {
+			if r.seen[uid] || r.asked[uid] {
+				continue
+			}
+			r.asked[uid] = true
+			for _, claimant := range g.Claimants(uid) {
+				if !r.seen[claimant] {
+					found = append(found, claimant)
+				}
+			}
+		}
+	})
+	slices.Sort(found) // one may name several of them
+	return slices.Compact(found)
+}
+
+// picture is what was gathered.
+func (r *reader) picture() Graph {
+	for uid, o := range r.named {
+		if o != nil && !r.seen[uid] {
+			r.graph.Objects = append(r.graph.Objects, *o)
+		}
+	}
+	r.graph.sort()
+	return r.graph
+}

@@ -1,0 +1,87 @@
+package metrics
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Transport counts the requests that go through it. It is for rest.Config.Wrap.
+func (s *Set) Transport(next http.RoundTripper) http.RoundTripper { return counted{next, s} }
+
+type counted struct {
+	next http.RoundTripper
+	set  *Set
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	verb := verbOf(r)
+	began := time.Now() //nolint:forbidigo // measures, and decides nothing
+	response, err := t.next.RoundTrip(r)
+	code := "none"
+	if err == nil {
+		code = strconv.Itoa(response.StatusCode)
+	}
+	t.set.requests.WithLabelValues(verb, code).Inc()
+	if verb != "watch" {
+		t.set.durations.WithLabelValues(verb).Observe(time.Since(began).Seconds())
+	}
+	return response, err
+}
+
+// WrappedRoundTripper lets client-go find what is wrapped.
+func (t counted) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// verbOf is the verb of a request, as access rules name it. What is no request for
+// objects is "discover".
+func verbOf(r *http.Request) string {
+	named, ok := namesObject(r.URL.Path)
+	switch {
+	case !ok:
+		return "discover"
+	case r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1":
+		return "watch"
+	case r.Method == http.MethodGet && named:
+		return "get"
+	case r.Method == http.MethodGet:
+		return "list"
+	case r.Method == http.MethodPost:
+		return "create"
+	case r.Method == http.MethodPut:
+		return "update"
+	case r.Method == http.MethodDelete && !named:
+		return "deletecollection"
+	}
+	return strings.ToLower(r.Method)
+}
+
+// namesObject tells whether a path is that of one object or of a collection; not ok
+// when it is neither.
+func namesObject(path string) (named, ok bool) {
+	resource, ok := resourceOf(path)
+	if !ok {
+		return false, false
+	}
+	parts := strings.Split(resource, "/")
+	if len(parts) > 2 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize" {
+		parts = parts[2:]
+	}
+	return len(parts) > 1, parts[0] != ""
+}
+
+// resourceOf is what stands behind /api/v1/ or /apis/group/version/. A server may
+// stand below a path of its own.
+func resourceOf(path string) (resource string, ok bool) {
+	for _, root := range []struct {
+		text  string
+		parts int // of the group and version
+	}{{"/apis/", 2}, {"/api/", 1}} {
+		_, after, found := strings.Cut(path, root.text)
+		if parts := strings.SplitN(after, "/", root.parts+1); found && len(parts) == root.parts+1 {
+			return parts[root.parts], true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,140 @@
+package namespaces
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Conditions gives the conditions of a namespace after a pass, and whether they
+// differ from those it has. Types, reasons and messages are upstream's: people
+// and tools read them. Each of the five takes the place of what stood there
+// before; conditions of others stay, and so does the order (NS-10). Of contents
+// that nobody looked at, because no resource type is known, nothing is known.
+func Conditions(old []corev1.NamespaceCondition, s *Survey, now metav1.Time) (conditions []corev1.NamespaceCondition, changed bool) {
+	reported := []corev1.NamespaceCondition{
+		discoveryCondition(s), parsingCondition(s), deletionCondition(s), remainingCondition(s), finalizersCondition(s),
+	}
+	if len(s.Resources) == 0 && s.Discovery != nil {
+		for i := range reported[1:] {
+			reported[1+i] = corev1.NamespaceCondition{
+				Type: reported[1+i].Type, Status: corev1.ConditionUnknown, Reason: "ResourcesUnknown",
+				Message: "No resource type could be discovered, so that nothing was looked at",
+			}
+		}
+	}
+	conditions = slices.Clone(old)
+	for _, current := range reported {
+		current.LastTransitionTime = now
+		i := slices.IndexFunc(conditions, func(c corev1.NamespaceCondition) bool { return c.Type == current.Type })
+		if i < 0 {
+			conditions, changed = append(conditions, current), true
+			continue
+		}
+		if conditions[i].Status == current.Status {
+			current.LastTransitionTime = conditions[i].LastTransitionTime
+		}
+		changed = changed || conditions[i] != current
+		conditions[i] = current
+	}
+	return conditions, changed
+}
+
+// failing is a condition that names trouble; all of them are of negative polarity.
+func failing(t corev1.NamespaceConditionType, reason, message string) corev1.NamespaceCondition {
+	return corev1.NamespaceCondition{Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message}
+}
+
+func fine(t corev1.NamespaceConditionType, reason, message string) corev1.NamespaceCondition {
+	return corev1.NamespaceCondition{Type: t, Status: corev1.ConditionFalse, Reason: reason, Message: message}
+}
+
+func discoveryCondition(s *Survey) corev1.NamespaceCondition {
+	failed := 1
+	if incomplete, ok := errors.AsType[*Incomplete](s.Discovery); ok {
+		failed = incomplete.failures()
+	}
+	if s.Discovery == nil || failed == 0 {
+		return fine(corev1.NamespaceDeletionDiscoveryFailure, "ResourcesDiscovered", "All resources successfully discovered")
+	}
+	return failing(corev1.NamespaceDeletionDiscoveryFailure, "DiscoveryFailed",
+		fmt.Sprintf("Discovery failed for some groups, %d failing: %v", failed, s.Discovery))
+}
+
+func parsingCondition(s *Survey) corev1.NamespaceCondition {
+	var incomplete *Incomplete
+	if !errors.As(s.Discovery, &incomplete) || len(incomplete.Unparsed) == 0 {
+		return fine(corev1.NamespaceDeletionGVParsingFailure, "ParsedGroupVersions", "All legacy kube types successfully parsed")
+	}
+	return failing(corev1.NamespaceDeletionGVParsingFailure, "GroupVersionParsingFailed", inWords(incomplete.Unparsed))
+}
+
+func deletionCondition(s *Survey) corev1.NamespaceCondition {
+	var errs []error
+	for _, r := range s.Resources {
+		content, read := s.contents[r]
+		switch failure := s.failures[r]; {
+		case content.Err != nil:
+			errs = append(errs, content.Err)
+		case failure != nil && (!read || content.Remaining > 0):
+			// A DELETE that failed on an object which is gone all the same is no trouble.
+			errs = append(errs, failure)
+		}
+	}
+	if len(errs) == 0 {
+		return fine(corev1.NamespaceDeletionContentFailure, "ContentDeleted", "All content successfully deleted, may be waiting on finalization")
+	}
+	return failing(corev1.NamespaceDeletionContentFailure, "ContentDeletionFailed",
+		fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(errs), inWords(errs)))
+}
+
+// remainingCondition counts what is left in the wave that holds the namespace;
+// later waves were not looked at, as nothing depends on them yet.
+func remainingCondition(s *Survey) corev1.NamespaceCondition {
+	var remaining []string
+	for r, content := range s.contents {
+		if content.Remaining > 0 {
+			remaining = append(remaining, fmt.Sprintf("%s.%s has %d resource instances", r.Resource, r.Group, content.Remaining))
+		}
+	}
+	if len(remaining) == 0 {
+		return fine(corev1.NamespaceContentRemaining, "ContentRemoved", "All content successfully removed")
+	}
+	slices.Sort(remaining)
+	return failing(corev1.NamespaceContentRemaining, "SomeResourcesRemain",
+		"Some resources are remaining: "+strings.Join(remaining, ", "))
+}
+
+func finalizersCondition(s *Survey) corev1.NamespaceCondition {
+	counts := map[string]int{}
+	for _, content := range s.contents {
+		for finalizer, n := range content.Finalizers {
+			counts[finalizer] += n
+		}
+	}
+	if len(counts) == 0 {
+		return fine(corev1.NamespaceFinalizersRemaining, "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+	}
+	var remaining []string
+	for _, finalizer := range slices.Sorted(maps.Keys(counts)) {
+		remaining = append(remaining, fmt.Sprintf("%s in %d resource instances", finalizer, counts[finalizer]))
+	}
+	return failing(corev1.NamespaceFinalizersRemaining, "SomeFinalizersRemain",
+		"Some content in the namespace has finalizers remaining: "+strings.Join(remaining, ", "))
+}
+
+// inWords joins errors in a fixed order, so that the same trouble gives the same message.
+func inWords(errs []error) string {
+	errs = slices.SortedFunc(slices.Values(errs), func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	words := make([]string, len(errs))
+	for i, err := range errs {
+		words[i] = err.Error()
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,148 @@
+package namespaces
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/util/workqueue"
+)
+
+const (
+	// pageSize bounds one list, and how many objects of one type a pass deletes:
+	// a namespace with very many objects takes its turn like every other.
+	pageSize = 500
+	// manyObjects is where one request for all becomes cheaper than one for each.
+	manyObjects = 100
+	// collectionTimeout is that of a request which deletes up to a page of objects, one after the other on some servers.
+	collectionTimeout = 60 * time.Second
+)
+
+// contents reads and deletes objects by their metadata, in one namespace at a time.
+type contents struct {
+	client   metadata.Interface
+	parallel int           // requests at a time
+	timeout  time.Duration // of one request
+}
+
+// read lists the objects of each type. What cannot be listed comes back with its error.
+func (c contents) read(ctx context.Context, namespace string, resources []Resource) []Content {
+	found := make([]Content, len(resources))
+	c.each(ctx, len(resources), func(i int) {
+		found[i] = c.list(ctx, namespace, resources[i])
+	})
+	return found
+}
+
+// list reads page after page, until it knows enough objects to delete: objects
+// that hang on a finalizer may fill whole pages, and must not hide those behind them.
+func (c contents) list(ctx context.Context, namespace string, r Resource) Content {
+	content := Content{Resource: r}
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := c.page(ctx, namespace, r, options)
+		if err != nil {
+			content.Err = fmt.Errorf("list %s: %w", r.GroupResource(), err)
+			return content
+		}
+		for i := range page.Items {
+			content.add(&page.Items[i])
+		}
+		options.Continue = page.Continue
+		if options.Continue == "" {
+			return content
+		}
+		if len(page.Items) == 0 {
+			content.Err = fmt.Errorf("list %s: an empty page that promises more", r.GroupResource())
+			return content
+		}
+		if len(content.Active) >= pageSize {
+			if page.RemainingItemCount != nil {
+				content.Remaining += int(*page.RemainingItemCount)
+			}
+			return content
+		}
+	}
+}
+
+// page asks for the newest state, never for a cached one: an empty list is the proof that the namespace may go.
+func (c contents) page(ctx context.Context, namespace string, r Resource, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return c.client.Resource(r.GroupVersionResource).Namespace(namespace).List(ctx, options)
+}
+
+// delete deletes the active objects of each type, and returns the first error of each type.
+func (c contents) delete(ctx context.Context, namespace string, contents []Content) []error {
+	type target struct {
+		content int
+		object  Object
+	}
+	collected := make([]bool, len(contents))
+	c.each(ctx, len(contents), func(i int) {
+		collected[i] = collectable(contents[i]) && c.deleteCollection(ctx, namespace, contents[i].Resource) == nil
+	})
+	var targets []target
+	for i, content := range contents {
+		if collected[i] {
+			continue
+		}
+		for _, object := range content.Active {
+			targets = append(targets, target{i, object})
+		}
+	}
+	failures := make([]error, len(targets))
+	c.each(ctx, len(targets), func(i int) {
+		failures[i] = c.deleteObject(ctx, namespace, contents[targets[i].content].Resource, targets[i].object)
+	})
+	errs := make([]error, len(contents))
+	for i, err := range failures {
+		if t := targets[i]; err != nil && errs[t.content] == nil {
+			errs[t.content] = fmt.Errorf("delete %s %s: %w", contents[t.content].Resource.GroupResource(), t.object.Name, err)
+		}
+	}
+	return errs
+}
+
+// collectable tells whether one request may delete a type's first page. It
+// carries no uid and would touch what is being deleted already, so that it is
+// for whole pages of active objects only.
+func collectable(content Content) bool {
+	return content.Resource.DeleteCollection && content.Deleting == 0 && len(content.Active) >= manyObjects
+}
+
+// deleteCollection deletes a page. An error means nothing but that the objects
+// are deleted one by one; in particular it is not remembered: a transient 404
+// or 405 must not make the next namespace be treated differently (NS-09).
+func (c contents) deleteCollection(ctx context.Context, namespace string, r Resource) error {
+	ctx, cancel := context.WithTimeout(ctx, collectionTimeout)
+	defer cancel()
+	return c.client.Resource(r.GroupVersionResource).Namespace(namespace).
+		DeleteCollection(ctx, background(nil), metav1.ListOptions{Limit: pageSize})
+}
+
+// deleteObject deletes the very object that was listed. Gone, or another one
+// under its name, is success here: the next list shows what is there.
+func (c contents) deleteObject(ctx context.Context, namespace string, r Resource, object Object) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	err := c.client.Resource(r.GroupVersionResource).Namespace(namespace).
+		Delete(ctx, object.Name, background(&metav1.Preconditions{UID: &object.UID}))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// background: dependents in the namespace go with it anyway. The grace period is left to the object.
+func background(preconditions *metav1.Preconditions) metav1.DeleteOptions {
+	policy := metav1.DeletePropagationBackground
+	return metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: preconditions}
+}
+
+func (c contents) each(ctx context.Context, n int, do func(i int)) {
+	workqueue.ParallelizeUntil(ctx, c.parallel, n, do)
+}

@@ -1,0 +1,143 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// feed gives a window the answers of a number of round trips, and whether somebody
+// wanted more in each.
+func feed(w *window, roundTrips int, latency time.Duration, refused, wanted bool) {
+	for range roundTrips {
+		for size := int(w.limit); size > 0; size-- {
+			w.full = wanted
+			w.answer(latency, refused)
+		}
+	}
+}
+
+func TestGrowsByOneWithEachRoundTrip(t *testing.T) {
+	w := window{limit: 10, max: 100}
+	feed(&w, 5, time.Millisecond, false, true)
+	if int(w.limit) != 15 {
+		t.Errorf("limit %v after 5 round trips from 10", w.limit)
+	}
+	feed(&w, 500, time.Millisecond, false, true)
+	if int(w.limit) != 100 {
+		t.Errorf("limit %v, the most is 100", w.limit)
+	}
+}
+
+func TestDoesNotGrowWhenNobodyWaits(t *testing.T) {
+	w := window{limit: 10, max: 100}
+	feed(&w, 50, time.Millisecond, false, false)
+	if int(w.limit) != 10 {
+		t.Errorf("limit %v, and nobody asked for more than 10", w.limit)
+	}
+}
+
+func TestHalvesOnceForEachRoundTripOfRefusals(t *testing.T) {
+	w := window{limit: 64, max: 100}
+	feed(&w, 1, time.Millisecond, true, true)
+	if int(w.limit) != 32 {
+		t.Errorf("limit %v after a round trip of refusals at 64", w.limit)
+	}
+	feed(&w, 50, time.Millisecond, true, true)
+	if int(w.limit) != minLimit {
+		t.Errorf("limit %v of a server that refuses all", w.limit)
+	}
+	feed(&w, 3, time.Millisecond, false, true)
+	if int(w.limit) <= minLimit {
+		t.Error("the limit does not recover")
+	}
+}
+
+func TestGoesDownWhenSlow(t *testing.T) {
+	w := window{limit: 50, max: 50}
+	feed(&w, 10, 100*time.Millisecond, false, true)
+	feed(&w, 1, 200*time.Millisecond, false, true)
+	if int(w.limit) != 50 {
+		t.Errorf("limit %v after a round trip that took twice as long", w.limit)
+	}
+	feed(&w, 4, 2*time.Second, false, true)
+	if int(w.limit) > 30 {
+		t.Errorf("limit %v after 4 round trips that took twenty times as long", w.limit)
+	}
+}
+
+// What a quick server takes for its slow requests is no trouble, however quick it is else.
+func TestStaysWhenQuickAllTheSame(t *testing.T) {
+	w := window{limit: 50, max: 50}
+	feed(&w, 10, time.Millisecond, false, true)
+	feed(&w, 10, 50*time.Millisecond, false, true)
+	if int(w.limit) != 50 {
+		t.Errorf("limit %v of a server that answers in 50 ms", w.limit)
+	}
+}
+
+func TestGetsUsedToASlowServer(t *testing.T) {
+	w := window{limit: 50, max: 50}
+	feed(&w, 10, 100*time.Millisecond, false, true)
+	feed(&w, 300, 2*time.Second, false, true)
+	if int(w.limit) < 40 {
+		t.Errorf("limit %v of a server that is slow for good", w.limit)
+	}
+}
+
+func TestBoundsWhatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(3, 3, time.Now)
+		var mu sync.Mutex
+		underWay, most := 0, 0
+		for range 20 {
+			go func() {
+				end, err := l.Begin(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				underWay++
+				most = max(most, underWay)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				underWay--
+				mu.Unlock()
+				end(false)
+			}()
+		}
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if most != 3 || underWay != 0 {
+			t.Errorf("at most %d were under way, want 3; %d still are", most, underWay)
+		}
+	})
+}
+
+func TestGivesUpWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(2, 2, time.Now)
+		first, _ := l.Begin(t.Context())
+		second, _ := l.Begin(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := l.Begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v", err)
+		}
+		first(false)
+		second(false)
+		// The place of the one that gave up is nobody's.
+		for range 2 {
+			if _, err := l.Begin(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package queue
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/ownership"
+)
+
+// fair is the order in which keys are taken: the tenants take turns, one key each,
+// and the keys of one tenant are first in, first out. However many keys a tenant
+// has, another one's next key is taken after at most one of each tenant's.
+//
+// It implements workqueue.Queue, which is called under the lock of the queue that
+// it is a part of; its own lock is for oldest.
+type fair struct {
+	tenant func(ownership.UID) string
+	clock  clock.PassiveClock
+
+	mu    sync.Mutex
+	lines map[string]*line // guarded by mu, and so is all below; a line is never empty
+	turns []*line          // a ring: the lines, the next one to be served at index next
+	next  int
+	len   int
+}
+
+// line is the keys of one tenant that wait.
+type line struct {
+	tenant string
+	keys   []waiting
+}
+
+type waiting struct {
+	uid   ownership.UID
+	since time.Time
+}
+
+func newFair(tenant func(ownership.UID) string, c clock.PassiveClock) *fair {
+	if tenant == nil {
+		tenant = func(ownership.UID) string { return "" }
+	}
+	return &fair{tenant: tenant, clock: c, lines: map[string]*line{}}
+}
+
+// Touch does nothing: a key that is added again keeps its place.
+func (f *fair) Touch(ownership.UID) {}
+
+// Push puts a key at the end of its tenant's line.
+func (f *fair) Push(uid ownership.UID) {
+	// Asked before the lock is taken: the answer comes from the graph, which has its own.
+	tenant := f.tenant(uid)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.lines[tenant]
+	if l == nil {
+		l = &line{tenant: tenant}
+		f.lines[tenant] = l
+		f.turns = append(f.turns, l)
+	}
+	l.keys = append(l.keys, waiting{uid: uid, since: f.clock.Now()})
+	f.len++
+}
+
+// Len is the number of keys that wait.
+func (f *fair) Len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.len
+}
+
+// Pop takes the first key of the tenant whose turn it is. There must be one.
+func (f *fair) Pop() ownership.UID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.turns[f.next]
+	key := l.keys[0]
+	l.keys = l.keys[1:]
+	f.len--
+	if len(l.keys) > 0 {
+		f.next = (f.next + 1) % len(f.turns)
+		return key.uid
+	}
+	// The last line takes the place of the one that has ended; that costs it its
+	// order among the others, and nobody a turn.
+	delete(f.lines, l.tenant)
+	last := len(f.turns) - 1
+	f.turns[f.next] = f.turns[last]
+	f.turns[last] = nil
+	f.turns = f.turns[:last]
+	if f.next >= last {
+		f.next = 0
+	}
+	return key.uid
+}
+
+// oldest is how long the key that waits longest has waited.
+func (f *fair) oldest() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var oldest time.Duration
+	for _, l := range f.lines {
+		oldest = max(oldest, f.clock.Since(l.keys[0].since))
+	}
+	return oldest
+}
+
+// waiting is how many keys of a tenant wait.
+func (f *fair) waiting(tenant string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if l := f.lines[tenant]; l != nil {
+		return len(l.keys)
+	}
+	return 0
+}

@@ -1,0 +1,115 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/scheduler/placement"
+)
+
+// reconcile places a pod, if it is still to be placed.
+func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error {
+	obj, exists, err := s.pods.GetStore().GetByKey(name.String())
+	if err != nil || !exists {
+		return err
+	}
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || !isToBePlaced(pod) {
+		return nil
+	}
+	node, err := s.place(name, pod)
+	if none, ok := errors.AsType[placement.Unplaced](err); ok {
+		return s.report(ctx, pod, none.Error())
+	}
+	if err != nil || node == "" {
+		return err
+	}
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}
+	err = s.client.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		s.unplace(pod.UID, node) // gone, or placed by somebody else: the watch tells
+		return nil
+	}
+	s.unplace(pod.UID, node)
+	return fmt.Errorf("bind pod %s to node %s: %w", name, node, err)
+}
+
+// place finds a node, and takes from it what the pod needs before anybody else does. It
+// returns no node if the pod has one already.
+func (s *Scheduler) place(name cache.ObjectName, pod *corev1.Pod) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.placed[pod.UID] != "" {
+		return "", nil
+	}
+	node, err := placement.Place(pod, s.order, s.first)
+	if err != nil {
+		s.waiting[name] = struct{}{}
+		return "", err
+	}
+	s.first = (s.first + 1) % len(s.order)
+	node.Add(pod)
+	s.placed[pod.UID] = node.Name()
+	return node.Name(), nil
+}
+
+func (s *Scheduler) unplace(uid types.UID, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.placed[uid] != node {
+		return
+	}
+	delete(s.placed, uid)
+	if known := s.known[node]; known != nil {
+		known.Remove(uid)
+	}
+}
+
+// report tells why a pod fits nowhere, unless it has been told.
+func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, message string) error {
+	now := metav1.NewTime(s.clock.Now()).Rfc3339Copy()
+	condition := corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message, LastTransitionTime: now,
+	}
+	if sameCondition(pod, condition) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"conditions": []corev1.PodCondition{condition}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("report that pod %s/%s is not scheduled: %w", pod.Namespace, pod.Name, err)
+	}
+	const component, longestName = "default-scheduler", 230 // a name has at most 253 characters
+	_, err = s.client.CoreV1().Events(pod.Namespace).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: fmt.Sprintf("%s.%x", pod.Name[:min(len(pod.Name), longestName)], s.clock.Now().UnixNano())},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Type:           corev1.EventTypeWarning, Reason: "FailedScheduling", Message: message, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		Source: corev1.EventSource{Component: component}, ReportingController: component,
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsForbidden(err) { // forbidden in a namespace that is being deleted
+		return fmt.Errorf("tell that pod %s/%s is not scheduled: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+// Package placement decides which node a pod goes to. It has no I/O, no goroutine and no
+// clock: nodes and pods in, a node or the reasons why there is none out.
+//
+// A node is left out if it is not ready or takes no new pods, if it has a taint that the
+// pod does not tolerate, if the pod's node selector or required node affinity does not
+// match it, if a host port is taken, or if what it can allocate is less than what its
+// pods and this one request. Of those that remain, the one that the pod prefers goes
+// first (preferred node affinity, no PreferNoSchedule taint); then the one with the fewest
+// pods of the same controller; then the one that has most left.
+//
+// Affinity between pods and topology spread constraints are not looked at.
+package placement
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Node is a node with the pods that are on it, or are to be. Make one with NewNode.
+type Node struct {
+	object *corev1.Node
+	free   map[corev1.ResourceName]int64 // what is allocatable, milli units for CPU
+	pods   map[types.UID]use
+	ports  map[port]int      // how many pods have it
+	owned  map[types.UID]int // pods by controller
+}
+
+// use is what a pod takes of a node.
+type use struct {
+	requests map[corev1.ResourceName]int64
+	ports    []port
+	owner    types.UID
+}
+
+// port is a port of a node.
+type port struct {
+	ip       string
+	protocol corev1.Protocol
+	number   int32
+}
+
+// NewNode is a node without pods.
+func NewNode(object *corev1.Node) *Node {
+	n := &Node{pods: map[types.UID]use{}, ports: map[port]int{}, owned: map[types.UID]int{}}
+	n.Update(object)
+	return n
+}
+
+// Update takes in what the API has of the node now.
+func (n *Node) Update(object *corev1.Node) {
+	n.object, n.free = object, amounts(object.Status.Allocatable)
+	for _, u := range n.pods {
+		n.take(u.requests, -1)
+	}
+}
+
+// Name is the node's.
+func (n *Node) Name() string { return n.object.Name }
+
+// Pods are how many pods are on it.
+func (n *Node) Pods() int { return len(n.pods) }
+
+// Add puts a pod on the node. One that has ended takes nothing.
+func (n *Node) Add(pod *corev1.Pod) {
+	n.Remove(pod.UID)
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	u := useOf(pod)
+	n.pods[pod.UID] = u
+	n.take(u.requests, -1)
+	for _, p := range u.ports {
+		n.ports[p]++
+	}
+	if u.owner != "" {
+		n.owned[u.owner]++
+	}
+}
+
+// Remove takes a pod from the node, if it is there.
+func (n *Node) Remove(uid types.UID) {
+	u, ok := n.pods[uid]
+	if !ok {
+		return
+	}
+	delete(n.pods, uid)
+	n.take(u.requests, 1)
+	for _, p := range u.ports {
+		if n.ports[p]--; n.ports[p] == 0 {
+			delete(n.ports, p)
+		}
+	}
+	if n.owned[u.owner]--; n.owned[u.owner] <= 0 {
+		delete(n.owned, u.owner)
+	}
+}
+
+func (n *Node) take(requests map[corev1.ResourceName]int64, sign int64) {
+	for name, amount := range requests {
+		n.free[name] += sign * amount
+	}
+}
+
+func useOf(pod *corev1.Pod) use {
+	u := use{requests: amounts(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))}
+	if u.requests == nil {
+		u.requests = map[corev1.ResourceName]int64{}
+	}
+	u.requests[corev1.ResourcePods] = 1
+	for i := range pod.Spec.Containers {
+		for _, p := range pod.Spec.Containers[i].Ports {
+			if p.HostPort > 0 {
+				u.ports = append(u.ports, port{hostIP(p.HostIP), p.Protocol, p.HostPort})
+			}
+		}
+	}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		u.owner = owner.UID
+	}
+	return u
+}
+
+// anyIP is where a host port is that names no address.
+const anyIP = "0.0.0.0"
+
+func hostIP(ip string) string {
+	if ip == "" {
+		return anyIP
+	}
+	return ip
+}
+
+// hasPort tells whether a port is taken, by one that has it on this address or on all.
+func (n *Node) hasPort(wanted port) bool {
+	if wanted.ip != anyIP {
+		all := wanted
+		all.ip = anyIP
+		return n.ports[wanted] > 0 || n.ports[all] > 0
+	}
+	for taken := range maps.Keys(n.ports) {
+		if taken.number == wanted.number && taken.protocol == wanted.protocol {
+			return true
+		}
+	}
+	return false
+}
+
+func amounts(list corev1.ResourceList) map[corev1.ResourceName]int64 {
+	all := make(map[corev1.ResourceName]int64, len(list)+1)
+	for name, q := range list {
+		if name == corev1.ResourceCPU {
+			all[name] = q.MilliValue()
+		} else {
+			all[name] = q.Value()
+		}
+	}
+	return all
+}

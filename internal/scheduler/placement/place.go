@@ -1,0 +1,188 @@
+package placement
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// enough is how many nodes that fit are compared. More would take longer, and not be
+// much better.
+const enough = 100
+
+// discouraged is what a PreferNoSchedule taint takes from the preference for a node: more
+// than the heaviest preferred affinity gives.
+const discouraged = 101
+
+// Unplaced is that no node fits.
+type Unplaced struct {
+	Nodes   int
+	Reasons map[string]int // how many nodes each reason rules out
+}
+
+// Error tells it as the field does.
+func (u Unplaced) Error() string {
+	var reasons []string
+	for reason, count := range u.Reasons {
+		reasons = append(reasons, fmt.Sprintf("%d %s", count, reason))
+	}
+	slices.Sort(reasons)
+	text := fmt.Sprintf("0/%d nodes are available", u.Nodes)
+	if len(reasons) > 0 {
+		text += ": " + strings.Join(reasons, ", ")
+	}
+	return text + "."
+}
+
+// request is a pod that asks for a node.
+type request struct {
+	use
+	pod      *corev1.Pod
+	required nodeaffinity.RequiredNodeAffinity
+	prefers  *nodeaffinity.PreferredSchedulingTerms
+}
+
+// Place finds the node for a pod among nodes, beginning with the one at index first, so
+// that not always the same ones are looked at. The error is an Unplaced, or says what is
+// wrong with the pod.
+func Place(pod *corev1.Pod, nodes []*Node, first int) (*Node, error) {
+	r := request{use: useOf(pod), pod: pod, required: nodeaffinity.GetRequiredNodeAffinity(pod)}
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		var err error
+		if r.prefers, err = nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+			return nil, fmt.Errorf("preferred node affinity: %w", err)
+		}
+	}
+	none := Unplaced{Nodes: len(nodes), Reasons: map[string]int{}}
+	var best *Node
+	var bestScore score
+	fit := 0
+	for i := range nodes {
+		n := nodes[(first+i)%len(nodes)]
+		reasons, err := r.against(n)
+		if err != nil {
+			return nil, err
+		}
+		for _, reason := range reasons {
+			none.Reasons[reason]++
+		}
+		if len(reasons) > 0 {
+			continue
+		}
+		if s := r.score(n); best == nil || s.betterThan(bestScore) {
+			best, bestScore = n, s
+		}
+		if fit++; fit == enough {
+			break
+		}
+	}
+	if best == nil {
+		return nil, none
+	}
+	return best, nil
+}
+
+// against are the reasons why a pod cannot go to a node; none if it can.
+func (r *request) against(n *Node) ([]string, error) {
+	spec := &n.object.Spec
+	matches, err := r.required.Match(n.object)
+	if err != nil {
+		return nil, fmt.Errorf("required node affinity: %w", err)
+	}
+	taint, tainted := untolerated(r.pod, n, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute)
+	unschedulable := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	switch {
+	case spec.Unschedulable && !schedulinghelper.TolerationsTolerateTaint(klog.Logger{}, r.pod.Spec.Tolerations, &unschedulable, false):
+		return []string{"node(s) were unschedulable"}, nil
+	case !isReady(n.object):
+		return []string{"node(s) were not ready"}, nil
+	case tainted:
+		return []string{fmt.Sprintf("node(s) had untolerated taint {%s: %s}", taint.Key, taint.Value)}, nil
+	case !matches:
+		return []string{"node(s) didn't match Pod's node affinity/selector"}, nil
+	case slices.ContainsFunc(r.ports, n.hasPort):
+		return []string{"node(s) didn't have free ports for the requested pod ports"}, nil
+	}
+	return r.insufficient(n), nil
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func untolerated(pod *corev1.Pod, n *Node, effects ...corev1.TaintEffect) (corev1.Taint, bool) {
+	return schedulinghelper.FindMatchingUntoleratedTaint(klog.Logger{}, n.object.Spec.Taints, pod.Spec.Tolerations,
+		func(t *corev1.Taint) bool { return slices.Contains(effects, t.Effect) }, false)
+}
+
+// insufficient are the resources of which a node has too little left.
+func (r *request) insufficient(n *Node) []string {
+	var reasons []string
+	for _, name := range slices.Sorted(maps.Keys(r.requests)) {
+		if amount := r.requests[name]; amount == 0 || amount <= n.free[name] {
+			continue
+		}
+		if name == corev1.ResourcePods {
+			reasons = append(reasons, "Too many pods")
+		} else {
+			reasons = append(reasons, "Insufficient "+string(name))
+		}
+	}
+	return reasons
+}
+
+// score compares nodes that fit.
+type score struct {
+	preferred int64
+	siblings  int // pods of the same controller
+	left      float64
+}
+
+func (s score) betterThan(t score) bool {
+	switch {
+	case s.preferred != t.preferred:
+		return s.preferred > t.preferred
+	case s.siblings != t.siblings:
+		return s.siblings < t.siblings
+	}
+	return s.left > t.left
+}
+
+func (r *request) score(n *Node) score {
+	s := score{left: n.left()}
+	if r.prefers != nil {
+		s.preferred = r.prefers.Score(n.object)
+	}
+	if _, tainted := untolerated(r.pod, n, corev1.TaintEffectPreferNoSchedule); tainted {
+		s.preferred -= discouraged
+	}
+	if r.owner != "" {
+		s.siblings = n.owned[r.owner]
+	}
+	return s
+}
+
+// left is the share of the node that nobody has asked for, on the average of CPU, memory
+// and number of pods.
+func (n *Node) left() float64 {
+	var sum float64
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+		q := n.object.Status.Allocatable[name]
+		all := q.Value()
+		if name == corev1.ResourceCPU {
+			all = q.MilliValue()
+		}
+		if all > 0 {
+			sum += float64(n.free[name]) / float64(all)
+		}
+	}
+	return sum / 3
+}

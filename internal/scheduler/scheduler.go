@@ -1,0 +1,210 @@
+// Package scheduler puts pods on nodes. What decides where is package placement; here are
+// the watches, and the requests: a Binding on condition of the pod's uid, and, for a pod
+// that fits nowhere, its condition PodScheduled and an Event with the reasons.
+//
+//	watch of nodes ─┐
+//	                ├─▶ nodes with what is on them ─▶ placement.Place ─▶ pods/binding
+//	watch of pods ──┘                                        └─▶ condition, Event
+//
+// Pods are watched from the first node on: without nodes there is nothing to decide. One
+// pod is placed at a time, so each placement sees the ones before; bindings are sent by
+// several workers. A pod that fits nowhere is looked at again when a node changes, or a
+// pod is gone from one.
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/scheduler/placement"
+)
+
+// workers is how many bindings are sent at a time.
+const workers = 4
+
+// Config is what a scheduler needs. Client and Logger are required.
+type Config struct {
+	Client kubernetes.Interface
+	Logger *slog.Logger
+	Clock  clock.WithTicker // default: the system's
+	// Pods is an informer of all pods that somebody else runs for as long as the scheduler;
+	// nil: the scheduler has one of its own, from the first node on.
+	Pods cache.SharedIndexInformer
+}
+
+// Scheduler puts pods on nodes. Make one with New.
+type Scheduler struct {
+	client kubernetes.Interface
+	log    *slog.Logger
+	clock  clock.WithTicker
+	nodes  cache.SharedIndexInformer
+	pods   cache.SharedIndexInformer // is listened to from the first node on
+	// ownPods: the scheduler runs that informer.
+	ownPods bool
+	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
+
+	podsNeeded sync.Once
+	startPods  chan struct{} // closed by podsNeeded
+	podsHeard  atomic.Pointer[cache.ResourceEventHandlerRegistration]
+
+	mu      sync.Mutex
+	known   map[string]*placement.Node // guarded by mu, and so is all below
+	order   []*placement.Node          // the known nodes, in the order of Place
+	first   int                        // where Place begins
+	placed  map[types.UID]string       // the node that a pod is on, or is to be
+	waiting map[cache.ObjectName]struct{}
+}
+
+// New makes a scheduler. It sends no request.
+func New(c Config) (*Scheduler, error) {
+	if c.Client == nil || c.Logger == nil {
+		return nil, errors.New("scheduler: Client and Logger are required")
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	s := &Scheduler{
+		client: c.Client, log: c.Logger, clock: c.Clock,
+		nodes: coreinformers.NewNodeInformer(c.Client, 0, cache.Indexers{}),
+		pods:  c.Pods,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
+			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Clock: c.Clock}),
+		startPods: make(chan struct{}),
+		known:     map[string]*placement.Node{}, placed: map[types.UID]string{}, waiting: map[cache.ObjectName]struct{}{},
+	}
+	if err := s.nodes.SetTransform(essentials); err != nil {
+		return nil, fmt.Errorf("watch nodes: %w", err)
+	}
+	return s, s.findPods()
+}
+
+// byNode is the index of pods by the node that they are bound to.
+const byNode = "node"
+
+// findPods makes the informer of pods, if there is none, and the index.
+func (s *Scheduler) findPods() error {
+	if s.pods == nil {
+		s.ownPods, s.pods = true, coreinformers.NewPodInformer(s.client, metav1.NamespaceAll, 0, cache.Indexers{})
+		if err := s.pods.SetTransform(essentials); err != nil {
+			return fmt.Errorf("watch pods: %w", err)
+		}
+	}
+	if _, ok := s.pods.GetIndexer().GetIndexers()[byNode]; ok {
+		return nil
+	}
+	err := s.pods.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+			return []string{pod.Spec.NodeName}, nil
+		}
+		return nil, nil
+	}})
+	if err != nil {
+		return fmt.Errorf("index pods by node: %w", err)
+	}
+	return nil
+}
+
+// Run works until ctx ends, and returns when all it started has ended. A scheduler runs once.
+func (s *Scheduler) Run(ctx context.Context) error {
+	_, err := s.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: s.observeNode, UpdateFunc: func(_, now any) { s.observeNode(now) }, DeleteFunc: s.loseNode,
+	})
+	if err != nil {
+		return fmt.Errorf("watch nodes: %w", err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { s.nodes.RunWithContext(ctx) })
+	running.Go(func() { s.watchPods(ctx) })
+	// No pod is placed before all that are on nodes are known.
+	podsKnown := func() bool {
+		heard := s.podsHeard.Load()
+		return heard != nil && (*heard).HasSynced()
+	}
+	if cache.WaitForCacheSync(ctx.Done(), s.nodes.HasSynced, podsKnown) {
+		for range workers {
+			running.Go(func() { s.work(ctx) })
+		}
+	}
+	<-ctx.Done()
+	s.queue.ShutDown()
+	running.Wait()
+	return nil
+}
+
+// watchPods listens to pods from the first node on.
+func (s *Scheduler) watchPods(ctx context.Context) {
+	select {
+	case <-s.startPods:
+	case <-ctx.Done():
+		return
+	}
+	heard, err := s.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: s.observePod, UpdateFunc: func(_, now any) { s.observePod(now) }, DeleteFunc: s.losePod,
+	})
+	if err != nil {
+		return // whoever runs the informer has stopped already
+	}
+	defer func() { _ = s.pods.RemoveEventHandler(heard) }()
+	s.podsHeard.Store(&heard)
+	if s.ownPods {
+		s.pods.RunWithContext(ctx)
+	}
+	<-ctx.Done()
+}
+
+func (s *Scheduler) work(ctx context.Context) {
+	for {
+		name, shutdown := s.queue.Get()
+		if shutdown {
+			return
+		}
+		if err := s.reconcile(ctx, name); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "pod not scheduled", "pod", name.String(), "error", err)
+			s.queue.AddRateLimited(name)
+		} else {
+			s.queue.Forget(name)
+		}
+		s.queue.Done(name)
+	}
+}
+
+// essentials leaves out what placement does not look at.
+func essentials(obj any) (any, error) {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		o.ManagedFields, o.Annotations, o.Labels = nil, nil, nil
+		o.Spec.Volumes = nil
+		o.Status = corev1.PodStatus{Phase: o.Status.Phase, Conditions: scheduledCondition(o)}
+		for _, containers := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
+			for i, c := range containers {
+				containers[i] = corev1.Container{Name: c.Name, Ports: c.Ports, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+			}
+		}
+	case *corev1.Node:
+		o.ManagedFields, o.Status.Images = nil, nil
+	}
+	return obj, nil
+}
+
+// scheduledCondition is the only condition of a pod that a scheduler looks at.
+func scheduledCondition(pod *corev1.Pod) []corev1.PodCondition {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled {
+			return []corev1.PodCondition{c}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,365 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// cluster is an API in memory with a scheduler at work. A Binding binds, as a server's does,
+// unless refuse says otherwise.
+type cluster struct {
+	*fake.Clientset
+	t *testing.T
+
+	mu      sync.Mutex
+	refuse  func(pod string) error // guarded by mu
+	bound   []string               // guarded by mu: pod on node, in order, refused ones included
+	patched []string               // guarded by mu: whose status was patched
+}
+
+func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
+	t.Helper()
+	c := &cluster{Clientset: fake.NewClientset(objects...), t: t}
+	copied(c.Clientset)
+	c.PrependReactor("create", "pods/binding", c.bind)
+	c.PrependReactor("patch", "pods/status", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.patched = append(c.patched, a.(clienttesting.PatchAction).GetName())
+		return false, nil, nil
+	})
+	return c
+}
+
+// run runs the scheduler until the test ends.
+func (c *cluster) run() {
+	c.t.Helper()
+	s, err := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(c.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	c.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			c.t.Error(err)
+		}
+	})
+}
+
+func (c *cluster) bind(a clienttesting.Action) (bool, runtime.Object, error) {
+	binding, ok := a.(clienttesting.CreateAction).GetObject().(*corev1.Binding)
+	if !ok {
+		return false, nil, nil
+	}
+	c.mu.Lock()
+	c.bound = append(c.bound, binding.Name+" on "+binding.Target.Name)
+	refuse := c.refuse
+	c.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(binding.Name); err != nil {
+			return true, nil, err
+		}
+	}
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	obj, err := c.Tracker().Get(pods, binding.Namespace, binding.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	pod := obj.(*corev1.Pod).DeepCopy()
+	if pod.UID != binding.UID {
+		return true, nil, apierrors.NewConflict(corev1.Resource("pods"), pod.Name, errors.New("another uid"))
+	}
+	pod.Spec.NodeName = binding.Target.Name
+	return true, binding, c.Tracker().Update(pods, pod, binding.Namespace)
+}
+
+func node(name, cpu string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourcePods: resource.MustParse("110")},
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+}
+
+func pod(name, cpu string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+		Spec: corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName, Containers: []corev1.Container{{
+			Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
+		}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+}
+
+func (c *cluster) create(pods ...*corev1.Pod) {
+	c.t.Helper()
+	for _, p := range pods {
+		if _, err := c.CoreV1().Pods("ns").Create(c.t.Context(), p, metav1.CreateOptions{}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *cluster) get(name string) *corev1.Pod {
+	c.t.Helper()
+	p, err := c.CoreV1().Pods("ns").Get(c.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return p
+}
+
+// comes waits for what must happen.
+func (c *cluster) comes(what string, holds func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.t.Fatalf("it does not happen that %s; bound %v", what, c.bound)
+		}
+	}
+}
+
+func (c *cluster) isOn(name, node string) {
+	c.t.Helper()
+	c.comes(name+" is on "+node, func() bool { return c.get(name).Spec.NodeName == node })
+}
+
+// waits waits until it is said that a pod fits nowhere.
+func (c *cluster) waits(name string) {
+	c.t.Helper()
+	c.comes(name+" is unschedulable", func() bool {
+		conditions := c.get(name).Status.Conditions
+		return len(conditions) == 1 && conditions[0].Type == corev1.PodScheduled && conditions[0].Reason == corev1.PodReasonUnschedulable
+	})
+}
+
+// TestEachPlacementSeesTheOnesBefore: four pods of half a node each are not all put on one
+// because the cache does not show the bindings yet.
+func TestEachPlacementSeesTheOnesBefore(t *testing.T) {
+	c := newCluster(t, node("a", "1"), node("b", "1"))
+	for i := range 4 {
+		c.create(pod(fmt.Sprintf("p%d", i), "500m"))
+	}
+	c.run()
+	on := map[string]int{}
+	for i := range 4 {
+		name := fmt.Sprintf("p%d", i)
+		c.comes(name+" is bound", func() bool { return c.get(name).Spec.NodeName != "" })
+		on[c.get(name).Spec.NodeName]++
+	}
+	if on["a"] != 2 || on["b"] != 2 {
+		t.Errorf("the pods are on %v", on)
+	}
+}
+
+// TestPodsOnNodesCountFromTheStart: what was bound before the scheduler began takes its room.
+func TestPodsOnNodesCountFromTheStart(t *testing.T) {
+	there := pod("there", "1")
+	there.Spec.NodeName = "a"
+	c := newCluster(t, node("a", "1"), node("b", "1"), there, pod("new", "1"))
+	c.run()
+	c.isOn("new", "b")
+}
+
+// TestRoomIsFreed: a pod that fits nowhere is placed when one is gone, has ended, or when
+// there is another node.
+func TestRoomIsFreed(t *testing.T) {
+	for name, free := range map[string]func(*cluster) error{
+		"a pod is gone": func(c *cluster) error {
+			return c.CoreV1().Pods("ns").Delete(c.t.Context(), "first", metav1.DeleteOptions{})
+		},
+		"a pod has ended": func(c *cluster) error {
+			p := c.get("first")
+			p.Status.Phase = corev1.PodSucceeded
+			_, err := c.CoreV1().Pods("ns").UpdateStatus(c.t.Context(), p, metav1.UpdateOptions{})
+			return err
+		},
+		"a node grows": func(c *cluster) error {
+			_, err := c.CoreV1().Nodes().UpdateStatus(c.t.Context(), node("a", "2"), metav1.UpdateOptions{})
+			return err
+		},
+		"another node": func(c *cluster) error {
+			_, err := c.CoreV1().Nodes().Create(c.t.Context(), node("b", "1"), metav1.CreateOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, node("a", "1"), pod("first", "1"))
+			c.run()
+			c.isOn("first", "a")
+			c.create(pod("second", "1"))
+			c.waits("second")
+			if err := free(c); err != nil {
+				t.Fatal(err)
+			}
+			c.comes("the second pod is bound", func() bool { return c.get("second").Spec.NodeName != "" })
+		})
+	}
+}
+
+// TestRefusedBindingFreesTheRoom: what a binding was to take is given back, whatever the
+// server said, and the pod is tried again unless it is gone or somebody else's.
+func TestRefusedBindingFreesTheRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		again bool
+	}{
+		"not found": {apierrors.NewNotFound(corev1.Resource("pods"), "first"), false},
+		"conflict":  {apierrors.NewConflict(corev1.Resource("pods"), "first", errors.New("it is bound")), false},
+		"no answer": {errors.New("connection refused"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused := 0
+			k := newCluster(t, node("a", "1"), pod("first", "1"))
+			k.refuse = func(pod string) error {
+				k.mu.Lock()
+				defer k.mu.Unlock()
+				if pod != "first" || refused > 0 {
+					return nil
+				}
+				refused++
+				return c.err
+			}
+			k.run()
+			if c.again {
+				k.isOn("first", "a")
+				return
+			}
+			k.comes("it is refused", func() bool {
+				k.mu.Lock()
+				defer k.mu.Unlock()
+				return refused == 1
+			})
+			k.create(pod("second", "1"))
+			k.isOn("second", "a")
+		})
+	}
+}
+
+// TestSomebodyElseWasFaster: a pod that another scheduler has put elsewhere takes its room
+// there, and not where it was to go.
+func TestSomebodyElseWasFaster(t *testing.T) {
+	c := newCluster(t, node("a", "1"), node("b", "1"))
+	c.refuse = func(name string) error {
+		if name != "first" {
+			return nil
+		}
+		pods := corev1.SchemeGroupVersion.WithResource("pods")
+		obj, err := c.Tracker().Get(pods, "ns", name)
+		if err != nil {
+			return err
+		}
+		p := obj.(*corev1.Pod).DeepCopy()
+		c.mu.Lock()
+		meant := strings.TrimPrefix(c.bound[0], "first on ")
+		c.mu.Unlock()
+		p.Spec.NodeName = map[string]string{"a": "b", "b": "a"}[meant]
+		if err := c.Tracker().Update(pods, p, "ns"); err != nil {
+			return err
+		}
+		return apierrors.NewConflict(corev1.Resource("pods"), name, errors.New("it is bound"))
+	}
+	c.create(pod("first", "1"))
+	c.run()
+	c.comes("the first pod is bound", func() bool { return c.get("first").Spec.NodeName != "" })
+	other := map[string]string{"a": "b", "b": "a"}[c.get("first").Spec.NodeName]
+	c.create(pod("second", "1"))
+	c.isOn("second", other)
+}
+
+// TestNotForThisScheduler: pods of other schedulers, with gates, that have ended or are
+// about to go stay as they are.
+func TestNotForThisScheduler(t *testing.T) {
+	others, gated, ended, leaving := pod("others", "1m"), pod("gated", "1m"), pod("ended", "1m"), pod("leaving", "1m")
+	others.Spec.SchedulerName = "mine"
+	gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "x/y"}}
+	ended.Status.Phase = corev1.PodFailed
+	now := metav1.Now()
+	leaving.DeletionTimestamp, leaving.Finalizers = &now, []string{"x/y"}
+	c := newCluster(t, node("a", "1"), others, gated, ended, leaving)
+	c.run()
+	c.create(pod("last", "1m"))
+	c.isOn("last", "a")
+	p := c.get("gated")
+	p.Spec.SchedulingGates = nil
+	if _, err := c.CoreV1().Pods("ns").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.isOn("gated", "a")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.bound) != 2 {
+		t.Errorf("bound are %v", c.bound)
+	}
+}
+
+// TestReasonIsToldOnce: a pod that still fits nowhere, for the same reason, is not told of again.
+func TestReasonIsToldOnce(t *testing.T) {
+	c := newCluster(t, node("a", "1"), pod("large", "5"))
+	c.run()
+	c.waits("large")
+	// Each makes the scheduler look at the large pod again before the next one.
+	for i := range 3 {
+		name := fmt.Sprintf("p%d", i)
+		c.create(pod(name, "1"))
+		c.isOn(name, "a")
+		if err := c.CoreV1().Pods("ns").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.create(pod("last", "1"))
+	c.isOn("last", "a")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, name := range c.patched {
+		if i > 0 && name == "large" {
+			t.Errorf("reasons were told of %v", c.patched)
+		}
+	}
+}
+
+// copied lets watches send copies, as a server's do: of what the fake sends it keeps the
+// original, and informers change what they get.
+func copied(c *fake.Clientset) {
+	chain := c.WatchReactionChain
+	c.WatchReactionChain = nil
+	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		for _, reactor := range chain {
+			if !reactor.Handles(a) {
+				continue
+			}
+			if handled, w, err := reactor.React(a); handled && err == nil {
+				return true, watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+					e.Object = e.Object.DeepCopyObject()
+					return e, true
+				}), nil
+			} else if handled {
+				return true, nil, err
+			}
+		}
+		return false, nil, nil
+	})
+}

@@ -1,0 +1,129 @@
+package simulation
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// traces reads the schedules of a directory below testdata.
+func traces(t *testing.T, dir string) map[string]Schedule {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("testdata", dir, "*.trace"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no traces in %s: %v", dir, err)
+	}
+	schedules := make(map[string]Schedule)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		schedule, err := Parse(string(text))
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		schedules[strings.TrimSuffix(filepath.Base(path), ".trace")] = schedule
+	}
+	return schedules
+}
+
+// TestTraces runs what has found something once.
+func TestTraces(t *testing.T) {
+	for name, schedule := range traces(t, "traces") {
+		t.Run(name, func(t *testing.T) {
+			if result := Run(t.Context(), schedule, Options{History: true}); result.Violation != nil {
+				t.Errorf("%s\n%s", result.Violation, result.History)
+			}
+		})
+	}
+}
+
+// mishaps are all that can befall a request.
+func mishaps(uid Step) map[string][]Step {
+	with := func(op Op, failure string) Step {
+		uid.Op, uid.Failure = op, failure
+		return uid
+	}
+	m := map[string][]Step{
+		"crash before it arrives":         {{Op: Crash, Failure: "lost"}},
+		"crash, and it arrives later":     {{Op: Crash}},
+		"crash before the answer":         {with(Execute, ""), {Op: Crash}},
+		"crash, and a stale list":         {with(Execute, ""), {Op: Crash, Stale: 1}},
+		"crash after the answer":          {with(Answer, ""), {Op: Crash}},
+		"the answer is lost":              {with(Lose, "")},
+		"it times out, and comes later":   {with(Drop, "")},
+		"it times out, and comes at once": {with(Drop, ""), {Op: Haunt}},
+	}
+	for _, failure := range failures() {
+		m["answered "+failure] = []Step{with(Fail, failure)}
+		m["answered "+failure+" twice"] = []Step{with(Fail, failure), {Op: Settle}}
+	}
+	return m
+}
+
+// TestMishaps lets each request of each scenario go wrong in every way. Nothing
+// may be violated, and what is left at the end is what is left when all goes well;
+// not so in a race, where users and collector are after the same thing.
+func TestMishaps(t *testing.T) {
+	points, runs := 0, 0
+	for name, schedule := range traces(t, "scenarios") {
+		for _, order := range []Order{Eager, Lazy} {
+			unfolded, from := Unfold(t.Context(), schedule, order)
+			want := survivors(t, name, unfolded)
+			for at := from; at < len(unfolded.Steps); at++ {
+				if unfolded.Steps[at].Op != Execute {
+					continue
+				}
+				points++
+				for mishap, steps := range mishaps(unfolded.Steps[at]) {
+					runs++
+					s := Schedule{Steps: slices.Concat(unfolded.Steps[:at], steps)}
+					got := survivors(t, name+": "+mishap, s)
+					if got != want && !strings.HasPrefix(name, "race-") {
+						t.Errorf("%s: %s at step %d (%s): what is left differs\nwant %s\ngot  %s", name, mishap, at, unfolded.Steps[at], want, got)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d requests of %d scenarios, %d runs", points, len(traces(t, "scenarios")), runs)
+}
+
+// TestLostEvents lets a watch break at every step of each scenario: events are lost
+// and a list comes in their place, which may be stale, or older than what was seen
+// already; or an event comes twice. It makes no difference to what is left.
+func TestLostEvents(t *testing.T) {
+	runs := 0
+	for name, schedule := range traces(t, "scenarios") {
+		for _, order := range []Order{Eager, Lazy}[:max(1, scaled(2))] {
+			unfolded, from := Unfold(t.Context(), schedule, order)
+			want := survivors(t, name, unfolded)
+			for at := from; at <= len(unfolded.Steps); at++ {
+				for _, kind := range []string{pod, set, node, widget} {
+					for _, step := range []Step{{Op: Relist}, {Op: Relist, Stale: 1}, {Op: Travel, Stale: 2}, {Op: Repeat}} {
+						runs++
+						step.Kind = kind
+						got := survivors(t, name, Schedule{Steps: slices.Concat(unfolded.Steps[:at], []Step{step}, unfolded.Steps[at:])})
+						if got != want && !strings.HasPrefix(name, "race-") {
+							t.Errorf("%s: %s before step %d: what is left differs\nwant %s\ngot  %s", name, step, at, want, got)
+						}
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d runs", runs)
+}
+
+// survivors runs a schedule and says what is left at the end.
+func survivors(t *testing.T, name string, s Schedule) string {
+	t.Helper()
+	result := Run(t.Context(), s, Options{Left: true})
+	if result.Violation != nil {
+		t.Fatalf("%s\n%s", name, Report(t.Context(), 0, result))
+	}
+	return result.Left
+}

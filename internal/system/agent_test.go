@@ -1,0 +1,243 @@
+package system
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coppice-dev/coppice/internal/agent"
+	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/runtime/simulated"
+)
+
+// aNode is an agent of one node against a real server, by a clock of the test's.
+type aNode struct {
+	client kubernetes.Interface
+	clock  *clocktesting.FakeClock
+	log    *lockedBuffer
+	// deletions are how many DELETEs were sent, by the agent and by the test.
+	deletions atomic.Int64
+}
+
+// counting is the transport of a client whose deletions are counted.
+type counting struct {
+	next      http.RoundTripper
+	deletions *atomic.Int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodDelete {
+		c.deletions.Add(1)
+	}
+	return c.next.RoundTrip(r)
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+// Write implements io.Writer.
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) has(text string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Contains(b.text.String(), text)
+}
+
+// withNode runs a control plane and the agent of the node "worker", registered, for as
+// long as use takes.
+func withNode(t *testing.T, use func(ctx context.Context, n *aNode) error) {
+	t.Helper()
+	runWith(t, options(t.TempDir()), func(ctx context.Context, client kubernetes.Interface) error {
+		n := &aNode{client: client, clock: clocktesting.NewFakeClock(time.Now()), log: &lockedBuffer{}}
+		core, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
+		if !ok {
+			return fmt.Errorf("the client is a %T", client.CoreV1().RESTClient())
+		}
+		core.Client.Transport = counting{core.Client.Transport, &n.deletions}
+		worker, err := machine.Open(ctx, machine.Options{Runtime: machine.Simulated, Nodes: 1, Name: "worker", Address: "127.0.0.1", Version: "v1", Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		registered := make(chan struct{})
+		a, err := agent.New(agent.Config{
+			Client: client, Runtime: simulated.ForNode(n.clock, "worker"), Nodes: worker.Nodes,
+			Clock: n.clock, Logger: slog.New(slog.NewTextHandler(n.log, nil)), Registered: func() { close(registered) },
+		})
+		if err != nil {
+			return err
+		}
+		working, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(working) }()
+		select {
+		case <-registered:
+			err = use(ctx, n)
+		case err = <-ended:
+			ended <- nil
+		}
+		stop()
+		return errors.Join(err, <-ended)
+	})
+}
+
+// passes lets time pass, that much at a time, until something is true.
+func (n *aNode) passes(ctx context.Context, step time.Duration, what string, holds func(context.Context) (bool, error)) error {
+	return comes(ctx, what, func(ctx context.Context) (bool, error) {
+		n.clock.Step(step)
+		return holds(ctx)
+	})
+}
+
+// runs waits until a pod runs.
+func (n *aNode) runs(ctx context.Context, pod string) error {
+	return comes(ctx, "pod "+pod+" runs", func(ctx context.Context) (bool, error) {
+		pod, err := n.client.CoreV1().Pods("default").Get(ctx, pod, metav1.GetOptions{})
+		return err == nil && pod.Status.Phase == corev1.PodRunning, err
+	})
+}
+
+// After it was taken for dead, an agent that goes on says that its node is well.
+func TestNodeThatIsHeardAgain(t *testing.T) {
+	withNode(t, func(ctx context.Context, n *aNode) error {
+		nodes := n.client.CoreV1().Nodes()
+		node, err := nodes.Get(ctx, "worker", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range node.Status.Conditions {
+			node.Status.Conditions[i].Status = corev1.ConditionUnknown
+		}
+		if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		// Time for several heartbeats passes at once: the agent sends none in it.
+		return n.passes(ctx, agent.DefaultLease, "the node is ready", func(ctx context.Context) (bool, error) {
+			node, err := nodes.Get(ctx, "worker", metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			for _, c := range node.Status.Conditions {
+				if c.Status == corev1.ConditionUnknown {
+					return false, nil
+				}
+			}
+			return true, nil
+		})
+	})
+}
+
+// A lease that is gone is made anew as long as the node is there.
+func TestLeaseThatIsGone(t *testing.T) {
+	withNode(t, func(ctx context.Context, n *aNode) error {
+		leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		old, err := leases.Get(ctx, "worker", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if err := leases.Delete(ctx, "worker", metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		return n.passes(ctx, agent.DefaultLease/4, "another lease", func(ctx context.Context) (bool, error) {
+			lease, err := leases.Get(ctx, "worker", metav1.GetOptions{})
+			return err == nil && lease.UID != old.UID && lease.OwnerReferences[0].Name == "worker", unlessMissing(err)
+		})
+	})
+}
+
+// Another node of the same name is not the agent's: it says nothing of it, and sends no
+// heartbeats for it.
+func TestNodeThatIsAnother(t *testing.T) {
+	withNode(t, func(ctx context.Context, n *aNode) error {
+		nodes, leases := n.client.CoreV1().Nodes(), n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		if err := nodes.Delete(ctx, "worker", metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		other, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		// The collector takes the lease with the node.
+		err = comes(ctx, "the lease is gone", func(ctx context.Context) (bool, error) {
+			_, err := leases.Get(ctx, "worker", metav1.GetOptions{})
+			return apierrors.IsNotFound(err), unlessMissing(err)
+		})
+		if err != nil {
+			return err
+		}
+		err = n.passes(ctx, agent.DefaultLease/4, "the agent notices", func(context.Context) (bool, error) { return n.log.has("node was removed"), nil })
+		if err != nil {
+			return err
+		}
+		now, err := nodes.Get(ctx, "worker", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if _, err := leases.Get(ctx, "worker", metav1.GetOptions{}); !apierrors.IsNotFound(err) || now.UID != other.UID || now.Status.NodeInfo.KubeletVersion != "" {
+			return fmt.Errorf("node %+v, lease: %w", now.Status, err)
+		}
+		return nil
+	})
+}
+
+// A pod that was deleted is asked to go once: the agent rests while a finalizer holds it.
+func TestPodIsRemovedOnce(t *testing.T) {
+	withNode(t, func(ctx context.Context, n *aNode) error {
+		pods := n.client.CoreV1().Pods("default")
+		pod := boundPod("held", "worker")
+		pod.Finalizers = []string{"example.com/held"}
+		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		if err := n.runs(ctx, "held"); err != nil {
+			return err
+		}
+		if err := pods.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		err := comes(ctx, "the agent has removed it", func(ctx context.Context) (bool, error) {
+			pod, err := pods.Get(ctx, "held", metav1.GetOptions{})
+			return err == nil && *pod.DeletionGracePeriodSeconds == 0, err
+		})
+		if err != nil {
+			return err
+		}
+		// Time, which is the test's, stands still. That it sees to another pod shows that the
+		// agent has had the time to ask again.
+		if _, err := pods.Create(ctx, boundPod("later", "worker"), metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		if err := n.runs(ctx, "later"); err != nil {
+			return err
+		}
+		if sent := n.deletions.Load(); sent != 2 {
+			return fmt.Errorf("%d deletions, want that of the test and one of the agent", sent)
+		}
+		_, err = pods.Patch(ctx, "held", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
+		return err
+	})
+}

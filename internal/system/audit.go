@@ -1,0 +1,53 @@
+package system
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+)
+
+// The audit log is rotated: what is kept are auditFiles files besides the one that is
+// written, of auditMegabytes each, compressed, for auditDays at most.
+const (
+	auditFile      = "audit.log"
+	auditMegabytes = 100
+	auditFiles     = 5
+	auditDays      = 30
+)
+
+// openAudit opens the audit log that the options ask for; nil if they ask for none.
+func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
+	path := o.AuditPath
+	switch {
+	case o.AuditDisabled:
+		return nil, nil //nolint:nilnil // no log is an answer
+	case path == "-":
+		return nopCloser{os.Stdout}, nil
+	case path == "":
+		path = dir.join(auditFile)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	// What is logged is for administrators only, also in a file that was there before.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w; choose another with --audit-log-path", err)
+	}
+	if err := file.Chmod(0o600); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	return &lumberjack.Logger{Filename: path, MaxSize: auditMegabytes, MaxBackups: auditFiles, MaxAge: auditDays, Compress: true}, nil
+}
+
+type nopCloser struct{ io.Writer }
+
+// Close implements io.Closer.
+func (nopCloser) Close() error { return nil }

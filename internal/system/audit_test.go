@@ -1,0 +1,46 @@
+package system
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAuditLog(t *testing.T) {
+	d := take(t, t.TempDir())
+	elsewhere := filepath.Join(t.TempDir(), "below", "audit")
+	open := filepath.Join(t.TempDir(), "audit")
+	if err := os.WriteFile(open, []byte("before\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, o := range map[string]Options{d.join("audit.log"): {}, elsewhere: {AuditPath: elsewhere}, open: {AuditPath: open}} {
+		log, err := openAudit(o, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := log.Write([]byte("line\n")); err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", path, info, err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.HasSuffix(string(text), "line\n") || (path == open) != strings.HasPrefix(string(text), "before\n") {
+			t.Errorf("%s: %q %v", path, text, err)
+		}
+	}
+	if log, err := openAudit(Options{AuditDisabled: true}, d); log != nil || err != nil {
+		t.Errorf("disabled: %v %v", log, err)
+	}
+	if log, err := openAudit(Options{AuditPath: "-"}, d); log == nil || err != nil {
+		t.Errorf("to standard output: %v %v", log, err)
+	}
+	if _, err := openAudit(Options{AuditPath: filepath.Join(open, "below")}, d); err == nil || !strings.Contains(err.Error(), "audit log") {
+		t.Errorf("in a file: %v", err)
+	}
+}

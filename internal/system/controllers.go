@@ -1,0 +1,150 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/election"
+	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/web"
+)
+
+// controllersPrefix is put before the paths that the API server has too.
+const controllersPrefix = "/coppice"
+
+func (o Options) collects() bool { return !o.CollectorDisabled && !o.CollectorElsewhere }
+func (o Options) controls() bool {
+	return o.collects() || !o.NamespacesElsewhere || !o.ProtectionDisabled || !o.WorkloadsDisabled || o.Nodes.Nodes > 0 || o.Scheduler
+}
+
+// runControllers runs them until ctx ends. It may be called again then: what they
+// know they learn anew.
+func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *diagnostics) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if o.collects() || !o.NamespacesElsewhere {
+		controllers, err := newControllers(o, api)
+		if err != nil {
+			return err
+		}
+		d.set(controllers.Handler())
+		defer d.set(nil)
+		api.CountBacklog(controllers.Backlog)
+		defer api.CountBacklog(nil)
+		group.Go(func() error { return controllers.Run(ctx) })
+	}
+	if !o.ProtectionDisabled {
+		config, err := api.ProtectionController()
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return fmt.Errorf("create the client of the protection: %w", err)
+		}
+		protector, err := protection.New(protection.Config{Client: client, Logger: o.Log})
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return protector.Run(ctx) })
+	}
+	parts, err := newParts(ctx, o, api)
+	if err != nil {
+		return err
+	}
+	for _, run := range parts {
+		group.Go(run)
+	}
+	return group.Wait()
+}
+
+// newParts makes the controllers of workloads, the nodes and the scheduler, as far as they
+// run here. The pods are the most that there is: in one process they are read once, by
+// the first who needs all of them, and the others may read them too. Each adds an index
+// to that cache, so they are made one after the other, and before any of them runs.
+func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []func() error, err error) {
+	var pods cache.SharedIndexInformer
+	if !o.WorkloadsDisabled {
+		world, err := newWorld(o, api)
+		if err != nil {
+			return nil, err
+		}
+		pods = world.Shared.Core().V1().Pods().Informer()
+		parts = append(parts, func() error { return runWorkloads(ctx, o, api, world) })
+	}
+	if o.Nodes.Nodes > 0 {
+		nodes, err := newNodes(o, api, pods)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, func() error { return runNodes(ctx, api, nodes) })
+	}
+	if o.Scheduler {
+		scheduler, err := newScheduler(o, api, pods)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, func() error { return scheduler.Run(ctx) })
+	}
+	return parts, nil
+}
+
+// newControllers makes the collector and the namespace controller. Each is a user of
+// its own, which may do what it has to and nothing else.
+func newControllers(o Options, api *apiserver.Server) (*coppice.Collector, error) {
+	collector, err := api.Collector()
+	if err != nil {
+		return nil, err
+	}
+	namespaces, err := api.NamespaceController()
+	if err != nil {
+		return nil, err
+	}
+	return coppice.New(collector, coppice.Options{
+		CollectorDisabled: !o.collects(), Namespaces: !o.NamespacesElsewhere, NamespaceWaves: o.NamespaceWaves, NamespacesConfig: namespaces, Logger: o.Log,
+	})
+}
+
+// diagnostics lets administrators ask the API server about the controllers, in this
+// process or, as far as to know where they are, in another.
+type diagnostics struct {
+	role election.Role
+
+	mu      sync.Mutex
+	handler http.Handler // guarded by mu; nil while no controllers run here
+}
+
+func (d *diagnostics) set(handler http.Handler) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.handler = handler
+}
+
+// serve gives them their paths. The server has health checks and metrics of its own,
+// so theirs are in another place.
+func (d *diagnostics) serve(api *apiserver.Server) {
+	answer := d.role.Answering(d)
+	for _, path := range []string{web.Status, web.Records, web.Graph} {
+		api.Handle(path, answer)
+	}
+	api.Handle(controllersPrefix+web.Metrics, http.StripPrefix(controllersPrefix, answer))
+}
+
+// ServeHTTP implements http.Handler.
+func (d *diagnostics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	handler := d.handler
+	d.mu.Unlock()
+	if handler == nil {
+		http.Error(w, "no controllers run in this process", http.StatusServiceUnavailable)
+		return
+	}
+	handler.ServeHTTP(w, r)
+}

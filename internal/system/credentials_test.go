@@ -1,0 +1,74 @@
+package system
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/access"
+)
+
+// The kubeconfig that people use is good for as long as the control plane runs; which
+// context they have chosen meanwhile is theirs.
+func TestKubeconfigIsRenewed(t *testing.T) {
+	dir := t.TempDir()
+	clk := clocktesting.NewFakeClock(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC))
+	authority, err := access.LoadAuthority(filepath.Join(dir, "pki"), clk.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	c := credentials{authority, "https://127.0.0.1:1", administrator(), []string{path, ""}, slog.New(slog.DiscardHandler)}
+	first, err := c.issue(ContextName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := func() time.Time {
+		block, _ := pem.Decode(read(t, path).AuthInfos[access.AdminUser].ClientCertificateData)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert.NotAfter
+	}
+	config := read(t, path)
+	if config.CurrentContext != ContextName {
+		t.Errorf("current is %q", config.CurrentContext)
+	}
+	config.CurrentContext = "mine"
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	before := until()
+
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.keepFresh(ctx, clk, first)
+	}()
+	eventually(t, clk.HasWaiters)
+	clk.SetTime(first.Due)
+	eventually(t, func() bool { return until().After(before) })
+	if got := read(t, path).CurrentContext; got != "mine" {
+		t.Errorf("current is %q", got)
+	}
+	stop()
+	<-ended
+}
+
+func eventually(t *testing.T, what func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !what(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not happen")
+		}
+	}
+}

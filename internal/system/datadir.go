@@ -1,0 +1,122 @@
+package system
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+)
+
+// The layout of a data directory.
+const (
+	lockFile       = "lock"
+	holderFile     = "holder.json"
+	etcdDir        = "etcd"
+	pkiDir         = "pki"
+	kubeconfigFile = "kubeconfig"
+)
+
+// KubeconfigPath is where a control plane on dir keeps the administrator's kubeconfig.
+func KubeconfigPath(dir string) string { return filepath.Join(dir, kubeconfigFile) }
+
+// holder says who works on a data directory. It is for people: the lock decides.
+type holder struct {
+	PID     int       `json:"pid"`
+	Server  string    `json:"server,omitempty"`
+	Started time.Time `json:"started"`
+}
+
+func (h holder) String() string {
+	s := fmt.Sprintf("process %d", h.PID)
+	if h.Server != "" {
+		s += ", which serves " + h.Server
+	}
+	if !h.Started.IsZero() {
+		s += " since " + h.Started.Format(time.RFC3339)
+	}
+	return s
+}
+
+// dataDir is a data directory that this process holds. The lock goes with the
+// process, however that ends.
+type dataDir struct {
+	path string
+	lock *fileutil.LockedFile
+}
+
+// hold creates the directory where it is missing and takes its lock. Where another
+// process has it, the error says who.
+func hold(path string) (*dataDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	lock, err := fileutil.TryLockFile(filepath.Join(path, lockFile), os.O_WRONLY|os.O_CREATE, 0o600)
+	if errors.Is(err, fileutil.ErrLocked) {
+		return nil, fmt.Errorf("data directory %s %w by %s; stop it, or choose another with --data-dir", path, inUse{}, currentHolder(path))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	return &dataDir{path: path, lock: lock}, nil
+}
+
+// inUse says of a lock what it means.
+type inUse struct{}
+
+func (inUse) Error() string { return "is in use" }
+func (inUse) Unwrap() error { return fileutil.ErrLocked }
+
+func currentHolder(path string) string {
+	data, err := os.ReadFile(filepath.Join(path, holderFile))
+	if err != nil {
+		return "another process"
+	}
+	var h holder
+	if err := json.Unmarshal(data, &h); err != nil {
+		return "another process"
+	}
+	return h.String()
+}
+
+// sign writes down who holds the directory.
+func (d *dataDir) sign(h holder) error {
+	data, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return writePrivate(filepath.Join(d.path, holderFile), data)
+}
+
+// release gives the directory back. The lock file stays: to remove it would be a
+// race with whoever is about to take the lock.
+func (d *dataDir) release() {
+	_ = os.Remove(filepath.Join(d.path, holderFile))
+	_ = d.lock.Close()
+}
+
+func (d *dataDir) join(name string) string { return filepath.Join(d.path, name) }
+
+// writePrivate replaces a file as a whole, readable by its owner only.
+func writePrivate(path string, data []byte) error {
+	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temporary.Name()) }() // not there any more when all went well
+	if _, err := temporary.Write(data); err != nil {
+		temporary.Close()
+		return err
+	}
+	if err := temporary.Close(); err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), path)
+}

@@ -1,0 +1,93 @@
+package system
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+func TestHeapHasRoom(t *testing.T) {
+	const mib, gib = 1 << 20, 1 << 30
+	tests := map[string]struct {
+		live, memory uint64
+		want         int // percent
+	}{
+		"nothing yet":      {0, 16 * gib, 25600},
+		"idle":             {32 * mib, 16 * gib, 800},
+		"idle, small":      {32 * mib, 512 * mib, 200},
+		"idle, very small": {32 * mib, 128 * mib, 100},
+		"much":             {2 * gib, 16 * gib, 100},
+	}
+	for name, test := range tests {
+		if got := percentFor(test.live, roomIn(test.memory)); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	meminfo := "MemTotal:        4096 kB\nMemFree:         1024 kB\n"
+	tests := map[string]struct {
+		files map[string]string
+		want  uint64
+	}{
+		"machine": {map[string]string{"proc/meminfo": meminfo}, 4 << 20},
+		"container": {map[string]string{
+			"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1048576\n",
+		}, 1 << 20},
+		"service": {map[string]string{
+			"proc/meminfo": meminfo, "proc/self/cgroup": "1:cpu:/x\n0::/system.slice/coppice.service\n",
+			"sys/fs/cgroup/system.slice/coppice.service/memory.max": "2097152\n",
+		}, 2 << 20},
+		"unlimited container": {map[string]string{
+			"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n",
+		}, 4 << 20},
+		"elsewhere": {nil, math.MaxUint64},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for path, text := range test.files {
+				path = filepath.Join(root, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := memoryLimit(root); got != test.want {
+				t.Errorf("%d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLiveHeapIsKnown(t *testing.T) {
+	held := make([]byte, 32<<20)
+	runtime.GC()
+	if live := liveHeap(); live < uint64(len(held)) || live > 1<<40 {
+		t.Errorf("%d bytes in use", live)
+	}
+	runtime.KeepAlive(held)
+}
+
+func TestEachCollectionIsTold(t *testing.T) {
+	collected := afterEachCollection(t.Context())
+	for n := range 3 {
+		deadline := time.After(30 * time.Second)
+		for told := false; !told; {
+			runtime.GC()
+			select {
+			case <-collected:
+				told = true
+			case <-deadline:
+				t.Fatalf("not told of collection %d", n+1)
+			default:
+			}
+		}
+	}
+}

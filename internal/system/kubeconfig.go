@@ -1,0 +1,57 @@
+package system
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/access"
+)
+
+// ContextName is the name of the cluster and the administrator's context in a kubeconfig.
+const ContextName = "coppice"
+
+// kubeconfigOf is a kubeconfig with which a client of server is who.
+func kubeconfigOf(who identity, server string, authority []byte, pair access.Pair) *clientcmdapi.Config {
+	c := clientcmdapi.NewConfig()
+	c.Clusters[ContextName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: authority}
+	c.AuthInfos[who.user] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.Certificate, ClientKeyData: pair.Key}
+	c.Contexts[who.context] = &clientcmdapi.Context{Cluster: ContextName, AuthInfo: who.user}
+	c.CurrentContext = who.context
+	return c
+}
+
+// writeKubeconfig puts the entries of config into the file at path, mode 0600, and
+// makes its context, if it chooses one, the current one. Whatever else the file holds is kept.
+func writeKubeconfig(path string, config *clientcmdapi.Config) error {
+	merged, err := clientcmd.LoadFromFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		merged = clientcmdapi.NewConfig()
+	case err != nil:
+		return fmt.Errorf("%s is not a kubeconfig, and is left as it is: %w", path, err)
+	}
+	maps.Copy(merged.Clusters, config.Clusters)
+	maps.Copy(merged.AuthInfos, config.AuthInfos)
+	maps.Copy(merged.Contexts, config.Contexts)
+	if config.CurrentContext != "" {
+		merged.CurrentContext = config.CurrentContext
+	}
+	data, err := clientcmd.Write(*merged)
+	if err != nil {
+		return fmt.Errorf("encode the kubeconfig: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	if err := writePrivate(path, data); err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	return nil
+}

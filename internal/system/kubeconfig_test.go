@@ -1,0 +1,95 @@
+package system
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/access"
+)
+
+func ours(server string) *clientcmdapi.Config {
+	return kubeconfigOf(administrator(), server, []byte("authority"), access.Pair{Certificate: []byte("certificate"), Key: []byte("key")})
+}
+
+func read(t *testing.T, path string) *clientcmdapi.Config {
+	t.Helper()
+	c, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestKubeconfigIsNew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "b", "kubeconfig")
+	if err := writeKubeconfig(path, ours("https://127.0.0.1:1")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	client, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if client.Host != "https://127.0.0.1:1" || string(client.CAData) != "authority" || string(client.CertData) != "certificate" || string(client.KeyData) != "key" {
+		t.Errorf("%+v", client)
+	}
+	if client.Insecure {
+		t.Error("it does not verify the server")
+	}
+}
+
+// What else the file holds is kept; what is ours is replaced, and current.
+func TestKubeconfigIsMerged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	others := clientcmdapi.NewConfig()
+	others.Clusters["prod"] = &clientcmdapi.Cluster{Server: "https://prod"}
+	others.AuthInfos["me"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	others.Contexts["prod"] = &clientcmdapi.Context{Cluster: "prod", AuthInfo: "me", Namespace: "team"}
+	others.CurrentContext = "prod"
+	if err := clientcmd.WriteToFile(*others, path); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range []string{"https://127.0.0.1:1", "https://127.0.0.1:2"} {
+		if err := writeKubeconfig(path, ours(server)); err != nil {
+			t.Fatal(err)
+		}
+		c := read(t, path)
+		if c.CurrentContext != ContextName || c.Clusters[ContextName].Server != server {
+			t.Errorf("current is %s, at %s", c.CurrentContext, c.Clusters[ContextName].Server)
+		}
+		if got := slices.Sorted(maps.Keys(c.Contexts)); !slices.Equal(got, []string{ContextName, "prod"}) {
+			t.Errorf("contexts %v", got)
+		}
+		if c.Clusters["prod"].Server != "https://prod" || c.AuthInfos["me"].Token != "secret" || c.Contexts["prod"].Namespace != "team" {
+			t.Errorf("what was there has become %+v %+v %+v", c.Clusters["prod"], c.AuthInfos["me"], c.Contexts["prod"])
+		}
+	}
+}
+
+func TestOtherFilesAreNotOverwritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes")
+	const notes = "- not\n- a kubeconfig\n"
+	if err := os.WriteFile(path, []byte(notes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeKubeconfig(path, ours("https://127.0.0.1:1")); err == nil {
+		t.Error("no error")
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != notes {
+		t.Errorf("%q %v", data, err)
+	}
+}
+
+func TestKubeconfigPath(t *testing.T) {
+	if got := KubeconfigPath("/data"); got != "/data/kubeconfig" {
+		t.Error(got)
+	}
+}

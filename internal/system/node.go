@@ -1,0 +1,90 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/agent"
+	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/runtime/cri"
+	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+)
+
+// NodeOptions say how the agent of one node is to run, in a process of its own. All but
+// Name, Lease, Socket and Dir are required.
+type NodeOptions struct {
+	// Config reaches the API server with the node's own credential.
+	Config *rest.Config
+	// Name of the node; that of its credential if empty.
+	Name string
+	// Runtime is machine.Simulated or machine.CRI, and Socket where that one is served. Dir
+	// is where it keeps logs and volumes of pods; nobody else may read it.
+	Runtime, Socket, Dir string
+	// Address is the IP address of the node.
+	Address net.IP
+	// Lease is how long a heartbeat counts; agent.DefaultLease if 0.
+	Lease time.Duration
+	// Version is reported as that of the agent.
+	Version string
+	Log     *slog.Logger
+}
+
+// ErrNoNode is that a credential is not a node's, and no name is given.
+var ErrNoNode = errors.New("is not a node's")
+
+// RunNode runs the agent of one node until ctx ends. It calls ready once, with the name,
+// when the node is registered. Pods run on where the runtime keeps them: what runs next
+// takes them over.
+func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error {
+	client, err := kubernetes.NewForConfig(o.Config)
+	if err != nil {
+		return fmt.Errorf("create the client of the node: %w", err)
+	}
+	if o.Name, err = nameOf(ctx, client, o.Name); err != nil {
+		return err
+	}
+	own, err := machine.Open(ctx, machine.Options{
+		Runtime: o.Runtime, Socket: o.Socket, Dir: o.Dir, Nodes: 1, Name: o.Name, Address: o.Address.String(), Version: o.Version, Log: o.Log,
+		Objects: cri.FromAPI(client),
+	})
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Config{
+		Client: client, Runtime: own.Runtime, Nodes: own.Nodes, Logger: o.Log, Lease: o.Lease,
+		Registered: func() { ready(o.Name) },
+	})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// nameOf is the name of the node that a client is, or is to be.
+func nameOf(ctx context.Context, client kubernetes.Interface, wanted string) (string, error) {
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("find out which node this is: %w", err)
+	}
+	user := review.Status.UserInfo.Username
+	name, isNode := strings.CutPrefix(user, rbac.NodeUserPrefix)
+	switch {
+	case isNode && wanted != "" && wanted != name:
+		return "", fmt.Errorf("the credential is that of node %s, and not of %s", name, wanted)
+	case isNode:
+		return name, nil
+	case wanted == "":
+		return "", fmt.Errorf("the credential of user %s %w", user, ErrNoNode)
+	}
+	return wanted, nil
+}

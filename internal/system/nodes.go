@@ -1,0 +1,88 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/agent"
+	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/scheduler"
+)
+
+// nodesDir is where an agent with real containers keeps what it has, in the data directory.
+const nodesDir = "node"
+
+// clearWithin is how long it may take to end all containers when nothing is to be kept.
+const clearWithin = time.Minute
+
+// openMachine opens what runs the containers of this process's nodes, if it has any. What
+// it returns ends them, if nothing is to be kept.
+func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine func(), err error) {
+	if o.Nodes.Nodes == 0 {
+		return func() {}, nil
+	}
+	o.Nodes.Dir, o.Nodes.Version, o.Nodes.Log = dir.join(nodesDir), o.Version, o.Log
+	o.machine, err = machine.Open(ctx, o.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if !o.Ephemeral {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearWithin)
+		defer cancel()
+		if err := o.machine.Clear(ctx); err != nil {
+			o.Log.ErrorContext(ctx, "containers not removed", "error", err)
+		}
+	}, nil
+}
+
+// newNodes makes the agent of the nodes of this process.
+func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) (*agent.Agent, error) {
+	config, err := api.NodeAgent()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the client of the node agent: %w", err)
+	}
+	return agent.New(agent.Config{
+		Client: client, Runtime: o.machine.Runtime, Nodes: o.machine.Nodes, Logger: o.Log,
+		Pods: pods, Lease: leaseWithin(o.NodeGrace),
+	})
+}
+
+// leaseWithin is how long heartbeats count where nodes may be silent for the grace period.
+func leaseWithin(grace time.Duration) time.Duration {
+	if grace == 0 {
+		return agent.DefaultLease
+	}
+	return min(agent.DefaultLease, grace*4/5)
+}
+
+// runNodes runs the nodes until ctx ends.
+func runNodes(ctx context.Context, api *apiserver.Server, nodes *agent.Agent) error {
+	api.ServeLogs(nodes.Logs)
+	defer api.ServeLogs(nil)
+	return nodes.Run(ctx)
+}
+
+// newScheduler makes the scheduler.
+func newScheduler(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) (*scheduler.Scheduler, error) {
+	config, err := api.Scheduler()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the client of the scheduler: %w", err)
+	}
+	return scheduler.New(scheduler.Config{Client: client, Logger: o.Log, Pods: pods})
+}

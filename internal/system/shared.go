@@ -1,0 +1,66 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+// agreedAuthority is what control planes on one etcd write down their certificate
+// authority under.
+const agreedAuthority = "certificate-authority"
+
+// openStore starts the etcd in this process, or reaches the one elsewhere.
+func openStore(ctx context.Context, o Options, dir *workDir) (*storage.Store, error) {
+	if len(o.Etcd.Servers) > 0 {
+		return storage.Connect(ctx, o.Etcd)
+	}
+	return storage.Open(ctx, storage.Options{
+		Dir: dir.join(etcdDir), Ephemeral: o.Ephemeral, QuotaBytes: o.QuotaBytes, Log: o.Log, LastWords: os.Stderr,
+	})
+}
+
+// loadAuthority reads the certificate authority, or makes it at the first start. Where
+// control planes share an etcd they must have the same: a client that is sent to one or
+// the other has one certificate, and trusts one authority. The first one writes down in
+// etcd which that is, and one that has another does not start.
+func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.Store) (*access.Authority, error) {
+	path := o.PKIDir
+	if path == "" {
+		path = dir.join(pkiDir)
+	}
+	authority, err := loadAlone(path)
+	if err != nil || !store.Shared() {
+		return authority, err
+	}
+	agreed, err := store.Agree(ctx, agreedAuthority, authority.Fingerprint())
+	if err != nil {
+		return nil, err
+	}
+	if agreed != authority.Fingerprint() {
+		return nil, fmt.Errorf("control planes on this etcd have the certificate authority %.16s, and %s holds another, %.16s: "+
+			"give --pki-dir a copy of the directory that they use", agreed, path, authority.Fingerprint())
+	}
+	return authority, nil
+}
+
+// loadAlone keeps control planes that start at the same time on one directory from
+// making two authorities.
+func loadAlone(path string) (*access.Authority, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("create the directory of the certificate authority: %w", err)
+	}
+	lock, err := fileutil.LockFile(filepath.Join(path, lockFile), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the directory of the certificate authority: %w", err)
+	}
+	defer lock.Close()
+	return access.LoadAuthority(path, time.Now) //nolint:forbidigo // the process is put together here
+}

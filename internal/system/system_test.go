@@ -1,0 +1,222 @@
+package system
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/access/confine"
+	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/verdict"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+func options(dir string) Options {
+	return Options{DataDir: dir, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)}
+}
+
+func TestServerURL(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:6443": "https://127.0.0.1:6443",
+		"0.0.0.0:6443":   "https://127.0.0.1:6443",
+		"[::]:6443":      "https://127.0.0.1:6443",
+		"[::1]:6443":     "https://[::1]:6443",
+		"192.0.2.7:1":    "https://192.0.2.7:1",
+	} {
+		tcp, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (Options{}).serverURL(tcp); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}
+
+// A port that is taken is told before anything has happened.
+func TestTakenPort(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	o := options(filepath.Join(t.TempDir(), "data"))
+	o.Port = taken.Addr().(*net.TCPAddr).Port
+	err = Run(t.Context(), o, func(Plane) { t.Error("it is ready") })
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("listen on 127.0.0.1:%d", o.Port)) || !strings.Contains(err.Error(), "--secure-port") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(filepath.Join(o.DataDir, etcdDir)); !os.IsNotExist(err) {
+		t.Errorf("the store is there: %v", err)
+	}
+	take(t, o.DataDir) // it was released
+}
+
+func TestTakenDirectory(t *testing.T) {
+	dir := t.TempDir()
+	take(t, dir)
+	if err := Run(t.Context(), options(dir), func(Plane) { t.Error("it is ready") }); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A control plane starts, can be reached by its kubeconfig, removes namespaces and
+// garbage, and stops; what it was told is there when it starts again.
+func TestRun(t *testing.T) {
+	o := options(t.TempDir())
+	o.WriteKubeconfig = filepath.Join(t.TempDir(), "config")
+	for start := range 2 {
+		ctx, stop := context.WithCancel(t.Context())
+		ready := 0
+		err := Run(ctx, o, func(p Plane) {
+			ready++
+			go func() {
+				defer stop()
+				use(t, o, p, start)
+			}()
+		})
+		stop()
+		if err != nil || ready != 1 {
+			t.Fatalf("start %d: ready %d times, %v", start, ready, err)
+		}
+	}
+	// Everybody is there under the name that is theirs.
+	log, err := os.ReadFile(filepath.Join(o.DataDir, auditFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"coppice-admin", "system:coppice:collector", "system:coppice:namespace-controller", "system:coppice:protection-controller"} {
+		if !strings.Contains(string(log), `"username":"`+user+`"`) {
+			t.Errorf("nothing of %s in the audit log", user)
+		}
+	}
+	isExplained(t, string(log))
+	if _, err := os.Stat(filepath.Join(o.DataDir, holderFile)); !os.IsNotExist(err) {
+		t.Errorf("somebody holds the directory: %v", err)
+	}
+}
+
+// isExplained: the audit log says why the garbage was collected (E3).
+func isExplained(t *testing.T, log string) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		var e auditv1.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Verb != "delete" || e.User.Username != rbac.Collector || e.ObjectRef.Name != "garbage" {
+			continue
+		}
+		var reason collector.Reason
+		if err := json.Unmarshal([]byte(e.Annotations[confine.ReasonAnnotation]), &reason); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if reason.Policy != verdict.Background || len(reason.Owners) != 1 || !strings.HasPrefix(reason.Decision, "delete Background: owners absent: ConfigMap nobody") {
+			t.Errorf("%+v", reason)
+		}
+		owner := reason.Owners[0]
+		if owner.UID != "nobody" || owner.Standing != "dangling" || owner.Evidence != "live read" || owner.Time.IsZero() {
+			t.Errorf("%+v", owner)
+		}
+		return
+	}
+	t.Errorf("the collection is not in the audit log")
+}
+
+func use(t *testing.T, o Options, p Plane, start int) {
+	t.Helper()
+	if p.Kubeconfig != KubeconfigPath(o.DataDir) {
+		t.Errorf("kubeconfig %s", p.Kubeconfig)
+	}
+	for _, path := range []string{p.Kubeconfig, o.WriteKubeconfig} {
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if config.Host != p.Server {
+			t.Errorf("%s names %s, want %s", path, config.Host, p.Server)
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := work(t.Context(), client, start); err != nil {
+			t.Errorf("start %d: %v", start, err)
+			return
+		}
+		start = -1 // with the second file, look only
+	}
+}
+
+// work leaves something behind, finds it again, and sees the controllers at work.
+func work(ctx context.Context, client kubernetes.Interface, start int) error {
+	configMaps := client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	if start != 0 {
+		_, err := configMaps.Get(ctx, "kept", metav1.GetOptions{})
+		return err
+	}
+	if _, err := configMaps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	garbage := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "garbage", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "ConfigMap", Name: "nobody", UID: "nobody"},
+	}}}
+	if _, err := configMaps.Create(ctx, garbage, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	namespaces := client.CoreV1().Namespaces()
+	if _, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if err := namespaces.Delete(ctx, "team", metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return gone(ctx, func() error {
+		_, err := configMaps.Get(ctx, "garbage", metav1.GetOptions{})
+		return err
+	}, func() error {
+		_, err := namespaces.Get(ctx, "team", metav1.GetOptions{})
+		return err
+	})
+}
+
+// gone waits until every get finds nothing.
+func gone(ctx context.Context, gets ...func() error) error {
+	for deadline := time.Now().Add(30 * time.Second); len(gets) > 0; {
+		err := gets[0]()
+		switch {
+		case apierrors.IsNotFound(err):
+			gets = gets[1:]
+		case err != nil:
+			return err
+		case time.Now().After(deadline):
+			return fmt.Errorf("%d objects are not gone", len(gets))
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return nil
+}

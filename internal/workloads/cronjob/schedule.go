@@ -1,0 +1,78 @@
+package cronjob
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// mostMissed is how many missed times are counted: more than that are worth an event.
+const mostMissed = 100
+
+// schedule is when jobs are to be run, in a time zone.
+type schedule struct {
+	cron.Schedule
+	zone *time.Location
+}
+
+// parseSchedule reads a schedule. Its zone is that of the clock.
+func parseSchedule(text string, clock *time.Location) (schedule, error) {
+	parsed, err := cron.ParseStandard(text)
+	if err != nil {
+		return schedule{}, fmt.Errorf("unparseable schedule %q: %w", text, err)
+	}
+	return schedule{parsed, clock}, nil
+}
+
+// in is the schedule in a time zone; nil for the one that it has.
+func (s schedule) in(zone *string) (schedule, error) {
+	if zone == nil {
+		return s, nil
+	}
+	location, err := time.LoadLocation(*zone)
+	if err != nil {
+		return schedule{}, fmt.Errorf("unknown time zone %q: %w", *zone, err)
+	}
+	return schedule{s.Schedule, location}, nil
+}
+
+// next is the first time after t; zero if there is none for years.
+func (s schedule) next(t time.Time) time.Time { return s.Next(t.In(s.zone)) }
+
+// latest is the last time after begin and not after now; zero if there is none. It looks
+// back from now over twice as long a time at each step, so that a year without a run
+// of a schedule of every minute costs no more than an hour.
+func (s schedule) latest(begin, now time.Time) time.Time {
+	if every, ok := s.Schedule.(cron.ConstantDelaySchedule); ok {
+		begin = begin.Truncate(time.Second)
+		if runs := now.Sub(begin) / every.Delay; runs > 0 {
+			return begin.Add(runs * every.Delay).In(s.zone)
+		}
+		return time.Time{}
+	}
+	var found time.Time
+	for back := time.Minute; found.IsZero(); back *= 2 {
+		from := now.Add(-back)
+		if !from.After(begin) {
+			from = begin
+		}
+		for t := s.next(from); !t.IsZero() && !t.After(now); t = s.next(t) {
+			found = t
+		}
+		if from.Equal(begin) {
+			break
+		}
+	}
+	return found
+}
+
+// missed is how many times there are after begin and not after now, but no more than
+// mostMissed and one.
+func (s schedule) missed(begin, now time.Time) int {
+	n := 0
+	for t := s.next(begin); !t.IsZero() && !t.After(now) && n <= mostMissed; t = s.next(t) {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,221 @@
+// Package deployment rolls a Deployment's template out: a ReplicaSet for each template,
+// the new one grown and the old ones shrunk in steps that keep enough pods available.
+//
+//	deployment, its replica sets, whether old pods still run ──▶ Decide (pure)
+//	    ──▶ a replica set to create, others to change or to delete, and the status
+//
+// Decide is in plan.go, the arithmetic of a rolling update in rolling.go, that of a
+// change of size in the middle of one in proportion.go, the names and annotations of
+// replica sets in revision.go and the conditions in status.go. Only numbers that were
+// written in specs limit what a step may take away: statuses lag behind them.
+package deployment
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Observed is what there is.
+type Observed struct {
+	Deployment *appsv1.Deployment
+	// Sets are the replica sets that it controls.
+	Sets []*appsv1.ReplicaSet
+	// OldPodsRun tells whether a pod of another template than the deployment's has not
+	// ended. It matters to the strategy Recreate alone.
+	OldPodsRun bool
+}
+
+// Plan is what there is to do. The objects are copies.
+type Plan struct {
+	// Create is the replica set of the new template; nil if there is one, or it has to wait.
+	Create *appsv1.ReplicaSet
+	// Update are replica sets with other annotations or another size than they have.
+	Update []Change
+	// Delete are those that the history has no room for.
+	Delete []*appsv1.ReplicaSet
+	// Revision is what the annotation of the deployment is to say; empty if it does.
+	Revision string
+	Status   appsv1.DeploymentStatus
+	// Again is when the progress is late without an event; 0 for never.
+	Again time.Duration
+}
+
+// Change is a replica set as it is to be.
+type Change struct {
+	Set *appsv1.ReplicaSet
+	// From is the size that it has.
+	From int32
+}
+
+// rollout is the state of Decide.
+type rollout struct {
+	d    *appsv1.Deployment
+	size int32
+	// newest has the deployment's template: nil without one, made when it is to be created.
+	newest *appsv1.ReplicaSet
+	older  []*appsv1.ReplicaSet // oldest first
+	// surge and unavailable are the limits of a rolling update, in pods.
+	surge, unavailable int32
+
+	before map[*appsv1.ReplicaSet]*appsv1.ReplicaSet // as it is, by the copy that may be changed
+	plan   Plan
+}
+
+// Decide says what to do next about a Deployment.
+func Decide(seen Observed, now time.Time) (Plan, error) {
+	r, err := observe(seen)
+	if err != nil {
+		return Plan{}, err
+	}
+	if r.d.DeletionTimestamp == nil {
+		if err := r.advance(seen); err != nil {
+			return Plan{}, err
+		}
+		r.describe()
+	}
+	for _, set := range r.sets() {
+		if was := r.before[set]; was != nil && !equality.Semantic.DeepEqual(was, set) {
+			r.plan.Update = append(r.plan.Update, Change{set, *was.Spec.Replicas})
+		}
+	}
+	r.status(now)
+	return r.plan, nil
+}
+
+func observe(seen Observed) (*rollout, error) {
+	r := &rollout{d: seen.Deployment, size: 1, before: map[*appsv1.ReplicaSet]*appsv1.ReplicaSet{}}
+	if n := seen.Deployment.Spec.Replicas; n != nil {
+		r.size = *n
+	}
+	if err := r.limits(); err != nil {
+		return nil, err
+	}
+	sets := slices.Clone(seen.Sets)
+	slices.SortFunc(sets, func(a, b *appsv1.ReplicaSet) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, was := range sets {
+		set := was.DeepCopy()
+		if set.Spec.Replicas == nil {
+			set.Spec.Replicas = new(int32)
+			*set.Spec.Replicas = 1
+		}
+		r.before[set] = set.DeepCopy()
+		if r.newest == nil && sameTemplate(&set.Spec.Template, &r.d.Spec.Template) {
+			r.newest = set
+		} else {
+			r.older = append(r.older, set)
+		}
+	}
+	return r, nil
+}
+
+// limits reads what a rolling update may do, in pods. Percentages of the surge are
+// rounded up, of the unavailable down; where both are nothing, one may be unavailable.
+func (r *rollout) limits() error {
+	rolling := r.d.Spec.Strategy.RollingUpdate
+	if r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || rolling == nil {
+		return nil
+	}
+	zero := intstr.FromInt32(0)
+	surge, err := intstr.GetScaledValueFromIntOrPercent(cmp.Or(rolling.MaxSurge, &zero), int(r.size), true)
+	if err != nil {
+		return fmt.Errorf("read maxSurge: %w", err)
+	}
+	unavailable, err := intstr.GetScaledValueFromIntOrPercent(cmp.Or(rolling.MaxUnavailable, &zero), int(r.size), false)
+	if err != nil {
+		return fmt.Errorf("read maxUnavailable: %w", err)
+	}
+	if surge == 0 && unavailable == 0 {
+		unavailable = 1
+	}
+	r.surge, r.unavailable = int32(surge), min(int32(unavailable), r.size) //nolint:gosec // numbers of pods
+	return nil
+}
+
+// advance makes the next step of the rollout.
+func (r *rollout) advance(seen Observed) error {
+	switch {
+	case r.d.Spec.Paused:
+		r.resize()
+		return nil
+	case r.resizing():
+		r.resize()
+		return nil
+	case r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
+		for _, set := range r.older {
+			*set.Spec.Replicas = 0
+		}
+		if seen.OldPodsRun || sum(r.older, statusReplicas) > 0 {
+			return nil
+		}
+		if err := r.makeNewest(r.size); err != nil {
+			return err
+		}
+		*r.newest.Spec.Replicas = r.size
+	default:
+		if err := r.roll(); err != nil {
+			return err
+		}
+	}
+	r.trim()
+	return nil
+}
+
+// trim deletes the oldest of the replica sets that a rollback could go to, once the
+// rollout is complete.
+func (r *rollout) trim() {
+	if r.d.Spec.RevisionHistoryLimit == nil || !r.complete(r.counts()) {
+		return
+	}
+	var idle []*appsv1.ReplicaSet
+	for _, set := range r.older {
+		if set.DeletionTimestamp == nil && *set.Spec.Replicas == 0 && set.Status.Replicas == 0 && set.Status.ObservedGeneration >= set.Generation {
+			idle = append(idle, set)
+		}
+	}
+	slices.SortStableFunc(idle, func(a, b *appsv1.ReplicaSet) int { return cmp.Compare(revisionOf(a), revisionOf(b)) })
+	if excess := len(idle) - int(*r.d.Spec.RevisionHistoryLimit); excess > 0 {
+		r.plan.Delete = idle[:excess]
+	}
+}
+
+// sets are all of them, the newest last.
+func (r *rollout) sets() []*appsv1.ReplicaSet {
+	if r.newest == nil {
+		return slices.Clone(r.older)
+	}
+	return append(slices.Clone(r.older), r.newest)
+}
+
+func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) int32 {
+	var total int32
+	for _, set := range sets {
+		total += of(set)
+	}
+	return total
+}
+
+func specReplicas(set *appsv1.ReplicaSet) int32   { return *set.Spec.Replicas }
+func statusReplicas(set *appsv1.ReplicaSet) int32 { return set.Status.Replicas }
+
+// available is how many pods of a set are available and stay: a set that is to shrink
+// takes away at least the rest.
+func available(set *appsv1.ReplicaSet) int32 {
+	return min(set.Status.AvailableReplicas, *set.Spec.Replicas)
+}
+
+// sameTemplate compares templates but for the label that tells them apart.
+func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
+	a, b = a.DeepCopy(), b.DeepCopy()
+	delete(a.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	delete(b.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	return equality.Semantic.DeepEqual(a, b)
+}

@@ -1,0 +1,108 @@
+package job
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Back-off of pods that take the place of failed ones: doubled with each failure.
+const (
+	firstBackoff = 10 * time.Second
+	lastBackoff  = 10 * time.Minute
+)
+
+// History is how a job has fared of late: what the back-off depends on. It is kept in
+// memory only: after a restart it is made anew from the pods that are still there. It is
+// not changed once made.
+type History struct {
+	failures int       // since the last success
+	last     time.Time // when the last pod ended that has a part in failures, or succeeded
+	known    map[types.UID]bool
+}
+
+// after is the history with the pods in it that have ended. What is in it already
+// counts once. Pods that are gone are forgotten, but what they did is not.
+func (h History) after(succeeded, failed []*corev1.Pod) History {
+	type end struct {
+		at     time.Time
+		failed bool
+	}
+	var news []end
+	known := make(map[types.UID]bool, len(succeeded)+len(failed))
+	note := func(list []*corev1.Pod, failed bool) {
+		for _, pod := range list {
+			if !h.known[pod.UID] {
+				news = append(news, end{endOf(pod), failed})
+			}
+			known[pod.UID] = true
+		}
+	}
+	note(succeeded, false)
+	note(failed, true)
+	slices.SortFunc(news, func(a, b end) int {
+		if order := a.at.Compare(b.at); order != 0 || a.failed == b.failed {
+			return order
+		}
+		if b.failed {
+			return -1 // the success first, of two that ended in the same second
+		}
+		return 1
+	})
+	next := History{h.failures, h.last, known}
+	for _, e := range news {
+		switch {
+		case e.failed:
+			next.failures++
+		case !e.at.Before(next.last):
+			next.failures = 0
+		}
+		if e.at.After(next.last) {
+			next.last = e.at
+		}
+	}
+	return next
+}
+
+// wait is how long no pod may be created yet.
+func (h History) wait(now time.Time) time.Duration { return backoff(h.failures, h.last, now) }
+
+// backoff is how much is left of the pause after the last of so many failures.
+func backoff(failures int, last, now time.Time) time.Duration {
+	if failures == 0 {
+		return 0
+	}
+	pause := lastBackoff
+	if doubled := failures - 1; doubled < 10 {
+		pause = min(pause, firstBackoff<<doubled)
+	}
+	return max(0, last.Add(pause).Sub(now))
+}
+
+// endOf is when the pod ended: when the last of its containers did; else when it was
+// deleted; else the last time at which something about it is known to have changed.
+func endOf(pod *corev1.Pod) time.Time {
+	var end time.Time
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if ended := s.State.Terminated; ended != nil && ended.FinishedAt.After(end) {
+			end = ended.FinishedAt.Time
+		}
+	}
+	switch {
+	case !end.IsZero():
+		return end
+	case pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil:
+		return pod.DeletionTimestamp.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+	case pod.DeletionTimestamp != nil:
+		return pod.DeletionTimestamp.Time
+	}
+	end = pod.CreationTimestamp.Time
+	for _, c := range pod.Status.Conditions {
+		if c.LastTransitionTime.After(end) {
+			end = c.LastTransitionTime.Time
+		}
+	}
+	return end
+}

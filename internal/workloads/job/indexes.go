@@ -1,0 +1,124 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Indexes is a set of completion indexes: disjoint intervals in order, none of which
+// touches the next. The zero value is empty. It is not changed once made.
+type Indexes []interval
+
+// interval is first to last, both included.
+type interval struct{ first, last int }
+
+// ParseIndexes reads a set as status and policies write it: "1,3-5,7". Indexes from
+// limit on are left out.
+func ParseIndexes(text string, limit int) (Indexes, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var read []interval
+	for part := range strings.SplitSeq(text, ",") {
+		begin, end, isRange := strings.Cut(part, "-")
+		if !isRange {
+			end = begin
+		}
+		first, err := strconv.Atoi(begin)
+		if err != nil {
+			return nil, fmt.Errorf("read the indexes %q: %w", text, err)
+		}
+		last, err := strconv.Atoi(end)
+		if err != nil {
+			return nil, fmt.Errorf("read the indexes %q: %w", text, err)
+		}
+		if last < first {
+			return nil, fmt.Errorf("read the indexes %q: %d comes before %d", text, last, first)
+		}
+		if first < limit {
+			read = append(read, interval{first, min(last, limit-1)})
+		}
+	}
+	return normal(read), nil
+}
+
+// normal sorts intervals and joins those that touch.
+func normal(list []interval) Indexes {
+	slices.SortFunc(list, func(a, b interval) int { return a.first - b.first })
+	var joined Indexes
+	for _, next := range list {
+		if n := len(joined); n > 0 && next.first <= joined[n-1].last+1 {
+			joined[n-1].last = max(joined[n-1].last, next.last)
+		} else {
+			joined = append(joined, next)
+		}
+	}
+	return joined
+}
+
+// With is the set with more indexes in it.
+func (s Indexes) With(indexes ...int) Indexes {
+	if len(indexes) == 0 {
+		return s
+	}
+	list := slices.Clone(s)
+	for _, i := range indexes {
+		list = append(list, interval{i, i})
+	}
+	return normal(list)
+}
+
+// Has tells whether the index is in the set.
+func (s Indexes) Has(index int) bool {
+	_, found := slices.BinarySearchFunc(s, index, func(i interval, index int) int {
+		switch {
+		case i.last < index:
+			return -1
+		case i.first > index:
+			return 1
+		}
+		return 0
+	})
+	return found
+}
+
+// Len is how many indexes are in the set.
+func (s Indexes) Len() int {
+	n := 0
+	for _, i := range s {
+		n += i.last - i.first + 1
+	}
+	return n
+}
+
+// Common is how many indexes are in both sets.
+func (s Indexes) Common(other Indexes) int {
+	n := 0
+	for a, b := 0, 0; a < len(s) && b < len(other); {
+		n += max(0, min(s[a].last, other[b].last)-max(s[a].first, other[b].first)+1)
+		if s[a].last < other[b].last {
+			a++
+		} else {
+			b++
+		}
+	}
+	return n
+}
+
+// String writes the set as status has it: three or more in a row are a range.
+func (s Indexes) String() string {
+	var parts []string
+	for _, i := range s {
+		switch {
+		case i.first == i.last:
+			parts = append(parts, strconv.Itoa(i.first))
+		case i.first+1 == i.last:
+			parts = append(parts, strconv.Itoa(i.first), strconv.Itoa(i.last))
+		default:
+			parts = append(parts, fmt.Sprintf("%d-%d", i.first, i.last))
+		}
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,249 @@
+package ownership
+
+// answer is what a live read told of a claim.
+type answer struct {
+	presence Presence // Present or Absent
+	phase    Phase    // of the owner, when Present
+	at       int64    // when it came
+}
+
+// standing is what is known of a claim (R2), and the phase of an owner that is
+// Present, and why a claim that is Unknown cannot be verified, if so.
+func (g *Graph) standing(c *claim) (Presence, Phase, Obstacle) {
+	owner := g.entries.at(c.owner)
+	if meets(owner, c) {
+		return Present, owner.phase, Verifiable
+	}
+	scope := g.facts[c.kind].scope
+	if c.namespace == 0 && (scope == Namespaced || scope == ScopeUnknown && owner.namespace != 0) {
+		return Unknown, Active, OutOfScope // R5, comes before any absence: never deleted for it
+	}
+	if owner.state == absent && (c.namespace != 0 || scope == Cluster || owner.kind == c.kind) {
+		return Absent, Active, Verifiable // R3, whatever the coordinates
+	}
+	if scope == ScopeUnknown {
+		return Unknown, Active, Unmapped // R7
+	}
+	if a, ok := g.answers[g.answerKey(c)]; ok {
+		if owner.state == observed {
+			a.phase = owner.phase // the same object, read under another kind
+		}
+		return a.presence, a.phase, Verifiable
+	}
+	return Unknown, Active, Verifiable
+}
+
+// evidence is what the standing of a claim rests on; p is its presence.
+func (g *Graph) evidence(c *claim, p Presence) Evidence {
+	owner := g.entries.at(c.owner)
+	switch {
+	case p == Unknown:
+		return Evidence{}
+	case meets(owner, c):
+		return Evidence{Source: Observation, Revision: owner.version}
+	case owner.state == absent:
+		return Evidence{Source: DeletedEvent, Revision: owner.version, Time: g.times[c.owner]}
+	default:
+		return Evidence{Source: LiveRead, Time: g.answers[g.answerKey(c)].at}
+	}
+}
+
+// meets tells whether an owner was observed at the claim's coordinates.
+func meets(owner *entry, c *claim) bool {
+	return owner.state == observed &&
+		owner.kind == c.kind &&
+		(owner.namespace == 0 || owner.namespace == c.namespace) &&
+		owner.name == c.name
+}
+
+// isPresent tells whether the claim makes dependents of its claimants.
+func (g *Graph) isPresent(c *claim) bool {
+	presence, _, _ := g.standing(c)
+	return presence == Present
+}
+
+// answerKey is where a live read of the claim looks: a cluster-scoped owner has
+// one place for the dependents of all namespaces.
+func (g *Graph) answerKey(c *claim) claimKey {
+	key := c.key()
+	if g.facts[c.kind].scope == Cluster {
+		key.namespace = 0
+	}
+	return key
+}
+
+// SetScope tells that a kind is served, with its scope; ScopeUnknown that it is
+// served no more. Returns the objects that were parked on that kind, or must be
+// now. What was read of the kind before is Unknown again. Its observed objects
+// stay, until the feed tells what became of them.
+func (g *Graph) SetScope(k Kind, s Scope) []UID {
+	id, ok := g.kinds.find(k)
+	if ok && g.facts[id].scope == s || !ok && s == ScopeUnknown {
+		return nil
+	}
+	id = g.acquireKind(k)
+	if g.facts[id].scope != ScopeUnknown {
+		g.releaseKind(id) // there is one use for a known scope, not two
+	}
+	g.facts[id].scope = s
+	for key := range g.answers {
+		if key.kind == id {
+			delete(g.answers, key)
+		}
+	}
+	if g.facts[id].claims > 0 {
+		g.concernClaims(id)
+	}
+	if s == ScopeUnknown {
+		g.releaseKind(id)
+	}
+	return g.reconsider()
+}
+
+// concernClaims concerns the claimants of a kind whose owner is not observed
+// where they say.
+func (g *Graph) concernClaims(kind kindID) {
+	for _, c := range g.claims.all() {
+		if c.first == 0 || c.kind != kind || meets(g.entries.at(c.owner), c) {
+			continue
+		}
+		g.concernClaimants(c)
+		g.suspect(c.owner)
+		g.updateCycles(c.owner)
+	}
+}
+
+// Resolve takes in the answer of a live read of a claim; phase counts only when p
+// is Present, and Unknown takes an earlier answer back. Returns the claimants.
+//
+// An answer about coordinates at which the owner is observed is ignored: there
+// the feed is the truth. So is an answer about a kind that is not served, or
+// served in another scope: the 404 may be the path's, not the object's.
+func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
+	owner := g.find(c.UID)
+	kind, ok := g.kinds.find(c.Kind)
+	if owner == 0 || !ok {
+		return nil
+	}
+	scope := g.facts[kind].scope
+	asked := scope == Cluster && c.Namespace == "" || scope == Namespaced && c.Namespace != ""
+	var open *claim // one that the answer is about, and the feed has not answered
+	for _, stated := range g.claimsOn(owner) {
+		if stated.kind != kind || stated.name != c.Name ||
+			scope != Cluster && g.namespaces.value(stated.namespace) != c.Namespace {
+			continue
+		}
+		g.concernClaimants(stated)
+		if !meets(g.entries.at(owner), stated) {
+			open = stated
+		}
+	}
+	if asked && open != nil {
+		g.answer(open, answer{presence: p, phase: phase, at: g.now})
+		g.suspect(owner) // its claimants may have become its dependents
+		g.updateCycles(owner)
+	}
+	return g.reconsider()
+}
+
+// answer records what a live read told of a claim.
+func (g *Graph) answer(c *claim, a answer) {
+	owner := g.entries.at(c.owner)
+	switch {
+	case a.presence == Unknown:
+		delete(g.answers, g.answerKey(c))
+	case owner.state == absent && a.presence == Present:
+		// A DELETED event, and a live read that found the object: the read was made
+		// before, or the server lost its memory (R4). Neither is believed; the
+		// next read decides.
+		g.doubtAbsence(c.owner)
+	case owner.state == absent:
+		// The event has said so, for all coordinates.
+	default:
+		g.answers[g.answerKey(c)] = a
+	}
+}
+
+// doubtAbsence makes the claims on an absent entry Unknown again.
+func (g *Graph) doubtAbsence(i entryID) {
+	g.entries.at(i).state = presumed
+	delete(g.times, i)
+	g.forgetCoordinates(i)
+	g.setVersion(i, "")
+	g.concernDependents(i)
+}
+
+// doubtPresence makes Unknown again what live reads found of a kind and the feed,
+// which has just listed that kind, has not seen.
+func (g *Graph) doubtPresence(kind kindID) {
+	for key, a := range g.answers {
+		if key.kind == kind && a.presence == Present && g.entries.at(key.owner).state != observed {
+			delete(g.answers, key)
+			g.suspectDependents(key.owner)
+		}
+	}
+}
+
+// NewEpoch makes all absence Unknown again (R4) and returns all that this
+// concerns. What live reads told goes too, and versions from before compare to
+// none: a restored server may count them anew.
+func (g *Graph) NewEpoch() []UID {
+	for key := range g.answers {
+		delete(g.answers, key)
+		g.suspectDependents(key.owner)
+		g.suspect(key.owner)
+		g.updateCycles(key.owner)
+	}
+	for i, e := range g.entries.all() {
+		switch e.state {
+		case observed:
+			e.marks |= stale
+		case absent:
+			g.doubtAbsence(i)
+		case presumed, vacant:
+		}
+	}
+	return g.reconsider()
+}
+
+// dropAnswers forgets what live reads told of the claims on an entry.
+func (g *Graph) dropAnswers(i entryID) {
+	if len(g.answers) == 0 {
+		return
+	}
+	for _, c := range g.claimsOn(i) {
+		delete(g.answers, g.answerKey(c))
+	}
+}
+
+// dropMetAnswers forgets what the observation of an owner has made superfluous:
+// what was read at the coordinates where it is, and when it was not observed
+// before, that it was found by a live read. That it was not found elsewhere stays.
+func (g *Graph) dropMetAnswers(i entryID, before state) {
+	if len(g.answers) == 0 {
+		return
+	}
+	e := g.entries.at(i)
+	for _, c := range g.claimsOn(i) {
+		key := g.answerKey(c)
+		a, ok := g.answers[key]
+		if ok && (meets(e, c) || before != observed && a.presence == Present) {
+			delete(g.answers, key)
+		}
+	}
+}
+
+// dropAnswerOf forgets what was read for a claim that is about to go, unless
+// dependents of another namespace claim the same cluster-scoped owner.
+func (g *Graph) dropAnswerOf(c *claim) {
+	key := g.answerKey(c)
+	if _, ok := g.answers[key]; !ok {
+		return
+	}
+	for _, other := range g.claimsOn(c.owner) {
+		if other != c && g.answerKey(other) == key {
+			return
+		}
+	}
+	delete(g.answers, key)
+}

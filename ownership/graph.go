@@ -1,0 +1,118 @@
+// Package ownership holds the ownership graph: which objects were observed, whom
+// each names as its owners, and what is known of every such claim. It does no
+// I/O, reads no clock, starts no goroutine: the same observations in the same
+// order give the same answers.
+//
+// The main flow. The feed tells what it sees, and the collector what it read:
+//
+//	Observe, Replace   an object as it is at a resourceVersion (watch event, list)
+//	Refresh, Confirm   the same from a live read of the object itself
+//	Forget             a DELETED watch event: evidence of absence (R3)
+//	Vanish             the object is not where it was, without that evidence
+//	SetScope           a kind is served in namespaces, cluster-wide, or no more
+//	Resolve            what a live read of a claim answered
+//	NewEpoch           all absence from before is doubtful (R4)
+//	SetTime            what time it is, to be handed back with the evidence
+//
+// Each but the last of them returns the UIDs to reconsider: every object whose decision may
+// now be another one, sorted, each once. That is level-triggered: the caller
+// keeps keys, not events, and decides by package verdict from what the graph
+// holds at that time. An active object whose owners are all solid (R7) is not
+// among them, since nothing is to be done about it; so a start with a million
+// objects returns what needs work and nothing else.
+//
+// Identity is the UID (R1). The graph has one entry for each UID, either observed
+// or only claimed. What dependents say of an owner is kept as claims: (kind,
+// namespace, name, UID). What is known is known of a claim, never of a UID, as
+// dependents may disagree about where a UID lives, and a bad claimant must never
+// change the fate of a good one (R6). There is one exception: a DELETED event of
+// a UID answers all claims on it. Function standing derives what is known of a
+// claim, and is the only place that does:
+//
+//	Present      an object was observed, or read live, at the claim's coordinates
+//	Absent       the UID's DELETED event, or a live read of those coordinates
+//	Unknown      anything else; it may be Unmapped or OutOfScope besides
+//
+// Memory is bounded by what the observed objects say: an entry without claimants
+// that is not observed goes, a claim goes with its last reference, and what was
+// read for a claim goes with the claim.
+//
+// Where to read on: observe.go (objects come, change, go), link.go (references
+// and claims), evidence.go (scopes, live reads, epochs, standing), reconsider.go
+// (what is returned), cycle.go (R10), read.go (what verdict asks), check.go (the
+// invariants), entry.go and slab.go (how it is stored).
+package ownership
+
+import "strings"
+
+// Graph is the ownership graph. It is not safe for concurrent use; but the methods
+// in read.go change nothing, and may run beside each other.
+type Graph struct {
+	entries    slab[entryID, entry]
+	claims     slab[claimID, claim]
+	references slab[refID, reference]
+
+	byUUID      index
+	byOddUID    map[UID]entryID      // UIDs that are no canonical UUIDs
+	oddUIDs     map[entryID]UID      // the inverse
+	oddVersions map[entryID]string   // resourceVersions that are no plain numbers
+	times       map[entryID]int64    // when the DELETED event of an absent entry came, if somebody tells the time
+	laterClaims map[claimKey]claimID // the claims on an entry but its first
+
+	kinds      table[kindID, Kind]
+	facts      []kindFacts // by kindID
+	namespaces table[spaceID, string]
+	versions   table[versionID, string]
+	finalizers table[listID, string]
+	lists      [][]string // by listID
+
+	// answers holds what live reads told, by the coordinates that were read. None
+	// is kept of an absent entry, whose DELETED event says more.
+	answers map[claimKey]answer
+
+	// cycles holds the members of every cycle of blocking references (R10). It is
+	// brought up to date by each change of an edge, so it is empty when there is
+	// no cycle, and nobody has to search.
+	cycles map[entryID]*cycle
+
+	objects int   // observed entries
+	now     int64 // what SetTime told last
+
+	// What the running call will return, see reconsider.go.
+	certain    []entryID
+	candidates []entryID
+}
+
+// kindFacts is what the graph knows of a kind.
+type kindFacts struct {
+	scope   Scope // while it is known, it counts as a use of the kind
+	objects uint32
+	claims  uint32
+}
+
+// New returns an empty graph.
+func New() *Graph {
+	return &Graph{
+		entries:     newSlab[entryID, entry](),
+		claims:      newSlab[claimID, claim](),
+		references:  newSlab[refID, reference](),
+		byUUID:      newIndex(),
+		byOddUID:    make(map[UID]entryID),
+		oddUIDs:     make(map[entryID]UID),
+		oddVersions: make(map[entryID]string),
+		times:       make(map[entryID]int64),
+		laterClaims: make(map[claimKey]claimID),
+		kinds:       newTable[kindID](cloneKind),
+		facts:       make([]kindFacts, 1),
+		namespaces:  newTable[spaceID](strings.Clone),
+		versions:    newTable[versionID](strings.Clone),
+		finalizers:  newTable[listID](strings.Clone),
+		lists:       make([][]string, 1),
+		answers:     make(map[claimKey]answer),
+		cycles:      make(map[entryID]*cycle),
+	}
+}
+
+// SetTime tells the time of what is told next, in a unit that is the caller's
+// own. Evidence carries it; nothing is decided by it.
+func (g *Graph) SetTime(now int64) { g.now = now }

@@ -1,0 +1,91 @@
+package ownership
+
+import "hash/maphash"
+
+// index finds entries by their UUIDs. It is a hash table of eight bytes for each place,
+// with linear probing; the UUIDs themselves stand in the entries. So a find meets memory
+// in two places, one in the table and one that whoever asks needs anyway; and a
+// million entries weigh half of what a map of them does. The hash is seeded: UUIDs in
+// owner references are free text, and nobody can make them collide.
+type index struct {
+	seed   maphash.Seed
+	places []place // a power of two of them
+	used   int
+}
+
+// place holds an entry, zero for none, and its hash.
+type place struct {
+	hash  uint32
+	entry entryID
+}
+
+// fewestPlaces is how many places there are at first.
+const fewestPlaces = 16
+
+func newIndex() index { return index{seed: maphash.MakeSeed(), places: make([]place, fewestPlaces)} }
+
+func (x *index) hash(key *[16]byte) uint32 { return uint32(maphash.Bytes(x.seed, key[:]) >> 32) }
+
+// find returns the entry with that UUID, zero if there is none.
+func (x *index) find(key *[16]byte, entries *slab[entryID, entry]) entryID {
+	hash, last := x.hash(key), uint32(len(x.places)-1) //nolint:gosec // memory for more places than that there is not
+	for at := hash & last; ; at = (at + 1) & last {
+		p := x.places[at]
+		if p.entry == 0 || p.hash == hash && entries.at(p.entry).uid == *key {
+			return p.entry
+		}
+	}
+}
+
+// search returns the place of an entry with that hash; that of none is the free place
+// where the search for it ends.
+func (x *index) search(hash uint32, i entryID) uint32 {
+	last := uint32(len(x.places) - 1) //nolint:gosec // as above
+	at := hash & last
+	for x.places[at].entry != 0 && x.places[at].entry != i {
+		at = (at + 1) & last
+	}
+	return at
+}
+
+// add puts in an entry whose UUID is not there yet.
+func (x *index) add(key *[16]byte, i entryID) {
+	if 3*len(x.places) <= 4*(x.used+1) {
+		x.resize(2 * len(x.places))
+	}
+	x.put(place{x.hash(key), i})
+	x.used++
+}
+
+func (x *index) put(p place) {
+	x.places[x.search(p.hash, 0)] = p
+}
+
+func (x *index) resize(n int) {
+	before := x.places
+	x.places = make([]place, n)
+	for _, p := range before {
+		if p.entry != 0 {
+			x.put(p)
+		}
+	}
+}
+
+// remove takes out an entry that is there. Those that were put behind it for lack of
+// room move up, so that the next search for them does not end at the place that is free now.
+func (x *index) remove(key *[16]byte, i entryID) {
+	last := uint32(len(x.places) - 1) //nolint:gosec // as above
+	free := x.search(x.hash(key), i)
+	for at := (free + 1) & last; x.places[at].entry != 0; at = (at + 1) & last {
+		home := x.places[at].hash & last
+		if (at-home)&last >= (at-free)&last {
+			x.places[free] = x.places[at]
+			free = at
+		}
+	}
+	x.places[free] = place{}
+	x.used--
+	if len(x.places) > fewestPlaces && 8*x.used < len(x.places) {
+		x.resize(len(x.places) / 2)
+	}
+}

@@ -1,0 +1,256 @@
+package ownership
+
+// UID is the identity of an object (R1). Two objects with one name are two
+// objects when their UIDs differ.
+type UID string
+
+// Kind is a group and a kind. The version is no part of it: any served version
+// of a group and kind leads to the same objects (R1).
+type Kind struct {
+	Group string
+	Kind  string
+}
+
+// String gives the kind as Kubernetes users write it: "ReplicaSet.apps", "Pod".
+func (k Kind) String() string {
+	if k.Group == "" {
+		return k.Kind
+	}
+	return k.Kind + "." + k.Group
+}
+
+// Scope says whether the objects of a kind live in namespaces.
+type Scope uint8
+
+const (
+	// ScopeUnknown is the scope of a kind that nobody has told the graph of.
+	ScopeUnknown Scope = iota
+	// Namespaced objects live in a namespace.
+	Namespaced
+	// Cluster objects live in none.
+	Cluster
+)
+
+// String names the scope.
+func (s Scope) String() string {
+	switch s {
+	case Namespaced:
+		return "namespaced"
+	case Cluster:
+		return "cluster"
+	default:
+		return "unknown"
+	}
+}
+
+// Phase is where an object stands on the way of its deletion. It is derived
+// from deletionTimestamp and finalizers in one place (PhaseOf), never stored
+// as a set of flags.
+type Phase uint8
+
+const (
+	// Active objects are not being deleted.
+	Active Phase = iota
+	// Orphaning objects are being deleted and carry the finalizer "orphan".
+	Orphaning
+	// Foreground objects are being deleted and carry "foregroundDeletion".
+	Foreground
+	// Terminating objects are being deleted, with no finalizer of the collector.
+	Terminating
+)
+
+// String names the phase.
+func (p Phase) String() string {
+	switch p {
+	case Orphaning:
+		return "orphaning"
+	case Foreground:
+		return "foreground"
+	case Terminating:
+		return "terminating"
+	default:
+		return "active"
+	}
+}
+
+// The finalizers that the collector owns (R16). It never touches another one.
+const (
+	FinalizerOrphan     = "orphan"
+	FinalizerForeground = "foregroundDeletion"
+)
+
+// PhaseOf derives the phase. Where both finalizers are present, orphan wins (TR-04).
+//
+//nolint:revive // not a control flag: the first half of the question
+func PhaseOf(deleting bool, finalizers []string) Phase {
+	if !deleting {
+		return Active
+	}
+	phase := Terminating
+	for _, f := range finalizers {
+		switch f {
+		case FinalizerOrphan:
+			return Orphaning
+		case FinalizerForeground:
+			phase = Foreground
+		}
+	}
+	return phase
+}
+
+// Flag is an optional boolean of an owner reference. Unset and False mean the
+// same to the collector, but a reference is written back as it was read.
+type Flag uint8
+
+const (
+	// Unset flags are not written at all.
+	Unset Flag = iota
+	// False flags are written as false.
+	False
+	// True flags are written as true.
+	True
+)
+
+// Reference is an owner reference as a dependent states it.
+type Reference struct {
+	APIVersion         string
+	Kind               string
+	Name               string
+	UID                UID
+	Controller         Flag
+	BlockOwnerDeletion Flag
+}
+
+// OwnerKind is the group and kind that the reference names.
+func (r Reference) OwnerKind() Kind {
+	for i := range len(r.APIVersion) {
+		if r.APIVersion[i] == '/' {
+			return Kind{Group: r.APIVersion[:i], Kind: r.Kind}
+		}
+	}
+	return Kind{Kind: r.Kind}
+}
+
+// Blocking tells whether the reference holds a foreground deletion of its owner.
+func (r Reference) Blocking() bool { return r.BlockOwnerDeletion == True }
+
+// Object is one observation: the metadata of an object at one resourceVersion.
+type Object struct {
+	UID             UID
+	Kind            Kind
+	Namespace       string // empty for a cluster-scoped object
+	Name            string
+	ResourceVersion string
+	Phase           Phase
+	Finalizers      []string    // as stored, foreign ones included
+	Owners          []Reference // as stored, in order
+}
+
+// Claim is what a dependent says of an owner: its coordinates and its UID.
+// Namespace is empty for a cluster-scoped kind, else the dependent's own (R5).
+type Claim struct {
+	Kind      Kind
+	Namespace string
+	Name      string
+	UID       UID
+}
+
+// String gives the claim as "ReplicaSet.apps default/web (uid)".
+func (c Claim) String() string {
+	name := c.Name
+	if c.Namespace != "" {
+		name = c.Namespace + "/" + c.Name
+	}
+	return c.Kind.String() + " " + name + " (" + string(c.UID) + ")"
+}
+
+// Presence is what is known of a claim (R2).
+type Presence uint8
+
+const (
+	// Unknown claims must be verified by a live read before anything is decided.
+	Unknown Presence = iota
+	// Present claims name an object that was observed, or read live, at those coordinates.
+	Present
+	// Absent claims have evidence (R3): a DELETED watch event of that UID, or a
+	// live read that answered 404 or another UID at those coordinates.
+	Absent
+)
+
+// String names the presence.
+func (p Presence) String() string {
+	switch p {
+	case Present:
+		return "present"
+	case Absent:
+		return "absent"
+	default:
+		return "unknown"
+	}
+}
+
+// Obstacle is why an Unknown claim cannot be verified by a live read.
+type Obstacle uint8
+
+const (
+	// Verifiable claims have coordinates that a live read can ask for.
+	Verifiable Obstacle = iota
+	// Unmapped claims name a kind that no API serves now (R7).
+	Unmapped
+	// OutOfScope claims are those of a cluster-scoped dependent on a namespaced
+	// owner: there is no namespace in which it could be looked up (R5).
+	OutOfScope
+)
+
+// Source is what a presence was learned from.
+type Source uint8
+
+const (
+	// NoSource is that of a claim that is Unknown.
+	NoSource Source = iota
+	// Observation of the owner at the claim's coordinates.
+	Observation
+	// DeletedEvent is the DELETED watch event of the UID.
+	DeletedEvent
+	// LiveRead of the claim's coordinates.
+	LiveRead
+)
+
+// String names the source.
+func (s Source) String() string {
+	switch s {
+	case Observation:
+		return "observation"
+	case DeletedEvent:
+		return "deleted event"
+	case LiveRead:
+		return "live read"
+	default:
+		return "none"
+	}
+}
+
+// Evidence is what the presence of a claim rests on (R2, R3).
+type Evidence struct {
+	Source Source
+	// Revision is the resourceVersion of the observation or of the event, where it is a number; else zero.
+	Revision uint64
+	// Time is when the event or the answer came, as SetTime told; zero for an observation.
+	Time int64
+}
+
+// Owner is an owner reference of an object with what is known of its claim.
+type Owner struct {
+	Reference Reference
+	Claim     Claim
+	Presence  Presence
+	Phase     Phase    // of the owner; counts only when Present
+	Obstacle  Obstacle // counts only when Unknown
+	Evidence  Evidence // what Presence rests on
+	// Elsewhere is the namespace in which the owner was observed, when it is one
+	// in which the dependent may have no owner (R5). Otherwise it is empty.
+	Elsewhere string
+	// InCycle tells that the owner is in foreground deletion and in the same
+	// cycle of blocking references as the dependent (R10).
+	InCycle bool
+}

@@ -1,0 +1,288 @@
+package ownership
+
+import (
+	"slices"
+	"strings"
+)
+
+// Observe takes in what the feed saw of an object (watch ADDED or MODIFIED).
+// Returns the UIDs to reconsider, sorted, each once.
+//
+// An observation that is older than what is known of that UID is ignored, be that
+// an observation or its DELETED event. An observation after the DELETED event
+// that is not older, or cannot be compared, is real: the object is back.
+func (g *Graph) Observe(o Object) []UID {
+	g.observe(&o)
+	return g.reconsider()
+}
+
+// Refresh takes in a live read of an object that the graph knows; it never
+// brings back an object that the feed has seen go, and ignores older reads.
+func (g *Graph) Refresh(o Object) []UID {
+	i := g.find(o.UID)
+	if i == 0 || g.entries.at(i).state != observed {
+		return nil
+	}
+	g.observe(&o)
+	return g.reconsider()
+}
+
+// Confirm takes in a live read of an object, as Refresh does, and tells whether
+// the graph knows what became of that object. It does not know when the feed has
+// not shown the object yet; and neither when the feed has shown it go already and
+// nobody claims it, so the object cannot be taken in on the strength of a read.
+func (g *Graph) Confirm(o Object) (uids []UID, known bool) {
+	i := g.find(o.UID)
+	switch g.entries.at(i).state {
+	case observed:
+		return g.Refresh(o), true
+	case absent:
+		return nil, g.isOlder(i, o.ResourceVersion)
+	case presumed, vacant:
+	}
+	return nil, false
+}
+
+// Forget takes in a DELETED watch event: evidence of absence of that UID (R3).
+// An event that is older than what was observed since is ignored.
+func (g *Graph) Forget(uid UID, resourceVersion string) []UID {
+	i := g.find(uid)
+	if i == 0 || g.isOlder(i, resourceVersion) {
+		return nil
+	}
+	e := g.entries.at(i)
+	if e.state == absent {
+		g.setVersion(i, resourceVersion)
+		return nil
+	}
+	g.withdraw(i)
+	e.state = absent
+	if g.now != 0 {
+		g.times[i] = g.now
+	}
+	g.setVersion(i, resourceVersion)
+	g.retire(i)
+	return g.reconsider()
+}
+
+// Vanish takes in that a live read of an object answered 404 or another UID, or
+// that it no longer stands in a list: it is out of the graph, claims on it are
+// Unknown again. The evidence of an earlier DELETED event stays.
+func (g *Graph) Vanish(uid UID) []UID {
+	i := g.find(uid)
+	if i == 0 {
+		return nil
+	}
+	g.vanish(i)
+	return g.reconsider()
+}
+
+func (g *Graph) vanish(i entryID) {
+	e := g.entries.at(i)
+	if e.state == absent {
+		return
+	}
+	g.withdraw(i)
+	e.state = presumed
+	g.forgetCoordinates(i)
+	g.setVersion(i, "")
+	g.retire(i)
+}
+
+// Replace takes in a complete list of the objects of one kind: observes each and
+// lets those vanish that are missing. What was read live of that kind and is not
+// in the list is Unknown again: it may have gone before the list was made, and no
+// event will tell. An empty list is right for a kind that is served no more.
+func (g *Graph) Replace(k Kind, objects []Object) []UID {
+	for n := range objects {
+		g.observe(&objects[n])
+		if i := g.find(objects[n].UID); i != 0 {
+			g.entries.at(i).marks |= listed
+		}
+	}
+	if kind, ok := g.kinds.find(k); ok {
+		for _, i := range g.missing(kind, objects) {
+			g.vanish(i)
+		}
+		g.doubtPresence(kind)
+	}
+	for n := range objects {
+		if i := g.find(objects[n].UID); i != 0 {
+			g.entries.at(i).marks &^= listed | counted
+		}
+	}
+	return g.reconsider()
+}
+
+// missing finds the observed objects of a kind that are not marked as listed.
+// It goes through the whole graph only when there are some.
+func (g *Graph) missing(kind kindID, objects []Object) []entryID {
+	isMember := func(e *entry) bool { return e.state == observed && e.kind == kind }
+	found := uint32(0)
+	for n := range objects {
+		e := g.entries.at(g.find(objects[n].UID))
+		if isMember(e) && e.marks&counted == 0 {
+			e.marks |= counted // a list may name one twice
+			found++
+		}
+	}
+	if found == g.facts[kind].objects {
+		return nil
+	}
+	var missing []entryID
+	for i, e := range g.entries.all() {
+		if isMember(e) && e.marks&listed == 0 {
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+// observe takes in one observation, whoever made it.
+func (g *Graph) observe(o *Object) {
+	if o.UID == "" {
+		return // no identity, no object
+	}
+	i := g.entryOf(o.UID)
+	if !g.isNews(i, o.ResourceVersion) {
+		return
+	}
+	if g.says(i, o) {
+		// Nothing has changed but the version. It still is a new observation: a
+		// finalizer or reference that we removed may have been added again.
+		g.setVersion(i, o.ResourceVersion)
+		g.entries.at(i).marks &^= stale
+		g.suspect(i)
+		g.suspectOrphaningOwners(i)
+		return
+	}
+	g.change(i, o)
+}
+
+// change records an observation that differs from what is known, and finds out
+// whom that concerns.
+func (g *Graph) change(i entryID, o *Object) {
+	e := g.entries.at(i)
+	before := *e
+	g.suspectOwners(i) // those it had
+
+	kind := g.acquireKind(o.Kind)
+	namespace := g.namespaces.acquire(o.Namespace)
+	moved := before.state != observed || before.kind != kind || before.namespace != namespace || before.name != o.Name
+	relinked := moved || !g.sameReferences(i, o.Owners)
+	if relinked {
+		// The new ones first: what is known of a claim in both lists must stay.
+		e.references = g.link(i, namespace, o.Owners)
+		g.unlink(before.references)
+	}
+	g.record(i, o, kind, namespace)
+	g.facts[kind].objects++
+	if before.state == observed {
+		g.facts[before.kind].objects--
+	} else {
+		g.objects++
+	}
+	g.releaseKind(before.kind)
+	g.namespaces.release(before.namespace)
+
+	g.suspect(i)
+	g.suspectOwners(i) // those it has (TR-05)
+	if moved {
+		g.dropMetAnswers(i, before.state)
+		g.announce(i, before.state)
+	}
+	if moved || before.phase != o.Phase {
+		g.suspectDependents(i)
+	}
+	if moved || relinked || before.phase != o.Phase {
+		g.updateCycles(i)
+	}
+}
+
+// record overwrites the entry, all but its references and the counts of uses.
+func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
+	e := g.entries.at(i)
+	if e.state == absent {
+		delete(g.times, i)
+	}
+	e.state = observed
+	e.phase = o.Phase
+	e.kind, e.namespace = kind, namespace
+	e.marks &^= stale
+	g.setVersion(i, o.ResourceVersion)
+	if !slices.Equal(g.lists[e.finalizers], o.Finalizers) {
+		old := e.finalizers
+		e.finalizers = g.acquireFinalizers(o.Finalizers)
+		g.releaseFinalizers(old)
+	}
+	if e.name == o.Name {
+		return
+	}
+	if e.claims != 0 && g.claims.at(e.claims).name == o.Name {
+		e.name = g.claims.at(e.claims).name // one copy of the text for both
+		return
+	}
+	e.name = strings.Clone(o.Name)
+}
+
+// says tells whether the entry is observed and says what the observation says,
+// leaving out the version. It allocates nothing.
+func (g *Graph) says(i entryID, o *Object) bool {
+	e := g.entries.at(i)
+	return e.state == observed &&
+		e.phase == o.Phase &&
+		e.name == o.Name &&
+		g.namespaces.value(e.namespace) == o.Namespace &&
+		g.kinds.value(e.kind) == o.Kind &&
+		slices.Equal(g.lists[e.finalizers], o.Finalizers) &&
+		g.sameReferences(i, o.Owners)
+}
+
+func (g *Graph) sameReferences(i entryID, owners []Reference) bool {
+	n := 0
+	for r := range g.referencesOf(i) {
+		if n == len(owners) || !g.sameReference(r, &owners[n]) {
+			return false
+		}
+		n++
+	}
+	return n == len(owners)
+}
+
+func (g *Graph) sameReference(r *reference, owner *Reference) bool {
+	c := g.claims.at(r.claim)
+	return r.form.controller() == owner.Controller &&
+		r.form.blocking() == owner.BlockOwnerDeletion &&
+		g.versions.value(r.form.version()) == owner.APIVersion &&
+		g.kinds.value(c.kind).Kind == owner.Kind &&
+		c.name == owner.Name &&
+		g.hasUID(c.owner, owner.UID)
+}
+
+// withdraw takes out of the graph what an object said, and concerns everybody
+// who had to do with it. The caller sets what the entry stands for next.
+func (g *Graph) withdraw(i entryID) {
+	e := g.entries.at(i)
+	g.dropAnswers(i)
+	if e.state == observed {
+		g.suspectOwners(i) // TR-06
+		g.unlink(e.references)
+		e.references = 0
+		g.facts[e.kind].objects--
+		g.objects--
+		g.releaseFinalizers(e.finalizers)
+		e.finalizers, e.phase = 0, Active
+	}
+	e.marks &^= stale
+	g.suspectDependents(i)
+}
+
+// retire ends the way of an entry that is not observed any more.
+func (g *Graph) retire(i entryID) {
+	e := g.entries.at(i)
+	e.name = ""
+	g.updateCycles(i)
+	if e.claims == 0 {
+		g.drop(i)
+	}
+}

@@ -1,0 +1,351 @@
+package ownership
+
+import (
+	"iter"
+	"slices"
+	"strings"
+)
+
+// Object returns what was observed of uid.
+func (g *Graph) Object(uid UID) (Object, bool) {
+	i := g.find(uid)
+	if i == 0 || g.entries.at(i).state != observed {
+		return Object{}, false
+	}
+	return g.object(i), true
+}
+
+// Namespace is where uid was observed; "" when it is cluster-scoped or not observed.
+func (g *Graph) Namespace(uid UID) string {
+	if i := g.find(uid); i != 0 && g.entries.at(i).state == observed {
+		return g.namespaces.value(g.entries.at(i).namespace)
+	}
+	return ""
+}
+
+func (g *Graph) object(i entryID) Object {
+	e := g.entries.at(i)
+	o := Object{
+		UID:             g.uidOf(i),
+		Kind:            g.kinds.value(e.kind),
+		Namespace:       g.namespaces.value(e.namespace),
+		Name:            e.name,
+		ResourceVersion: g.versionText(i),
+		Phase:           e.phase,
+		Finalizers:      slices.Clone(g.lists[e.finalizers]),
+	}
+	if n := g.countReferences(i); n > 0 {
+		o.Owners = make([]Reference, 0, n)
+	}
+	for r := range g.referencesOf(i) {
+		o.Owners = append(o.Owners, g.ownerReference(r))
+	}
+	return o
+}
+
+// ownerReference is the reference as it was observed.
+func (g *Graph) ownerReference(r *reference) Reference {
+	c := g.claims.at(r.claim)
+	return Reference{
+		APIVersion:         g.versions.value(r.form.version()),
+		Kind:               g.kinds.value(c.kind).Kind,
+		Name:               c.name,
+		UID:                g.uidOf(c.owner),
+		Controller:         r.form.controller(),
+		BlockOwnerDeletion: r.form.blocking(),
+	}
+}
+
+func (g *Graph) versionText(i entryID) string {
+	n := g.entries.at(i).version
+	if n == 0 {
+		return g.oddVersions[i]
+	}
+	var text [20]byte
+	at := len(text)
+	for ; n > 0; n /= 10 {
+		at--
+		text[at] = byte('0' + n%10)
+	}
+	return string(text[at:])
+}
+
+// Owners returns the owner references of an observed object, in the stored
+// order, with what is known of each.
+func (g *Graph) Owners(uid UID) []Owner {
+	i := g.find(uid)
+	if i == 0 {
+		return nil
+	}
+	n := g.countReferences(i)
+	if n == 0 {
+		return nil
+	}
+	owners := make([]Owner, 0, n)
+	for r := range g.referencesOf(i) {
+		c := g.claims.at(r.claim)
+		o := Owner{Reference: g.ownerReference(r), Claim: g.claimText(c)}
+		o.Presence, o.Phase, o.Obstacle = g.standing(c)
+		o.Evidence = g.evidence(c, o.Presence)
+		e := g.entries.at(c.owner)
+		if e.state == observed && e.namespace != 0 && e.namespace != c.namespace {
+			o.Elsewhere = g.namespaces.value(e.namespace)
+		}
+		own := g.cycles[i]
+		o.InCycle = own != nil && own == g.cycles[c.owner] && o.Presence == Present
+		owners = append(owners, o)
+	}
+	return owners
+}
+
+// Presence tells what is known of one claim, whoever makes it. It costs the same
+// however many claims a dependent makes.
+func (g *Graph) Presence(c Claim) Presence {
+	kind, ok := g.kinds.find(c.Kind)
+	if !ok {
+		return Unknown
+	}
+	for _, stated := range g.claimsOn(g.find(c.UID)) {
+		key := g.answerKey(stated)
+		if key.kind == kind && key.name == c.Name && g.namespaces.value(key.namespace) == c.Namespace {
+			presence, _, _ := g.standing(stated)
+			return presence
+		}
+	}
+	return Unknown
+}
+
+func (g *Graph) claimText(c *claim) Claim {
+	return Claim{
+		Kind:      g.kinds.value(c.kind),
+		Namespace: g.namespaces.value(g.answerKey(c).namespace),
+		Name:      c.name,
+		UID:       g.uidOf(c.owner),
+	}
+}
+
+// Dependents gives the objects that have uid as an owner: their claim on it is
+// Present. One that only names the UID, with other coordinates, is none.
+// An object that refers to uid twice is given twice.
+func (g *Graph) Dependents(uid UID) iter.Seq[UID] {
+	return func(yield func(UID) bool) {
+		for _, c := range g.claimsOn(g.find(uid)) {
+			if !g.isPresent(c) {
+				continue
+			}
+			for r := range g.claimants(c) {
+				if !yield(g.uidOf(r.dependent)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// HasDependents tells whether there is any, without going through them.
+func (g *Graph) HasDependents(uid UID) bool {
+	return g.hasDependents(g.find(uid))
+}
+
+func (g *Graph) hasDependents(i entryID) bool {
+	for _, c := range g.claimsOn(i) {
+		if g.isPresent(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// Blocking gives those dependents whose reference blocks a foreground deletion
+// of uid, without going through the others.
+func (g *Graph) Blocking(uid UID) iter.Seq[UID] {
+	return func(yield func(UID) bool) {
+		for _, c := range g.claimsOn(g.find(uid)) {
+			if !g.isPresent(c) {
+				continue
+			}
+			for r := range g.claimants(c) {
+				if r.form.blocking() != True {
+					break
+				}
+				if !yield(g.uidOf(r.dependent)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Doubtful returns claims on an observed object that may be good though they name
+// another kind, because some servers serve one object in two groups: all else
+// fits, and no live read has told. They must be verified before the object may go.
+// The claims of another namespace or scope are none of them: they cannot be good.
+func (g *Graph) Doubtful(uid UID) []Claim {
+	i := g.find(uid)
+	e := g.entries.at(i)
+	scope := Namespaced
+	if e.namespace == 0 {
+		scope = Cluster
+	}
+	var doubtful []Claim
+	for _, c := range g.claimsOn(i) {
+		fits := c.name == e.name && g.facts[c.kind].scope == scope && (scope == Cluster || c.namespace == e.namespace)
+		presence, _, obstacle := g.standing(c)
+		if e.state == observed && fits && presence == Unknown && obstacle == Verifiable {
+			doubtful = append(doubtful, g.claimText(c))
+		}
+	}
+	return doubtful
+}
+
+// Cycle returns the cycle of blocking references that the object is part of,
+// sorted; nil if there is none. The slice is shared: read only.
+func (g *Graph) Cycle(uid UID) []UID {
+	c := g.cycles[g.find(uid)]
+	if c == nil {
+		return nil
+	}
+	return slices.Clip(c.uids)
+}
+
+// Scope returns what SetScope told of a kind.
+func (g *Graph) Scope(k Kind) Scope {
+	id, ok := g.kinds.find(k)
+	if !ok {
+		return ScopeUnknown
+	}
+	return g.facts[id].scope
+}
+
+// Count tells how many objects of a kind are observed.
+func (g *Graph) Count(k Kind) int {
+	id, ok := g.kinds.find(k)
+	if !ok {
+		return 0
+	}
+	return int(g.facts[id].objects)
+}
+
+// KindStats says how much the graph holds of one kind.
+type KindStats struct {
+	Kind    Kind
+	Scope   Scope
+	Objects int // observed
+	Parked  int // references to owners of this kind that wait for it to be served (R7)
+}
+
+// ByKind counts by kind, sorted by name. It goes through all claims if a kind
+// that is claimed is not served, else it costs little.
+func (g *Graph) ByKind() []KindStats {
+	parked := g.parked()
+	var stats []KindStats
+	for id, f := range g.facts {
+		s := KindStats{Kind: g.kinds.value(kindID(id)), Scope: f.scope, Objects: int(f.objects), Parked: parked[kindID(id)]}
+		if s.Scope != ScopeUnknown || s.Objects > 0 || s.Parked > 0 {
+			stats = append(stats, s)
+		}
+	}
+	slices.SortFunc(stats, func(a, b KindStats) int { return strings.Compare(a.Kind.String(), b.Kind.String()) })
+	return stats
+}
+
+// parked counts the references that wait for a kind to be served.
+func (g *Graph) parked() map[kindID]int {
+	parked := make(map[kindID]int)
+	if !slices.ContainsFunc(g.facts, func(f kindFacts) bool { return f.scope == ScopeUnknown && f.claims > 0 }) {
+		return parked
+	}
+	for _, c := range g.claims.all() {
+		if c.first == 0 {
+			continue
+		}
+		if _, _, obstacle := g.standing(c); obstacle == Unmapped {
+			for range g.claimants(c) {
+				parked[c.kind]++
+			}
+		}
+	}
+	return parked
+}
+
+// Len counts the observed objects.
+func (g *Graph) Len() int { return g.objects }
+
+// Stats says how much the graph holds.
+type Stats struct {
+	Objects    int // observed
+	Presumed   int // UIDs that are only claimed, with or without evidence of absence
+	References int
+	Claims     int
+	Answers    int // of live reads, kept
+	InCycles   int // objects that are part of a cycle
+}
+
+// Stats counts. It costs nothing.
+func (g *Graph) Stats() Stats {
+	return Stats{
+		Objects:    g.objects,
+		Presumed:   g.entries.len() - g.objects,
+		References: g.references.len(),
+		Claims:     g.claims.len(),
+		Answers:    len(g.answers),
+		InCycles:   len(g.cycles),
+	}
+}
+
+// Unsettled returns all objects that need a look, sorted: what a collector has
+// to begin with once the first lists are in, if it has dropped what the calls
+// before have returned.
+func (g *Graph) Unsettled() []UID {
+	var uids []UID
+	for i := range g.entries.all() {
+		if g.unsettled(i) {
+			uids = append(uids, g.uidOf(i))
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// Related gives the UIDs of the objects that have owners or dependents.
+func (g *Graph) Related() []UID {
+	var uids []UID
+	for i, e := range g.entries.all() {
+		if e.state == observed && (e.references != 0 || g.hasDependents(i)) {
+			uids = append(uids, g.uidOf(i))
+		}
+	}
+	return uids
+}
+
+// Claimants gives the UIDs of all objects that name an owner with that UID, wherever
+// they say that it is, sorted, each once.
+func (g *Graph) Claimants(uid UID) []UID {
+	var uids []UID
+	for _, c := range g.claimsOn(g.find(uid)) {
+		for r := range g.claimants(c) {
+			uids = append(uids, g.uidOf(r.dependent))
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
+}
+
+// All gives every observed object, sorted by UID. It is for looking at a graph,
+// not for working with one. The graph must not be changed meanwhile.
+func (g *Graph) All() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		uids := make([]UID, 0, g.objects)
+		for i, e := range g.entries.all() {
+			if e.state == observed {
+				uids = append(uids, g.uidOf(i))
+			}
+		}
+		slices.Sort(uids)
+		for _, uid := range uids {
+			if !yield(g.object(g.find(uid))) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package ownership
+
+import "slices"
+
+// While a call changes the graph it names whom the change may concern, in two
+// lists. Objects on the first are returned in any case, because somebody waits
+// for them: they were parked, or a live read was made for them. Objects on the
+// second are returned only if they need a look when the call has ended.
+
+// reconsider empties both lists and returns the UIDs: sorted, each once.
+func (g *Graph) reconsider() []UID {
+	if len(g.certain) == 0 && len(g.candidates) == 0 {
+		return nil
+	}
+	slices.Sort(g.candidates)
+	for _, i := range slices.Compact(g.candidates) {
+		if g.unsettled(i) {
+			g.certain = append(g.certain, i)
+		}
+	}
+	slices.Sort(g.certain)
+	var uids []UID
+	for _, i := range slices.Compact(g.certain) {
+		if g.entries.at(i).state == observed {
+			uids = append(uids, g.uidOf(i))
+		}
+	}
+	g.certain, g.candidates = emptied(g.certain), emptied(g.candidates)
+	slices.Sort(uids)
+	return uids
+}
+
+// emptied returns the list for the next call, unless it has grown so big that
+// it would only hold memory.
+func emptied(list []entryID) []entryID {
+	const keep = 1 << 12
+	if cap(list) > keep {
+		return nil
+	}
+	return list[:0]
+}
+
+// unsettled tells whether something may be to be done about an object: it is in
+// a deletion that the collector must finish, or not all its owners are solid.
+func (g *Graph) unsettled(i entryID) bool {
+	e := g.entries.at(i)
+	if e.state != observed {
+		return false
+	}
+	switch e.phase {
+	case Foreground, Orphaning:
+		return true
+	case Terminating:
+		return false // R8
+	case Active:
+	}
+	for r := range g.referencesOf(i) {
+		presence, phase, _ := g.standing(g.claims.at(r.claim))
+		if presence != Present || phase == Foreground {
+			return true
+		}
+	}
+	return false
+}
+
+// suspect names an object.
+func (g *Graph) suspect(i entryID) { g.candidates = append(g.candidates, i) }
+
+// suspectOwners names the owners of an object: one in foreground deletion may
+// have lost its last blocking dependent (R14), one in orphan deletion may have a
+// dependent more (R13), one that will be deleted may have become a leaf (R10).
+func (g *Graph) suspectOwners(i entryID) {
+	for r := range g.referencesOf(i) {
+		g.suspect(g.claims.at(r.claim).owner)
+	}
+}
+
+// suspectOrphaningOwners names the owners that must not lose sight of an object
+// that carries their reference still, or again (R13).
+func (g *Graph) suspectOrphaningOwners(i entryID) {
+	for r := range g.referencesOf(i) {
+		owner := g.claims.at(r.claim).owner
+		if g.entries.at(owner).phase == Orphaning {
+			g.suspect(owner)
+		}
+	}
+}
+
+// suspectDependents names all who claim an entry.
+func (g *Graph) suspectDependents(i entryID) {
+	for _, c := range g.claimsOn(i) {
+		for r := range g.claimants(c) {
+			g.suspect(r.dependent)
+		}
+	}
+}
+
+// concernDependents has all returned who claim an entry.
+func (g *Graph) concernDependents(i entryID) {
+	for _, c := range g.claimsOn(i) {
+		g.concernClaimants(c)
+	}
+}
+
+// concernClaimants has all returned who state a claim.
+func (g *Graph) concernClaimants(c *claim) {
+	for r := range g.claimants(c) {
+		g.certain = append(g.certain, r.dependent)
+	}
+}
+
+// announce has those returned whom the first sight of an owner sets free: they
+// were parked on its kind, or had evidence that it was gone.
+func (g *Graph) announce(i entryID, before state) {
+	if before == observed {
+		return
+	}
+	for _, c := range g.claimsOn(i) {
+		if before == absent || g.facts[c.kind].scope == ScopeUnknown {
+			g.concernClaimants(c)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package ownership
+
+import (
+	"iter"
+	"strings"
+)
+
+// The records of the graph live in slabs and name each other by index, four
+// bytes a piece. That keeps a million objects within their budget of memory and
+// gives Go's own garbage collector almost nothing to follow.
+
+const (
+	chunkBits = 9
+	chunkSize = 1 << chunkBits
+)
+
+// slab holds records of one type. A record stays at its address until it is
+// removed; its index is then used again. Index zero is never given out: it means
+// none, and reads as the zero record.
+type slab[I ~uint32, T any] struct {
+	chunks []*[chunkSize]T
+	free   []I
+	used   I // indices up to this one have been given out at least once
+}
+
+func newSlab[I ~uint32, T any]() slab[I, T] {
+	return slab[I, T]{chunks: []*[chunkSize]T{new([chunkSize]T)}}
+}
+
+// at is the record with that index.
+func (s *slab[I, T]) at(i I) *T { return &s.chunks[i>>chunkBits][i&(chunkSize-1)] }
+
+// add makes room for a record and returns its index. The record is zero.
+func (s *slab[I, T]) add() I {
+	if n := len(s.free); n > 0 {
+		i := s.free[n-1]
+		s.free = s.free[:n-1]
+		return i
+	}
+	s.used++
+	if int(s.used>>chunkBits) == len(s.chunks) {
+		s.chunks = append(s.chunks, new([chunkSize]T))
+	}
+	return s.used
+}
+
+// remove zeroes the record and keeps its index for the next one.
+func (s *slab[I, T]) remove(i I) {
+	var zero T
+	*s.at(i) = zero
+	s.free = append(s.free, i)
+}
+
+// len counts the records.
+func (s *slab[I, T]) len() int { return int(s.used) - len(s.free) }
+
+// all gives every record by index, the zero records of unused indices too.
+func (s *slab[I, T]) all() iter.Seq2[I, *T] {
+	return func(yield func(I, *T) bool) {
+		for i := I(1); i <= s.used; i++ {
+			if !yield(i, s.at(i)) {
+				return
+			}
+		}
+	}
+}
+
+// table interns values that many records share: kinds, namespaces, versions,
+// lists of finalizers. Uses are counted, because what dependents claim is free
+// text and must not fill the memory after the claims are gone.
+// ID zero stands for the zero value and is not counted.
+type table[I ~uint32, K comparable] struct {
+	ids   map[K]I
+	rows  []row[K]
+	free  []I
+	clone func(K) K // of a value to keep, so that it does not hold what it was cut from
+}
+
+type row[K comparable] struct {
+	key  K
+	uses uint32
+}
+
+func newTable[I ~uint32, K comparable](clone func(K) K) table[I, K] {
+	return table[I, K]{ids: make(map[K]I), rows: make([]row[K], 1), clone: clone}
+}
+
+// value is what the ID stands for.
+func (t *table[I, K]) value(id I) K { return t.rows[id].key }
+
+// find returns the ID of a value that is in use.
+func (t *table[I, K]) find(key K) (I, bool) {
+	if key == t.rows[0].key {
+		return 0, true
+	}
+	id, ok := t.ids[key]
+	return id, ok
+}
+
+// acquire returns the ID of a value and counts one more use.
+func (t *table[I, K]) acquire(key K) I {
+	id, ok := t.find(key)
+	switch {
+	case ok && id == 0:
+		return 0
+	case ok:
+		t.rows[id].uses++
+		return id
+	}
+	if n := len(t.free); n > 0 {
+		id = t.free[n-1]
+		t.free = t.free[:n-1]
+	} else {
+		id = I(len(t.rows))
+		t.rows = append(t.rows, row[K]{})
+	}
+	key = t.clone(key)
+	t.ids[key] = id
+	t.rows[id] = row[K]{key: key, uses: 1}
+	return id
+}
+
+// release takes one use back; a value without uses is dropped.
+func (t *table[I, K]) release(id I) {
+	if id == 0 {
+		return
+	}
+	r := &t.rows[id]
+	r.uses--
+	if r.uses > 0 {
+		return
+	}
+	delete(t.ids, r.key)
+	*r = row[K]{}
+	t.free = append(t.free, id)
+}
+
+func cloneKind(k Kind) Kind {
+	return Kind{Group: strings.Clone(k.Group), Kind: strings.Clone(k.Kind)}
+}

@@ -1,0 +1,179 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coppice-dev/coppice"
+)
+
+// The crowd of which a benchmark of the barrier deletes all owners at once.
+const (
+	crowdOwners     = 1000
+	crowdDependents = 3 // of each
+	crowdSpaces     = 100
+	crowdClients    = 32
+)
+
+// BenchmarkBarrier measures what it costs to prove that no dependent was missed
+// (R15): the same crowd of owners is deleted with the proof and without it, in turns.
+// What is reported are medians, with the ratio of each pair:
+//
+//	go test -run '^$' -bench Barrier -benchtime 3x ./test/conformance
+func BenchmarkBarrier(b *testing.B) {
+	for _, policy := range []metav1.DeletionPropagation{foreground, orphan} {
+		b.Run(string(policy), func(b *testing.B) {
+			w := quiet(b)
+			spaces := []*world{w}
+			for len(spaces) < crowdSpaces {
+				spaces = append(spaces, w.another())
+			}
+			var with, without, ratios, work, requests []float64
+			turn := 0
+			for b.Loop() {
+				// Neither is always the first.
+				var on, off cost
+				if turn++; turn%2 == 0 {
+					on = deleteCrowd(b, spaces, policy, true, turn)
+					off = deleteCrowd(b, spaces, policy, false, turn)
+				} else {
+					off = deleteCrowd(b, spaces, policy, false, turn)
+					on = deleteCrowd(b, spaces, policy, true, turn)
+				}
+				with, without = append(with, on.seconds), append(without, off.seconds)
+				ratios = append(ratios, on.seconds/off.seconds)
+				work = append(work, on.work/off.work)
+				requests = append(requests, on.requests-off.requests)
+			}
+			b.ReportMetric(0, "ns/op") // says nothing: most of it is making the crowd
+			b.ReportMetric(median(with), "s-with")
+			b.ReportMetric(median(without), "s-without")
+			b.ReportMetric(median(ratios), "ratio")
+			b.ReportMetric(median(work), "cpu-ratio")
+			b.ReportMetric(median(requests), "requests/owner")
+		})
+	}
+}
+
+// cost of a deletion.
+type cost struct {
+	seconds  float64
+	work     float64 // CPU seconds of this process: of the server too, where that is ours
+	requests float64 // of the collector, for each owner
+}
+
+// deleteCrowd makes a crowd, deletes the owners, and measures until all are gone.
+func deleteCrowd(b *testing.B, spaces []*world, policy metav1.DeletionPropagation, barrier bool, turn int) cost {
+	b.Helper()
+	w, tap := spaces[0], &tap{whole: true}
+	stop := w.collectWith(tap, coppice.Options{BarrierDisabled: !barrier})
+	defer stop()
+	owners := makeCrowd(b, spaces, fmt.Sprintf("%d-%t", turn, barrier))
+	w.settle(configMaps, secrets)
+	gone, err := w.server.metadata.Resource(configMaps.GroupVersionResource).Watch(b.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer gone.Stop()
+	finished := make(chan error, 1)
+	go func() { finished <- awaitRemoval(gone, owners) }() // a watch that nobody reads is ended
+
+	before := tap.count(match{}) - tap.count(match{verbs: "watch"})
+	began, worked := time.Now(), cpuSeconds(b)
+	all(b, len(owners), func(ctx context.Context, i int) error {
+		return w.objects(owners[i]).Delete(ctx, owners[i].name, metav1.DeleteOptions{PropagationPolicy: &policy})
+	})
+	if err := <-finished; err != nil {
+		b.Fatal(err)
+	}
+	took, worked := time.Since(began), cpuSeconds(b)-worked
+	after := tap.count(match{}) - tap.count(match{verbs: "watch"})
+	for _, s := range spaces {
+		s.made = nil // to clean up one by one takes long
+		// What was orphaned.
+		_ = s.server.metadata.Resource(secrets.GroupVersionResource).Namespace(s.space).DeleteCollection(b.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+	}
+	return cost{took.Seconds(), worked, float64(after-before) / float64(len(owners))}
+}
+
+// cpuSeconds is what this process has used of processors so far.
+func cpuSeconds(b *testing.B) float64 {
+	b.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
+}
+
+// makeCrowd makes owners with their dependents in all namespaces.
+func makeCrowd(b *testing.B, spaces []*world, name string) []object {
+	b.Helper()
+	owners := make([]object, crowdOwners)
+	all(b, len(owners), func(_ context.Context, i int) error {
+		w := spaces[i%len(spaces)]
+		owner, err := w.tryCreate(configMaps, fmt.Sprintf("owner-%s-%d", name, i))
+		if err != nil {
+			return err
+		}
+		owners[i] = owner
+		for j := range crowdDependents {
+			if _, err := w.tryCreate(secrets, fmt.Sprintf("dependent-%s-%d-%d", name, i, j), ownedBy(blocking(owner))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return owners
+}
+
+// all does something n times, many at the same time.
+func all(b *testing.B, n int, do func(ctx context.Context, i int) error) {
+	b.Helper()
+	group, ctx := errgroup.WithContext(b.Context())
+	group.SetLimit(crowdClients)
+	for i := range n {
+		group.Go(func() error { return do(ctx, i) })
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// awaitRemoval reads events until all objects are gone.
+func awaitRemoval(events watch.Interface, objects []object) error {
+	left := make(map[types.UID]bool, len(objects))
+	for _, o := range objects {
+		left[o.uid] = true
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for len(left) > 0 {
+		select {
+		case event, open := <-events.ResultChan():
+			if !open {
+				return fmt.Errorf("the watch ended with %d owners left", len(left))
+			}
+			if o, ok := event.Object.(*metav1.PartialObjectMetadata); ok && event.Type == watch.Deleted {
+				delete(left, o.UID)
+			}
+		case <-late.C:
+			return fmt.Errorf("%d owners are left after %s", len(left), patience)
+		}
+	}
+	return nil
+}
+
+func median(values []float64) float64 {
+	return slices.SortedFunc(slices.Values(values), cmp.Compare[float64])[len(values)/2]
+}

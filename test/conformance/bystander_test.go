@@ -1,0 +1,88 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	bystanderCascades = 1000
+	hostileOwners     = 10_000
+	bytesOfOwner      = 100 // as JSON, nearly
+)
+
+// BenchmarkFakeOwners measures H8: what the cascades of one namespace suffer when
+// an object with ten thousand owners that do not exist is made in another. It takes
+// p99 of the time from an owner's DELETE to the removal of its dependent, once with
+// that object and once with one as large that has no owners: what the server takes
+// to store and to show a megabyte is not the collector's. What is reported are medians:
+//
+//	go test -run '^$' -bench FakeOwners -benchtime 5x ./test/conformance
+func BenchmarkFakeOwners(b *testing.B) {
+	w, tap := quiet(b), &tap{}
+	attacker := w.another()
+	w.collect(tap)
+	w.settle(configMaps, secrets)
+	var calm, attacked, ratios []float64
+	for turn := 0; b.Loop(); turn++ {
+		attack := func() { attacker.create(configMaps, fmt.Sprint("attack-", turn), ownedBy(fakes(hostileOwners)...)) }
+		large := func() { attacker.create(configMaps, fmt.Sprint("large-", turn), withData(hostileOwners*bytesOfOwner)) }
+		before := slowest(b, w, fmt.Sprint("calm-", turn), large)
+		during := slowest(b, w, fmt.Sprint("attacked-", turn), attack)
+		calm, attacked = append(calm, before), append(attacked, during)
+		ratios = append(ratios, during/before)
+	}
+	b.ReportMetric(0, "ns/op") // most of it is making the objects
+	b.ReportMetric(median(calm)*1000, "ms-p99-calm")
+	b.ReportMetric(median(attacked)*1000, "ms-p99-attacked")
+	b.ReportMetric(median(ratios), "ratio")
+}
+
+// withData fills a ConfigMap with so many bytes.
+func withData(n int) option {
+	return func(u *unstructured.Unstructured) {
+		u.Object["data"] = map[string]any{"data": strings.Repeat("x", n)}
+	}
+}
+
+// slowest is p99 of the seconds that cascades take, one after the other, of an owner
+// with one dependent each. attack is called when all is prepared.
+func slowest(b *testing.B, w *world, name string, attack func()) float64 {
+	b.Helper()
+	owners, dependents := make([]object, bystanderCascades), make([]object, bystanderCascades)
+	for i := range owners {
+		owners[i] = w.create(configMaps, fmt.Sprintf("owner-%s-%d", name, i))
+		dependents[i] = w.create(secrets, fmt.Sprintf("dependent-%s-%d", name, i), ownedBy(ref(owners[i])))
+	}
+	w.settle(configMaps, secrets)
+	gone, err := w.server.metadata.Resource(secrets.GroupVersionResource).Namespace(w.space).Watch(b.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer gone.Stop()
+	attack()
+	took := make([]float64, 0, len(owners))
+	for i, owner := range owners {
+		began := time.Now()
+		w.remove(owner, background)
+		awaitDeleted(b, gone, dependents[i])
+		took = append(took, time.Since(began).Seconds())
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+// awaitDeleted reads events until an object is gone.
+func awaitDeleted(b *testing.B, events watch.Interface, o object) {
+	b.Helper()
+	if err := awaitRemoval(events, []object{o}); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,161 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice"
+)
+
+// collector is our collector, run in this process.
+type collector struct {
+	cancel context.CancelFunc
+	ended  chan error
+	synced func() bool
+	log    *lastLines
+}
+
+// startCollector starts a collector. It collects when synced says so.
+func startCollector(config *rest.Config, options coppice.Options) (*collector, error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = "" // the collector's own
+	config.QPS = 0
+	log := &lastLines{}
+	options.Logger = slog.New(slog.NewTextHandler(log, nil))
+	library, err := coppice.New(config, options)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &collector{cancel: cancel, ended: make(chan error, 1), synced: library.Synced, log: log}
+	go func() { c.ended <- library.Run(ctx) }()
+	return c, nil
+}
+
+// stop ends the collector and waits for it.
+func (c *collector) stop() {
+	c.cancel()
+	<-c.ended
+}
+
+// collect runs a collector behind tap until the test ends or the function that it
+// returns is called.
+func (w *world) collect(tap *tap) (stop func()) {
+	w.t.Helper()
+	return w.collectWith(tap, coppice.Options{})
+}
+
+func (w *world) collectWith(tap *tap, options coppice.Options) (stop func()) {
+	w.t.Helper()
+	stop = w.collectSoon(tap, options)
+	waitFor(w.t, w.server.collector)
+	return stop
+}
+
+// collectSoon is collect for a collector that has something to wait for.
+func (w *world) collectSoon(tap *tap, options coppice.Options) (stop func()) {
+	w.t.Helper()
+	config := rest.CopyConfig(w.server.config)
+	if tap != nil {
+		config.Wrap(tap.wrap)
+	}
+	c, err := startCollector(config, options)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.server.collector = c
+	stop = sync.OnceFunc(func() {
+		c.stop()
+		w.server.collector = nil
+	})
+	w.t.Cleanup(func() {
+		stop()
+		if w.t.Failed() {
+			w.t.Logf("the collector's last lines:\n%s", c.log)
+		}
+	})
+	return stop
+}
+
+// lastLines keeps the end of a log.
+type lastLines struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+const lastLinesSize = 16 << 10
+
+func (l *lastLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(p)
+	if extra := l.text.Len() - lastLinesSize; extra > 0 {
+		l.text.Next(extra)
+	}
+	return len(p), nil
+}
+
+func (l *lastLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// quiet is a fresh namespace on a server where nothing collects until the test
+// says so. Such tests do not run in parallel.
+func quiet(t testing.TB) *world {
+	t.Helper()
+	s, err := quietServer()
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case s == nil:
+		t.Skip("the server's own collector cannot be stopped or disturbed")
+	}
+	return newWorld(t, s)
+}
+
+// shared is a fresh namespace on the server that all tests share, where a
+// collector runs.
+func shared(t testing.TB) *world {
+	t.Helper()
+	s, err := sharedServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.collector != nil {
+		waitFor(t, s.collector)
+	}
+	return newWorld(t, s)
+}
+
+// waitFor waits until a collector collects.
+func waitFor(t testing.TB, c *collector) {
+	t.Helper()
+	eventually(t, func() string {
+		select {
+		case err := <-c.ended:
+			c.ended <- err
+			t.Fatal(errors.Join(errors.New("the collector has ended"), err))
+		default:
+		}
+		if !c.synced() {
+			return "the collector does not come up"
+		}
+		return ""
+	})
+}
+
+// ours skips a test that asks for more than the server's own collector promises.
+func (w *world) ours(why string) {
+	w.t.Helper()
+	if w.server.foreign {
+		w.t.Skip("this is how our collector differs: " + why)
+	}
+}

@@ -1,0 +1,56 @@
+// Package conformance holds black-box tests of garbage collection: each makes
+// objects on an API server, deletes some, and looks at what becomes of the others.
+// The names of the tests carry the IDs of matrix.txt, which says of every behaviour
+// where it is tested; those that cannot be seen from outside are tested elsewhere.
+//
+// By default the server is our own, in this process. Two environment variables
+// choose others:
+//
+//	COPPICE_CONFORMANCE_KUBECONFIG  a kubeconfig: the tests run against the server that it names.
+//	COPPICE_CONFORMANCE_COLLECTOR   what collects there: library (the default), our collector,
+//	                                run in this process; or none, whatever the server has already.
+//
+// There are two kinds of tests. Most share one server and one collector, run at
+// the same time, and work in namespaces of their own (shared). Those that start,
+// stop, or disturb a collector run one after the other, on a server where nothing
+// else collects (quiet).
+package conformance
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+const (
+	kubeconfigVariable = "COPPICE_CONFORMANCE_KUBECONFIG"
+	collectorVariable  = "COPPICE_CONFORMANCE_COLLECTOR"
+)
+
+// patience is how long a test waits for what must happen; what goes well takes a
+// small part of it. Upstream's collector asks discovery twice a minute, and repeats
+// what failed after up to 1000 s.
+const patience = 90 * time.Second
+
+func TestMain(m *testing.M) {
+	// The servers in this process say a lot that is of no use here.
+	klog.SetLogger(logr.Discard())
+	rest.SetDefaultWarningHandler(rest.NoWarnings{})
+	// Tests that run in parallel wait most of the time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if err := stopServers(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the servers:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,301 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/system"
+)
+
+// server is an API server under test, and what collects there.
+type server struct {
+	config   *rest.Config
+	dynamic  dynamic.Interface
+	metadata metadata.Interface
+	kube     kubernetes.Interface
+
+	// foreign tells that the collector is not ours.
+	foreign bool
+	// collector is ours, if it runs in this process and not in the server. It is
+	// nil while it is stopped.
+	collector *collector
+	// inside tells that the server has a collector of its own.
+	inside bool
+	// stop ends the server; nil if it is not ours to end.
+	stop func() error
+}
+
+// servers are those that were started so far. They live as long as the process.
+var servers struct {
+	sync.Mutex
+	plane    *server // ours, complete; guarded, as is all below
+	bare     *server // ours, without any controller
+	external *server
+}
+
+// sharedServer is the server on which most tests run, with its collector running.
+func sharedServer() (*server, error) {
+	servers.Lock()
+	defer servers.Unlock()
+	if os.Getenv(kubeconfigVariable) == "" {
+		if servers.plane == nil {
+			s, err := startPlane()
+			if err != nil {
+				return nil, err
+			}
+			servers.plane = s
+		}
+		return servers.plane, nil
+	}
+	s, err := externalServerLocked()
+	if err != nil {
+		return nil, err
+	}
+	if s.collector == nil && !s.inside {
+		if s.collector, err = startCollector(s.config, coppice.Options{}); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// quietServer is a server where nothing collects, or nil if there is no such server.
+func quietServer() (*server, error) {
+	servers.Lock()
+	defer servers.Unlock()
+	if os.Getenv(kubeconfigVariable) == "" {
+		if servers.bare == nil {
+			s, err := startBare()
+			if err != nil {
+				return nil, err
+			}
+			servers.bare = s
+		}
+		return servers.bare, nil
+	}
+	s, err := externalServerLocked()
+	if err != nil || s.inside {
+		return nil, err
+	}
+	if s.collector != nil {
+		s.collector.stop()
+		s.collector = nil
+	}
+	return s, nil
+}
+
+// ours tells that the server is ours, and in this process.
+func (s *server) ours() bool { return s.stop != nil }
+
+func stopServers() error {
+	servers.Lock()
+	defer servers.Unlock()
+	var failures []error
+	for _, s := range []*server{servers.plane, servers.bare, servers.external} {
+		if s == nil {
+			continue
+		}
+		if s.collector != nil {
+			s.collector.stop()
+		}
+		if s.stop != nil {
+			failures = append(failures, s.stop())
+		}
+	}
+	return errors.Join(failures...)
+}
+
+func newServer(config *rest.Config) (*server, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	config.UserAgent = "conformance"
+	config.WarningHandler = rest.NoWarnings{}
+	s := &server{config: config}
+	var err error
+	if s.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if s.metadata, err = metadata.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	s.kube, err = kubernetes.NewForConfig(config)
+	return s, err
+}
+
+// externalServerLocked is the server that the environment names.
+func externalServerLocked() (*server, error) {
+	if servers.external != nil {
+		return servers.external, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv(kubeconfigVariable))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", kubeconfigVariable, err)
+	}
+	s, err := newServer(config)
+	if err != nil {
+		return nil, err
+	}
+	switch name := os.Getenv(collectorVariable); name {
+	case "", "library":
+	case "none":
+		s.inside, s.foreign = true, true
+	default:
+		return nil, fmt.Errorf("%s is %q, want library or none", collectorVariable, name)
+	}
+	servers.external = s
+	return s, nil
+}
+
+// startPlane starts our control plane, as coppice up does.
+func startPlane() (*server, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan system.Plane, 1), make(chan error, 1)
+	go func() {
+		ended <- system.Run(ctx, system.Options{Ephemeral: true, OwnersUnchecked: true, WorkloadsDisabled: true, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
+			func(p system.Plane) { ready <- p })
+	}()
+	var plane system.Plane
+	select {
+	case plane = <-ready:
+	case err := <-ended:
+		cancel()
+		return nil, fmt.Errorf("start our control plane: %w", err)
+	}
+	// Over its socket, as others reach it.
+	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig)
+	if err != nil {
+		cancel()
+		return nil, errors.Join(err, <-ended)
+	}
+	s, err := newServer(config)
+	if err != nil {
+		cancel()
+		return nil, errors.Join(err, <-ended)
+	}
+	s.inside = true
+	s.stop = func() error {
+		cancel()
+		return <-ended
+	}
+	return s, nil
+}
+
+// startBare starts our API server alone.
+func startBare() (_ *server, err error) {
+	dir, err := os.MkdirTemp("", "coppice-conformance-*")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var ending []func() error
+	end := func() error {
+		cancel()
+		var failures []error
+		for _, e := range slices.Backward(ending) {
+			failures = append(failures, e())
+		}
+		return errors.Join(append(failures, os.RemoveAll(dir))...)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, end())
+		}
+	}()
+
+	store, err := storage.Open(ctx, storage.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true})
+	if err != nil {
+		return nil, err
+	}
+	ending = append(ending, store.Close)
+	authority, err := access.LoadAuthority(filepath.Join(dir, "pki"), time.Now)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := authority.Admin()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	api, err := apiserver.New(ctx, apiserver.Config{
+		OwnersUnchecked: true, // the matrix has references that the server would refuse
+		Listener:        listener, Store: store, Authority: authority, Version: "v1.37.2", Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- api.Run(ctx) }()
+	ending = append(ending, func() error { return <-ended })
+	select {
+	case <-api.Ready():
+	case err := <-ended:
+		ended <- err
+		return nil, errors.New("our API server ended before it was ready")
+	}
+	s, err := newServer(&rest.Config{
+		Host:            "https://" + listener.Addr().String(),
+		TLSClientConfig: rest.TLSClientConfig{CAData: authority.Certificate(), CertData: admin.Certificate, KeyData: admin.Key},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.stop = end
+	return s, nil
+}
+
+// serves waits until the server serves a resource.
+func (s *server) serves(t testing.TB, resource schema.GroupVersionResource) {
+	t.Helper()
+	eventually(t, func() string {
+		_, err := s.dynamic.Resource(resource).List(t.Context(), listOne)
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// eventually waits until check returns "", and fails with what it returned last.
+func eventually(t testing.TB, check func() string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		problem := check()
+		if problem == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s: %s", patience, problem)
+		}
+		<-tick.C
+	}
+}
+
+// isGone tells whether an answer says that there is no such object.
+func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsGone(err) }

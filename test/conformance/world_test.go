@@ -1,0 +1,467 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+)
+
+// world is a namespace of one test's own, and what the test does there.
+type world struct {
+	t      testing.TB
+	server *server
+	space  string
+
+	mu   sync.Mutex
+	made []object // guarded by mu; every object that was created, to clean up
+}
+
+// run makes the names of this run's namespaces differ from those of any other run
+// against the same server.
+var (
+	run    = string(uuid.NewUUID())[:6]
+	spaces atomic.Int64
+)
+
+var listOne = metav1.ListOptions{Limit: 1}
+
+func newWorld(t testing.TB, s *server) *world {
+	t.Helper()
+	w := &world{t: t, server: s, space: fmt.Sprintf("conformance-%s-%d", run, spaces.Add(1))}
+	_, err := s.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.space}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("create namespace: %v", err)
+	}
+	t.Cleanup(w.cleanUp)
+	return w
+}
+
+// another is a second namespace of the same test.
+func (w *world) another() *world {
+	w.t.Helper()
+	return newWorld(w.t, w.server)
+}
+
+// cleanUp removes what is left, finalizers or not. It does not wait, and a server
+// without a namespace controller keeps the namespace as Terminating.
+func (w *world) cleanUp() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, o := range slices.Backward(w.made) {
+		client := w.objects(o)
+		err := client.Delete(ctx, o.name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &o.uid}, GracePeriodSeconds: new(int64(0)),
+			PropagationPolicy: new(metav1.DeletePropagationBackground),
+		})
+		if err != nil {
+			continue // gone, or under this name there is another
+		}
+		_, _ = client.Patch(ctx, o.name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"uid":%q,"finalizers":null}}`, o.uid), metav1.PatchOptions{})
+	}
+	_ = w.server.kube.CoreV1().Namespaces().Delete(ctx, w.space, metav1.DeleteOptions{})
+}
+
+// kind is a kind of objects, and how to make one.
+type kind struct {
+	schema.GroupVersionResource
+	name    string
+	cluster bool // in no namespace
+	body    map[string]any
+}
+
+func (k kind) apiVersion() string { return k.GroupVersion().String() }
+
+var (
+	configMaps = core("configmaps", "ConfigMap", nil)
+	secrets    = core("secrets", "Secret", nil)
+	pods       = core("pods", "Pod", map[string]any{"spec": map[string]any{
+		"containers": []any{map[string]any{"name": "main", "image": "none"}},
+	}})
+	replicationControllers = core("replicationcontrollers", "ReplicationController", map[string]any{"spec": workload(0, map[string]any{"app": "conformance"})})
+	replicaSets            = kind{schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, "ReplicaSet", false, replicated(0)}
+	deployments            = kind{schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "Deployment", false, replicated(0)}
+	jobs                   = kind{schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, "Job", false, map[string]any{"spec": suspendedJob()}}
+	cronJobs               = kind{schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "cronjobs"}, "CronJob", false, map[string]any{"spec": map[string]any{
+		"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": map[string]any{"spec": suspendedJob()},
+	}}}
+	clusterRoles = kind{schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, "ClusterRole", true, nil}
+)
+
+func core(resource, name string, body map[string]any) kind {
+	return kind{corev1.SchemeGroupVersion.WithResource(resource), name, false, body}
+}
+
+// workload is the spec of something with a pod template that no controller finds
+// anything to do for.
+func workload(replicas int64, selector map[string]any) map[string]any {
+	return map[string]any{"replicas": replicas, "selector": selector, "template": template()}
+}
+
+func replicated(replicas int64) map[string]any {
+	return map[string]any{"spec": workload(replicas, map[string]any{"matchLabels": map[string]any{"app": "conformance"}})}
+}
+
+func template() map[string]any {
+	return map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{"app": "conformance"}},
+		"spec":     map[string]any{"containers": []any{map[string]any{"name": "main", "image": "none"}}},
+	}
+}
+
+func suspendedJob() map[string]any {
+	t := template()
+	t["spec"].(map[string]any)["restartPolicy"] = "Never"
+	return map[string]any{"suspend": true, "template": t}
+}
+
+// object is one that was created.
+type object struct {
+	kind  kind
+	space string
+	name  string
+	uid   types.UID
+}
+
+func (o object) String() string { return o.kind.name + " " + o.name }
+
+// ref refers to an owner, and says nothing of blocking.
+func ref(owner object) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: owner.kind.apiVersion(), Kind: owner.kind.name, Name: owner.name, UID: owner.uid}
+}
+
+// blocking refers to an owner that is to wait.
+func blocking(owner object) metav1.OwnerReference {
+	r := ref(owner)
+	r.BlockOwnerDeletion = new(true)
+	return r
+}
+
+// controlled refers to an owner that is the controller.
+func controlled(owner object) metav1.OwnerReference {
+	r := blocking(owner)
+	r.Controller = new(true)
+	return r
+}
+
+// nobody refers to an owner of a kind that never existed.
+func nobody(k kind) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: k.apiVersion(), Kind: k.name, Name: "nobody", UID: uuid.NewUUID()}
+}
+
+// option is what sets an object apart when it is created.
+type option func(u *unstructured.Unstructured)
+
+func ownedBy(owners ...metav1.OwnerReference) option {
+	return func(u *unstructured.Unstructured) { u.SetOwnerReferences(owners) }
+}
+
+func withFinalizers(finalizers ...string) option {
+	return func(u *unstructured.Unstructured) { u.SetFinalizers(finalizers) }
+}
+
+// hold is a finalizer of somebody else's.
+const hold = "conformance.example.com/hold"
+
+var held = withFinalizers(hold)
+
+// create makes an object in the world's namespace, or in none if it is of such a
+// kind; its name is then made to be the test's own.
+func (w *world) create(k kind, name string, options ...option) object {
+	w.t.Helper()
+	o, err := w.tryCreate(k, name, options...)
+	if err != nil {
+		w.t.Fatalf("create %s %s: %v", k.name, name, err)
+	}
+	return o
+}
+
+func (w *world) tryCreate(k kind, name string, options ...option) (object, error) {
+	w.t.Helper()
+	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(k.body)}
+	if u.Object == nil {
+		u.Object = map[string]any{}
+	}
+	u.SetAPIVersion(k.apiVersion())
+	u.SetKind(k.name)
+	u.SetName(name)
+	o := object{kind: k, space: w.space, name: name}
+	if k.cluster {
+		o.space, o.name = "", w.space+"-"+name
+		u.SetName(o.name)
+	}
+	for _, option := range options {
+		option(u)
+	}
+	created, err := w.whole(o).Create(w.t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		return object{}, err
+	}
+	o.uid = created.GetUID()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.made = append(w.made, o)
+	return o, nil
+}
+
+// createMany makes n objects with names that begin the same.
+func (w *world) createMany(n int, k kind, name string, options ...option) []object {
+	w.t.Helper()
+	all := make([]object, 0, n)
+	for i := range n {
+		all = append(all, w.create(k, fmt.Sprintf("%s-%d", name, i), options...))
+	}
+	return all
+}
+
+// objects is where the server keeps the metadata of objects like o.
+func (w *world) objects(o object) metadata.ResourceInterface {
+	if o.space == "" {
+		return w.server.metadata.Resource(o.kind.GroupVersionResource)
+	}
+	return w.server.metadata.Resource(o.kind.GroupVersionResource).Namespace(o.space)
+}
+
+// whole is where the server keeps objects like o.
+func (w *world) whole(o object) dynamic.ResourceInterface {
+	if o.space == "" {
+		return w.server.dynamic.Resource(o.kind.GroupVersionResource)
+	}
+	return w.server.dynamic.Resource(o.kind.GroupVersionResource).Namespace(o.space)
+}
+
+const (
+	background = metav1.DeletePropagationBackground
+	foreground = metav1.DeletePropagationForeground
+	orphan     = metav1.DeletePropagationOrphan
+)
+
+// remove deletes an object under a policy.
+func (w *world) remove(o object, policy metav1.DeletionPropagation) {
+	w.t.Helper()
+	w.removeWith(o, metav1.DeleteOptions{PropagationPolicy: &policy})
+}
+
+func (w *world) removeWith(o object, options metav1.DeleteOptions) {
+	w.t.Helper()
+	if err := w.objects(o).Delete(w.t.Context(), o.name, options); err != nil {
+		w.t.Fatalf("delete %s: %v", o, err)
+	}
+}
+
+// look reads an object; false if it is gone, be it that another has its name.
+func (w *world) look(o object) (*metav1.PartialObjectMetadata, bool) {
+	w.t.Helper()
+	now, err := w.objects(o).Get(w.t.Context(), o.name, metav1.GetOptions{})
+	switch {
+	case isGone(err), err == nil && now.UID != o.uid:
+		return nil, false
+	case err != nil:
+		w.t.Fatalf("read %s: %v", o, err)
+	}
+	return now, true
+}
+
+// must reads an object that has to be there.
+func (w *world) must(o object) *metav1.PartialObjectMetadata {
+	w.t.Helper()
+	now, ok := w.look(o)
+	if !ok {
+		w.t.Fatalf("%s is gone", o)
+	}
+	return now
+}
+
+// patch applies a JSON merge patch to the metadata of an object.
+func (w *world) patch(o object, change map[string]any) {
+	w.t.Helper()
+	if err := w.tryPatch(o, change); err != nil {
+		w.t.Fatalf("patch %s: %v", o, err)
+	}
+}
+
+func (w *world) tryPatch(o object, change map[string]any) error {
+	change["uid"] = o.uid
+	patch, err := json.Marshal(map[string]any{"metadata": change})
+	if err != nil {
+		return err
+	}
+	_, err = w.objects(o).Patch(context.Background(), o.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// setOwners replaces the owner references of an object.
+func (w *world) setOwners(o object, owners ...metav1.OwnerReference) {
+	w.t.Helper()
+	w.patch(o, map[string]any{"ownerReferences": owners})
+}
+
+// letGo removes all finalizers of an object but those named.
+func (w *world) letGo(o object, but ...string) {
+	w.t.Helper()
+	w.patch(o, map[string]any{"finalizers": but})
+}
+
+// eventuallyGone waits until objects are gone.
+func (w *world) eventuallyGone(objects ...object) {
+	w.t.Helper()
+	for _, o := range objects {
+		eventually(w.t, func() string {
+			if now, ok := w.look(o); ok {
+				return fmt.Sprintf("%s is still there: %s", o, describe(now))
+			}
+			return ""
+		})
+	}
+}
+
+// eventuallyLeaving waits until objects are being deleted, if they are not gone.
+func (w *world) eventuallyLeaving(objects ...object) {
+	w.t.Helper()
+	for _, o := range objects {
+		eventually(w.t, func() string {
+			if now, ok := w.look(o); ok && now.DeletionTimestamp == nil {
+				return fmt.Sprintf("%s is not being deleted: %s", o, describe(now))
+			}
+			return ""
+		})
+	}
+}
+
+// eventuallyOwned waits until an object has just these owner references.
+func (w *world) eventuallyOwned(o object, owners ...metav1.OwnerReference) {
+	w.t.Helper()
+	eventually(w.t, func() string {
+		if diff := cmp.Diff(owners, w.must(o).OwnerReferences, equateEmpty); diff != "" {
+			return fmt.Sprintf("owner references of %s (-want +got):\n%s", o, diff)
+		}
+		return ""
+	})
+}
+
+// eventuallyFinalizers waits until an object has just these finalizers.
+func (w *world) eventuallyFinalizers(o object, finalizers ...string) {
+	w.t.Helper()
+	eventually(w.t, func() string {
+		if diff := cmp.Diff(finalizers, w.must(o).Finalizers, equateEmpty); diff != "" {
+			return fmt.Sprintf("finalizers of %s (-want +got):\n%s", o, diff)
+		}
+		return ""
+	})
+}
+
+// settle waits until a collector has worked off what was there before: garbage
+// that is made now, of each kind, goes after it. It goes twice, because an object
+// that came before it may still be with a worker when the first is gone.
+func (w *world) settle(kinds ...kind) {
+	w.t.Helper()
+	for i := range 2 {
+		for _, k := range kinds {
+			sentinel := w.create(k, fmt.Sprintf("sentinel-%d-%s", i, uuid.NewUUID()[:8]), ownedBy(nobody(sentinelOwner(k))))
+			w.eventuallyGone(sentinel)
+		}
+	}
+}
+
+func sentinelOwner(k kind) kind {
+	if k.cluster {
+		return clusterRoles
+	}
+	return configMaps
+}
+
+// stay waits for all that is to be done, and asserts that objects are untouched by it.
+func (w *world) stay(objects ...object) {
+	w.t.Helper()
+	var kinds []kind
+	for _, o := range objects {
+		if !slices.ContainsFunc(kinds, func(k kind) bool { return k.GroupVersionResource == o.kind.GroupVersionResource }) {
+			kinds = append(kinds, o.kind)
+		}
+	}
+	w.settle(kinds...)
+	w.areKept(objects...)
+}
+
+// areKept asserts that objects are there and not being deleted.
+func (w *world) areKept(objects ...object) {
+	w.t.Helper()
+	for _, o := range objects {
+		now, ok := w.look(o)
+		switch {
+		case !ok:
+			w.t.Errorf("%s was deleted, and was to be kept", o)
+		case now.DeletionTimestamp != nil:
+			w.t.Errorf("%s is being deleted, and was to be kept: %s", o, describe(now))
+		}
+	}
+}
+
+// eventuallyReported waits for an Event about an object.
+func (w *world) eventuallyReported(o object, reason string) {
+	w.t.Helper()
+	space := o.space
+	if space == "" {
+		space = metav1.NamespaceDefault
+	}
+	eventually(w.t, func() string {
+		events, err := w.server.kube.CoreV1().Events(space).List(w.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		var others []string
+		for _, e := range events.Items {
+			if e.InvolvedObject.UID != o.uid {
+				continue
+			}
+			if e.Reason == reason {
+				return ""
+			}
+			others = append(others, e.Reason)
+		}
+		return fmt.Sprintf("no Event %s about %s, only %v", reason, o, others)
+	})
+}
+
+const invalidNamespace = "OwnerRefInvalidNamespace"
+
+func describe(now *metav1.PartialObjectMetadata) string {
+	var parts []string
+	if now.DeletionTimestamp != nil {
+		parts = append(parts, "being deleted since "+now.DeletionTimestamp.Format(time.TimeOnly))
+	}
+	parts = append(parts, fmt.Sprintf("finalizers %v", now.Finalizers))
+	for _, r := range now.OwnerReferences {
+		parts = append(parts, fmt.Sprintf("owner %s %s %s", r.APIVersion, r.Kind, r.Name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// equateEmpty takes nil and an empty list for the same.
+var equateEmpty = cmp.FilterValues(func(a, b any) bool { return isEmpty(a) && isEmpty(b) }, cmp.Ignore())
+
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case []metav1.OwnerReference:
+		return len(v) == 0
+	case []string:
+		return len(v) == 0
+	}
+	return false
+}

@@ -1,0 +1,85 @@
+package differential
+
+import (
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// declared gives the reason why our answer may differ from the other server's, as
+// docs/semantics.md has it under "Differences from upstream"; empty if it may not. It
+// says so only where they do differ.
+func declared(r request, before []unstructured.Unstructured, ours, theirs outcome) string {
+	if ours.diff(theirs) == "" || r.verb != "delete" && r.verb != "deletecollection" {
+		return ""
+	}
+	if r.options == nil {
+		r.options = &metav1.DeleteOptions{}
+	}
+	if len(r.options.DryRun) > 0 && isBlank(theirs.Answer) {
+		return "a dry run of a DELETE that would remove the object answers as the DELETE would"
+	}
+	if r.version == "current" && ours.Code == http.StatusOK && theirs.Code == http.StatusConflict {
+		return "R17: a resourceVersion is checked once, where upstream changes the object itself and then finds it changed"
+	}
+	if r.kind.kind == "Namespace" && ours.After == nil && theirs.After != nil && theirs.Code == http.StatusOK && isActive(before) {
+		return "R18: a namespace that nothing holds goes with the first DELETE"
+	}
+	for i := range before {
+		if before[i].GetDeletionTimestamp() == nil {
+			continue
+		}
+		if r.kind.kind == "Namespace" && ours.Code == http.StatusOK && theirs.Code == http.StatusConflict {
+			return "R20: a repeated DELETE of a namespace is answered as one of anything else, not with a conflict"
+		}
+		if reason := declaredOfRepeated(r.kind, r.options, &before[i]); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// declaredOfRepeated is about a DELETE of an object that is terminating already (R19).
+func declaredOfRepeated(k kind, options *metav1.DeleteOptions, before *unstructured.Unstructured) string {
+	finalizers, grace := before.GetFinalizers(), before.GetDeletionGracePeriodSeconds()
+	held := slices.Contains(finalizers, orphan) || slices.Contains(finalizers, foreground)
+	asksNothing := options.PropagationPolicy == nil && options.OrphanDependents == nil
+	switch {
+	case asksNothing && !held && (k.kind == "Job" || k.kind == "ReplicationController"):
+		return "R19: a repeated DELETE adds no finalizer, not even that of the default"
+	case k.kind == "Namespace" && held && !asksNothing:
+		return "R19: a repeated DELETE may remove the collector's finalizer from a namespace"
+	case grace != nil && *grace > 0 && held && !asksNothing:
+		return "R19: a repeated DELETE may remove the collector's finalizer while grace is pending"
+	case asks(options, metav1.DeletePropagationOrphan, true) && !slices.Contains(finalizers, orphan):
+		return "R19: a repeated DELETE adds no finalizer, and orphan is refused"
+	case asks(options, metav1.DeletePropagationForeground, false) && !slices.Contains(finalizers, foreground):
+		return "R19: a repeated DELETE adds no finalizer, and foreground does without"
+	}
+	return ""
+}
+
+// isActive tells whether there is one object, and it is not being deleted.
+func isActive(before []unstructured.Unstructured) bool {
+	return len(before) == 1 && before[0].GetDeletionTimestamp() == nil
+}
+
+// isBlank tells whether an answer is an object without a name.
+func isBlank(answer any) bool {
+	o, ok := answer.(map[string]any)
+	if !ok {
+		return false
+	}
+	m, ok := o["metadata"].(map[string]any)
+	return ok && len(m) == 0
+}
+
+// asks tells whether the options ask for a policy; orphans is what orphanDependents says then.
+func asks(o *metav1.DeleteOptions, policy metav1.DeletionPropagation, orphans bool) bool {
+	if o.PropagationPolicy != nil {
+		return *o.PropagationPolicy == policy
+	}
+	return o.OrphanDependents != nil && *o.OrphanDependents == orphans
+}

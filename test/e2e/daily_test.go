@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestDaily types what a user types in a day, and compares what is printed to the
+// letter. Each file of testdata/daily is a session with a control plane of its own;
+// the kubectl is the one that is built in, so that the words are those of one version.
+//
+//	go test ./test/e2e -run TestDaily -rewrite
+//
+// writes down what is printed now: read the difference before you commit it.
+//
+// What differs from run to run is replaced: ages, UIDs, times, ports, versions.
+func TestDaily(t *testing.T) {
+	files, err := filepath.Glob("testdata/daily/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no sessions: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			s := newSession(t)
+			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
+				switch d.Cmd {
+				case "run":
+					return s.run(t, d.Input)
+				case "eventually":
+					return s.eventually(t, d)
+				default:
+					d.Fatalf(t, "unknown directive %s", d.Cmd)
+					return ""
+				}
+			})
+		})
+	}
+}
+
+// session is a shell in which kubectl is ours.
+type session struct {
+	plane *plane
+	path  string // directories of programs
+}
+
+func newSession(t *testing.T) *session {
+	t.Helper()
+	programs := t.TempDir()
+	wrapper := fmt.Sprintf("#!/bin/sh\nexec %s kubectl \"$@\"\n", binary)
+	if err := os.WriteFile(filepath.Join(programs, "kubectl"), []byte(wrapper), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return &session{startPlane(t, "--ephemeral", "--secure-port=0", byHand, noNodes), programs + ":" + filepath.Dir(binary) + ":" + os.Getenv("PATH")}
+}
+
+// run runs lines of shell and returns what they print, with the exit status if it is not 0.
+func (s *session) run(t *testing.T, lines string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	command := exec.CommandContext(ctx, "sh", "-c", lines)
+	command.Env = append(os.Environ(), "KUBECONFIG="+s.plane.kubeconfig, "PATH="+s.path, "LC_ALL=C", "TZ=UTC")
+	out, err := command.CombinedOutput()
+	text := steady(string(out), s.plane)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return fmt.Sprintf("%sexit status %d\n", text, exit.ExitCode())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// eventually runs the lines again and again until they print what is expected.
+func (s *session) eventually(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	var got string
+	eventually(t, func() string {
+		if got = s.run(t, d.Input); d.Rewrite || strings.TrimSpace(got) == strings.TrimSpace(d.Expected) {
+			return ""
+		}
+		return fmt.Sprintf("%s: %s prints\n%s", d.Pos, d.Input, got)
+	})
+	return got
+}
+
+// replacements are what differs from run to run. They come in this order.
+var replacements = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uid>"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "<time>"},
+	{regexp.MustCompile(`[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}`), "<time>"},
+	{regexp.MustCompile(`resourceVersion: "\d+"`), `resourceVersion: "<revision>"`},
+	{regexp.MustCompile(`"resourceVersion": ?"\d+"`), `"resourceVersion":"<revision>"`},
+	{regexp.MustCompile(`(?m)(^|\s)(\d+[dhm])?\d+(\.\d+)?m?s( ago)?(\s|$)`), "$1<age>$5"},
+	{regexp.MustCompile(`v\d+\.\d+\.\d+\S*`), "<version>"},
+	{regexp.MustCompile(`/tmp/\S+`), "<path>"},
+	{regexp.MustCompile(`(?m)[ \t]+$`), ""},
+	{regexp.MustCompile(`(\S)  +`), "$1   "}, // columns are as wide as what is in them
+}
+
+func steady(text string, p *plane) string {
+	text = strings.ReplaceAll(text, p.server, "<server>")
+	for _, r := range replacements {
+		text = r.pattern.ReplaceAllString(text, r.with)
+	}
+	return text
+}

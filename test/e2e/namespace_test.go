@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// TestNamespaceGoesAndComesBack deletes a namespace with contents and creates it again.
+// (NS-14, NS-15).
+func TestNamespaceGoesAndComesBack(t *testing.T) {
+	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+		owned(t, k, namespace)
+		k.apply(t, namespace, configMap("one", "")+configMap("two", ""))
+		k.run(t, "create", "-n", namespace, "secret", "generic", "key", "--from-literal=a=b")
+		k.run(t, "create", "-n", namespace, "service", "clusterip", "web", "--tcp=80")
+		k.run(t, "create", "-n", namespace, "role", "reader", "--verb=get", "--resource=pods")
+		k.run(t, "delete", "namespace", namespace)
+		k.run(t, "create", "namespace", namespace)
+		k.eventuallyNames(t, namespace, "pods,replicasets,configmaps,secrets,services,roles")
+		if phase := k.get(t, namespace, "namespace/"+namespace, "{.status.phase}"); phase != "Active" {
+			t.Errorf("phase of the new namespace: %s", phase)
+		}
+	})
+}
+
+// TestNamespaceWaitsForFinalizers has an object in a namespace hold its deletion:
+// nothing new may be created meanwhile, and the conditions say what is left (NS-12).
+func TestNamespaceWaitsForFinalizers(t *testing.T) {
+	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+		k.apply(t, namespace, pod("held", "", "example.com/hold")+configMap("free", ""))
+		k.run(t, "delete", "namespace", namespace, "--wait=false")
+		eventually(t, func() string {
+			message := k.get(t, namespace, "namespace/"+namespace, `{.status.conditions[?(@.type=="NamespaceFinalizersRemaining")].message}`)
+			if !strings.Contains(message, "example.com/hold in 1 resource instances") {
+				return "condition NamespaceFinalizersRemaining says: " + message
+			}
+			return ""
+		})
+		if phase := k.get(t, namespace, "namespace/"+namespace, "{.status.phase}"); phase != "Terminating" {
+			t.Errorf("phase: %s", phase)
+		}
+		_, errs, err := k.try(t, configMap("late", ""), "create", "-n", namespace, "-f", "-")
+		if err == nil || !strings.Contains(errs, "because it is being terminated") {
+			t.Errorf("creating in a terminating namespace: %v %s", err, errs)
+		}
+		k.run(t, "patch", "-n", namespace, "pod", "held", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		eventually(t, func() string {
+			return strings.Join(k.names(t, namespace, "namespaces", "--field-selector=metadata.name="+namespace), " ")
+		})
+	})
+}
+
+// TestSystemNamespaces exist, and the first of them cannot be deleted.
+func TestSystemNamespaces(t *testing.T) {
+	eachKubectl(t, func(t *testing.T, k kubectl, _ string) {
+		for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+			k.run(t, "get", "namespace", name)
+		}
+		if _, errs, err := k.try(t, "", "delete", "namespace", "default"); err == nil || !strings.Contains(errs, "forbidden") {
+			t.Errorf("deleting default: %v %s", err, errs)
+		}
+	})
+}
+
+// namespaceClient is a client for tests that measure, where kubectl would take longer
+// than what is measured.
+func namespaceClient(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", sharedPlane(t).kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// removed waits until a namespace is gone, and says how long after began that was.
+func removed(t *testing.T, client kubernetes.Interface, name string, began time.Time, limit time.Duration) time.Duration {
+	t.Helper()
+	for time.Since(began) < limit {
+		_, err := client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return time.Since(began)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("namespace %s is left after %s", name, limit)
+	return 0
+}
+
+// R22: empty namespaces that are deleted one after the other are each gone within 50 ms.
+// Half of them on a machine that does other things at the same time.
+func TestEmptyNamespaceIsGoneAtOnce(t *testing.T) {
+	client := namespaceClient(t)
+	var took []time.Duration
+	for i := range 21 {
+		name := fmt.Sprintf("empty-%d", i)
+		if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := client.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, removed(t, client, name, began, patience))
+	}
+	slices.Sort(took)
+	t.Logf("median %s, longest %s", took[len(took)/2], took[len(took)-1])
+	if median := took[len(took)/2]; median > 50*time.Millisecond {
+		t.Errorf("the median is %s, want at most 50 ms", median)
+	}
+}
+
+// NS-16, NS-17: all of 100 namespaces with contents are gone within 30 s.
+func TestHundredNamespacesGo(t *testing.T) {
+	const all = 100
+	client := namespaceClient(t)
+	var filling sync.WaitGroup
+	for lane := range 4 {
+		filling.Go(func() {
+			for i := lane; i < all; i += 4 {
+				name := fmt.Sprintf("hundred-%d", i)
+				_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+				for n := 0; err == nil && n < 10; n++ {
+					o := metav1.ObjectMeta{Name: fmt.Sprintf("o-%d", n)}
+					if _, err = client.CoreV1().ConfigMaps(name).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: o}, metav1.CreateOptions{}); err != nil {
+						break
+					}
+					pod := &corev1.Pod{ObjectMeta: o, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
+					_, err = client.CoreV1().Pods(name).Create(t.Context(), pod, metav1.CreateOptions{})
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	filling.Wait()
+	began := time.Now()
+	for i := range all {
+		if err := client.CoreV1().Namespaces().Delete(t.Context(), fmt.Sprintf("hundred-%d", i), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range all {
+		removed(t, client, fmt.Sprintf("hundred-%d", i), began, 30*time.Second)
+	}
+	t.Logf("%d namespaces with 20 objects each went in %s", all, time.Since(began))
+}

@@ -1,0 +1,276 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// nodeAgent is a running coppice node.
+type nodeAgent struct {
+	kubeconfig string
+	args       []string
+	command    *exec.Cmd
+	exited     chan error
+	stopped    bool // by SIGSTOP
+
+	mu     sync.Mutex
+	stderr bytes.Buffer // guarded by mu
+}
+
+// Write takes in what the process says on stderr.
+func (n *nodeAgent) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stderr.Write(p)
+}
+
+func (n *nodeAgent) log() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stderr.String()
+}
+
+// quickNodes make a node that is silent not ready soon. A machine under load may keep an
+// agent from its heartbeats for seconds, so a test must stand a node that is not ready for
+// a moment: pods tolerate that for 300 s.
+const quickNodes = "--node-monitor-grace-period=4s"
+
+// startWithNode starts a control plane without nodes, and one node in a process of its own.
+func startWithNode(t *testing.T, name string) (kubectl, *nodeAgent) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	p := startPlane(t, "--ephemeral", "--secure-port=0", noNodes, quickNodes, "--write-node-kubeconfig", name+"="+file)
+	n := &nodeAgent{kubeconfig: file, args: []string{"node", "--kubeconfig", file, "--lease-duration=2s"}}
+	n.start(t)
+	t.Cleanup(func() { n.end(t, syscall.SIGINT) })
+	return ourKubectl(p), n
+}
+
+// start runs the agent and waits until the node is registered.
+func (n *nodeAgent) start(t *testing.T) {
+	t.Helper()
+	n.exited = make(chan error, 1)
+	n.command = exec.Command(binary, n.args...)
+	n.command.Stderr = n
+	stdout, err := n.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan struct{})
+	go func() {
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			if strings.HasPrefix(lines.Text(), "ready ") {
+				close(ready)
+			}
+		}
+		_, _ = io.Copy(io.Discard, stdout)
+		n.exited <- n.command.Wait()
+	}()
+	select {
+	case <-ready:
+	case err := <-n.exited:
+		n.exited <- err
+		t.Fatalf("coppice node: %v: %s", err, n.log())
+	case <-time.After(patience):
+		t.Fatalf("coppice node is not ready after %s: %s", patience, n.log())
+	}
+}
+
+// end ends the agent by a signal, if it runs.
+func (n *nodeAgent) end(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	if n.command.ProcessState != nil {
+		return
+	}
+	if n.stopped {
+		n.resume(t)
+	}
+	if err := n.command.Process.Signal(signal); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-n.exited:
+		if err != nil && signal == syscall.SIGINT {
+			t.Errorf("coppice node did not stop cleanly: %v: %s", err, n.log())
+		}
+	case <-time.After(patience):
+		_ = n.command.Process.Kill()
+		t.Errorf("coppice node does not stop: %s", n.log())
+	}
+}
+
+// freeze stops the agent as a machine that hangs does.
+func (n *nodeAgent) freeze(t *testing.T) {
+	t.Helper()
+	if err := n.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	n.stopped = true
+}
+
+func (n *nodeAgent) resume(t *testing.T) {
+	t.Helper()
+	if err := n.command.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Error(err)
+	}
+	n.stopped = false
+}
+
+// nodeIs waits until the node is of that readiness.
+func nodeIs(t *testing.T, k kubectl, name, ready string) {
+	t.Helper()
+	eventually(t, func() string {
+		if got := k.get(t, "", "node/"+name, `{.status.conditions[?(@.type=="Ready")].status}`); got != ready {
+			return "node " + name + " is ready: " + got
+		}
+		return ""
+	})
+}
+
+// running makes a deployment of three pods, and waits until they are ready. It returns
+// its namespace and the pods.
+func running(t *testing.T, k kubectl) (namespace string, pods []string) {
+	t.Helper()
+	namespace = newNamespace(t, k)
+	k.run(t, "create", "deployment", "-n", namespace, "web", "--image=web", "--replicas=3")
+	eventually(t, func() string {
+		if got := k.get(t, namespace, "deployment/web", "{.status.readyReplicas}"); got != "3" {
+			return got + " replicas are ready"
+		}
+		return ""
+	})
+	return namespace, k.names(t, namespace, "pods")
+}
+
+// TestStoppedNode: with the agent of a node stopped, nobody can say that its pods have
+// ended, and a foreground deletion above them waits. There are three ways to let it end.
+func TestStoppedNode(t *testing.T) {
+	t.Parallel()
+	k, agent := startWithNode(t, "worker")
+	for _, way := range []struct {
+		name    string
+		unblock func(t *testing.T, namespace, set string, pods []string)
+		left    bool // the pods stay, until their node says that they have ended
+	}{
+		{"the pods deleted by force", func(t *testing.T, namespace, _ string, pods []string) {
+			k.run(t, append([]string{"delete", "-n", namespace, "--force", "--grace-period=0", "--wait=false"}, pods...)...)
+		}, false},
+		{"the owner reference removed", func(t *testing.T, namespace, set string, _ []string) {
+			k.run(t, "patch", "-n", namespace, set, "--type=json", "-p", `[{"op":"remove","path":"/metadata/ownerReferences"}]`)
+		}, true},
+		{"blockOwnerDeletion set to false", func(t *testing.T, namespace, set string, _ []string) {
+			k.run(t, "patch", "-n", namespace, set, "--type=json", "-p", `[{"op":"replace","path":"/metadata/ownerReferences/0/blockOwnerDeletion","value":false}]`)
+		}, true},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			nodeIs(t, k, "worker", "True")
+			namespace, pods := running(t, k)
+			set := k.names(t, namespace, "replicasets")[0]
+			agent.freeze(t)
+			nodeIs(t, k, "worker", "Unknown")
+
+			k.run(t, "delete", "-n", namespace, "deployment/web", "--cascade=foreground", "--wait=false")
+			eventually(t, func() string {
+				marked := k.get(t, namespace, "pods", "{.items[*].metadata.deletionTimestamp}")
+				if len(strings.Fields(marked)) != 3 {
+					return "pods being deleted: " + marked
+				}
+				return ""
+			})
+			// The deletion has come to the pods. Further it cannot come: what the collector
+			// could do it has done, and the pods hold the rest.
+			for _, object := range []string{"deployment/web", set} {
+				if got := k.get(t, namespace, object, "{.metadata.finalizers}"); got != `["foregroundDeletion"]` {
+					t.Errorf("%s has the finalizers %s", object, got)
+				}
+			}
+			way.unblock(t, namespace, set, pods)
+			k.eventuallyNames(t, namespace, "deployments")
+			if !way.left {
+				k.eventuallyNames(t, namespace, "replicasets,pods")
+			} else if left := k.names(t, namespace, "pods"); fmt.Sprint(left) != fmt.Sprint(pods) {
+				t.Errorf("pods %v, want %v", left, pods)
+			}
+			agent.resume(t)
+			nodeIs(t, k, "worker", "True")
+			k.eventuallyNames(t, namespace, "replicasets,pods")
+		})
+	}
+}
+
+// TestNodeRestarts: an agent that ends, of its own accord or not, ends no pod, and the next
+// one takes the pods over: none starts anew, and what was deleted meanwhile ends.
+func TestNodeRestarts(t *testing.T) {
+	t.Parallel()
+	k, agent := startWithNode(t, "worker")
+	namespace, pods := running(t, k)
+	const state = "{range .items[*]}{.metadata.uid} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.running.startedAt}\n{end}"
+	before := k.get(t, namespace, "pods", state)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		agent.end(t, signal)
+		nodeIs(t, k, "worker", "Unknown")
+		agent.start(t)
+		nodeIs(t, k, "worker", "True")
+		// That it sees to a new pod shows that it has looked at the others.
+		k.run(t, "run", "-n", namespace, "later", "--image=later", "--restart=Never")
+		k.run(t, "wait", "-n", namespace, "pod/later", "--for=condition=Ready", "--timeout=60s")
+		k.run(t, "delete", "-n", namespace, "pod/later")
+		if after := k.get(t, namespace, "pods", state); after != before {
+			t.Errorf("after %s the pods are\n%s\nand were\n%s", signal, after, before)
+		}
+	}
+	agent.end(t, syscall.SIGKILL)
+	k.run(t, "delete", "-n", namespace, pods[0], "--wait=false")
+	agent.start(t)
+	eventually(t, func() string {
+		if strings.Contains(strings.Join(k.names(t, namespace, "pods"), " "), pods[0]) {
+			return pods[0] + " is there"
+		}
+		return ""
+	})
+}
+
+// The file with the credential of a node is its owner's alone, and the credential is good
+// for its own pods only.
+func TestNodeCredential(t *testing.T) {
+	t.Parallel()
+	k, agent := startWithNode(t, "worker")
+	if info, err := os.Stat(agent.kubeconfig); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	namespace, pods := running(t, k)
+	k.run(t, "run", "-n", namespace, "elsewhere", "--image=i", `--overrides={"spec":{"nodeName":"other"}}`)
+	node := kubectl{"as a node", append(slices.Clone(k.command), "--kubeconfig", agent.kubeconfig), k.plane}
+	if got := node.names(t, namespace, "pods", "--field-selector=spec.nodeName=worker"); len(got) != 3 {
+		t.Errorf("its pods: %v", got)
+	}
+	node.run(t, "get", "-n", namespace, pods[0])
+	for _, refused := range [][]string{
+		{"get", "pods", "-A"},
+		{"get", "-n", namespace, "pod/elsewhere"},
+		{"delete", "-n", namespace, "pod/elsewhere", "--wait=false"},
+		{"delete", "node/worker", "--wait=false"},
+		{"taint", "nodes", "worker", "a=b:NoExecute"},
+		{"label", "node/worker", "node-restriction.kubernetes.io/a=b"},
+		{"label", "-n", namespace, pods[0], "a=b"},
+		{"get", "secrets", "-A"},
+	} {
+		if out, errs, err := node.try(t, "", refused...); err == nil || !strings.Contains(errs, "orbidden") {
+			t.Errorf("kubectl %s: %s%s%v", strings.Join(refused, " "), out, errs, err)
+		}
+	}
+}

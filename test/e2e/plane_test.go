@@ -1,0 +1,394 @@
+// Package e2e drives a control plane from outside, as its users do: the built
+// binary, a real kubectl, curl.
+//
+// TestMain builds the binary. Most tests share one control plane and work in a
+// namespace of their own; a test about starting and stopping starts its own.
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// patience is how long a test waits for what must happen; what goes well takes
+// a small part of it.
+const patience = 60 * time.Second
+
+var (
+	binary string // the built coppice
+	shared struct {
+		once  sync.Once
+		plane *plane
+		err   error
+	}
+)
+
+func TestMain(m *testing.M) {
+	if arguments := os.Getenv(memberVariable); arguments != "" {
+		os.Exit(beMember(arguments))
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "coppice-e2e-*")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "coppice")
+	// Stamped as a release is: an unstamped kubectl finds fault with its own version.
+	stamp := "-X k8s.io/component-base/version.gitVersion=v1.37.2+e2e"
+	build := exec.Command("go", "build", "-ldflags", stamp, "-o", binary, "./cmd/coppice")
+	build.Dir = filepath.Join("..", "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build coppice: %v\n%s", err, out)
+		return 1
+	}
+	// kubectl caches discovery in the home directory, across servers on one port.
+	os.Setenv("HOME", dir)
+	os.Unsetenv("KUBECONFIG")
+	os.Unsetenv("COPPICE_DATA_DIR")
+	code := m.Run()
+	if shared.plane != nil {
+		if err := shared.plane.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+// plane is a running control plane.
+type plane struct {
+	kubeconfig string
+	server     string
+	ready      time.Duration // from the start of the process to its ready line
+	command    *exec.Cmd
+	stderr     *bytes.Buffer
+	exited     chan error
+}
+
+// start runs coppice up with args and waits until it is ready.
+func start(args ...string) (*plane, error) {
+	p := &plane{stderr: &bytes.Buffer{}, exited: make(chan error, 1)}
+	p.command = exec.Command(binary, append([]string{"up"}, args...)...)
+	p.command.Stderr = p.stderr
+	stdout, err := p.command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	isReady := make(chan struct{})
+	go func() {
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			if path, ok := strings.CutPrefix(lines.Text(), "export KUBECONFIG="); ok {
+				p.kubeconfig = path
+			}
+			if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
+				p.server, _, _ = strings.Cut(rest, " ")
+				p.ready = time.Since(began)
+				close(isReady)
+			}
+		}
+		_, _ = io.Copy(io.Discard, stdout)
+		p.exited <- p.command.Wait()
+	}()
+	select {
+	case <-isReady:
+		return p, nil
+	case err := <-p.exited:
+		return nil, fmt.Errorf("coppice up %s: %w: %s", strings.Join(args, " "), err, p.stderr)
+	case <-time.After(patience):
+		_ = p.command.Process.Kill()
+		return nil, fmt.Errorf("coppice up %s: not ready after %s: %s", strings.Join(args, " "), patience, p.stderr)
+	}
+}
+
+// stop sends Ctrl-C and waits for the process to end.
+func (p *plane) stop() error {
+	if err := p.command.Process.Signal(syscall.SIGINT); err != nil {
+		return err
+	}
+	select {
+	case err := <-p.exited:
+		if err != nil {
+			return fmt.Errorf("coppice up did not stop cleanly: %w: %s", err, p.stderr)
+		}
+		return nil
+	case <-time.After(patience):
+		_ = p.command.Process.Kill()
+		return fmt.Errorf("coppice up does not stop: %s", p.stderr)
+	}
+}
+
+// kill ends the process with SIGKILL.
+func (p *plane) kill(t *testing.T) {
+	t.Helper()
+	if err := p.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.exited
+}
+
+// sharedPlane is the control plane that most tests share.
+func sharedPlane(t *testing.T) *plane {
+	t.Helper()
+	shared.once.Do(func() {
+		shared.plane, shared.err = start("--ephemeral", "--secure-port=0", byHand, noNodes)
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.plane
+}
+
+// byHand leaves workloads to the test: the pods of a replica set are what it makes.
+const (
+	byHand  = "--controllers=gc,namespace,protection"
+	noNodes = "--nodes=0"
+)
+
+// startPlane starts a control plane for one test.
+func startPlane(t *testing.T, args ...string) *plane {
+	t.Helper()
+	p, err := start(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p.command.ProcessState == nil {
+			if err := p.stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return p
+}
+
+// missing skips on a developer's machine and fails in CI, which installs what
+// the tests need.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%s is missing, and CI is to install it (see .ci/run)", what)
+	}
+	t.Skipf("%s is missing", what)
+}
+
+// kubectl is one way to run kubectl against a control plane.
+type kubectl struct {
+	name    string
+	command []string
+	plane   *plane
+}
+
+// kubectls are all ways to run kubectl on this machine.
+func kubectls(t *testing.T, p *plane) []kubectl {
+	t.Helper()
+	all := []kubectl{{"coppice kubectl", []string{binary, "kubectl"}, p}}
+	if path, err := exec.LookPath("kubectl"); err == nil {
+		all = append(all, kubectl{"kubectl", []string{path}, p})
+	}
+	return all
+}
+
+// eachKubectl runs a test with every kubectl, in a fresh namespace each.
+func eachKubectl(t *testing.T, test func(t *testing.T, k kubectl, namespace string)) {
+	p := sharedPlane(t)
+	for _, k := range kubectls(t, p) {
+		t.Run(k.name, func(t *testing.T) { test(t, k, newNamespace(t, k)) })
+	}
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		t.Run("kubectl", func(t *testing.T) { missing(t, "kubectl") })
+	}
+}
+
+var namespaceNumber struct {
+	sync.Mutex
+	n int
+}
+
+func newNamespace(t *testing.T, k kubectl) string {
+	t.Helper()
+	namespaceNumber.Lock()
+	namespaceNumber.n++
+	name := fmt.Sprintf("e2e-%d", namespaceNumber.n)
+	namespaceNumber.Unlock()
+	k.run(t, "create", "namespace", name)
+	return name
+}
+
+// try runs kubectl and returns what it printed.
+func (k kubectl) try(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	command := exec.CommandContext(ctx, k.command[0], append(append([]string{}, k.command[1:]...), args...)...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+k.plane.kubeconfig)
+	command.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err = command.Run()
+	return out.String(), errs.String(), err
+}
+
+// run runs kubectl, which must succeed, and returns its standard output.
+func (k kubectl) run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, errs, err := k.try(t, "", args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", k.name, strings.Join(args, " "), err, out, errs)
+	}
+	return strings.TrimSpace(out)
+}
+
+// apply creates objects from a manifest.
+func (k kubectl) apply(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	if out, errs, err := k.try(t, manifest, "apply", "-n", namespace, "-f", "-"); err != nil {
+		t.Fatalf("%s apply: %v\n%s%s\n%s", k.name, err, out, errs, manifest)
+	}
+}
+
+// get reads one field of an object.
+func (k kubectl) get(t *testing.T, namespace, object, jsonpath string) string {
+	t.Helper()
+	return k.run(t, "get", "-n", namespace, object, "-o", "jsonpath="+jsonpath)
+}
+
+// names lists the objects of some resources in a namespace: "configmap/a pod/b".
+func (k kubectl) names(t *testing.T, namespace, resources string, more ...string) []string {
+	t.Helper()
+	args := append([]string{"get", "-n", namespace, resources, "-o", "name"}, more...)
+	return strings.Fields(k.run(t, args...))
+}
+
+// furniture is a config map that every namespace has.
+const furniture = "kube-root-ca.crt"
+
+// own are the names but for what every namespace has.
+func own(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return name == "configmap/"+furniture })
+}
+
+// eventually waits until check returns "", and fails with what it returned last.
+func eventually(t *testing.T, check func() string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		problem := check()
+		if problem == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s: %s", patience, problem)
+		}
+		<-tick.C
+	}
+}
+
+// eventuallyNames waits until just these objects are there.
+func (k kubectl) eventuallyNames(t *testing.T, namespace, resources string, want ...string) {
+	t.Helper()
+	eventually(t, func() string {
+		got := k.names(t, namespace, resources)
+		if strings.Join(got, " ") == strings.Join(want, " ") {
+			return ""
+		}
+		return fmt.Sprintf("%s in %s: %v, want %v", resources, namespace, got, want)
+	})
+}
+
+// credentials are the parts of a kubeconfig, as files for curl.
+type credentials struct{ authority, certificate, key string }
+
+func (p *plane) credentials(t *testing.T) credentials {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(p.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	current := config.Contexts[config.CurrentContext]
+	user, cluster := config.AuthInfos[current.AuthInfo], config.Clusters[current.Cluster]
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return credentials{
+		authority:   write("ca.crt", cluster.CertificateAuthorityData),
+		certificate: write("client.crt", user.ClientCertificateData),
+		key:         write("client.key", user.ClientKeyData),
+	}
+}
+
+// curl runs curl, which must get an answer, and returns the status code and body.
+func curl(t *testing.T, args ...string) (code, body string) {
+	t.Helper()
+	path, err := exec.LookPath("curl")
+	if err != nil {
+		missing(t, "curl")
+	}
+	out, err := exec.Command(path, append([]string{"-sS", "-w", "\n%{http_code}", "--max-time", "30"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("curl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	text := strings.TrimSpace(string(out))
+	at := strings.LastIndex(text, "\n")
+	return text[at+1:], text[:max(at, 0)]
+}
+
+// curl calls the server as its administrator.
+func (p *plane) curl(t *testing.T, args ...string) (code, body string) {
+	t.Helper()
+	c := p.credentials(t)
+	return curl(t, append([]string{"--cacert", c.authority, "--cert", c.certificate, "--key", c.key}, args...)...)
+}
+
+// proxy runs kubectl proxy for one test and returns its URL.
+func (k kubectl) proxy(t *testing.T) string {
+	t.Helper()
+	command := exec.Command(k.command[0], append(append([]string{}, k.command[1:]...), "proxy", "--port=0")...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+k.plane.kubeconfig)
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(syscall.SIGINT)
+		_ = command.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + strings.TrimSpace(line[strings.LastIndex(line, " ")+1:])
+}

@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSnapshotAndRestore goes back in time, from a control plane that runs, with a
+// collector from outside that has seen what is undone: the owner gone, and its dependent
+// collected. Both come back, and the collector keeps off the dependent (H4, R4).
+func TestSnapshotAndRestore(t *testing.T) {
+	dir, port := t.TempDir(), freePort(t)
+	p := startPlane(t, "--data-dir", dir, "--secure-port="+port, "--controllers=namespace")
+	k := ourKubectl(p)
+	k.apply(t, "default", configMap("owner", ""))
+	uid := uidOf(t, k, "default", "configmap/owner")
+	k.apply(t, "default", configMap("dependent", ownerOf("v1", "ConfigMap", "owner", uid, true)))
+	c := startCollector(t, p)
+	c.waitSynced(t)
+
+	file := filepath.Join(t.TempDir(), "snapshot")
+	if out, errs, code := coppice(t, "snapshot", "save", file, "--data-dir", dir); code != 0 || out != "saved "+file+"\n" {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the snapshot: %v %v", info, err)
+	}
+	k.run(t, "delete", "-n", "default", "configmap", "owner")
+	k.eventuallyNames(t, "default", "configmaps")
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	restored := filepath.Join(t.TempDir(), "restored")
+	if err := os.CopyFS(filepath.Join(restored, "pki"), os.DirFS(filepath.Join(dir, "pki"))); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, code := coppice(t, "snapshot", "restore", file, "--data-dir", restored); code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	p = startPlane(t, "--data-dir", restored, "--secure-port="+port, "--controllers=namespace")
+	k.plane.kubeconfig = p.kubeconfig
+	if got := uidOf(t, k, "default", "configmap/owner"); got != uid {
+		t.Errorf("the owner is another: %s, want %s", got, uid)
+	}
+	// When the collector has dealt with what comes afterwards, it has seen all of that.
+	k.apply(t, "default", configMap("orphan", ownerOf("v1", "ConfigMap", "nobody", "nobody", true)))
+	k.eventuallyNames(t, "default", "configmaps", "configmap/dependent", "configmap/owner")
+
+	// What is restored is not restored over something else.
+	_, errs, code := coppice(t, "snapshot", "restore", file, "--data-dir", dir)
+	if code != 1 || !oneLine(errs) || !strings.Contains(errs, dir+" is not empty") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	c.stop(t)
+}
+
+// TestSnapshotOfStoppedPlane saves what lies on disk, with all that was acknowledged.
+func TestSnapshotOfStoppedPlane(t *testing.T) {
+	dir := t.TempDir()
+	p := startPlane(t, "--data-dir", dir, "--secure-port=0")
+	ourKubectl(p).apply(t, "default", configMap("kept", ""))
+	p.kill(t)
+	file := filepath.Join(t.TempDir(), "snapshot")
+	if out, errs, code := coppice(t, "snapshot", "save", file, "--data-dir", dir); code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	restored := filepath.Join(t.TempDir(), "restored")
+	if out, errs, code := coppice(t, "snapshot", "restore", file, "--data-dir", restored); code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	p = startPlane(t, "--data-dir", restored, "--secure-port=0")
+	if got := ourKubectl(p).names(t, "default", "configmaps"); !slices.Contains(got, "configmap/kept") {
+		t.Errorf("restored there is %v", got)
+	}
+	// A damaged file is refused, and leaves nothing.
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	third := filepath.Join(t.TempDir(), "third")
+	_, errs, code := coppice(t, "snapshot", "restore", file, "--data-dir", third)
+	if code != 1 || !oneLine(errs) || !strings.Contains(errs, file) || !strings.Contains(errs, "checksum") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	if _, err := os.Stat(filepath.Join(third, "etcd")); !os.IsNotExist(err) {
+		t.Errorf("something was restored: %v", err)
+	}
+}
+
+// TestSnapshotIsForAdministrators asks for a snapshot without a credential.
+func TestSnapshotIsForAdministrators(t *testing.T) {
+	p := sharedPlane(t)
+	if code, body := curl(t, "--cacert", p.credentials(t).authority, p.server+"/coppice/snapshot"); code != "401" {
+		t.Errorf("without a credential: %s %s", code, body)
+	}
+	if code, body := p.curl(t, "-X", "POST", p.server+"/coppice/snapshot"); code != "405" {
+		t.Errorf("a POST: %s %s", code, body)
+	}
+}
+
+// TestFullStore uses up the quota: writes are refused with a reason. The store starts
+// nevertheless, and when objects were deleted it takes writes, with no more help.
+func TestFullStore(t *testing.T) {
+	dir := t.TempDir()
+	arguments := []string{"--data-dir", dir, "--secure-port=0", "--quota-backend-bytes=8388608"}
+	p := startPlane(t, arguments...)
+	k := ourKubectl(p)
+	large := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(large, []byte(strings.Repeat("x", 900_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	refused := ""
+	for i := 0; refused == "" && i < 20; i++ {
+		name := fmt.Sprint("large-", i)
+		if _, errs, err := k.try(t, "", "create", "-n", "default", "configmap", name, "--from-file="+large); err != nil {
+			refused = errs
+		} else {
+			names = append(names, name)
+		}
+	}
+	if !strings.Contains(refused, "etcd is full") {
+		t.Fatalf("after %d objects: %s", len(names), refused)
+	}
+	p.kill(t)
+	p = startPlane(t, arguments...)
+	k = ourKubectl(p)
+	for _, name := range names {
+		k.run(t, "delete", "-n", "default", "configmap", name)
+	}
+	eventually(t, func() string {
+		_, errs, err := k.try(t, "", "create", "-n", "default", "configmap", "more", "--from-file="+large)
+		if err != nil {
+			return errs
+		}
+		return ""
+	})
+}
