@@ -84,6 +84,7 @@ func Connect(ctx context.Context, c Cluster) (*Store, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
+	client.Watcher = apart{client.Watcher}
 	s := &Store{client: client, tls: secure, prefix: path.Join("/", prefix)}
 	s.newest = newNewest(client, s.prefix)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/version"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -62,7 +63,8 @@ func (o *restOptions) open(
 	if transformer == nil {
 		transformer = identity.NewEncryptCheckTransformer()
 	}
-	decoder, transformer := readable(etcd3.NewDefaultDecoder(config.Codec, versioner), transformer)
+	var met atomic.Bool
+	decoder, transformer := readable(etcd3.NewDefaultDecoder(config.Codec, versioner), transformer, &met)
 	reader := objectReader{decoder: decoder, transformer: transformer, newFunc: newFunc}
 	prefix := keysOf(config.Prefix, resourcePrefix)
 	o.store.newest.open(config.GroupResource, prefix)
@@ -70,35 +72,37 @@ func (o *restOptions) open(
 		o.store.namespaces.open(&namespaceReader{prefix, reader})
 	}
 	client := o.store.creator(config.GroupResource, prefix, o.unique[config.GroupResource].in(o.store, config.GroupResource, reader))
-	direct, err := etcd3.New(client, o.store.compactor, config.Codec, newFunc, newListFunc, config.Prefix, resourcePrefix,
+	etcd, err := etcd3.New(client, o.store.compactor, relisting{config.Codec, &met}, newFunc, newListFunc, config.Prefix, resourcePrefix,
 		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, err
 	}
+	direct := onLine{named(etcd, config.GroupResource), &line{resource: config.GroupResource}}
 	cached, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage: named(direct, config.GroupResource), Versioner: versioner, GroupResource: config.GroupResource,
+		Storage: direct, Versioner: versioner, GroupResource: config.GroupResource,
 		EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
 		KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
 		GetAttrsFunc: attributes, IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
 		Clock: eagerClock{},
 	})
 	if err != nil {
-		direct.Close()
+		etcd.Close()
 		return nil, nil, err
 	}
-	delegator := cacher.NewCacheDelegator(cached, named(direct, config.GroupResource))
+	delegator := cacher.NewCacheDelegator(cached, direct)
 	var once sync.Once
 	destroy := func() {
 		once.Do(func() {
 			delegator.Stop()
 			cached.Stop()
-			direct.Close()
+			etcd.Close()
 		})
 	}
-	if o.wrap == nil {
-		return delegator, destroy, nil
+	var served apistorage.Interface = undeterred{Interface: delegator, direct: direct, cache: cached, met: &met}
+	if o.wrap != nil {
+		served = o.wrap(config.GroupResource, served)
 	}
-	return o.wrap(config.GroupResource, delegator), destroy, nil
+	return served, destroy, nil
 }
 
 // creator is the etcd client of a resource with that prefix of keys.

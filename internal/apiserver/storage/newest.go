@@ -9,7 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/rand"
 )
@@ -98,7 +97,7 @@ func (n *newest) close() {
 // own gives the watch a stream of its own, so that nobody else's watches hear of the
 // questions for its progress.
 func own(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "coppice-watch", "newest")
+	return stream(ctx, "newest")
 }
 
 func (n *newest) run(ctx context.Context) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -126,7 +127,7 @@ func TestUniqueValuesOfADamagedObject(t *testing.T) {
 func readerOf(t *testing.T) objectReader {
 	t.Helper()
 	codec := kinds.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion)
-	decoder, transformer := readable(etcd3.NewDefaultDecoder(codec, apistorage.APIObjectVersioner{}), identity.NewEncryptCheckTransformer())
+	decoder, transformer := readable(etcd3.NewDefaultDecoder(codec, apistorage.APIObjectVersioner{}), identity.NewEncryptCheckTransformer(), new(atomic.Bool))
 	return objectReader{decoder: decoder, transformer: transformer, newFunc: func() runtime.Object { return &corev1.ConfigMap{} }}
 }
 

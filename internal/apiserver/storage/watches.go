@@ -17,7 +17,8 @@ import (
 // library but for its watches, see outbox.
 func callServer(server *etcdserver.EtcdServer) *clientv3.Client {
 	client := v3client.New(server)
-	client.Watcher = clientv3.NewWatchFromWatchClient(unblocking{adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server))}, client)
+	watches := clientv3.NewWatchFromWatchClient(unblocking{adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server))}, client)
+	client.Watcher = apart{watches}
 	return client
 }
 
@@ -35,12 +36,12 @@ func (u unblocking) Watch(ctx context.Context, options ...grpc.CallOption) (etcd
 	return box, nil
 }
 
-// outbox is a stream that takes what is sent into a queue. All watches of a process
-// share one stream, whose two ends in the library each have one goroutine that sends
-// and receives in turns. Over a network the buffers of the connection lie between
-// them. In process nothing does: with some twenty watches ending at once, as when as
-// many custom resource definitions are deleted, each end waited for the other to
-// receive, and no watch of the process got another event.
+// outbox is a stream that takes what is sent into a queue. The two ends of a stream in
+// the library each have one goroutine that sends and receives in turns. Over a network
+// the buffers of the connection lie between them. In process nothing does: while the
+// watches of a process shared a stream, and some twenty ended at once, as when as many
+// custom resource definitions are deleted, each end waited for the other to receive,
+// and no watch of the process got another event.
 type outbox struct {
 	etcdserverpb.Watch_WatchClient
 	filled chan struct{} // has a token when requests may not be empty
