@@ -125,7 +125,7 @@ func (h *host) mark(name string) {
 // comes waits for what must happen.
 func (h *host) comes(what string, holds func() bool) {
 	h.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			h.t.Fatalf("it does not happen that %s", what)
 		}

@@ -24,7 +24,7 @@ import (
 
 // patience is how long a test waits for what must happen; what goes well takes
 // a small part of it.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // shared is the server of the tests that need no server of their own. They keep
 // apart by namespaces.
@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 // do not end.
 func leftGoroutines() string {
 	var left []string
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		left = left[:0]
 		buffer := make([]byte, 16<<20)
 		for i, stack := range strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {

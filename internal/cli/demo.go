@@ -33,7 +33,7 @@ const (
 	// demoRest is how long a reader is given before and after each command.
 	demoRest = time.Second
 	// demoPatience is how long a step of a story may take; it takes 3 s.
-	demoPatience = 40 * time.Second
+	demoPatience = 2 * time.Minute
 )
 
 // demoFlags are the flags of coppice demo.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
+	"github.com/coppice-dev/coppice/internal/workloads/pods"
 )
 
 // observeNode takes in what a node is. What waited for one may fit now.
@@ -32,7 +33,7 @@ func (s *Scheduler) observeNode(obj any) {
 
 // fill puts the pods on a node that were seen before it. The lock is held.
 func (s *Scheduler) fill(node *placement.Node) {
-	on, err := s.pods.GetIndexer().ByIndex(byNode, node.Name())
+	on, err := s.pods.GetIndexer().ByIndex(pods.ByNode, node.Name())
 	if err != nil {
 		return // there is that index
 	}

@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
+	"github.com/coppice-dev/coppice/internal/workloads/pods"
 )
 
 // workers is how many bindings are sent at a time.
@@ -91,9 +92,6 @@ func New(c Config) (*Scheduler, error) {
 	return s, s.findPods()
 }
 
-// byNode is the index of pods by the node that they are bound to.
-const byNode = "node"
-
 // findPods makes the informer of pods, if there is none, and the index.
 func (s *Scheduler) findPods() error {
 	if s.pods == nil {
@@ -102,16 +100,10 @@ func (s *Scheduler) findPods() error {
 			return fmt.Errorf("watch pods: %w", err)
 		}
 	}
-	if _, ok := s.pods.GetIndexer().GetIndexers()[byNode]; ok {
+	if _, ok := s.pods.GetIndexer().GetIndexers()[pods.ByNode]; ok {
 		return nil
 	}
-	err := s.pods.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
-		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-			return []string{pod.Spec.NodeName}, nil
-		}
-		return nil, nil
-	}})
-	if err != nil {
+	if err := s.pods.AddIndexers(cache.Indexers{pods.ByNode: pods.NodeKey}); err != nil {
 		return fmt.Errorf("index pods by node: %w", err)
 	}
 	return nil

@@ -133,7 +133,7 @@ func (c *cluster) get(name string) *corev1.Pod {
 // comes waits for what must happen.
 func (c *cluster) comes(what string, holds func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			c.mu.Lock()
 			defer c.mu.Unlock()

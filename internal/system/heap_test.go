@@ -78,7 +78,7 @@ func TestLiveHeapIsKnown(t *testing.T) {
 func TestEachCollectionIsTold(t *testing.T) {
 	collected := afterEachCollection(t.Context())
 	for n := range 3 {
-		deadline := time.After(30 * time.Second)
+		deadline := time.After(2 * time.Minute)
 		for told := false; !told; {
 			runtime.GC()
 			select {

@@ -19,7 +19,7 @@ import (
 
 // comes waits until a condition holds, which must be soon.
 func comes(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
-	if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, holds); err != nil {
+	if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 3*time.Minute, true, holds); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

@@ -204,7 +204,7 @@ func work(ctx context.Context, client kubernetes.Interface, start int) error {
 
 // gone waits until every get finds nothing.
 func gone(ctx context.Context, gets ...func() error) error {
-	for deadline := time.Now().Add(30 * time.Second); len(gets) > 0; {
+	for deadline := time.Now().Add(2 * time.Minute); len(gets) > 0; {
 		err := gets[0]()
 		switch {
 		case apierrors.IsNotFound(err):

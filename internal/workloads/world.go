@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+
+	podrules "github.com/coppice-dev/coppice/internal/workloads/pods"
 )
 
 // World is what the controllers of one process share. They see one cache of each
@@ -44,25 +46,15 @@ func NewWorld(client kubernetes.Interface, clock clock.WithTicker, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	if err := shared.Core().V1().Pods().Informer().AddIndexers(cache.Indexers{byNode: nodeKey}); err != nil {
+	if err := shared.Core().V1().Pods().Informer().AddIndexers(cache.Indexers{podrules.ByNode: podrules.NodeKey}); err != nil {
 		return nil, fmt.Errorf("index pods by node: %w", err)
 	}
 	return &World{Client: client, Shared: shared, Pods: pods, Clock: clock, Log: log, events: record.NewBroadcaster()}, nil
 }
 
-// byNode is the index of pods by the node that they are bound to.
-const byNode = "node"
-
-func nodeKey(obj any) ([]string, error) {
-	if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-		return []string{pod.Spec.NodeName}, nil
-	}
-	return nil, nil
-}
-
 // PodsOn lists the pods in the cache that are bound to a node. They are the cache's own.
 func (w *World) PodsOn(node string) []*corev1.Pod {
-	objects, err := w.Pods.View().ByIndex(byNode, node)
+	objects, err := w.Pods.View().ByIndex(podrules.ByNode, node)
 	if err != nil {
 		return nil // there is that index
 	}

@@ -22,7 +22,7 @@ import (
 
 // patience is how long a test waits for what must happen; what goes well takes a small
 // part of it.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // client is the administrator of the control plane that all tests share; they keep apart
 // by namespaces.

@@ -98,7 +98,7 @@ func (s *server) define(t *testing.T) {
 	}
 	// A create is refused for longer than a list.
 	probe := map[string]any{"apiVersion": widgetGroup + "/v1", "kind": "Widget", "metadata": map[string]any{"name": "probe"}}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		code, answer, err := s.send(t.Context(), http.MethodPost, "/apis/"+widgetGroup+"/v1/namespaces/default/widgets", "application/json", probe)
 		if err == nil && (code == http.StatusCreated || code == http.StatusConflict) {
 			return

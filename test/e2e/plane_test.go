@@ -26,7 +26,7 @@ import (
 
 // patience is how long a test waits for what must happen; what goes well takes
 // a small part of it.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 var (
 	binary string // the built coppice

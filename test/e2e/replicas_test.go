@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// outage is how long the service may be away when one of its parts is killed.
+	// outage is how long the service may be away when one of its parts is killed, where
+	// that is measured: by make replicas. Elsewhere a disk that stands still is no failure.
 	outage = 10 * time.Second
 	// calm is how long there is load between a restart and the next kill.
 	calm = 2 * time.Second
@@ -208,8 +209,12 @@ func TestReplicas(t *testing.T) {
 			gap = max(gap, w.longest())
 		}
 		t.Logf("%s killed: a client waited %s at most, the collector %s", name, gap.Round(time.Millisecond), collected.Round(time.Millisecond))
-		if gap > outage || collected > outage {
-			t.Errorf("%s killed: the service was away for %s, the collector for %s, want at most %s", name, gap, collected, outage)
+		limit := patience
+		if *everyOne {
+			limit = outage
+		}
+		if gap > limit || collected > limit {
+			t.Errorf("%s killed: the service was away for %s, the collector for %s, want at most %s", name, gap, collected, limit)
 		}
 		if err := restarts[name](); err != nil {
 			t.Fatal(err)
@@ -328,7 +333,7 @@ func TestNoEtcd(t *testing.T) {
 	if code != 1 || !oneLine(errs) || !strings.Contains(errs, nobody+": connection refused") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
-	if took := time.Since(began); took > 15*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it took %s", took)
 	}
 }

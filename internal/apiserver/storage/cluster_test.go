@@ -83,7 +83,7 @@ func startCluster(t testing.TB, n int, secure *transport.TLSInfo) *cluster {
 	for _, m := range c.members {
 		select {
 		case <-m.Server.ReadyNotify():
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("a member is not ready")
 		}
 	}

@@ -48,7 +48,7 @@ func TestProgressDoesNotOvertakeEvents(t *testing.T) {
 // Watches that end leave no stream behind, also when they are given up before they were
 // created, and when their progress is asked for at that moment.
 func TestStreamsEndWithTheirWatches(t *testing.T) {
-	const rounds, patience = 300, 20 * time.Second
+	const rounds, patience = 300, 2 * time.Minute
 	s := open(t)
 	const own = 2 // the compactor's and that of the newest writes
 	background := context.WithValue(t.Context(), lineKey{}, &line{resource: corev1.Resource("pods")})

@@ -13,7 +13,7 @@ import (
 // Watches that end together, while events arrive for all of them and their progress is
 // asked for, leave the stream that they share in working order.
 func TestWatchesThatEndTogether(t *testing.T) {
-	const watches, rounds, patience = 100, 20, 20 * time.Second
+	const watches, rounds, patience = 100, 20, 2 * time.Minute
 	s := open(t)
 	writing, stop := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
