@@ -60,10 +60,11 @@ func (l *line) open() int {
 	return l.opened
 }
 
+// created may come late, for a watch that has been given up for the next.
 func (l *line) created(number int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.current = number
+	l.current = max(l.current, number)
 }
 
 func (l *line) ended(number int) {

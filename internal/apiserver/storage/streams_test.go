@@ -45,6 +45,28 @@ func TestProgressDoesNotOvertakeEvents(t *testing.T) {
 	}
 }
 
+// The watch that is asked is the newest there is, also when news of an older one are late.
+func TestLineAsksTheNewestWatch(t *testing.T) {
+	l := &line{resource: corev1.Resource("pods")}
+	older, newer := l.open(), l.open()
+	for _, step := range []struct {
+		news string
+		tell func()
+		want int
+	}{
+		{"none was created", func() {}, 0},
+		{"the newer was created", func() { l.created(newer) }, newer},
+		{"the older was created", func() { l.created(older) }, newer},
+		{"the older ended", func() { l.ended(older) }, newer},
+		{"the newer ended", func() { l.ended(newer) }, 0},
+	} {
+		step.tell()
+		if got := l.there(); got != step.want {
+			t.Errorf("%s: watch %d is asked, want %d", step.news, got, step.want)
+		}
+	}
+}
+
 // Watches that end leave no stream behind, also when they are given up before they were
 // created, and when their progress is asked for at that moment.
 func TestStreamsEndWithTheirWatches(t *testing.T) {
