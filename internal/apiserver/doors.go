@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -153,6 +154,14 @@ func (s *Server) Candidate() (*restclient.Config, error) { return s.as(rbac.Cand
 // NodeAgent reaches the server as Client does, as the user that the agent of the nodes of
 // this process is.
 func (s *Server) NodeAgent() (*restclient.Config, error) { return s.as(rbac.NodeAgent) }
+
+// Node reaches the server as Client does, as the node of that name, and may do there what
+// an agent with a credential of that node may.
+func (s *Server) Node(name string) *restclient.Config {
+	config := s.Client()
+	config.Impersonate = restclient.ImpersonationConfig{UserName: rbac.NodeUserPrefix + name, Groups: []string{user.NodesGroup, user.AllAuthenticated}}
+	return config
+}
 
 // ServeLogs tells where the logs of pods are; nowhere if nil.
 func (s *Server) ServeLogs(source podlogs.Source) { s.doors.logs.SetSource(source) }

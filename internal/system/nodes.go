@@ -2,14 +2,18 @@ package system
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/runtime/cri"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/scheduler"
 )
@@ -26,7 +30,8 @@ func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine fu
 	if o.Nodes.Nodes == 0 {
 		return func() {}, nil
 	}
-	o.Nodes.Dir, o.Nodes.Version, o.Nodes.Log = dir.join(nodesDir), o.Version, o.Log
+	o.references = &references{}
+	o.Nodes.Dir, o.Nodes.Version, o.Nodes.Log, o.Nodes.Objects = dir.join(nodesDir), o.Version, o.Log, o.references
 	o.machine, err = machine.Open(ctx, o.Nodes)
 	if err != nil {
 		return nil, err
@@ -43,6 +48,32 @@ func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine fu
 	}, nil
 }
 
+// references are what pods with real containers refer to. The runtime is opened before
+// there is a server to ask.
+type references struct {
+	client atomic.Pointer[kubernetes.Clientset]
+}
+
+var errNotYet = errors.New("the API is not served yet")
+
+// ConfigMap implements cri.Objects.
+func (r *references) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotYet
+	}
+	return cri.FromAPI(client).ConfigMap(ctx, namespace, name)
+}
+
+// Secret implements cri.Objects.
+func (r *references) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotYet
+	}
+	return cri.FromAPI(client).Secret(ctx, namespace, name)
+}
+
 // newNodes makes the agent of the nodes of this process.
 func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) (*agent.Agent, error) {
 	config, err := api.NodeAgent()
@@ -52,6 +83,15 @@ func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) 
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("create the client of the node agent: %w", err)
+	}
+	if o.Nodes.Runtime == machine.CRI {
+		// As the one node that there is, which may read what its pods refer to. The agent of
+		// all nodes has no right to secrets.
+		reader, err := kubernetes.NewForConfig(api.Node(o.machine.Nodes[0].Name))
+		if err != nil {
+			return nil, fmt.Errorf("create the client of the node: %w", err)
+		}
+		o.references.client.Store(reader)
 	}
 	return agent.New(agent.Config{
 		Client: client, Runtime: o.machine.Runtime, Nodes: o.machine.Nodes, Logger: o.Log,

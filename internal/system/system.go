@@ -103,8 +103,9 @@ type Options struct {
 	Version string
 	Log     *slog.Logger
 
-	audit   io.Writer        // set by Run, as is machine
-	machine *machine.Machine // nil without nodes
+	audit      io.Writer        // set by Run, as is what follows
+	machine    *machine.Machine // nil without nodes
+	references *references      // of the pods on machine; nil without nodes
 }
 
 // Plane is a control plane that is ready.

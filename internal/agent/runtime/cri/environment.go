@@ -161,9 +161,9 @@ func fieldOf(of *corev1.Pod, path string) (string, error) {
 	return fieldpath.ExtractFieldPathAsString(of, path)
 }
 
-// resourceOf is a request or limit of a container.
+// resourceOf is a request or limit of a container: of c, unless another is named.
 func resourceOf(of *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
-	if ref.ContainerName != "" {
+	if ref.ContainerName != "" || c == nil {
 		if c = find(of, ref.ContainerName); c == nil {
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}

@@ -66,9 +66,29 @@ func unlessOptional(err error, optional *bool) error {
 // errNoObjects is why nothing can be referred to.
 var errNoObjects = errors.New("config maps and secrets cannot be read by this node")
 
+func newMaterial() *material {
+	return &material{configMaps: map[string]found[corev1.ConfigMap]{}, secrets: map[string]found[corev1.Secret]{}}
+}
+
+// gatherVolumes reads what the volumes of a pod refer to.
+func gatherVolumes(ctx context.Context, objects Objects, of *corev1.Pod) *material {
+	m := newMaterial()
+	for i := range of.Spec.Volumes {
+		for _, source := range sourcesOf(&of.Spec.Volumes[i].VolumeSource) {
+			if source.ConfigMap != nil {
+				m.addConfigMap(ctx, objects, of.Namespace, source.ConfigMap.Name)
+			}
+			if source.Secret != nil {
+				m.addSecret(ctx, objects, of.Namespace, source.Secret.Name)
+			}
+		}
+	}
+	return m
+}
+
 // gather reads what a container refers to.
 func gather(ctx context.Context, objects Objects, namespace string, c *corev1.Container) *material {
-	m := &material{configMaps: map[string]found[corev1.ConfigMap]{}, secrets: map[string]found[corev1.Secret]{}}
+	m := newMaterial()
 	for _, from := range c.EnvFrom {
 		if ref := from.ConfigMapRef; ref != nil {
 			m.addConfigMap(ctx, objects, namespace, ref.Name)

@@ -83,7 +83,7 @@ func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if err := r.removeSandboxes(ctx, there); err != nil {
 		return err
 	}
-	if err := r.store.prepare(of); err != nil {
+	if err := r.store.prepare(of, gatherVolumes(ctx, r.objects, of)); err != nil {
 		return lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	}
 	config, err := r.sandboxConfig(of, s.Attempt)

@@ -6,41 +6,57 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Volumes that this runtime has: directories of the node that are empty at first
-// (emptyDir), and what the host has anyway (hostPath). A pod with any other does not start.
+// (emptyDir), what the host has anyway (hostPath), and files of what the API has
+// (files.go). A pod with any other does not start.
 
 // prepare makes the volumes of a pod. It may be called again.
-func (s *store) prepare(of *corev1.Pod) error {
+func (s *store) prepare(of *corev1.Pod, m *material) error {
 	for i := range of.Spec.Volumes {
-		if err := s.prepareVolume(of, &of.Spec.Volumes[i]); err != nil {
+		if err := s.prepareVolume(of, &of.Spec.Volumes[i], m); err != nil {
 			return fmt.Errorf("volume %q: %w", of.Spec.Volumes[i].Name, err)
 		}
 	}
 	return nil
 }
 
-func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume) error {
+func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume, m *material) error {
 	switch {
+	case isFiles(&v.VolumeSource):
+		files, err := filesOf(of, &v.VolumeSource, m)
+		if err != nil {
+			return err
+		}
+		return write(s.volume(of.UID, v.Name), files, groupOf(of))
 	case v.EmptyDir != nil:
 		if v.EmptyDir.Medium != corev1.StorageMediumDefault {
 			return fmt.Errorf("emptyDir with medium %s is not supported by this node", v.EmptyDir.Medium)
 		}
-		return makeEmptyDir(s.volume(of.UID, v.Name), of.Spec.SecurityContext)
+		return makeEmptyDir(s.volume(of.UID, v.Name), groupOf(of))
 	case v.HostPath != nil:
 		return checkHostPath(v.HostPath)
 	}
 	return fmt.Errorf("%s volumes are not supported by this node", kindOf(&v.VolumeSource))
 }
 
-// kindOf is the name that the API has for a kind of volumes.
-func kindOf(v *corev1.VolumeSource) string {
+// groupOf is the group that a pod has for its files, if it has one.
+func groupOf(of *corev1.Pod) *int64 {
+	if of.Spec.SecurityContext == nil {
+		return nil
+	}
+	return of.Spec.SecurityContext.FSGroup
+}
+
+// kindOf is the name that the API has for a kind of volumes, or of their sources. v points
+// to a struct of which one field is set.
+func kindOf(v any) string {
 	value := reflect.ValueOf(v).Elem()
 	for i := range value.NumField() {
 		if field := value.Field(i); field.Kind() == reflect.Pointer && !field.IsNil() {
@@ -53,7 +69,7 @@ func kindOf(v *corev1.VolumeSource) string {
 
 // makeEmptyDir makes a directory into which whoever runs in the pod may write. Nobody else
 // gets there: the directories above it are closed.
-func makeEmptyDir(dir string, of *corev1.PodSecurityContext) error {
+func makeEmptyDir(dir string, group *int64) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
 	}
@@ -63,8 +79,8 @@ func makeEmptyDir(dir string, of *corev1.PodSecurityContext) error {
 		return err
 	}
 	mode := os.FileMode(0o777)
-	if of != nil && of.FSGroup != nil {
-		if err := os.Chown(dir, -1, int(*of.FSGroup)); err != nil {
+	if group != nil {
+		if err := os.Chown(dir, -1, int(*group)); err != nil {
 			return err
 		}
 		mode |= os.ModeSetgid
@@ -102,14 +118,10 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 func (s *store) mounts(of *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Mount, error) {
 	var all []*runtimeapi.Mount
 	for _, m := range c.VolumeMounts {
-		if m.SubPath != "" || m.SubPathExpr != "" {
-			return nil, fmt.Errorf("volume %q is mounted with subPath, which is not supported by this node", m.Name)
+		mount, err := s.mount(of, &m)
+		if err != nil {
+			return nil, fmt.Errorf("volume %q: %w", m.Name, err)
 		}
-		host := s.hostPath(of.UID, of.Spec.Volumes, m.Name)
-		if host == "" {
-			return nil, fmt.Errorf("volume %q is not one of the pod's", m.Name)
-		}
-		mount := &runtimeapi.Mount{ContainerPath: m.MountPath, HostPath: host, Readonly: m.ReadOnly}
 		if m.MountPropagation != nil {
 			switch *m.MountPropagation {
 			case corev1.MountPropagationHostToContainer:
@@ -127,16 +139,29 @@ func (s *store) mounts(of *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Mount
 	return all, nil
 }
 
-// hostPath is where a volume is; empty if there is none of that name.
-func (s *store) hostPath(uid types.UID, volumes []corev1.Volume, name string) string {
-	for i := range volumes {
-		switch v := &volumes[i]; {
-		case v.Name != name:
-		case v.HostPath != nil:
-			return v.HostPath.Path
-		default:
-			return s.volume(uid, name)
-		}
+// mount is what a container sees of a volume, but for the propagation of mounts in it.
+func (s *store) mount(of *corev1.Pod, m *corev1.VolumeMount) (*runtimeapi.Mount, error) {
+	at := slices.IndexFunc(of.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+	if at < 0 {
+		return nil, errors.New("it is not one of the pod's")
 	}
-	return ""
+	v, host := &of.Spec.Volumes[at], s.volume(of.UID, m.Name)
+	if v.HostPath != nil {
+		host = v.HostPath.Path
+	}
+	mount := &runtimeapi.Mount{ContainerPath: m.MountPath, HostPath: host, Readonly: m.ReadOnly || isFiles(&v.VolumeSource)}
+	switch {
+	case m.SubPath == "" && m.SubPathExpr == "":
+		return mount, nil
+	case m.SubPathExpr != "" || !isFiles(&v.VolumeSource):
+		// What a container can write into may have links that lead elsewhere.
+		return nil, errors.New("it is mounted with subPath, which this node has for volumes of config maps, secrets and fields only")
+	case !filepath.IsLocal(m.SubPath):
+		return nil, fmt.Errorf("subPath %q leads out of it", m.SubPath)
+	}
+	mount.HostPath = filepath.Join(host, m.SubPath)
+	if _, err := os.Stat(mount.HostPath); err != nil {
+		return nil, fmt.Errorf("it has no %q", m.SubPath)
+	}
+	return mount, nil
 }

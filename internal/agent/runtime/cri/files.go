@@ -1,0 +1,224 @@
+package cri
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// file is one that a volume is made of.
+type file struct {
+	path string // below the volume
+	data []byte
+	mode os.FileMode
+}
+
+// isFiles tells whether a volume is made of what the API has: config maps, secrets and
+// fields of the pod. Its contents are those of the moment when the pod's sandbox is made.
+func isFiles(v *corev1.VolumeSource) bool {
+	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
+}
+
+// filesOf are the files of a volume, in the order of their paths. Where two have the same
+// path, the later one counts.
+func filesOf(of *corev1.Pod, v *corev1.VolumeSource, m *material) ([]file, error) {
+	byPath := map[string]file{}
+	for _, source := range sourcesOf(v) {
+		files, err := projected(of, &source.VolumeProjection, m, source.mode)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			if f.path = path.Clean(f.path); !filepath.IsLocal(f.path) || f.path == "." {
+				return nil, fmt.Errorf("%q is no path inside of a volume", f.path)
+			}
+			byPath[f.path] = f
+		}
+	}
+	all := make([]file, 0, len(byPath))
+	for _, at := range slices.Sorted(maps.Keys(byPath)) {
+		all = append(all, byPath[at])
+	}
+	return all, nil
+}
+
+// source is one of those that a volume is made of.
+type source struct {
+	corev1.VolumeProjection
+	mode os.FileMode // of files that have none of their own
+}
+
+// sourcesOf are what a volume is made of: one source, if it is not projected.
+func sourcesOf(v *corev1.VolumeSource) []source {
+	switch {
+	case v.ConfigMap != nil:
+		of := &corev1.ConfigMapProjection{LocalObjectReference: v.ConfigMap.LocalObjectReference, Items: v.ConfigMap.Items, Optional: v.ConfigMap.Optional}
+		return []source{{corev1.VolumeProjection{ConfigMap: of}, modeOf(v.ConfigMap.DefaultMode)}}
+	case v.Secret != nil:
+		of := &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: v.Secret.SecretName}, Items: v.Secret.Items, Optional: v.Secret.Optional}
+		return []source{{corev1.VolumeProjection{Secret: of}, modeOf(v.Secret.DefaultMode)}}
+	case v.DownwardAPI != nil:
+		of := &corev1.DownwardAPIProjection{Items: v.DownwardAPI.Items}
+		return []source{{corev1.VolumeProjection{DownwardAPI: of}, modeOf(v.DownwardAPI.DefaultMode)}}
+	case v.Projected != nil:
+		all := make([]source, 0, len(v.Projected.Sources))
+		for _, of := range v.Projected.Sources {
+			all = append(all, source{of, modeOf(v.Projected.DefaultMode)})
+		}
+		return all
+	}
+	return nil
+}
+
+// modeOf is the mode of a file; that of upstream's defaults if none is given.
+func modeOf(mode *int32) os.FileMode {
+	if mode == nil {
+		return 0o644
+	}
+	return os.FileMode(*mode) & os.ModePerm
+}
+
+// projected are the files that one source gives.
+func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *material, mode os.FileMode) ([]file, error) {
+	switch {
+	case from.ConfigMap != nil:
+		object, err := m.configMap(from.ConfigMap.Name, from.ConfigMap.Optional)
+		if object == nil {
+			return nil, err
+		}
+		data := maps.Clone(object.BinaryData)
+		if data == nil {
+			data = map[string][]byte{}
+		}
+		for key, text := range object.Data {
+			data[key] = []byte(text)
+		}
+		return picked(data, from.ConfigMap.Items, mode, isOptional(from.ConfigMap.Optional), "config map "+object.Name)
+	case from.Secret != nil:
+		object, err := m.secret(from.Secret.Name, from.Secret.Optional)
+		if object == nil {
+			return nil, err
+		}
+		return picked(object.Data, from.Secret.Items, mode, isOptional(from.Secret.Optional), "secret "+object.Name)
+	case from.DownwardAPI != nil:
+		return ofPod(of, from.DownwardAPI.Items, mode)
+	}
+	return nil, fmt.Errorf("%s in a projected volume is not supported by this node", kindOf(from))
+}
+
+// picked are the keys of an object as files: those that are asked for, or all.
+func picked(data map[string][]byte, items []corev1.KeyToPath, mode os.FileMode, optional bool, object string) ([]file, error) {
+	var files []file
+	if len(items) == 0 {
+		for key, value := range data {
+			files = append(files, file{key, value, mode})
+		}
+		return files, nil
+	}
+	for _, item := range items {
+		value, found := data[item.Key]
+		switch {
+		case found:
+			files = append(files, file{item.Path, value, ownMode(item.Mode, mode)})
+		case !optional:
+			return nil, fmt.Errorf("%s has no key %q", object, item.Key)
+		}
+	}
+	return files, nil
+}
+
+// ofPod are fields of a pod, and requests and limits of its containers, as files.
+func ofPod(of *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode os.FileMode) ([]file, error) {
+	files := make([]file, 0, len(items))
+	for _, item := range items {
+		var value string
+		var err error
+		switch {
+		case item.FieldRef != nil:
+			value, err = fieldOf(of, item.FieldRef.FieldPath)
+		case item.ResourceFieldRef != nil:
+			value, err = resourceOf(of, nil, item.ResourceFieldRef)
+		default:
+			err = fmt.Errorf("it says neither which field nor which resource")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("file %s: %w", item.Path, err)
+		}
+		files = append(files, file{item.Path, []byte(value), ownMode(item.Mode, mode)})
+	}
+	return files, nil
+}
+
+func ownMode(own *int32, otherwise os.FileMode) os.FileMode {
+	if own == nil {
+		return otherwise
+	}
+	return modeOf(own)
+}
+
+// write makes a volume of files, which only who runs in the pod can read: the directories
+// above it are closed to others.
+func write(dir string, files []file, group *int64) error {
+	if err := os.RemoveAll(dir); err != nil { // of an earlier sandbox of the pod
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	if err := writeDir(dir, group); err != nil {
+		return err
+	}
+	for _, f := range files {
+		below := dir
+		for _, name := range splitPath(path.Dir(f.path)) {
+			below = filepath.Join(below, name)
+			if err := writeDir(below, group); err != nil {
+				return err
+			}
+		}
+		if err := writeFile(filepath.Join(dir, f.path), f, group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// splitPath are the names of the directories of a clean path.
+func splitPath(at string) []string {
+	if at == "." {
+		return nil
+	}
+	parent, name := path.Split(at)
+	return append(splitPath(path.Clean(parent)), name)
+}
+
+func writeDir(dir string, group *int64) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+		return err
+	}
+	return give(dir, 0o755, 0o050, group)
+}
+
+func writeFile(at string, f file, group *int64) error {
+	if err := os.WriteFile(at, f.data, 0o600); err != nil {
+		return err
+	}
+	return give(at, f.mode, 0o040, group)
+}
+
+// give sets the mode of a file and, if the pod has a group for its files, that group, with
+// what it may do in any case.
+func give(at string, mode, ofGroup os.FileMode, group *int64) error {
+	if group != nil {
+		if err := os.Chown(at, -1, int(*group)); err != nil {
+			return err
+		}
+		mode |= ofGroup
+	}
+	return os.Chmod(at, mode)
+}
