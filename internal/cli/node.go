@@ -103,6 +103,10 @@ func runNode(ctx context.Context, f nodeFlags, s Streams) error {
 		return err
 	}
 	options.Config = rest.CopyConfig(config)
+	options.Reread = func() (*rest.Config, error) {
+		config, _, err := loadConfig(f.kubeconfig, f.context)
+		return config, err
+	}
 	options.Config.QPS, options.Config.UserAgent = -1, "coppice-node"
 	err = system.RunNode(ctx, options, func(name string) {
 		fmt.Fprintf(s.Out, "ready node %s of %s in %.2fs\n", name, config.Host, time.Since(began).Seconds())

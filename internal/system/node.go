@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
@@ -22,10 +23,12 @@ import (
 )
 
 // NodeOptions say how the agent of one node is to run, in a process of its own. All but
-// Name, Port, Lease, Socket and Dir are required.
+// Reread, Name, Port, Lease, Socket and Dir are required.
 type NodeOptions struct {
 	// Config reaches the API server with the node's own credential.
 	Config *rest.Config
+	// Reread reads Config anew, in which the certificate may have been renewed; nil: it stays.
+	Reread func() (*rest.Config, error)
 	// Name of the node; that of its credential if empty.
 	Name string
 	// Runtime is machine.Simulated or machine.CRI, and Socket where that one is served. Dir
@@ -51,14 +54,18 @@ var ErrNoNode = errors.New("is not a node's")
 // when the node is registered. Pods run on where the runtime keeps them: what runs next
 // takes them over.
 func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error {
-	client, err := kubernetes.NewForConfig(o.Config)
+	credential, err := loadCredential(o)
+	if err != nil {
+		return err
+	}
+	client, err := credential.client(o.Config)
 	if err != nil {
 		return fmt.Errorf("create the client of the node: %w", err)
 	}
 	if o.Name, err = nameOf(ctx, client, o.Name); err != nil {
 		return err
 	}
-	logs, err := openLogs(ctx, o)
+	logs, err := openLogs(ctx, o, credential)
 	if err != nil {
 		return err
 	}
@@ -81,6 +88,10 @@ func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return logs.serve(ctx, a) })
 	group.Go(func() error { return a.Run(ctx) })
+	group.Go(func() error {
+		credential.keepFresh(ctx, clock.RealClock{})
+		return nil
+	})
 	return group.Wait()
 }
 

@@ -220,9 +220,18 @@ func TestNodeThatServesNoLogs(t *testing.T) {
 	})
 }
 
+// identify loads the credential of a configuration, and tells whom it makes a node answer.
+func identify(config *rest.Config, node string) (*x509.CertPool, error) {
+	credential, err := loadCredential(NodeOptions{Config: config})
+	if err != nil {
+		return nil, err
+	}
+	return whomToAnswer(config, credential, node)
+}
+
 // A node answers those who have a certificate of the authority that has signed its own, and
 // of no other that its kubeconfig trusts.
-func TestIdentify(t *testing.T) {
+func TestWhomToAnswer(t *testing.T) {
 	load := func() *access.Authority {
 		authority, err := access.LoadAuthority(t.TempDir(), time.Now)
 		if err != nil {
@@ -258,7 +267,7 @@ func TestIdentify(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, test.says)
 		}
 	}
-	identity, err := identify(configOf(worker, other, own), "worker")
+	authorities, err := identify(configOf(worker, other, own), "worker")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +281,7 @@ func TestIdentify(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = certificate.Verify(x509.VerifyOptions{Roots: identity.authorities, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		_, err = certificate.Verify(x509.VerifyOptions{Roots: authorities, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		if (err == nil) != trusted {
 			t.Errorf("trusted %t, %v", trusted, err)
 		}
