@@ -26,7 +26,8 @@ import (
 // host is an API in memory, with the agent of node n at work.
 type host struct {
 	*fake.Clientset
-	t *testing.T
+	t     *testing.T
+	agent *agent.Agent // set by run
 
 	mu      sync.Mutex
 	removed []removal                  // guarded by mu
@@ -81,6 +82,7 @@ func (h *host) run() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	h.agent = a
 	ctx, stop := context.WithCancel(h.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
@@ -273,4 +275,36 @@ func copied(c *fake.Clientset) {
 		}
 		return false, nil, nil
 	})
+}
+
+// TestPodsOfTheAgent: an agent knows the pods of its own nodes, and does not say that it
+// has none of a name before it has looked.
+func TestPodsOfTheAgent(t *testing.T) {
+	h := newHost(t)
+	release := make(chan struct{})
+	h.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		<-release
+		return false, nil, nil
+	})
+	h.run()
+	if _, err := h.agent.Pod("ns", "web"); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("before it has looked: %v", err)
+	}
+	close(release)
+	if _, err := h.CoreV1().Pods("ns").Create(t.Context(), pod("far", "other", nil), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.create("web", nil) // later, so that the agent has seen both when this one runs
+	h.runs("web")
+	if p, err := h.agent.Pod("ns", "web"); err != nil || p.UID != "web-uid" {
+		t.Errorf("%v, %v", p, err)
+	}
+	for _, name := range []string{"far", "none"} {
+		if p, err := h.agent.Pod("ns", name); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %v, %v", name, p, err)
+		}
+	}
+	if p, err := h.agent.Pod("other", "web"); !apierrors.IsNotFound(err) {
+		t.Errorf("in another namespace: %v, %v", p, err)
+	}
 }

@@ -227,6 +227,22 @@ func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
+// Pod is a pod on a node of this agent, as the agent has seen it last; NotFound if it has
+// not seen it.
+func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
+	if !a.pods.HasSynced() {
+		return nil, apierrors.NewServiceUnavailable("the agent has not seen its pods yet")
+	}
+	obj, _, err := a.pods.GetIndexer().GetByKey(namespace + "/" + name)
+	if err != nil {
+		return nil, fmt.Errorf("find pod %s/%s: %w", namespace, name, err)
+	}
+	if pod, ok := obj.(*corev1.Pod); ok && a.isOurs(pod) {
+		return pod, nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
+}
+
 // Logs are the lines that a container of a pod has written, if the pod is on a node of this
 // agent; NotFound if there is no such container.
 func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {

@@ -108,7 +108,7 @@ func (d *doors) reviews(schemes kinds.Schemes, base *genericapiserver.Config) []
 
 // serveTokens adds the endpoint of service account tokens to the core group, whose
 // registries are where tokens are checked, and that of logs, which looks pods up there.
-func (d *doors) serveTokens(core *genericapiserver.APIGroupInfo, key *tokens.Key) error {
+func (d *doors) serveTokens(core *genericapiserver.APIGroupInfo, authority *access.Authority) error {
 	storages := core.VersionedResourcesStorageMap["v1"]
 	objects := tokens.Objects{}
 	for _, resource := range []string{"serviceaccounts", "pods", "secrets", "nodes"} {
@@ -121,8 +121,8 @@ func (d *doors) serveTokens(core *genericapiserver.APIGroupInfo, key *tokens.Key
 	if err := d.nodePods.read(storages["pods"]); err != nil {
 		return err
 	}
-	storages["serviceaccounts/token"] = tokens.NewEndpoint(key, objects)
-	d.logs = podlogs.NewEndpoint(objects["pods"])
+	storages["serviceaccounts/token"] = tokens.NewEndpoint(authority.ServiceAccounts(), objects)
+	d.logs = podlogs.NewEndpoint(objects["pods"], podlogs.Agents{Nodes: objects["nodes"], TLS: access.NewLogReader(authority).TLS}.Logs)
 	storages["pods/log"] = d.logs
 	d.accounts.Look(objects)
 	return nil
@@ -163,7 +163,7 @@ func (s *Server) Node(name string) *restclient.Config {
 	return config
 }
 
-// ServeLogs tells where the logs of pods are; nowhere if nil.
+// ServeLogs tells where the logs of pods on the nodes of this process are; it has none if nil.
 func (s *Server) ServeLogs(source podlogs.Source) { s.doors.logs.SetSource(source) }
 
 // Scheduler reaches the server as Client does, as the user that the scheduler is.

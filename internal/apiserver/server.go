@@ -127,7 +127,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}
 	core := slices.IndexFunc(groups, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == "" })
-	if err := doors.serveTokens(groups[core], c.Authority.ServiceAccounts()); err != nil {
+	if err := doors.serveTokens(groups[core], c.Authority); err != nil {
 		return nil, err
 	}
 	if err := install(s.generic, append(groups, doors.reviews(schemes, base)...)); err != nil {

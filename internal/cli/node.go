@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type nodeFlags struct {
 	socket     string
 	dataDir    string
 	address    string
+	bind       string
+	port       int
 	lease      time.Duration
 	logLevel   string
 	logFormat  string
@@ -68,7 +71,9 @@ coppice up --write-node-kubeconfig writes it.`,
 	flags.StringVar(&f.runtime, "runtime", machine.Simulated, "what runs containers: simulated, which has none, or cri, a container runtime on this machine; that needs root, as a rule")
 	flags.StringVar(&f.socket, "cri-socket", "", "where the container runtime of --runtime=cri serves, such as unix:///run/containerd/containerd.sock")
 	flags.StringVar(&f.dataDir, "data-dir", "", "where an agent with --runtime=cri keeps logs and volumes of pods (default node, in what coppice up calls --data-dir); with another one it does not find its containers again")
-	flags.StringVar(&f.address, "node-ip", "127.0.0.1", "IP address of the node")
+	flags.StringVar(&f.bind, "bind-address", "127.0.0.1", "IP address to serve the logs of pods on, to the API server only")
+	flags.IntVar(&f.port, "port", 0, "port to serve them on; 0 picks a free one")
+	flags.StringVar(&f.address, "node-ip", "", "IP address of the node, by which the API server finds the logs (default --bind-address)")
 	flags.DurationVar(&f.lease, "lease-duration", agent.DefaultLease, "how long a heartbeat counts; they are sent four times as often. Shorter than the server's --node-monitor-grace-period")
 	flags.StringVar(&f.logLevel, "log-level", "info", "what to log on stderr: debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -98,6 +103,10 @@ func runNode(ctx context.Context, f nodeFlags, s Streams) error {
 		return err
 	}
 	options.Config = rest.CopyConfig(config)
+	options.Reread = func() (*rest.Config, error) {
+		config, _, err := loadConfig(f.kubeconfig, f.context)
+		return config, err
+	}
 	options.Config.QPS, options.Config.UserAgent = -1, "coppice-node"
 	err = system.RunNode(ctx, options, func(name string) {
 		fmt.Fprintf(s.Out, "ready node %s of %s in %.2fs\n", name, config.Host, time.Since(began).Seconds())
@@ -114,14 +123,14 @@ func runNode(ctx context.Context, f nodeFlags, s Streams) error {
 // options checks the flags as far as that can be done without a server.
 func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 	none := system.NodeOptions{}
-	address := net.ParseIP(f.address)
+	bind, address, err := f.addresses()
+	if err != nil {
+		return none, usageError{err}
+	}
 	if err := (machine.Options{Runtime: f.runtime, Socket: f.socket, Nodes: 1}).Validate("--runtime"); err != nil {
 		return none, usageError{err}
 	}
-	switch {
-	case address == nil:
-		return none, usageError{fmt.Errorf("--node-ip %q is not an IP address", f.address)}
-	case f.lease < leastLease:
+	if f.lease < leastLease {
 		return none, usageError{fmt.Errorf("--lease-duration %s is less than %s", f.lease, leastLease)}
 	}
 	if f.name != "" {
@@ -142,8 +151,26 @@ func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 		dir = filepath.Join(above, "node")
 	}
 	return system.NodeOptions{
-		Name: f.name, Runtime: f.runtime, Socket: f.socket, Dir: dir, Address: address, Lease: f.lease, Version: build.Kubernetes(), Log: log,
+		Name: f.name, Runtime: f.runtime, Socket: f.socket, Dir: dir, Address: address, Bind: bind, Port: f.port, Lease: f.lease,
+		Version: build.Kubernetes(), Log: log,
 	}, nil
+}
+
+// addresses are where the agent serves, and where it says that it does.
+func (f nodeFlags) addresses() (bind, node net.IP, err error) {
+	if bind = net.ParseIP(f.bind); bind == nil {
+		return nil, nil, fmt.Errorf("--bind-address %q is not an IP address", f.bind)
+	}
+	if f.port < 0 || f.port > 65535 {
+		return nil, nil, fmt.Errorf("--port %d is not between 0 and 65535", f.port)
+	}
+	if f.address == "" && bind.IsUnspecified() {
+		return nil, nil, fmt.Errorf("--bind-address %s is all addresses of the machine: say with --node-ip which one is the node's", f.bind)
+	}
+	if node = net.ParseIP(cmp.Or(f.address, f.bind)); node == nil || node.IsUnspecified() {
+		return nil, nil, fmt.Errorf("--node-ip %q is not the IP address of a node", f.address)
+	}
+	return bind, node, nil
 }
 
 // checkNodeName tells what is wrong with the name of a node.

@@ -9,10 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
@@ -21,10 +23,12 @@ import (
 )
 
 // NodeOptions say how the agent of one node is to run, in a process of its own. All but
-// Name, Lease, Socket and Dir are required.
+// Reread, Name, Port, Lease, Socket and Dir are required.
 type NodeOptions struct {
 	// Config reaches the API server with the node's own credential.
 	Config *rest.Config
+	// Reread reads Config anew, in which the certificate may have been renewed; nil: it stays.
+	Reread func() (*rest.Config, error)
 	// Name of the node; that of its credential if empty.
 	Name string
 	// Runtime is machine.Simulated or machine.CRI, and Socket where that one is served. Dir
@@ -32,6 +36,10 @@ type NodeOptions struct {
 	Runtime, Socket, Dir string
 	// Address is the IP address of the node.
 	Address net.IP
+	// Bind is the IP address to serve logs on, and Port the port, a free one if 0. They are
+	// served if the API server finds them at Address.
+	Bind net.IP
+	Port int
 	// Lease is how long a heartbeat counts; agent.DefaultLease if 0.
 	Lease time.Duration
 	// Version is reported as that of the agent.
@@ -46,13 +54,22 @@ var ErrNoNode = errors.New("is not a node's")
 // when the node is registered. Pods run on where the runtime keeps them: what runs next
 // takes them over.
 func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error {
-	client, err := kubernetes.NewForConfig(o.Config)
+	credential, err := loadCredential(o)
+	if err != nil {
+		return err
+	}
+	client, err := credential.client(o.Config)
 	if err != nil {
 		return fmt.Errorf("create the client of the node: %w", err)
 	}
 	if o.Name, err = nameOf(ctx, client, o.Name); err != nil {
 		return err
 	}
+	logs, err := openLogs(ctx, o, credential)
+	if err != nil {
+		return err
+	}
+	defer logs.close()
 	own, err := machine.Open(ctx, machine.Options{
 		Runtime: o.Runtime, Socket: o.Socket, Dir: o.Dir, Nodes: 1, Name: o.Name, Address: o.Address.String(), Version: o.Version, Log: o.Log,
 		Objects: cri.FromAPI(client),
@@ -60,6 +77,7 @@ func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error 
 	if err != nil {
 		return err
 	}
+	own.Nodes[0].Port = logs.port()
 	a, err := agent.New(agent.Config{
 		Client: client, Runtime: own.Runtime, Nodes: own.Nodes, Logger: o.Log, Lease: o.Lease,
 		Registered: func() { ready(o.Name) },
@@ -67,7 +85,14 @@ func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error 
 	if err != nil {
 		return err
 	}
-	return a.Run(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return logs.serve(ctx, a) })
+	group.Go(func() error { return a.Run(ctx) })
+	group.Go(func() error {
+		credential.keepFresh(ctx, clock.RealClock{})
+		return nil
+	})
+	return group.Wait()
 }
 
 // nameOf is the name of the node that a client is, or is to be.

@@ -337,13 +337,18 @@ func listen(ctx context.Context, o Options) (net.Listener, error) {
 	if address == nil {
 		address = net.IPv4(127, 0, 0, 1)
 	}
-	hostPort := net.JoinHostPort(address.String(), strconv.Itoa(o.Port))
+	return listenOn(ctx, address, o.Port, "--secure-port")
+}
+
+// listenOn opens a port that is chosen by a flag of that name.
+func listenOn(ctx context.Context, address net.IP, port int, flag string) (net.Listener, error) {
+	hostPort := net.JoinHostPort(address.String(), strconv.Itoa(port))
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", hostPort)
 	if err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
-		return nil, fmt.Errorf("listen on %s: %w; choose another port with --secure-port, 0 for a free one", hostPort, err)
+		return nil, fmt.Errorf("listen on %s: %w; choose another port with %s, 0 for a free one", hostPort, err, flag)
 	}
 	return listener, nil
 }

@@ -126,9 +126,9 @@ func build() error {
 	return nil
 }
 
-// plane is a running control plane.
+// plane is a running control plane, or the agent of a node in a process of its own.
 type plane struct {
-	kubeconfig string
+	kubeconfig string // a control plane's
 	command    *exec.Cmd
 	stderr     *transcript
 	exited     chan error
@@ -156,8 +156,13 @@ func (t *transcript) String() string {
 
 // start runs coppice up with a node of real containers, and waits until it is ready.
 func start(d *daemon, args ...string) (*plane, error) {
+	return launch(append([]string{"up", "--secure-port=0", "--node-runtime=cri", "--cri-socket=unix://" + d.socket}, args...)...)
+}
+
+// launch runs coppice, and waits until it is ready.
+func launch(args ...string) (*plane, error) {
 	p := &plane{stderr: &transcript{}, exited: make(chan error, 1)}
-	p.command = exec.Command(binary, append([]string{"up", "--secure-port=0", "--node-runtime=cri", "--cri-socket=unix://" + d.socket}, args...)...)
+	p.command = exec.Command(binary, args...)
 	p.command.Stderr = p.stderr
 	stdout, err := p.command.StdoutPipe()
 	if err != nil {
@@ -183,11 +188,11 @@ func start(d *daemon, args ...string) (*plane, error) {
 	case <-isReady:
 		return p, nil
 	case err := <-p.exited:
-		return nil, fmt.Errorf("coppice up: %w: %s", err, p.stderr)
+		return nil, fmt.Errorf("coppice %s: %w: %s", args[0], err, p.stderr)
 	case <-time.After(patience):
 		_ = p.command.Process.Kill()
 		<-p.exited
-		return nil, fmt.Errorf("coppice up is not ready after %s: %s", patience, p.stderr)
+		return nil, fmt.Errorf("coppice %s is not ready after %s: %s", args[0], patience, p.stderr)
 	}
 }
 
@@ -202,13 +207,13 @@ func (p *plane) stop() error {
 	select {
 	case err := <-p.exited:
 		if err != nil {
-			return fmt.Errorf("coppice up did not stop cleanly: %w: %s", err, p.stderr)
+			return fmt.Errorf("coppice %s did not stop cleanly: %w: %s", p.command.Args[1], err, p.stderr)
 		}
 		return nil
 	case <-time.After(patience):
 		_ = p.command.Process.Kill()
 		<-p.exited
-		return fmt.Errorf("coppice up does not stop: %s", p.stderr)
+		return fmt.Errorf("coppice %s does not stop: %s", p.command.Args[1], p.stderr)
 	}
 }
 
@@ -239,12 +244,18 @@ func ownPlane(t *testing.T, d *daemon, args ...string) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stopAtEnd(t, p)
+	return p
+}
+
+// stopAtEnd stops it when the test ends.
+func stopAtEnd(t *testing.T, p *plane) {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := p.stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	return p
 }
 
 // try runs kubectl and returns what it printed.

@@ -175,10 +175,18 @@ func (s *story) read(name string) string {
 func TestLogsFollow(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
+	s.follow()
+	p.run(t, "delete", "pod", s.name)
+}
+
+// follow follows the log of a pod that writes a line, is seen to have, and then ends.
+func (s *story) follow() *corev1.Pod {
+	t, p := s.t, s.p
+	t.Helper()
 	s.create(corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
 		Name: "main", Command: shell(`echo one; while [ ! -e /out/go ]; do sleep 0.1; done; echo two`),
 	}}})
-	p.eventuallyReady(t, s.name)
+	pod := p.eventuallyReady(t, s.name)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	command := exec.CommandContext(ctx, "kubectl", "logs", "-f", s.name)
@@ -209,7 +217,7 @@ func TestLogsFollow(t *testing.T) {
 		}
 		return ""
 	})
-	p.run(t, "delete", "pod", s.name)
+	return pod
 }
 
 // TestProbes: a pod is ready when its probes say so, of each kind, and not before.

@@ -3,8 +3,10 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // nodeAgent is a running coppice node.
@@ -273,4 +277,74 @@ func TestNodeCredential(t *testing.T) {
 			t.Errorf("kubectl %s: %s%s%v", strings.Join(refused, " "), out, errs, err)
 		}
 	}
+}
+
+// TestNodeLogs: kubectl logs is of pods on a node in a process of its own too, and without
+// the agent says where it was looked for. The agent answers nobody but the API server.
+func TestNodeLogs(t *testing.T) {
+	t.Parallel()
+	k, agent := startWithNode(t, "worker")
+	namespace := newNamespace(t, k)
+	k.run(t, "run", "-n", namespace, "web", "--image=web",
+		"--annotations=simulated.coppice.dev/exit-after=0s", "--annotations=simulated.coppice.dev/exit-after-times=1")
+	eventually(t, func() string {
+		if got := k.get(t, namespace, "pod/web", "{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}"); got != "1 true" {
+			return "restarts and readiness: " + got
+		}
+		return ""
+	})
+	const started = "simulated: container web started, attempt 1"
+	for _, test := range []struct{ args, want string }{
+		{"", started},
+		{"-f", started},
+		{"--previous", "simulated: container web started, attempt 0\nsimulated: exit code 0"},
+		{"--previous --tail=1", "simulated: exit code 0"},
+		{"--limit-bytes=10", started[:10]},
+		{"--insecure-skip-tls-verify-backend", started},
+	} {
+		if got := k.run(t, append([]string{"logs", "-n", namespace, "web"}, strings.Fields(test.args)...)...); got != test.want {
+			t.Errorf("kubectl logs %s: %q, want %q", test.args, got, test.want)
+		}
+	}
+
+	address := k.get(t, "", "node/worker", `{.status.addresses[?(@.type=="InternalIP")].address}:{.status.daemonEndpoints.kubeletEndpoint.Port}`)
+	if !strings.HasPrefix(address, "127.0.0.1:") {
+		t.Errorf("it serves at %s", address)
+	}
+	for _, kubeconfig := range []string{k.plane.kubeconfig, agent.kubeconfig} {
+		if status, err := ask(t, kubeconfig, "https://"+address+"/containerLogs/"+namespace+"/web/web"); err == nil {
+			t.Errorf("with %s the agent answers %s", kubeconfig, status)
+		}
+	}
+	agent.end(t, syscall.SIGKILL)
+	if _, errs, err := k.try(t, "", "logs", "-n", namespace, "web"); err == nil || !strings.Contains(errs, "the agent of node worker, which does not answer at "+address) {
+		t.Errorf("without an agent: %v %s", err, errs)
+	}
+	agent.start(t)
+	eventually(t, func() string { // the agent is ready before it has looked at its pods
+		if got, errs, err := k.try(t, "", "logs", "-n", namespace, "web"); err != nil || strings.TrimSpace(got) != started {
+			return fmt.Sprintf("of the agent that took over: %q %s %v", got, errs, err)
+		}
+		return ""
+	})
+}
+
+// ask asks with the certificate of a kubeconfig, whoever answers.
+func ask(t *testing.T, kubeconfig, url string) (status string, err error) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}}}
+	response, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	return response.Status, nil
 }

@@ -183,11 +183,14 @@ func (a *Authority) Component(name string) (Pair, error) {
 	})
 }
 
-// Node issues the client certificate of a node in a process of its own.
+// Node issues the certificate of a node in a process of its own: what it shows to the API
+// server as a client, and what its agent shows when the API server asks it for logs. As a
+// server it is good for NodeServingName only.
 func (a *Authority) Node(name string) (Pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: rbac.NodeUserPrefix + name, Organization: []string{user.NodesGroup}},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		DNSNames:    []string{NodeServingName(name)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	})
 }
 

@@ -1,5 +1,6 @@
 // Package podlogs is pods/log: what the containers of a pod have written. The API server
-// has no logs; it checks the question, and hands it to whoever has them.
+// has no logs; it checks the question, and hands it to whoever has them: the agent in the
+// same process, or that of the node, wherever it is (Agents).
 package podlogs
 
 import (
@@ -17,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/coppice-dev/coppice/internal/agent/logs"
 )
 
 // Source has the logs of the containers on some nodes. The error of a pod on another node,
@@ -25,16 +28,20 @@ type Source func(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) 
 
 // Endpoint is pods/NAME/log.
 type Endpoint struct {
-	pods   rest.Getter
-	source atomic.Pointer[Source]
+	pods      rest.Getter
+	source    atomic.Pointer[Source]
+	elsewhere Source
 }
 
 var _ rest.Connecter = (*Endpoint)(nil)
 
-// NewEndpoint makes an endpoint for the pods of a registry. It has no logs before SetSource.
-func NewEndpoint(pods rest.Getter) *Endpoint { return &Endpoint{pods: pods} }
+// NewEndpoint makes an endpoint for the pods of a registry. What the source that is set
+// does not have is elsewhere.
+func NewEndpoint(pods rest.Getter, elsewhere Source) *Endpoint {
+	return &Endpoint{pods: pods, elsewhere: elsewhere}
+}
 
-// SetSource tells where the logs are; nowhere if nil.
+// SetSource tells where the logs of the nodes of this process are; it has none if nil.
 func (e *Endpoint) SetSource(s Source) {
 	if s == nil {
 		e.source.Store(nil)
@@ -76,7 +83,7 @@ func (e *Endpoint) Connect(ctx context.Context, name string, _ runtime.Object, r
 
 // serve answers with the log. An error means that nothing has been answered yet.
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
-	o, err := parse(r.URL.Query())
+	o, err := logs.Parse(r.URL.Query())
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
@@ -86,52 +93,38 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 	if pod.Spec.NodeName == "" {
 		return nil // nothing has been written yet
 	}
-	source := e.source.Load()
-	if source == nil {
-		return elsewhere(pod)
-	}
-	log, err := (*source)(r.Context(), pod, o)
-	if err != nil {
+	log, err := e.open(r.Context(), pod, o)
+	if apierrors.IsNotFound(err) {
 		if reason := waitsFor(pod, o.Container); reason != "" && !o.Previous {
 			return apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: %s", o.Container, pod.Name, reason))
 		}
-		if isOfNode(err) {
-			return elsewhere(pod)
-		}
-		if apierrors.IsNotFound(err) {
-			return apierrors.NewBadRequest(err.Error())
-		}
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if err != nil {
 		return err
 	}
 	defer log.Close()
-	w.Header().Set("Content-Type", "text/plain")
-	w.WriteHeader(http.StatusOK)
-	_, _ = io.Copy(&flushing{w}, log) // whoever asked has gone, or the log ends here
+	if err := logs.Send(w, log); errors.Is(err, errCutOff) && r.Context().Err() == nil {
+		panic(http.ErrAbortHandler) // the status is sent; this is how the client learns that lines are missing
+	}
 	return nil
+}
+
+// open asks for a log in this process, and then where the node is.
+func (e *Endpoint) open(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+	if source := e.source.Load(); source != nil {
+		log, err := (*source)(ctx, pod, o)
+		if !isOfNode(err) {
+			return log, err
+		}
+	}
+	return e.elsewhere(ctx, pod, o)
 }
 
 // isOfNode tells whether an error says that the pod is on another node.
 func isOfNode(err error) bool {
 	answer, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && apierrors.IsNotFound(err) && answer.ErrStatus.Details != nil && answer.ErrStatus.Details.Kind == "nodes"
-}
-
-// elsewhere is that the logs are with an agent in another process, which serves none.
-func elsewhere(pod *corev1.Pod) error {
-	return apierrors.NewServiceUnavailable(fmt.Sprintf(
-		"the logs of pod %s are with the agent of node %s, in another process, and this server has those of the nodes in its own process only", pod.Name, pod.Spec.NodeName))
-}
-
-// flushing sends on what is written, as it is written.
-type flushing struct{ w http.ResponseWriter }
-
-// Write implements io.Writer.
-func (f *flushing) Write(p []byte) (int, error) {
-	n, err := f.w.Write(p)
-	if flusher, ok := f.w.(http.Flusher); ok && err == nil {
-		flusher.Flush()
-	}
-	return n, err
 }
 
 // choose finds the container that is asked about. A pod with one container has no doubt.

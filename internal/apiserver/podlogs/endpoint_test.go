@@ -1,0 +1,194 @@
+package podlogs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coppice-dev/coppice/internal/agent/logs"
+)
+
+// pods is a registry with one pod.
+type pods struct{ pod *corev1.Pod }
+
+func (p pods) Get(context.Context, string, *metav1.GetOptions) (runtime.Object, error) {
+	return p.pod, nil
+}
+
+// answering writes the error of an endpoint.
+type answering struct{ w http.ResponseWriter }
+
+func (a answering) Object(status int, _ runtime.Object) { a.w.WriteHeader(status) }
+func (a answering) Error(err error) {
+	status := http.StatusInternalServerError
+	if answer, ok := err.(apierrors.APIStatus); ok {
+		status = int(answer.Status().Code)
+	}
+	http.Error(a.w, err.Error(), status)
+}
+
+// endpoint serves pods/log.
+func endpoint(t *testing.T, e *Endpoint) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler, err := e.Connect(r.Context(), "web", nil, answering{w})
+		if err != nil {
+			answering{w}.Error(err)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func get(t *testing.T, url string) (status int, text string, err error) {
+	t.Helper()
+	response, err := (&http.Client{Timeout: patient}).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(body), err
+}
+
+// The logs of pods on the nodes of this process come from this process, and those of all
+// others from where the node is.
+func TestEndpointAsksWhoHasThePod(t *testing.T) {
+	answers := func(text string) Source {
+		return func(_ context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+			if o.Container == "app" {
+				return io.NopCloser(strings.NewReader(text)), nil
+			}
+			return nil, apierrors.NewBadRequest("container " + o.Container)
+		}
+	}
+	refuses := func(err error) Source {
+		return func(context.Context, *corev1.Pod, *corev1.PodLogOptions) (io.ReadCloser, error) { return nil, err }
+	}
+	waiting := aPod()
+	waiting.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}
+	missing, away := apierrors.NewNotFound(corev1.Resource("containers"), "app"), apierrors.NewNotFound(corev1.Resource("nodes"), "worker")
+	for name, test := range map[string]struct {
+		pod             *corev1.Pod
+		here, elsewhere Source
+		query           string
+		status          int
+		says            string
+	}{
+		"here":                    {aPod(), answers("here"), refuses(nil), "", http.StatusOK, "here"},
+		"elsewhere":               {aPod(), refuses(away), answers("elsewhere"), "", http.StatusOK, "elsewhere"},
+		"nobody here":             {aPod(), nil, answers("elsewhere"), "?container=app", http.StatusOK, "elsewhere"},
+		"no such container here":  {aPod(), refuses(missing), answers("elsewhere"), "", http.StatusBadRequest, "not found"},
+		"no such container there": {aPod(), nil, refuses(missing), "", http.StatusBadRequest, "not found"},
+		"waiting there":           {waiting, nil, refuses(missing), "", http.StatusBadRequest, `container "app" in pod "web" is waiting to start: ErrImagePull`},
+		"nobody there":            {waiting, nil, refuses(unavailable(waiting, "is silent")), "", http.StatusServiceUnavailable, "which is silent"},
+		"no container of the pod": {aPod(), nil, answers(""), "?container=other", http.StatusBadRequest, "container other is not valid for pod web"},
+		"a bad option":            {aPod(), nil, answers(""), "?tailLines=x", http.StatusBadRequest, "tailLines"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := NewEndpoint(pods{test.pod}, test.elsewhere)
+			e.SetSource(test.here)
+			if status, text, err := get(t, endpoint(t, e)+"/"+test.query); err != nil || status != test.status || !strings.Contains(text, test.says) {
+				t.Errorf("%d %q, %v; want %d %q", status, text, err, test.status, test.says)
+			}
+		})
+	}
+}
+
+// remote is the agent of the node worker, with one log.
+type remote struct {
+	log func(context.Context) io.ReadCloser
+	o   atomic.Pointer[corev1.PodLogOptions]
+}
+
+func (r *remote) Pod(string, string) (*corev1.Pod, error) { return aPod(), nil }
+
+func (r *remote) Logs(ctx context.Context, _ *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+	r.o.Store(o)
+	return r.log(ctx), nil
+}
+
+// A log that is followed at an agent in another process comes line by line. It ends for
+// who follows when it ends there, and there when nobody follows; where it only breaks off,
+// who follows is told.
+func TestFollowElsewhere(t *testing.T) {
+	authority := newAuthority(t)
+	for name, test := range map[string]struct {
+		end  func(writer *io.PipeWriter, client *http.Response)
+		want error // what the client reads at last, if it is there
+	}{
+		"the container ends": {func(w *io.PipeWriter, _ *http.Response) { w.Close() }, io.EOF},
+		"the client goes":    {func(_ *io.PipeWriter, r *http.Response) { r.Body.Close() }, nil},
+		"the agent goes":     {nil, io.ErrUnexpectedEOF},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reader, writer := io.Pipe()
+			gone := make(chan struct{})
+			agent := &remote{log: func(ctx context.Context) io.ReadCloser {
+				context.AfterFunc(ctx, func() {
+					writer.CloseWithError(ctx.Err())
+					close(gone)
+				})
+				return reader
+			}}
+			handler, broken := logs.Handler(agent), make(chan func(), 1)
+			if test.end == nil {
+				handler = breaking(handler, broken)
+			}
+			e := NewEndpoint(pods{aPod()}, agentsOf(authority, where(t, serve(t, authority, handler))).Logs)
+			response, err := (&http.Client{Timeout: patient}).Get(endpoint(t, e) + "/?follow=true&tailLines=7")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if o := agent.o.Load(); !o.Follow || *o.TailLines != 7 || o.Container != "app" {
+				t.Errorf("asked for %+v", o)
+			}
+			for _, line := range []string{"a\n", "b\n"} {
+				if _, err := io.WriteString(writer, line); err != nil {
+					t.Fatal(err)
+				}
+				got := make([]byte, len(line))
+				if _, err := io.ReadFull(response.Body, got); err != nil || string(got) != line {
+					t.Fatalf("%q, %v; want %q", got, err, line)
+				}
+			}
+			if test.end != nil {
+				test.end(writer, response)
+			} else {
+				(<-broken)()
+			}
+			if _, err := response.Body.Read(make([]byte, 1)); test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("at last %v, want %v", err, test.want)
+			}
+			select {
+			case <-gone:
+			case <-time.After(patient):
+				t.Error("the agent reads the log still")
+			}
+		})
+	}
+}
+
+// breaking hands out what cuts the connection that a request came over.
+func breaking(next http.Handler, cut chan<- func()) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		cut <- cancel
+		next.ServeHTTP(w, r.WithContext(ctx))
+		panic(http.ErrAbortHandler)
+	})
+}

@@ -1,0 +1,108 @@
+package system
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+
+	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/coppice-dev/coppice/internal/agent/logs"
+	"github.com/coppice-dev/coppice/internal/apiserver/access"
+)
+
+// nodeLogs serves the logs of one node's pods to the API server; nil: nobody does.
+type nodeLogs struct {
+	listener    net.Listener
+	authorities *x509.CertPool
+	credential  *nodeCredential
+	log         *slog.Logger
+}
+
+// openLogs opens the port. It returns nil, and logs why, where the API server could not
+// be told from others or would not find the port.
+func openLogs(ctx context.Context, o NodeOptions, credential *nodeCredential) (*nodeLogs, error) {
+	authorities, err := whomToAnswer(o.Config, credential, o.Name)
+	if err == nil && !reaches(o.Address, o.Bind) {
+		err = fmt.Errorf("%s, which they would be served on, is not the address of the node, %s", o.Bind, o.Address)
+	}
+	if err != nil {
+		o.Log.WarnContext(ctx, "logs are not served", "node", o.Name, "reason", err)
+		return nil, nil
+	}
+	listener, err := listenOn(ctx, o.Bind, o.Port, "--port")
+	if err != nil {
+		return nil, err
+	}
+	return &nodeLogs{listener, authorities, credential, o.Log}, nil
+}
+
+// reaches tells whether what listens on an address is found at that of the node.
+func reaches(node, bind net.IP) bool { return bind.IsUnspecified() || bind.Equal(node) }
+
+// port is where logs are served; 0 if nowhere.
+func (l *nodeLogs) port() int32 {
+	if l == nil {
+		return 0
+	}
+	if address, ok := l.listener.Addr().(*net.TCPAddr); ok {
+		return int32(address.Port)
+	}
+	return 0
+}
+
+// serve serves until ctx ends.
+func (l *nodeLogs) serve(ctx context.Context, agent logs.Agent) error {
+	if l == nil {
+		return nil
+	}
+	server := logs.Server{
+		Agent: agent, Client: access.LogReaderUser, Authorities: l.authorities, Certificate: l.credential.certificate, Log: l.log,
+	}
+	return server.Serve(ctx, l.listener)
+}
+
+func (l *nodeLogs) close() {
+	if l != nil {
+		l.listener.Close()
+	}
+}
+
+// whomToAnswer are the authorities of a kubeconfig that have signed the node's own
+// certificate: who asks for logs has one of theirs. The kubeconfig may trust more of them
+// to say which server to talk to, but not whom to answer. It fails where the agent could
+// not be told from others, with an administrator's certificate, for example.
+func whomToAnswer(c *rest.Config, credential *nodeCredential, node string) (*x509.CertPool, error) {
+	if credential == nil {
+		return nil, errors.New("the kubeconfig has no client certificate")
+	}
+	own := credential.current.Load().Leaf
+	if own.VerifyHostname(access.NodeServingName(node)) != nil {
+		return nil, fmt.Errorf("the client certificate is not one that node %s can serve with: have coppice up --write-node-kubeconfig write another", node)
+	}
+	config := rest.CopyConfig(c)
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, fmt.Errorf("read the certificate authority: %w", err)
+	}
+	if len(config.CAData) == 0 {
+		return nil, errors.New("the kubeconfig has no certificate authority")
+	}
+	trusted, err := certutil.ParseCertsPEM(config.CAData)
+	if err != nil {
+		return nil, fmt.Errorf("parse the certificate authority: %w", err)
+	}
+	trusted = slices.DeleteFunc(trusted, func(authority *x509.Certificate) bool { return own.CheckSignatureFrom(authority) != nil })
+	if len(trusted) == 0 {
+		return nil, errors.New("the certificate authority of the kubeconfig has not signed the client certificate")
+	}
+	authorities := x509.NewCertPool()
+	for _, authority := range trusted {
+		authorities.AddCert(authority)
+	}
+	return authorities, nil
+}

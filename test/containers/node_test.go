@@ -1,0 +1,79 @@
+package containers
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestNodeOutside: a node of real containers in a process of its own. Its pods run, with
+// what they refer to, and are logged through the API server; they outlive the agent; when
+// they are deleted nothing is left.
+func TestNodeOutside(t *testing.T) {
+	d := needDaemon(t)
+	kubeconfig, dir := filepath.Join(t.TempDir(), "kubeconfig"), t.TempDir()
+	p, err := launch("up", "--ephemeral", "--secure-port=0", "--nodes=0", "--write-node-kubeconfig=outside="+kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopAtEnd(t, p)
+	outside := func() *plane {
+		t.Helper()
+		agent, err := launch("node", "--kubeconfig="+kubeconfig, "--runtime=cri", "--cri-socket=unix://"+d.socket, "--data-dir="+dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopAtEnd(t, agent)
+		return agent
+	}
+	agent := outside()
+	s := newStory(t, p)
+	followed := s.follow()
+
+	p.run(t, "create", "configmap", "words", "--from-literal=word=spoken")
+	word := corev1.EnvVar{Name: "WORD", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "words"}, Key: "word",
+	}}}
+	second := &story{t, p, s.name + "-2", s.out}
+	second.create(corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(600)), Containers: []corev1.Container{{
+		Name: "main", Env: []corev1.EnvVar{word}, Command: shell("echo $WORD; echo wrong >&2; " + idle),
+	}}})
+	pod := p.eventuallyReady(t, second.name)
+	if got := strings.Fields(p.run(t, "logs", second.name)); len(got) != 2 {
+		t.Errorf("logs: %q", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pods", string(pod.UID))); err != nil {
+		t.Errorf("a pod that runs has no files: what is looked for later would never be found: %v", err)
+	}
+	agent.kill(t)
+	if out, err := p.try("", "logs", second.name); err == nil || !strings.Contains(err.Error(), "the agent of node outside, which does not answer at 127.0.0.1:") {
+		t.Errorf("logs without an agent: %s %v", out, err)
+	}
+	outside()
+	eventually(t, func() string { // the agent is ready before it has looked at its pods
+		out, err := p.try("", "logs", second.name, "--tail=1")
+		if err != nil {
+			return err.Error()
+		}
+		if out != "spoken\n" && out != "wrong\n" { // of two streams either may be last
+			return "logs: " + out
+		}
+		return ""
+	})
+	p.run(t, "delete", "pod", s.name, second.name)
+	d.nothingIsLeft(t, append(idsOf(followed), idsOf(pod)...))
+	eventually(t, func() string {
+		for _, gone := range []*corev1.Pod{followed, pod} {
+			if _, err := os.Stat(filepath.Join(dir, "pods", string(gone.UID))); !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Sprintf("the files of pod %s are there still: %v", gone.Name, err)
+			}
+		}
+		return ""
+	})
+}
