@@ -120,7 +120,7 @@ func (a *Agent) beat(ctx context.Context, n *registered) error {
 		return err
 	}
 	if missed || n.again || now.Sub(n.reported) >= statusEvery {
-		if _, err := a.reportNode(ctx, n.Node, n.uid); err != nil {
+		if err := a.reportNode(ctx, n.Node, n.uid); err != nil {
 			return err
 		}
 		n.reported, n.again = now, missed
@@ -192,7 +192,7 @@ func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
 	// The heartbeat comes first: who takes the node for dead would undo the report.
 	lease, err := a.beginLease(ctx, n.Name, node.UID)
 	if err == nil && known {
-		_, err = a.reportNode(ctx, n, node.UID)
+		err = a.reportNode(ctx, n, node.UID)
 	}
 	now := a.clock.Now().Round(0)
 	return registered{n, node.UID, lease, now, now, known}, err
@@ -267,27 +267,27 @@ func (a *Agent) readNode(ctx context.Context, name string, uid types.UID) (*core
 
 // reportNode writes the status of the node with that uid, or of whichever there is. What
 // others write meanwhile is read before it is tried again.
-func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) (*corev1.Node, error) {
+func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) error {
 	var conflict error
 	for range reports {
 		node, err := a.readNode(ctx, n.Name, uid)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		patch, err := a.nodePatch(n, node)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		_, err = a.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		switch {
 		case err == nil:
-			return node, nil
+			return nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("report the status of node %s: %w", n.Name, err)
+			return fmt.Errorf("report the status of node %s: %w", n.Name, err)
 		}
 		conflict = err
 	}
-	return nil, fmt.Errorf("report the status of node %s: %w", n.Name, conflict)
+	return fmt.Errorf("report the status of node %s: %w", n.Name, conflict)
 }
 
 // nodePatch is what is said about a node that is in the API, on condition that it is as it

@@ -93,7 +93,7 @@ func (a apart) Watch(ctx context.Context, key string, options ...clientv3.OpOpti
 	number := l.open()
 	events := a.Watcher.Watch(l.stream(ctx, number), key, options...) // returns when it was created, or could not be
 	if ctx.Err() != nil {
-		go a.hangUp(l, number, key)
+		go a.hangUp(ctx, l, number, key)
 		return events
 	}
 	l.created(number)
@@ -102,9 +102,10 @@ func (a apart) Watch(ctx context.Context, key string, options ...clientv3.OpOpti
 }
 
 // hangUp ends a stream on which there is no watch, and may never have been one: the
-// library ends a stream with the last of its watches.
-func (a apart) hangUp(l *line, number int, key string) {
-	ctx, cancel := context.WithTimeout(context.Background(), hangUpTimeout)
+// library ends a stream with the last of its watches. ctx is one that was used for the
+// stream, for what else is said in it is part of the stream's name.
+func (a apart) hangUp(ctx context.Context, l *line, number int, key string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hangUpTimeout)
 	defer cancel()
 	a.Watcher.Watch(l.stream(ctx, number), key)
 }
@@ -122,7 +123,7 @@ func (a apart) RequestProgress(ctx context.Context) error {
 	}
 	err := a.Watcher.RequestProgress(l.stream(ctx, number))
 	if l.there() != number {
-		go a.hangUp(l, number, "/") // the question may have made the stream anew
+		go a.hangUp(ctx, l, number, "/") // the question may have made the stream anew
 	}
 	return err
 }

@@ -73,7 +73,8 @@ func TestStreamsEndWithTheirWatches(t *testing.T) {
 	const rounds, patience = 300, 2 * time.Minute
 	s := open(t)
 	const own = 2 // the compactor's and that of the newest writes
-	background := context.WithValue(t.Context(), lineKey{}, &line{resource: corev1.Resource("pods")})
+	// As the library has it: what else is said is part of the names of streams.
+	background := clientv3.WithRequireLeader(context.WithValue(t.Context(), lineKey{}, &line{resource: corev1.Resource("pods")}))
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(background)
 		var asker sync.WaitGroup
