@@ -72,6 +72,34 @@ func (w *world) endHeld() object {
 	return self
 }
 
+// comeAgain creates the world's namespace, which is gone, again.
+func (w *world) comeAgain() *corev1.Namespace {
+	w.t.Helper()
+	ns, err := w.server.kube.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.space}}, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatalf("create namespace %s again: %v", w.space, err)
+	}
+	return ns
+}
+
+// createSoon makes an object in a namespace that has come again: for a moment admission
+// may take it for the one that is gone.
+func (w *world) createSoon(k kind, name string) object {
+	w.t.Helper()
+	var o object
+	eventually(w.t, func() string {
+		var err error
+		if o, err = w.tryCreate(k, name); err != nil && !isAway(err) {
+			w.t.Fatalf("create %s %s: %v", k.name, name, err)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return o
+}
+
 // setTokens replaces spec.finalizers of the world's namespace.
 func (w *world) setTokens(tokens ...corev1.FinalizerName) {
 	w.t.Helper()
@@ -178,6 +206,11 @@ func remain(what string) string {
 
 func preserved(by string) string {
 	return "NamespaceFinalizersRemaining True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: " + by
+}
+
+// isAway tells whether a creation was refused because its namespace is gone, or is going.
+func isAway(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 // isTerminatingCause checks how a creation in a terminating namespace is refused.

@@ -108,10 +108,7 @@ func TestTerminatingNamespaces(t *testing.T) {
 			old := w.end()
 			w.eventuallyGone(old)
 			w.eventuallyGone(contents...)
-			ns, err := w.server.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.space}}, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			ns := w.comeAgain()
 			if ns.UID == old.uid || ns.Status.Phase != corev1.NamespaceActive || len(ns.Status.Conditions) > 0 {
 				t.Errorf("the new namespace, after one with uid %s: %v", old.uid, ns)
 			}
@@ -124,7 +121,7 @@ func TestTerminatingNamespaces(t *testing.T) {
 					t.Errorf("in the new namespace there are %d %s", len(list.Items), k.Resource)
 				}
 			}
-			contents = []object{w.create(pods, "object"), w.create(secrets, "object")}
+			contents = []object{w.createSoon(pods, "object"), w.createSoon(secrets, "object")}
 		}
 		w.settleNamespaces()
 		w.areKept(contents...)

@@ -29,7 +29,7 @@ func Transport(handler http.Handler) http.RoundTripper { return transport{handle
 type transport struct{ handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { //nolint:contextcheck // the handler has the client's context, without its values
 	ctx, cancel := context.WithCancel(request.Context())
 	x := &exchange{header: http.Header{}, sent: make(chan struct{}), ctx: ctx, cancel: cancel}
 	x.changed.L = &x.mu
@@ -60,7 +60,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 // may be a handler of the same server, and what that one's context says of its own
 // request, such as where it is audited, is not true of the one that it makes. A socket
 // carries no values either.
-type detached struct{ context.Context }
+type detached struct{ context.Context } //nolint:containedctx // it is one itself
 
 // Value implements context.Context.
 func (detached) Value(any) any { return nil }
