@@ -46,7 +46,8 @@ func TestNamespaceRequests(t *testing.T) {
 		write := func(name string, do func(context.Context, *corev1.Namespace, metav1.UpdateOptions) (*corev1.Namespace, error), label string) *corev1.Namespace {
 			t.Helper()
 			ns := w.namespace()
-			ns.Labels["a"], ns.Spec.Finalizers = label, append(ns.Spec.Finalizers, corev1.FinalizerName("conformance.example.com/"+label))
+			metav1.SetMetaDataLabel(&ns.ObjectMeta, "a", label)
+			ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerName("conformance.example.com/"+label))
 			ns.Status.Conditions = append(ns.Status.Conditions, corev1.NamespaceCondition{Type: corev1.NamespaceConditionType(label), Status: corev1.ConditionTrue})
 			if _, err := do(t.Context(), ns, metav1.UpdateOptions{}); err != nil {
 				t.Fatalf("%s: %v", name, err)
