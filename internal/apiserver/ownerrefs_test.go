@@ -262,10 +262,11 @@ func TestOwnersUnchecked(t *testing.T) {
 }
 
 // E1 (d): while too much of a namespace waits for the collector, owners that are not there
-// are refused, by kinds built in and not, and everything else goes on.
+// are refused, by kinds built in and not, and everything else goes on. There is an audit log,
+// as usual: the look for the owner is a request within a request.
 func TestBacklogOfANamespace(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, nil)
+	s := startServer(t, func(c *apiserver.Config) { c.Audit = &lines{} })
 	s.define(t, definition(widgetGroup, "widgets", "Widget"))
 	busy, calm := s.namespace(t), s.namespace(t)
 	s.CountBacklog(func(namespace string) int {

@@ -1,5 +1,6 @@
-// Package conformance holds black-box tests of garbage collection: each makes
-// objects on an API server, deletes some, and looks at what becomes of the others.
+// Package conformance holds black-box tests of garbage collection and of the deletion of
+// namespaces: each makes objects on an API server, deletes some, and looks at what becomes
+// of the others.
 // The names of the tests carry the IDs of matrix.txt, which says of every behaviour
 // where it is tested; those that cannot be seen from outside are tested elsewhere.
 //
@@ -7,8 +8,9 @@
 // choose others:
 //
 //	COPPICE_CONFORMANCE_KUBECONFIG  a kubeconfig: the tests run against the server that it names.
-//	COPPICE_CONFORMANCE_COLLECTOR   what collects there: library (the default), our collector,
-//	                                run in this process; or none, whatever the server has already.
+//	COPPICE_CONFORMANCE_COLLECTOR   what collects there, and takes namespaces apart: library (the
+//	                                default), our collector and our namespace controller, run in
+//	                                this process; or none, whatever the server has already.
 //
 // There are two kinds of tests. Most share one server and one collector, run at
 // the same time, and work in namespaces of their own (shared). Those that start,

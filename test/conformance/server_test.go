@@ -73,7 +73,7 @@ func sharedServer() (*server, error) {
 		return nil, err
 	}
 	if s.collector == nil && !s.inside {
-		if s.collector, err = startCollector(s.config, coppice.Options{}); err != nil {
+		if s.collector, err = startCollector(s.config, coppice.Options{Namespaces: true}); err != nil {
 			return nil, err
 		}
 	}

@@ -37,11 +37,12 @@ type resource = schema.GroupResource
 
 // call is a request of the collector's.
 type call struct {
-	verb  string // of Kubernetes: get, list, watch, patch, delete
+	verb  string // of Kubernetes: get, list, watch, update, patch, delete, deletecollection
 	group string
 	kind  string // the resource: configmaps
 	space string
 	name  string
+	part  string // the subresource: finalize
 	path  string
 	body  []byte
 }
@@ -50,7 +51,9 @@ type call struct {
 type match struct {
 	verbs     string // separated by spaces
 	kind      kind
+	space     string
 	name      string
+	part      string
 	discovery string // a prefix of the path of a call that is not about objects
 }
 
@@ -61,7 +64,9 @@ func (m match) fits(c call) bool {
 	return c.kind != "" &&
 		(m.verbs == "" || slices.Contains(strings.Fields(m.verbs), c.verb)) &&
 		(m.kind.Resource == "" || m.kind.Resource == c.kind && m.kind.Group == c.group) &&
-		(m.name == "" || m.name == c.name)
+		(m.space == "" || m.space == c.space) &&
+		(m.name == "" || m.name == c.name) &&
+		(m.part == "" || m.part == c.part)
 }
 
 // reads are the calls by which a kind is observed.
@@ -224,7 +229,7 @@ func callOf(r *http.Request) (call, error) {
 	}
 	c := call{path: r.URL.Path}
 	if info.IsResourceRequest {
-		c.verb, c.group, c.kind, c.space, c.name = info.Verb, info.APIGroup, info.Resource, info.Namespace, info.Name
+		c.verb, c.group, c.kind, c.space, c.name, c.part = info.Verb, info.APIGroup, info.Resource, info.Namespace, info.Name, info.Subresource
 	}
 	if r.Body != nil {
 		if c.body, err = io.ReadAll(r.Body); err != nil {

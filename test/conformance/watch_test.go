@@ -20,12 +20,13 @@ type removals struct {
 }
 
 // watch notes the removals of objects of some kinds from now on, in the world's
-// namespace. The revisions of one server count for all its kinds.
+// namespace, or anywhere if they are in none. The revisions of one server count for all
+// its kinds.
 func (w *world) watch(kinds ...kind) *removals {
 	w.t.Helper()
 	r := &removals{t: w.t, at: map[types.UID]int64{}}
 	for _, k := range kinds {
-		objects := w.server.metadata.Resource(k.GroupVersionResource).Namespace(w.space)
+		objects := w.objects(object{kind: k, space: w.spaceOf(k)})
 		list, err := objects.List(w.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			w.t.Fatal(err)

@@ -201,9 +201,9 @@ func (w *world) tryCreate(k kind, name string, options ...option) (object, error
 	u.SetAPIVersion(k.apiVersion())
 	u.SetKind(k.name)
 	u.SetName(name)
-	o := object{kind: k, space: w.space, name: name}
+	o := object{kind: k, space: w.spaceOf(k), name: name}
 	if k.cluster {
-		o.space, o.name = "", w.space+"-"+name
+		o.name = w.space + "-" + name
 		u.SetName(o.name)
 	}
 	for _, option := range options {
@@ -228,6 +228,14 @@ func (w *world) createMany(n int, k kind, name string, options ...option) []obje
 		all = append(all, w.create(k, fmt.Sprintf("%s-%d", name, i), options...))
 	}
 	return all
+}
+
+// spaceOf is where the world's objects of a kind live.
+func (w *world) spaceOf(k kind) string {
+	if k.cluster {
+		return ""
+	}
+	return w.space
 }
 
 // objects is where the server keeps the metadata of objects like o.

@@ -1,12 +1,16 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestSnapshotAndRestore goes back in time, from a control plane that runs, with a
@@ -144,4 +148,79 @@ func TestFullStore(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// TestSnapshotOfAnEtcdCluster moves what a control plane keeps in an etcd cluster into one
+// with an etcd of its own: all that was acknowledged before, under its UIDs, and nothing
+// of what came after. The cluster is not there any more.
+func TestSnapshotOfAnEtcdCluster(t *testing.T) {
+	members := startEtcd(t, 1)
+	dir := t.TempDir()
+	p := startPlane(t, "--data-dir", dir, "--secure-port=0", "--etcd-servers", urlsOf(members), byHand, noNodes)
+	k := ourKubectl(p)
+	namespace := newNamespace(t, k)
+	k.apply(t, namespace, configMap("owner", "")+configMap("gone", ""))
+	uid := uidOf(t, k, namespace, "configmap/owner")
+	k.apply(t, namespace, configMap("dependent", ownerOf("v1", "ConfigMap", "owner", uid, true)))
+	k.run(t, "create", "-n", namespace, "secret", "generic", "key", "--from-literal=a=b")
+	dependent := uidOf(t, k, namespace, "configmap/dependent")
+
+	file := filepath.Join(t.TempDir(), "snapshot")
+	if out, errs, code := coppice(t, "snapshot", "save", file, "--data-dir", dir); code != 0 || out != "saved "+file+"\n" {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	if out, errs, code := coppice(t, "snapshot", "save", other, "--kubeconfig", p.kubeconfig); code != 0 || out != "saved "+other+"\n" {
+		t.Fatalf("by its kubeconfig: exit code %d: %s%s", code, out, errs)
+	}
+	k.run(t, "delete", "-n", namespace, "configmap", "gone")
+	k.apply(t, namespace, configMap("late", ""))
+	last := revisionOf(t, k)
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Without a control plane there is nobody to ask: the objects are elsewhere.
+	if _, errs, code := coppice(t, "snapshot", "save", filepath.Join(t.TempDir(), "none"), "--data-dir", dir); code != 1 || !oneLine(errs) || !strings.Contains(errs, "no control plane has kept its objects in "+dir) {
+		t.Errorf("of a stopped control plane: exit code %d: %s", code, errs)
+	}
+	for _, m := range members {
+		m.kill()
+	}
+
+	restored := filepath.Join(t.TempDir(), "restored")
+	if err := os.CopyFS(filepath.Join(restored, "pki"), os.DirFS(filepath.Join(dir, "pki"))); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, code := coppice(t, "snapshot", "restore", file, "--data-dir", restored); code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	k = ourKubectl(startPlane(t, "--data-dir", restored, "--secure-port=0", byHand, noNodes))
+	k.eventuallyNames(t, namespace, "configmaps,secrets", "configmap/dependent", "configmap/gone", "configmap/owner", "secret/key")
+	if got := uidOf(t, k, namespace, "configmap/owner") + " " + uidOf(t, k, namespace, "configmap/dependent"); got != uid+" "+dependent {
+		t.Errorf("the UIDs are %s, and were %s %s", got, uid, dependent)
+	}
+	if got := k.get(t, namespace, "secret/key", "{.data.a}"); got != "Yg==" {
+		t.Errorf("the secret says %q", got)
+	}
+	// No revision is given twice (R4), and the controllers do their work.
+	if now := revisionOf(t, k); now <= last {
+		t.Errorf("the revision is %d, after %d in the cluster", now, last)
+	}
+	k.run(t, "delete", "-n", namespace, "configmap", "owner")
+	k.eventuallyNames(t, namespace, "configmaps", "configmap/gone")
+	k.run(t, "delete", "namespace", namespace)
+}
+
+// revisionOf is the revision that a control plane has come to.
+func revisionOf(t *testing.T, k kubectl) int64 {
+	t.Helper()
+	var list metav1.PartialObjectMetadataList
+	if err := json.Unmarshal([]byte(k.run(t, "get", "--raw", "/api/v1/namespaces")), &list); err != nil {
+		t.Fatal(err)
+	}
+	revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
 }

@@ -29,7 +29,7 @@ func Transport(handler http.Handler) http.RoundTripper { return transport{handle
 type transport struct{ handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { //nolint:contextcheck // the handler has the client's context, without its values
 	ctx, cancel := context.WithCancel(request.Context())
 	x := &exchange{header: http.Header{}, sent: make(chan struct{}), ctx: ctx, cancel: cancel}
 	x.changed.L = &x.mu
@@ -39,7 +39,11 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		defer x.mu.Unlock()
 		x.changed.Broadcast()
 	})
-	go x.serve(t.handler, incoming(ctx, request))
+	handling, done := context.WithCancel(detached{ctx})
+	go func() {
+		defer done()
+		x.serve(t.handler, incoming(handling, request))
+	}()
 	select {
 	case <-x.sent:
 	case <-ctx.Done():
@@ -51,6 +55,18 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		Header: x.sentHeader, Body: x, ContentLength: -1, Request: request,
 	}, nil
 }
+
+// detached ends when a client's context does, and has nothing of its values. The client
+// may be a handler of the same server, and what that one's context says of its own
+// request, such as where it is audited, is not true of the one that it makes. A socket
+// carries no values either.
+type detached struct{ context.Context } //nolint:containedctx // it is one itself
+
+// Value implements context.Context.
+func (detached) Value(any) any { return nil }
+
+// AfterFunc spares package context a goroutine for each request.
+func (d detached) AfterFunc(do func()) (stop func() bool) { return context.AfterFunc(d.Context, do) }
 
 // incoming is the request as a server would see it.
 func incoming(ctx context.Context, request *http.Request) *http.Request {
@@ -98,6 +114,9 @@ func (x *exchange) serve(handler http.Handler, r *http.Request) {
 		x.WriteHeader(http.StatusOK)
 		x.mu.Lock()
 		defer x.mu.Unlock()
+		if err := x.ctx.Err(); err != nil && errors.Is(end, io.EOF) {
+			end = err // it ended because it was told to, wherever it was
+		}
 		x.done = end
 		x.changed.Broadcast()
 	}()

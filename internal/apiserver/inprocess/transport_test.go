@@ -132,6 +132,34 @@ func TestCancelEndsBothSides(t *testing.T) {
 	<-ended
 }
 
+// A handler that makes a request in turn, with its own context, hands on when that ends,
+// and nothing of what the context says of the request that it serves.
+func TestValuesStayOnTheirSide(t *testing.T) {
+	type key struct{}
+	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "outer"), time.Hour)
+	defer cancel()
+	var value any
+	var deadline bool
+	c := client(func(_ http.ResponseWriter, r *http.Request) {
+		value = r.Context().Value(key{})
+		_, deadline = r.Context().Deadline()
+	})
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Error(err)
+	}
+	if err := response.Body.Close(); err != nil || value != nil || !deadline {
+		t.Errorf("the handler's context has the value %v, a deadline: %t; %v", value, deadline, err)
+	}
+}
+
 func TestPanicAbortsTheAnswer(t *testing.T) {
 	c := client(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "half an ans")

@@ -1,0 +1,222 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice"
+)
+
+// namespaces is the kind of what worlds are made in.
+var namespaces = kind{corev1.SchemeGroupVersion.WithResource("namespaces"), "Namespace", true, nil}
+
+// Kinds that a namespace is known to lose early or late.
+var (
+	services        = core("services", "Service", map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}})
+	roles           = kind{clusterRoles.GroupVersion().WithResource("roles"), "Role", false, nil}
+	roleBindings    = kind{clusterRoles.GroupVersion().WithResource("rolebindings"), "RoleBinding", false, map[string]any{"roleRef": map[string]any{"apiGroup": clusterRoles.Group, "kind": "Role", "name": "nobody"}}}
+	networkPolicies = kind{networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "NetworkPolicy", false, map[string]any{"spec": map[string]any{"podSelector": map[string]any{}}}}
+)
+
+// foreignToken is one of somebody else's in spec.finalizers.
+const foreignToken corev1.FinalizerName = "conformance.example.com/token"
+
+// emptying runs no collector, only what takes namespaces apart.
+var emptying = coppice.Options{CollectorDisabled: true, Namespaces: true}
+
+// namespace reads the world's namespace, which has to be there.
+func (w *world) namespace() *corev1.Namespace {
+	w.t.Helper()
+	ns, err := w.server.kube.CoreV1().Namespaces().Get(w.t.Context(), w.space, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatalf("read namespace %s: %v", w.space, err)
+	}
+	return ns
+}
+
+// itself is the world's namespace, as an object.
+func (w *world) itself() object {
+	w.t.Helper()
+	return object{kind: namespaces, name: w.space, uid: w.namespace().UID}
+}
+
+// end deletes the world's namespace and returns it.
+func (w *world) end() object {
+	w.t.Helper()
+	self := w.itself()
+	w.remove(self, background)
+	return self
+}
+
+// endHeld deletes the world's namespace after giving it a finalizer of somebody else's,
+// so that it is there for as long as the test has something to look at.
+func (w *world) endHeld() object {
+	w.t.Helper()
+	self := w.itself()
+	w.patch(self, map[string]any{"finalizers": []string{hold}})
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			_ = w.tryPatch(self, map[string]any{"finalizers": nil})
+		}
+	})
+	w.remove(self, background)
+	return self
+}
+
+// comeAgain creates the world's namespace, which is gone, again.
+func (w *world) comeAgain() *corev1.Namespace {
+	w.t.Helper()
+	ns, err := w.server.kube.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.space}}, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatalf("create namespace %s again: %v", w.space, err)
+	}
+	return ns
+}
+
+// createSoon makes an object in a namespace that has come again: for a moment admission
+// may take it for the one that is gone.
+func (w *world) createSoon(k kind, name string) object {
+	w.t.Helper()
+	var o object
+	eventually(w.t, func() string {
+		var err error
+		if o, err = w.tryCreate(k, name); err != nil && !isAway(err) {
+			w.t.Fatalf("create %s %s: %v", k.name, name, err)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return o
+}
+
+// setTokens replaces spec.finalizers of the world's namespace.
+func (w *world) setTokens(tokens ...corev1.FinalizerName) {
+	w.t.Helper()
+	eventually(w.t, func() string {
+		ns := w.namespace()
+		ns.Spec.Finalizers = tokens
+		_, err := w.server.kube.CoreV1().Namespaces().Finalize(w.t.Context(), ns, metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsConflict(err) {
+			w.t.Fatalf("set spec.finalizers of %s: %v", w.space, err)
+		}
+		if err != nil {
+			return err.Error() // its conditions were written meanwhile
+		}
+		return ""
+	})
+}
+
+// addToken has a token of somebody else's keep the world's namespace, beside the one
+// that it has.
+func (w *world) addToken() {
+	w.t.Helper()
+	w.setTokens(corev1.FinalizerKubernetes, foreignToken)
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if ns, err := w.server.kube.CoreV1().Namespaces().Get(ctx, w.space, metav1.GetOptions{}); err == nil {
+			ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == foreignToken })
+			_, _ = w.server.kube.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{})
+		}
+	})
+}
+
+// eventuallyTokens waits until spec.finalizers of the world's namespace is this.
+func (w *world) eventuallyTokens(want ...corev1.FinalizerName) {
+	w.t.Helper()
+	eventually(w.t, func() string {
+		if got := w.namespace().Spec.Finalizers; !slices.Equal(got, want) {
+			return fmt.Sprintf("spec.finalizers of %s: %v, want %v", w.space, got, want)
+		}
+		return ""
+	})
+}
+
+// settleNamespaces waits until whoever takes namespaces apart has worked off what was
+// there before: a namespace that is deleted now is gone after it. Twice, as in settle.
+func (w *world) settleNamespaces() {
+	w.t.Helper()
+	for range 2 {
+		sentinel := w.another()
+		w.eventuallyGone(sentinel.end())
+	}
+}
+
+// conditionLines are the conditions of the world's namespace, in their order.
+func (w *world) conditionLines() []string {
+	w.t.Helper()
+	var lines []string
+	for _, c := range w.namespace().Status.Conditions {
+		lines = append(lines, fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+	}
+	return lines
+}
+
+// eventuallySays waits until the conditions of the world's namespace are these lines.
+func (w *world) eventuallySays(want ...string) {
+	w.t.Helper()
+	eventually(w.t, func() string {
+		if diff := cmp.Diff(want, w.conditionLines()); diff != "" {
+			return fmt.Sprintf("conditions of %s (-want +got):\n%s", w.space, diff)
+		}
+		return ""
+	})
+}
+
+// eventuallyMentions waits until a condition of the world's namespace begins like this,
+// and has all these words in it.
+func (w *world) eventuallyMentions(begin string, words ...string) {
+	w.t.Helper()
+	eventually(w.t, func() string {
+		lines := w.conditionLines()
+		for _, line := range lines {
+			lacks := slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
+			if strings.HasPrefix(line, begin) && !lacks {
+				return ""
+			}
+		}
+		return fmt.Sprintf("no condition of %s begins %q and mentions %q:\n%s", w.space, begin, words, strings.Join(lines, "\n"))
+	})
+}
+
+// The conditions of a namespace that is being emptied, where there is no trouble.
+const (
+	discovered = "NamespaceDeletionDiscoveryFailure False ResourcesDiscovered: All resources successfully discovered"
+	parsed     = "NamespaceDeletionGroupVersionParsingFailure False ParsedGroupVersions: All legacy kube types successfully parsed"
+	deleted    = "NamespaceDeletionContentFailure False ContentDeleted: All content successfully deleted, may be waiting on finalization"
+	removed    = "NamespaceContentRemaining False ContentRemoved: All content successfully removed"
+	finished   = "NamespaceFinalizersRemaining False ContentHasNoFinalizers: All content-preserving finalizers finished"
+)
+
+// remain and preserved are the conditions that tell of what remains.
+func remain(what string) string {
+	return "NamespaceContentRemaining True SomeResourcesRemain: Some resources are remaining: " + what
+}
+
+func preserved(by string) string {
+	return "NamespaceFinalizersRemaining True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: " + by
+}
+
+// isAway tells whether a creation was refused because its namespace is gone, or is going.
+func isAway(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// isTerminatingCause checks how a creation in a terminating namespace is refused.
+func isTerminatingCause(t *testing.T, err error) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		t.Errorf("create in a terminating namespace: %v, want 403 with the cause %s", err, corev1.NamespaceTerminatingCause)
+	}
+}
