@@ -383,7 +383,7 @@ func (k kubectl) proxy(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = command.Process.Signal(syscall.SIGINT)
+		_ = command.Process.Signal(syscall.SIGTERM) // SIGINT may be ignored, as a shell has it for what runs in the background
 		_ = command.Wait()
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
