@@ -5,7 +5,9 @@
 // listens: not even a unix socket. Connect (external.go) makes a store of an etcd
 // cluster instead. RESTOptions then wraps the library's storage options, so that
 // every registry, typed or custom, reaches etcd through the library's watch cache,
-// by a function call where etcd is in this process (inprocess.go). What is created
+// by a function call where etcd is in this process (inprocess.go). The watch of each cache
+// has a stream to etcd of its own (streams.go), and one that meets an object which cannot
+// be decoded gives way to lists that name it (unreadable.go). What is created
 // in a namespace is created on condition of the namespace (creation.go), what only one
 // object of a kind may have is kept beside it (unique.go), and what
 // etcd refuses is said in the API's own words (refusals.go). Close stops the
