@@ -78,14 +78,7 @@ func makeEmptyDir(dir string, group *int64) error {
 	} else if err != nil {
 		return err
 	}
-	mode := os.FileMode(0o777)
-	if group != nil {
-		if err := os.Chown(dir, -1, int(*group)); err != nil {
-			return err
-		}
-		mode |= os.ModeSetgid
-	}
-	return os.Chmod(dir, mode)
+	return give(dir, 0o777, os.ModeSetgid, group)
 }
 
 // checkHostPath sees to it that the host has what it is to have.
