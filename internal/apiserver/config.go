@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	discoveryendpoint "k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -26,6 +27,7 @@ import (
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	utilopenapi "k8s.io/apiserver/pkg/util/openapi"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
@@ -44,8 +46,21 @@ import (
 // at a time; the registries of the built-in kinds have a number of their own.
 const collectionWorkers = 8
 
+// setFeatures decides about features of the library, of which there is one set in a
+// process. What it decodes for watches it shall decode in order, on one goroutine for a
+// watch: with one for each event, most of the work was to begin and end those.
+func setFeatures() error {
+	if err := utilfeature.DefaultMutableFeatureGate.Set(string(features.ConcurrentWatchObjectDecode) + "=false"); err != nil {
+		return fmt.Errorf("set the library's features: %w", err)
+	}
+	return nil
+}
+
 // baseConfig is the configuration of the generic server but for storage and admission.
 func baseConfig(c Config, schemes kinds.Schemes, own *loopback) (*genericapiserver.Config, error) {
+	if err := setFeatures(); err != nil {
+		return nil, err
+	}
 	base := genericapiserver.NewConfig(schemes.Codecs)
 	binary, err := utilversion.ParseSemantic(c.Version)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 	// mostRoom is how much garbage may gather in the heap before it is collected, in
 	// bytes, and roomShare the part of the memory that it may be where there is little:
 	// one in so many.
-	mostRoom  = 256 << 20
+	mostRoom  = 512 << 20
 	roomShare = 8
 
 	// liveBytes is the metric of what the last collection found in use.
