@@ -57,6 +57,20 @@ type barrier struct {
 	lanesMade int
 	hints     chan struct{} // holds a token when somebody is in line; nil until run is about to be called
 	trust     trust
+	news      news
+}
+
+// news is what has happened that may end a hold. Each piece has a number, so that a
+// round can tell what it has missed.
+type news struct {
+	newest int
+	kinds  map[ownership.Kind]int // that a kind was listed for the feed
+	served int                    // that what is served has changed
+}
+
+// concern tells whether there is news since that number about one of the kinds.
+func (n *news) concern(kinds []ownership.Kind, since int) bool {
+	return n.served > since || slices.ContainsFunc(kinds, func(kind ownership.Kind) bool { return n.kinds[kind] > since })
 }
 
 // lane is the line of the owners of one namespace.
@@ -115,6 +129,7 @@ func newBarrier(c *Collector, config Config) *barrier {
 		kinds: make(map[ownership.Kind]chan struct{}),
 		waits: make(map[ownership.UID]*wait),
 		lanes: make(map[string]*lane),
+		news:  news{kinds: make(map[ownership.Kind]int)},
 	}
 }
 
@@ -200,17 +215,22 @@ func (b *barrier) forget(uid ownership.UID) {
 func (b *barrier) wake(kind ownership.Kind) {
 	b.mu.Lock()
 	b.trust.listed(kind)
+	b.news.newest++
+	b.news.kinds[kind] = b.news.newest
 	b.mu.Unlock()
 	b.bringBack(func(w *wait) bool { return slices.Contains(w.left, kind) })
 }
 
 // rescope brings back all owners that are held: what is served has changed.
 func (b *barrier) rescope(kind ownership.Kind, scope ownership.Scope) {
+	b.mu.Lock()
+	b.news.newest++
+	b.news.served = b.news.newest
 	if scope == ownership.ScopeUnknown {
-		b.mu.Lock()
 		delete(b.kinds, kind)
-		b.mu.Unlock()
+		delete(b.news.kinds, kind)
 	}
+	b.mu.Unlock()
 	b.bringBack(func(*wait) bool { return true })
 }
 
@@ -261,7 +281,7 @@ func (b *barrier) next() *round {
 	slices.SortFunc(ready, func(x, y string) int { return cmp.Compare(b.lanes[x].number, b.lanes[y].number) })
 	r := &round{barrier: b}
 	for _, namespace := range ready[:min(len(ready), maxTurns)] {
-		l, t := b.lanes[namespace], &turn{namespace: namespace}
+		l, t := b.lanes[namespace], &turn{namespace: namespace, began: b.news.newest}
 		for _, w := range l.line {
 			if b.waits[w.owner.UID] == w { // else it was forgotten
 				t.members = append(t.members, w)
@@ -302,6 +322,9 @@ func (b *barrier) conclude(ctx context.Context, t *turn) {
 			continue
 		}
 		w.stage = held
+		if b.news.concern(w.left, t.began) {
+			w.stage = idle // it came too late for this round: another one, at once
+		}
 		w.attempts++
 		b.stats.holds.Add(1)
 		if w.attempts == eventAfter {

@@ -31,6 +31,7 @@ type round struct {
 type turn struct {
 	namespace string // "" when the owners are cluster-scoped
 	members   []*wait
+	began     int // the newest news then
 	survey    survey
 	scope     []ownership.Kind       // the kinds that could hold dependents
 	kinds     []ownership.Kind       // those of them of which a member needs a list
