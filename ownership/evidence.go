@@ -186,7 +186,7 @@ func (g *Graph) doubtPresence(kind kindID) {
 
 // NewEpoch makes all absence Unknown again (R4) and returns all that this
 // concerns. What live reads told goes too, and versions from before compare to
-// none: a restored server may count them anew.
+// none: a restored server may count them anew. All that is observed is stale.
 func (g *Graph) NewEpoch() []UID {
 	for key := range g.answers {
 		delete(g.answers, key)
@@ -198,6 +198,10 @@ func (g *Graph) NewEpoch() []UID {
 		switch e.state {
 		case observed:
 			e.marks |= stale
+			if e.phase == Foreground || e.phase == Orphaning {
+				g.suspect(i)
+				g.suspectDependents(i)
+			}
 		case absent:
 			g.doubtAbsence(i)
 		case presumed, vacant:

@@ -253,4 +253,6 @@ type Owner struct {
 	// InCycle tells that the owner is in foreground deletion and in the same
 	// cycle of blocking references as the dependent (R10).
 	InCycle bool
+	// Stale tells that the owner was observed in an earlier epoch, and not since (R4).
+	Stale bool
 }

@@ -151,7 +151,7 @@ func (g *Graph) observe(o *Object) {
 		// Nothing has changed but the version. It still is a new observation: a
 		// finalizer or reference that we removed may have been added again.
 		g.setVersion(i, o.ResourceVersion)
-		g.entries.at(i).marks &^= stale
+		g.freshen(i)
 		g.suspect(i)
 		g.suspectOrphaningOwners(i)
 		return
@@ -175,6 +175,7 @@ func (g *Graph) change(i entryID, o *Object) {
 		e.references = g.link(i, namespace, o.Owners)
 		g.unlink(before.references)
 	}
+	g.freshen(i)
 	g.record(i, o, kind, namespace)
 	g.facts[kind].objects++
 	if before.state == observed {
@@ -199,6 +200,22 @@ func (g *Graph) change(i entryID, o *Object) {
 	}
 }
 
+// freshen takes in that an entry is observed in this epoch, if it was not so far.
+// Its phase is believed again, so whoever waited for that comes back (R4).
+func (g *Graph) freshen(i entryID) {
+	e := g.entries.at(i)
+	if e.marks&stale == 0 {
+		return
+	}
+	e.marks &^= stale
+	g.suspectDependents(i)
+	if c := g.cycles[i]; c != nil {
+		for _, member := range c.members {
+			g.suspect(member)
+		}
+	}
+}
+
 // record overwrites the entry, all but its references and the counts of uses.
 func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 	e := g.entries.at(i)
@@ -208,7 +225,6 @@ func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 	e.state = observed
 	e.phase = o.Phase
 	e.kind, e.namespace = kind, namespace
-	e.marks &^= stale
 	g.setVersion(i, o.ResourceVersion)
 	if !slices.Equal(g.lists[e.finalizers], o.Finalizers) {
 		old := e.finalizers

@@ -23,6 +23,12 @@ func (g *Graph) Namespace(uid UID) string {
 	return ""
 }
 
+// Stale tells whether an object was observed in an earlier epoch, and not since (R4).
+func (g *Graph) Stale(uid UID) bool {
+	e := g.entries.at(g.find(uid))
+	return e.state == observed && e.marks&stale != 0
+}
+
 func (g *Graph) object(i entryID) Object {
 	e := g.entries.at(i)
 	o := Object{
@@ -93,6 +99,7 @@ func (g *Graph) Owners(uid UID) []Owner {
 		}
 		own := g.cycles[i]
 		o.InCycle = own != nil && own == g.cycles[c.owner] && o.Presence == Present
+		o.Stale = e.state == observed && e.marks&stale != 0
 		owners = append(owners, o)
 	}
 	return owners

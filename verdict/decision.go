@@ -34,6 +34,9 @@ type (
 	// Verify asks for live reads of claims of which nothing is known (R7). Each is named once, in order.
 	// There may be ten thousand; they can be read in portions, as each answer returns the object again.
 	Verify struct{ Claims []ownership.Claim }
+	// Reread asks for live reads of observed objects that were being deleted in an earlier epoch (R4).
+	// Each answer returns the object again.
+	Reread struct{ Objects []ownership.UID }
 	// Park waits for kinds that no API serves now; the object is reconsidered when one appears (R7).
 	Park struct{ Kinds []ownership.Kind }
 	// Detach removes owner references: those to the owners in Remove. Remaining is the list to write (R9).
@@ -68,6 +71,7 @@ type (
 
 func (Keep) decision()    {}
 func (Verify) decision()  {}
+func (Reread) decision()  {}
 func (Park) decision()    {}
 func (Detach) decision()  {}
 func (Unblock) decision() {}
@@ -81,6 +85,9 @@ func (d Keep) String() string { return "keep: " + d.Reason }
 
 // String gives "verify ReplicaSet.apps default/web (uid)", for one.
 func (d Verify) String() string { return "verify " + list(d.Claims) }
+
+// String gives "reread uid, uid", for one.
+func (d Reread) String() string { return "reread " + list(d.Objects) }
 
 // String gives "park on Widget.example.com", for one.
 func (d Park) String() string { return "park on " + list(d.Kinds) }

@@ -31,6 +31,8 @@ type Owner struct {
 	Reference ownership.Reference
 	Claim     ownership.Claim
 	Standing  Standing
+	// Stale tells that the owner was observed in an earlier epoch, and not since (R4).
+	Stale bool
 	// Evidence is what the standing rests on. Nothing is decided by it: it is for
 	// whoever asks afterwards why an object was deleted.
 	Evidence ownership.Evidence
@@ -73,6 +75,10 @@ type Facts struct {
 	Owners  []Owner // one for each reference, in the stored order
 	Reports []Report
 
+	// Doubted are the objects that were being deleted in an earlier epoch, and were
+	// not observed since, of those whose deletion a decision would rest on (R4): the
+	// object, its owners, the members of its cycle. Sorted, each once.
+	Doubted []ownership.UID
 	// HasDependents tells whether the object is itself an owner. It is looked up
 	// only for an active object with a waiting owner (R10).
 	HasDependents bool
@@ -110,7 +116,7 @@ func Gather(g *ownership.Graph, uid ownership.UID) (Facts, bool) {
 	for _, o := range g.Owners(uid) {
 		standing := standingOf(o)
 		waiting = waiting || standing == Waiting
-		f.Owners = append(f.Owners, Owner{Reference: o.Reference, Claim: o.Claim, Standing: standing, Evidence: o.Evidence, InCycle: o.InCycle})
+		f.Owners = append(f.Owners, Owner{Reference: o.Reference, Claim: o.Claim, Standing: standing, Stale: o.Stale, Evidence: o.Evidence, InCycle: o.InCycle})
 		if why := reportable(o, standing); why != "" {
 			f.Reports = append(f.Reports, Report{Reference: o.Reference, OwnerNamespace: o.Elsewhere, Why: why})
 		}
@@ -127,7 +133,30 @@ func Gather(g *ownership.Graph, uid ownership.UID) (Facts, bool) {
 		f.Doubtful = sortedClaims(g.Doubtful(uid))
 	case ownership.Terminating:
 	}
+	f.Doubted = doubted(g, f)
 	return f, true
+}
+
+// doubted finds the objects whose deletion is not to be believed without a look at
+// the server.
+func doubted(g *ownership.Graph, f Facts) []ownership.UID {
+	var uids []ownership.UID
+	switch f.Object.Phase {
+	case ownership.Terminating:
+		return nil // R8
+	case ownership.Active:
+		for _, o := range f.Owners {
+			if o.Standing == Waiting && o.Stale {
+				uids = append(uids, o.Reference.UID)
+			}
+		}
+	case ownership.Orphaning, ownership.Foreground:
+		uids = append(uids, f.Object.UID)
+		uids = append(uids, f.Cycle...)
+		uids = slices.DeleteFunc(uids, func(uid ownership.UID) bool { return !g.Stale(uid) })
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
 }
 
 // standingOf derives the standing from what the graph knows (R7).

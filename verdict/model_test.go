@@ -304,6 +304,9 @@ func (m *model) reaches(from, to ownership.UID) bool {
 
 // decide gives the decision in short: its kind and what it is about.
 func (m *model) decide(o ownership.Object) string {
+	if doubted := m.doubted(o); len(doubted) > 0 {
+		return "reread " + join(doubted)
+	}
 	switch o.Phase {
 	case ownership.Terminating:
 		return "keep"
@@ -314,14 +317,7 @@ func (m *model) decide(o ownership.Object) string {
 		}
 		return m.decideDoubtful(o, "release orphan")
 	case ownership.Foreground:
-		if m.reaches(o.UID, o.UID) {
-			var cycle []ownership.UID
-			for uid := range m.objects {
-				if m.reaches(o.UID, uid) && m.reaches(uid, o.UID) {
-					cycle = append(cycle, uid)
-				}
-			}
-			slices.Sort(cycle)
+		if cycle := m.cycle(o); len(cycle) > 0 {
 			return "unblock " + join(cycle)
 		}
 		if blocking := m.dependents(o, ownership.Reference.Blocking); len(blocking) > 0 {
@@ -365,6 +361,44 @@ func (m *model) decide(o ownership.Object) string {
 	return "delete Background"
 }
 
+// cycle is the cycle that an object in foreground deletion is part of.
+func (m *model) cycle(o ownership.Object) (uids []ownership.UID) {
+	for uid := range m.objects {
+		if m.reaches(o.UID, uid) && m.reaches(uid, o.UID) {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// doubted are the objects whose deletion a backup may have undone.
+func (m *model) doubted(o ownership.Object) []ownership.UID {
+	restsOn := map[ownership.UID]bool{}
+	switch o.Phase {
+	case ownership.Terminating:
+	case ownership.Orphaning:
+		restsOn[o.UID] = true
+	case ownership.Foreground:
+		restsOn[o.UID] = true
+		for _, uid := range m.cycle(o) {
+			restsOn[uid] = true
+		}
+	case ownership.Active:
+		for _, r := range o.Owners {
+			restsOn[r.UID] = restsOn[r.UID] || m.standing(o, r) == verdict.Waiting
+		}
+	}
+	var uids []ownership.UID
+	for uid, rests := range restsOn {
+		if rests && m.stale[uid] {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}
+
 // decideDoubtful is otherwise, unless a claim on o may be good under another kind.
 func (m *model) decideDoubtful(o ownership.Object, otherwise string) string {
 	var claims []string
@@ -401,6 +435,8 @@ func inShort(f verdict.Facts, d verdict.Decision) string {
 			claims = append(claims, c.String())
 		}
 		return "verify " + sortedSet(claims)
+	case verdict.Reread:
+		return "reread " + join(d.Objects)
 	case verdict.Park:
 		var kinds []string
 		for _, k := range d.Kinds {

@@ -139,6 +139,29 @@ func TestR4(t *testing.T) {
 	s.decides("p1: keep: held by ConfigMap one")
 }
 
+// A backup may have undone that a deletion began.
+func TestR4_Deletions(t *testing.T) {
+	s := newScenario(t)
+	s.observe(
+		"f ConfigMap default/f rv=1000 foreground", "p1 Pod default/p1 owner=v1:ConfigMap:f:f:blocking",
+		"o ConfigMap default/o rv=1000 orphaning", "p2 Pod default/p2 owner=v1:ConfigMap:o:o",
+		"x ConfigMap default/x rv=1000 foreground owner=v1:ConfigMap:y:y:blocking",
+		"y ConfigMap default/y rv=1000 foreground owner=v1:ConfigMap:x:x:blocking",
+	)
+	s.decides("f: await p1", "p1: delete Background: owners in foreground deletion: ConfigMap f",
+		"o: disown p2", "p2: keep: held by ConfigMap o", "x: unblock the cycle x, y")
+	s.returns(s.graph.NewEpoch(), "f", "o", "p1", "x", "y")
+	s.decides("f: reread f", "p1: reread f", "o: reread o", "p2: keep: held by ConfigMap o", "x: reread x, y")
+
+	// As it was: all who asked come back. And as it was not.
+	s.returns(s.observe("f ConfigMap default/f rv=1000 foreground"), "f", "p1")
+	s.decides("f: await p1", "p1: delete Background: owners in foreground deletion: ConfigMap f")
+	s.returns(s.observe("o ConfigMap default/o rv=9"))
+	s.decides("o: keep: no owner references", "p2: keep: held by ConfigMap o")
+	s.observe("x ConfigMap default/x rv=9 owner=v1:ConfigMap:y:y:blocking")
+	s.decides("x: reread y")
+}
+
 func TestR5(t *testing.T) {
 	s := newScenario(t)
 	s.observe(

@@ -25,6 +25,9 @@ import (
 
 // Decide tells what to do about an object.
 func Decide(f Facts) Decision {
+	if len(f.Doubted) > 0 {
+		return Reread{Objects: f.Doubted} // R4: a backup may have undone the deletion
+	}
 	switch f.Object.Phase {
 	case ownership.Orphaning:
 		return finishOrphan(f)

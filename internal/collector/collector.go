@@ -286,6 +286,9 @@ func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict
 	case verdict.Verify:
 		c.logIdle(ctx, f.Object, d)
 		return c.verify(ctx, f.Object.UID, d.Claims)
+	case verdict.Reread:
+		c.logIdle(ctx, f.Object, d)
+		return c.rereadAll(ctx, d.Objects)
 	case verdict.Detach:
 		return c.writeOwners(ctx, f, d.Remaining, d)
 	case verdict.Unblock:
@@ -325,31 +328,4 @@ func (c *Collector) untilCurrent(ctx context.Context, step func() (ownership.Obj
 	}
 	c.stats.hot.Add(1)
 	return hotError{RefOf(self)}
-}
-
-// isOlder tells whether an object is surely older than another observation of it.
-func isOlder(o, other ownership.Object) bool {
-	a, ok := revisionOf(o.ResourceVersion)
-	b, comparable := revisionOf(other.ResourceVersion)
-	return ok && comparable && a < b
-}
-
-// reread reads an object live. It returns whether it is still the one that was observed.
-func (c *Collector) reread(ctx context.Context, self ownership.Object) (same bool, err error) {
-	now, err := c.api.Get(ctx, RefOf(self))
-	switch {
-	case apierrors.IsNotFound(err), err == nil && now.UID != self.UID:
-		c.state.vanish(self.UID)
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("read %s: %w", RefOf(self), err)
-	default:
-		if isOlder(now, self) {
-			// The newest state there is, and older than what was observed before.
-			c.log.WarnContext(ctx, "the server went back in time", "object", RefOf(self).String(), "from", self.ResourceVersion, "to", now.ResourceVersion)
-			c.Sink().NewEpoch()
-		}
-		c.state.refresh(now)
-		return true, nil
-	}
 }

@@ -169,7 +169,7 @@ func recordOf(f verdict.Facts, d verdict.Decision) Record {
 // actionOf is what a decision amounts to; empty when it changes nothing.
 func actionOf(d verdict.Decision) Action {
 	switch d.(type) {
-	case verdict.Keep, verdict.Verify, verdict.Park, verdict.Await:
+	case verdict.Keep, verdict.Verify, verdict.Reread, verdict.Park, verdict.Await:
 		return ""
 	case verdict.Detach:
 		return ActionDetach

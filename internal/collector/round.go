@@ -32,6 +32,7 @@ type turn struct {
 	namespace string // "" when the owners are cluster-scoped
 	members   []*wait
 	began     int // the newest news then
+	epoch     int
 	survey    survey
 	scope     []ownership.Kind       // the kinds that could hold dependents
 	kinds     []ownership.Kind       // those of them of which a member needs a list
@@ -64,8 +65,10 @@ func (r *round) run(ctx context.Context) {
 	b.stats.rounds.Add(1)
 	// A kind that is served has to be known here before its first dependent can be
 	// missed, and the feed's own discovery lags.
+	epoch := b.state.currentEpoch()
 	found, err := b.api.Survey(ctx)
 	for _, t := range r.turns {
+		t.epoch = epoch
 		t.prepare(survey{found, err})
 	}
 	kinds := r.kinds()
@@ -215,7 +218,7 @@ func (t *turn) judge(w *wait, b *barrier) finding {
 	var f finding
 	for _, kind := range w.needs(t.scope) {
 		r := &t.readings[t.index[kind]]
-		if why := b.doubts(r, w); why != "" {
+		if why := t.doubts(r, w, b); why != "" {
 			f.left = append(f.left, kind)
 			f.holds = append(f.holds, Hold{What: kind.String(), Why: why})
 			f.heed(r.err)
@@ -235,13 +238,13 @@ func (t *turn) judge(w *wait, b *barrier) finding {
 }
 
 // doubts tells why a reading proves nothing about an owner, in words, if so.
-func (b *barrier) doubts(r *reading, w *wait) string {
+func (t *turn) doubts(r *reading, w *wait, b *barrier) string {
 	if r.err != nil {
 		return r.err.Error()
 	}
 	missed := 0
 	for _, dependent := range r.found[w.owner.UID] {
-		if !b.state.confirm(dependent) {
+		if !b.state.confirm(t.epoch, dependent) {
 			missed++
 		}
 	}

@@ -91,19 +91,34 @@ func (s *state) NewEpoch() {
 	})
 }
 
-// refresh takes in an object as a request of ours was answered with it.
-func (s *state) refresh(o ownership.Object) {
-	s.change(func(g *ownership.Graph) []ownership.UID { return g.Refresh(o) })
+// refresh takes in an object as the answer shows it to a request of ours that was
+// begun in an epoch. In another one it may be of a world that is not there any more.
+func (s *state) refresh(epoch int, o ownership.Object) {
+	s.change(func(g *ownership.Graph) []ownership.UID {
+		if s.epoch != epoch {
+			return nil
+		}
+		return g.Refresh(o)
+	})
 }
 
-// confirm takes in an object as a list showed it. It returns whether the graph
-// knows what became of that object.
-func (s *state) confirm(o ownership.Object) (known bool) {
+// confirm takes in an object as a list showed it that was begun in an epoch. It
+// returns whether the graph knows what became of that object.
+func (s *state) confirm(epoch int, o ownership.Object) (known bool) {
 	s.change(func(g *ownership.Graph) (uids []ownership.UID) {
-		uids, known = g.Confirm(o)
+		if s.epoch == epoch {
+			uids, known = g.Confirm(o)
+		}
 		return uids
 	})
 	return known
+}
+
+// isStale tells whether an object was not observed in this epoch (R4).
+func (s *state) isStale(uid ownership.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.graph.Stale(uid)
 }
 
 // count tells how many objects of a kind are known.

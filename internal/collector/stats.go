@@ -54,7 +54,7 @@ func (s *counters) decided(decision verdict.Decision) {
 	switch decision.(type) {
 	case verdict.Keep:
 		s.keep.Add(1)
-	case verdict.Verify:
+	case verdict.Verify, verdict.Reread:
 		s.verify.Add(1)
 	case verdict.Park:
 		s.park.Add(1)

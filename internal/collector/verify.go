@@ -183,6 +183,53 @@ func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
 	return errors.Join(failures...)
 }
 
+// isOlder tells whether an object is surely older than another observation of it.
+func isOlder(o, other ownership.Object) bool {
+	a, ok := revisionOf(o.ResourceVersion)
+	b, comparable := revisionOf(other.ResourceVersion)
+	return ok && comparable && a < b
+}
+
+// reread reads an object live. It returns whether it is still the one that was observed.
+func (c *Collector) reread(ctx context.Context, self ownership.Object) (same bool, err error) {
+	epoch, stale := c.state.currentEpoch(), c.state.isStale(self.UID)
+	now, err := c.api.Get(ctx, RefOf(self))
+	switch {
+	case apierrors.IsNotFound(err), err == nil && now.UID != self.UID:
+		c.state.vanish(self.UID)
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read %s: %w", RefOf(self), err)
+	default:
+		if !stale && c.state.currentEpoch() == epoch && isOlder(now, self) {
+			// The newest state there is, and older than what was observed before.
+			c.log.WarnContext(ctx, "the server went back in time", "object", RefOf(self).String(), "from", self.ResourceVersion, "to", now.ResourceVersion)
+			c.Sink().NewEpoch()
+			epoch = c.state.currentEpoch()
+		}
+		c.state.refresh(epoch, now)
+		return true, nil
+	}
+}
+
+// rereadAll reads those of the objects live that are stale still: what is newer
+// brings back all whom it concerns.
+func (c *Collector) rereadAll(ctx context.Context, uids []ownership.UID) error {
+	var failures []error
+	for _, uid := range uids {
+		object, known := c.state.object(uid)
+		if !known || !c.state.isStale(uid) {
+			continue
+		}
+		_, err := c.reread(ctx, object)
+		if err == nil && c.state.isStale(uid) {
+			err = fmt.Errorf("read %s: the answer came when another epoch had begun", RefOf(object))
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
 // reads are the live reads of claims that are under way.
 type reads struct {
 	mu      sync.Mutex

@@ -44,6 +44,7 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 // writeOwners writes a list of owner references that was computed from the facts (R9, R10).
 func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []ownership.Reference, d verdict.Decision) error {
 	self := f.Object
+	epoch := c.state.currentEpoch()
 	now, err := c.api.PatchOwners(ctx, self, owners)
 	c.record(recordOf(f, d), err)
 	switch {
@@ -51,7 +52,7 @@ func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []o
 		c.state.wrote(self)
 		// The answer is newer than what was observed: whatever is computed next
 		// is computed from it.
-		c.state.refresh(now)
+		c.state.refresh(epoch, now)
 		c.logChange(ctx, "owner references written", self, d)
 		return nil
 	case apierrors.IsNotFound(err):
@@ -77,6 +78,7 @@ func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.Rel
 // release removes a finalizer of the collector's (R13, R14).
 func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Release) error {
 	self := f.Object
+	epoch := c.state.currentEpoch()
 	now, err := c.api.PatchFinalizers(ctx, self, d.Remaining)
 	c.record(recordOf(f, d), err)
 	switch {
@@ -85,7 +87,7 @@ func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Rele
 		if len(d.Remaining) > 0 {
 			// Without finalizers it is gone, and the answer shows it for the last
 			// time: the DELETED event is what there is to be known of it.
-			c.state.refresh(now)
+			c.state.refresh(epoch, now)
 		}
 		c.logChange(ctx, "released", self, d)
 		return nil
@@ -146,11 +148,12 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	if len(remaining) == len(dependent.Owners) {
 		return dependent, nil
 	}
+	epoch := c.state.currentEpoch()
 	now, err := c.api.PatchOwners(ctx, dependent, remaining)
 	c.record(recordOfOrphan(dependent, owner), err)
 	switch {
 	case err == nil:
-		c.state.refresh(now)
+		c.state.refresh(epoch, now)
 		c.log.InfoContext(ctx, "orphaned", "object", RefOf(dependent).String(), "owner", RefOf(owner).String())
 		return dependent, nil
 	case apierrors.IsNotFound(err):

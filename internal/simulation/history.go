@@ -27,8 +27,6 @@ type life struct {
 	// a dependent and its write; what was true a moment ago must be told apart
 	// from what never was.
 	wasForeground, wasOrphaning bool
-	// The deletion was begun in a history that a backup has undone.
-	wasUndone bool
 }
 
 // now is the object as it stands, nil when it is gone.
@@ -79,9 +77,7 @@ func (s *server) restore(revision int) bool {
 	s.lives = nil
 	for _, l := range lives {
 		l.versions = slices.DeleteFunc(slices.Clone(l.versions), func(v *version) bool {
-			undone := v.revision > revision
-			l.wasUndone = l.wasUndone || undone && v.deleting && !v.gone
-			return undone
+			return v.revision > revision
 		})
 		if len(l.versions) == 0 {
 			delete(s.byUID, l.uid)

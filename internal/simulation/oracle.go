@@ -65,7 +65,7 @@ func (o *oracle) checkDelete(before *version, by *call) {
 		owner, stand := o.server.owner(before, r)
 		switch stand {
 		case solid:
-			if !o.believesWaiting(by.worker, owner) {
+			if !believesWaiting(owner) {
 				o.fail("S1", "%s is deleted, though its owner stands: %s", versionText(before), versionText(owner))
 			}
 		case misplaced:
@@ -164,7 +164,7 @@ func (o *oracle) checkDetached(d *version, r ownership.Reference, by *call) {
 	switch {
 	case stand == solid && owner.deleting && owner.life.wasOrphaning:
 		// R13; it may have lost that finalizer meanwhile, and does not come back.
-	case stand == solid && !o.believesWaiting(by.worker, owner):
+	case stand == solid && !believesWaiting(owner):
 		o.fail("S4", "%s is detached from an owner that stands: %s", versionText(d), versionText(owner))
 	case stand == unserved && o.server.byUID[r.UID] == nil && o.wasUnserved(r.OwnerKind()):
 		o.fail("R3", "%s is detached from an owner whose kind nobody serves: %s", versionText(d), r.OwnerKind())
@@ -175,11 +175,8 @@ func (o *oracle) checkDetached(d *version, r ownership.Reference, by *call) {
 
 // believesWaiting tells whether a worker may take an owner for one in foreground
 // deletion that is not any more. It may have lost that finalizer since the
-// decision; it does not come back all the same. Or the deletion was undone by a
-// backup, and the kind was not listed since.
-func (o *oracle) believesWaiting(w *worker, owner *version) bool {
-	return owner.deleting && owner.life.wasForeground || owner.life.wasUndone && w.seen[o.server.index(owner.Kind)] == 0
-}
+// decision; it does not come back all the same.
+func believesWaiting(owner *version) bool { return owner.deleting && owner.life.wasForeground }
 
 // letsGo tells whether an object was in orphan deletion at some time.
 func (l *life) letsGo() bool { return l != nil && l.wasOrphaning }

@@ -15,8 +15,8 @@ func TestHeapHasRoom(t *testing.T) {
 		live, memory uint64
 		want         int // percent
 	}{
-		"nothing yet":      {0, 16 * gib, 25600},
-		"idle":             {32 * mib, 16 * gib, 800},
+		"nothing yet":      {0, 16 * gib, 51200},
+		"idle":             {32 * mib, 16 * gib, 1600},
 		"idle, small":      {32 * mib, 512 * mib, 200},
 		"idle, very small": {32 * mib, 128 * mib, 100},
 		"much":             {2 * gib, 16 * gib, 100},
