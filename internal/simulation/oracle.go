@@ -141,7 +141,7 @@ func (o *oracle) checkOwners(before, after *version, by *call) {
 	for _, r := range before.Owners {
 		kept := next < len(after.Owners) && after.Owners[next].UID == r.UID && sameButBlocking(after.Owners[next], r)
 		if !kept {
-			o.checkDetached(before, r, by)
+			o.checkDetached(before, r)
 			continue
 		}
 		o.checkUnblocked(before, r, after.Owners[next], by)
@@ -159,7 +159,7 @@ func sameButBlocking(a, b ownership.Reference) bool {
 
 // checkDetached: a reference may go if its owner is gone, in foreground deletion,
 // or lets its dependents go.
-func (o *oracle) checkDetached(d *version, r ownership.Reference, by *call) {
+func (o *oracle) checkDetached(d *version, r ownership.Reference) {
 	owner, stand := o.server.owner(d, r)
 	switch {
 	case stand == solid && owner.deleting && owner.life.wasOrphaning:

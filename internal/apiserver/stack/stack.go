@@ -11,22 +11,17 @@ const room = 24 << 10
 
 // Grow has the calling goroutine's stack grown at once. What is not used of it is taken
 // back by the garbage collection, as of any stack.
-func Grow() { reserve(false) }
+func Grow() { reserve(0) }
 
 // reserve has a frame that takes all the room, and so the stack is grown when it is
-// called. Nothing of the frame is touched unless it is used: to clear it cost more than
-// to grow the stack.
+// called. For no bytes nothing of the frame is touched: to clear it cost more than to
+// grow the stack.
 //
 //go:noinline
-func reserve(use bool) byte {
-	if !use {
+func reserve(bytes int) byte {
+	if bytes == 0 {
 		return 0
 	}
 	var unused [room]byte
-	return unused[last(&unused)]
+	return unused[bytes%room]
 }
-
-// last keeps the compiler from finding out that nothing is read.
-//
-//go:noinline
-func last(b *[room]byte) int { return len(b) - 1 }
