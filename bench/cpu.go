@@ -17,11 +17,16 @@ const clockTick = 10 * time.Millisecond
 // spent is processor time, user and system, of the two sides of a measurement.
 type spent struct{ server, client time.Duration }
 
-// spentSoFar reads the processor time of the control plane and of this process.
+// spentSoFar reads the processor time of the control plane and of this process. That of
+// a control plane which is not one process of its own is not known, and zero.
 func (p *plane) spentSoFar() (spent, error) {
 	var own syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
 		return spent{}, fmt.Errorf("read the processor time of the client: %w", err)
+	}
+	client := time.Duration(own.Utime.Nano() + own.Stime.Nano())
+	if p.command == nil {
+		return spent{client: client}, nil
 	}
 	path := fmt.Sprintf("/proc/%d/stat", p.command.Process.Pid)
 	stat, err := os.ReadFile(path)
@@ -42,10 +47,7 @@ func (p *plane) spentSoFar() (spent, error) {
 		}
 		ticks += n
 	}
-	return spent{
-		server: time.Duration(ticks) * clockTick,
-		client: time.Duration(own.Utime.Nano() + own.Stime.Nano()),
-	}, nil
+	return spent{server: time.Duration(ticks) * clockTick, client: client}, nil
 }
 
 // costs are the processor time per operation that n operations took since before.
