@@ -38,7 +38,7 @@ DURATION ?= 60s
 sim: ## the simulator for DURATION (60s), or for SEEDS seeds
 	go test ./internal/simulation -count=1 -v -run TestSeeds -timeout 24h -sim.duration=$(DURATION) -sim.seeds=$(SEEDS)
 
-exhaustive: ## all graphs of 4 objects, and of 5 whose references all block, with 2 crashes each: an estimated hour on two idle cores; tells each minute how far it is
+exhaustive: ## all graphs of 4 objects, and of 5 that have up to 6 references or only blocking ones, with 2 crashes each: an hour on two cores; tells each minute how far it is
 	go test ./internal/simulation -count=1 -v -run 'TestGraphs$$' -timeout 48h -sim.exhaustive
 
 mutants: ## build the simulator with each planted bug; it must find them

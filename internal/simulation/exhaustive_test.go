@@ -99,6 +99,8 @@ func searches() []search {
 	of := func(objects int, edges []Edge, loops bool, deletes int) Search {
 		return Search{Objects: objects, Edges: edges, Loops: loops, Deletes: deletes, Policies: policies}
 	}
+	sparse := of(5, anyEdge, false, 1)
+	sparse.Most = 6
 	return []search{
 		{"1 object, 2 crashes", of(1, anyEdge, true, 1), both, []Step{cold, lost, stale}, 2, false},
 		{"2 objects, stale lists", of(2, anyEdge, true, 2), both, []Step{cold, lost, stale}, 1, false},
@@ -108,6 +110,7 @@ func searches() []search {
 		{"3 objects, loops, all may be deleted, 2 crashes", of(3, anyEdge, true, 3), both, []Step{cold, lost}, 2, true},
 		{"4 objects, 2 crashes", of(4, anyEdge, false, 1), both, []Step{cold, lost}, 2, true},
 		{"5 objects, all references blocking, 2 crashes", of(5, blocking, false, 1), both, []Step{cold}, 2, true},
+		{"5 objects, up to 6 references, 2 crashes", sparse, both, []Step{cold}, 2, true},
 	}
 }
 

@@ -43,6 +43,7 @@ const (
 type Search struct {
 	Objects  int
 	Edges    []Edge // those that may occur, NoEdge among them
+	Most     int    // how many references there are at most; 0: any number
 	Loops    bool   // whether objects may own themselves
 	Deletes  int    // how many objects are deleted at most; at least one is
 	Policies []Fate // how; Stays is always possible
@@ -56,7 +57,7 @@ func Graphs(s Search) iter.Seq[Graph] {
 	return func(yield func(Graph) bool) {
 		e := &enumeration{Search: s, code: make([]byte, s.Objects*s.Objects+s.Objects), yield: yield}
 		e.permutations = ordersOf(s.Objects)
-		e.fill(0, 0)
+		e.fill(0, 0, 0)
 	}
 }
 
@@ -87,24 +88,31 @@ func ordersOf(objects int) (orders [][]int) {
 }
 
 // fill tries all values of the code from a place on; false when nobody wants more.
-func (e *enumeration) fill(at, deletes int) bool {
+func (e *enumeration) fill(at, references, deletes int) bool {
 	n := e.Objects
 	switch {
 	case at == len(e.code):
 		return deletes == 0 || !e.All && !e.isPlain() || !e.isSmallest() || e.yield(e.graph())
 	case at < n*n && at/n == at%n && !e.Loops:
-		return e.fill(at+1, deletes)
+		return e.fill(at+1, references, deletes)
 	case at < n*n:
 		for _, edge := range e.Edges {
+			more := references
+			if edge != NoEdge {
+				more++
+			}
+			if e.Most != 0 && more > e.Most {
+				continue
+			}
 			e.code[at] = byte(edge)
-			if !e.fill(at+1, deletes) {
+			if !e.fill(at+1, more, deletes) {
 				return false
 			}
 		}
 		return true
 	}
 	e.code[at] = byte(Stays)
-	if !e.fill(at+1, deletes) {
+	if !e.fill(at+1, references, deletes) {
 		return false
 	}
 	for _, fate := range e.Policies {
@@ -112,7 +120,7 @@ func (e *enumeration) fill(at, deletes int) bool {
 			break
 		}
 		e.code[at] = byte(fate)
-		if !e.fill(at+1, deletes+1) {
+		if !e.fill(at+1, references, deletes+1) {
 			return false
 		}
 	}
