@@ -45,7 +45,7 @@ mutants: ## build the simulator with each planted bug; it must find them
 	go test ./internal/simulation -count=1 -v -run TestMutants -timeout 2h -sim.mutants=all
 
 kubernetes: ## the conformance suite, and the comparison of deletions, against a real kube-apiserver, which is built first (4 minutes)
-	cd bench && go run ./onkubernetes -dir .. go test -count=1 ./test/conformance ./test/differential
+	cd bench && go run ./onkubernetes -dir .. go test -count=1 -p 1 ./test/conformance ./test/differential
 
 replicas: ## two control planes on three etcd members, each of the five killed in turn under load (a minute)
 	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all
