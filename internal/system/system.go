@@ -7,7 +7,6 @@
 package system
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +15,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -329,62 +326,6 @@ func openDir(o *Options) (*workDir, error) {
 		return nil, err
 	}
 	return &workDir{dataDir: dir, remove: o.Ephemeral}, nil
-}
-
-// listen opens the port first of all, so that nothing has happened yet when it is taken.
-func listen(ctx context.Context, o Options) (net.Listener, error) {
-	address := o.BindAddress
-	if address == nil {
-		address = net.IPv4(127, 0, 0, 1)
-	}
-	return listenOn(ctx, address, o.Port, "--secure-port")
-}
-
-// listenOn opens a port that is chosen by a flag of that name.
-func listenOn(ctx context.Context, address net.IP, port int, flag string) (net.Listener, error) {
-	hostPort := net.JoinHostPort(address.String(), strconv.Itoa(port))
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", hostPort)
-	if err != nil {
-		if op, ok := errors.AsType[*net.OpError](err); ok {
-			err = op.Err
-		}
-		return nil, fmt.Errorf("listen on %s: %w; choose another port with %s, 0 for a free one", hostPort, err, flag)
-	}
-	return listener, nil
-}
-
-// serverURL is what clients reach the server by.
-func (o Options) serverURL(address net.Addr) string {
-	host, port, err := net.SplitHostPort(address.String())
-	if err != nil {
-		return "https://" + address.String()
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	if o.ExternalHost != "" {
-		named, namedPort := splitHost(o.ExternalHost)
-		host, port = named, cmp.Or(namedPort, port)
-	}
-	return "https://" + net.JoinHostPort(host, port)
-}
-
-// servingNames are the names that the serving certificate is good for, besides its own.
-func (o Options) servingNames() []string {
-	if o.ExternalHost == "" {
-		return nil
-	}
-	host, _ := splitHost(o.ExternalHost)
-	return []string{host}
-}
-
-// splitHost takes the port off, if there is one.
-func splitHost(hostPort string) (host, port string) {
-	host, port, err := net.SplitHostPort(hostPort)
-	if err != nil {
-		return strings.Trim(hostPort, "[]"), ""
-	}
-	return host, port
 }
 
 // DefaultDataDir is where a user's control plane keeps its data when no other

@@ -1,0 +1,142 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// checkStatus holds a write to what the API asks of a job's status.
+func (s *simulation) checkStatus(old, now *batchv1.JobStatus) {
+	has := func(status *batchv1.JobStatus, t batchv1.JobConditionType) bool {
+		return held(&batchv1.Job{Status: *status}, t) != nil
+	}
+	failed, complete := has(now, batchv1.JobFailed), has(now, batchv1.JobComplete)
+	for what, wrong := range map[string]bool{
+		"failed and complete":                failed && complete,
+		"failed without the target":          failed && !has(now, batchv1.JobFailureTarget),
+		"complete without the criteria":      complete && !has(now, batchv1.JobSuccessCriteriaMet),
+		"both targets":                       has(now, batchv1.JobFailureTarget) && has(now, batchv1.JobSuccessCriteriaMet),
+		"finished with active pods":          (failed || complete) && now.Active > 0,
+		"finished with terminating pods":     (failed || complete) && *now.Terminating > 0,
+		"finished with uncounted pods":       (failed || complete) && len(now.UncountedTerminatedPods.Failed)+len(now.UncountedTerminatedPods.Succeeded) > 0,
+		"finished and never begun":           (failed || complete) && now.StartTime == nil,
+		"complete without a time":            complete && now.CompletionTime == nil,
+		"a time without being complete":      !complete && now.CompletionTime != nil,
+		"fewer failed":                       now.Failed < old.Failed,
+		"fewer succeeded":                    now.Succeeded < old.Succeeded,
+		"no longer completed, or failed":     has(old, batchv1.JobSuccessCriteriaMet) && !has(now, batchv1.JobSuccessCriteriaMet) || has(old, batchv1.JobFailureTarget) && !has(now, batchv1.JobFailureTarget),
+		"more ready than active":             *now.Ready > now.Active,
+		"written after it has finished":      has(old, batchv1.JobFailed) || has(old, batchv1.JobComplete),
+		"started anew without being resumed": old.StartTime != nil && !old.StartTime.Equal(now.StartTime) && !has(old, batchv1.JobSuspended),
+	} {
+		if wrong {
+			s.fail("the status is %s: %s", what, text(*now))
+		}
+	}
+}
+
+func text(s batchv1.JobStatus) string {
+	conditions := ""
+	for _, c := range s.Conditions {
+		conditions += fmt.Sprintf(" %s=%s", c.Type, c.Status)
+	}
+	return fmt.Sprintf("active %d succeeded %d (%s) failed %d uncounted %v%s", s.Active, s.Succeeded, s.CompletedIndexes, s.Failed, *s.UncountedTerminatedPods, conditions)
+}
+
+// settle lets everything come to its end.
+func (s *simulation) settle(failing int) {
+	s.wild = false
+	s.user(func(j *batchv1.Job) {
+		j.Spec.Suspend = new(false)
+		j.Spec.Parallelism = new(max(1, *j.Spec.Parallelism))
+	})
+	for range 5000 {
+		s.now = s.now.Add(time.Minute)
+		s.node(failing)
+		s.cachedJob = s.job
+		s.catchUp(len(s.events))
+		s.pass()
+		if finished(s.job) != nil && !slices.ContainsFunc(slices.Collect(maps.Values(s.pods)), Tracked) {
+			return
+		}
+	}
+	s.fail("the job does not finish: %s", text(s.job.Status))
+}
+
+func TestR26_SimulatedJobs(t *testing.T) {
+	// One spec per kind of counting; the first number is of those that fail, in percent.
+	for name, test := range map[string]struct {
+		failing int
+		spec    batchv1.JobSpec
+	}{
+		"completions":             {20, batchv1.JobSpec{Completions: new(int32(8)), Parallelism: new(int32(3)), BackoffLimit: new(int32(1000))}},
+		"queue of work":           {20, batchv1.JobSpec{Parallelism: new(int32(3)), BackoffLimit: new(int32(1000))}},
+		"a limit of failures":     {60, batchv1.JobSpec{Completions: new(int32(8)), Parallelism: new(int32(3)), BackoffLimit: new(int32(2))}},
+		"a deadline":              {20, batchv1.JobSpec{Completions: new(int32(8)), Parallelism: new(int32(3)), BackoffLimit: new(int32(1000)), ActiveDeadlineSeconds: new(int64(600))}},
+		"replaced when ended":     {20, batchv1.JobSpec{Completions: new(int32(8)), Parallelism: new(int32(3)), BackoffLimit: new(int32(1000)), PodReplacementPolicy: new(batchv1.Failed)}},
+		"indexes":                 {20, indexedSpec(8, 3)},
+		"limits per index":        {50, perIndexSpec(8, 3, 1)},
+		"indexes until one fails": {50, perIndexSpec(8, 3, 0)},
+		"success of some": {20, func() batchv1.JobSpec {
+			spec := indexedSpec(8, 3)
+			spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededCount: new(int32(3))}}}
+			return spec
+		}()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(100) {
+				s := newSimulation(t, seed, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "j"}, Spec: *test.spec.DeepCopy()})
+				for range 150 {
+					s.step(test.failing)
+				}
+				s.settle(test.failing)
+				s.checkEnd(seed)
+			}
+		})
+	}
+}
+
+// checkEnd compares the counters of a job that has finished with the truth.
+func (s *simulation) checkEnd(seed uint64) {
+	status := s.job.Status
+	if int(status.Failed) != s.ended(corev1.PodFailed) {
+		s.fail("seed %d: %d have failed, counted are %d", seed, s.ended(corev1.PodFailed), status.Failed)
+	}
+	if isIndexed(s.job) {
+		var done []int
+		for uid, phase := range s.truth {
+			if phase == corev1.PodSucceeded {
+				index, _ := strconv.Atoi(string(uid)[len("j-"):][:1])
+				done = append(done, index)
+			}
+		}
+		if want := Indexes(nil).With(done...).String(); status.CompletedIndexes != want {
+			s.fail("seed %d: completed are %s, counted are %s", seed, want, status.CompletedIndexes)
+		}
+	} else if int(status.Succeeded) != s.ended(corev1.PodSucceeded) {
+		s.fail("seed %d: %d have succeeded, counted are %d", seed, s.ended(corev1.PodSucceeded), status.Succeeded)
+	}
+	if held(s.job, batchv1.JobComplete) != nil && s.job.Spec.Completions != nil && s.job.Spec.SuccessPolicy == nil && status.Succeeded != *s.job.Spec.Completions {
+		s.fail("seed %d: complete with %d successes of %d", seed, status.Succeeded, *s.job.Spec.Completions)
+	}
+}
+
+func indexedSpec(completions, parallelism int32) batchv1.JobSpec {
+	return batchv1.JobSpec{
+		CompletionMode: new(batchv1.IndexedCompletion), Completions: &completions, Parallelism: &parallelism, BackoffLimit: new(int32(1000)),
+	}
+}
+
+func perIndexSpec(completions, parallelism, limit int32) batchv1.JobSpec {
+	spec := indexedSpec(completions, parallelism)
+	spec.BackoffLimitPerIndex = &limit
+	return spec
+}
