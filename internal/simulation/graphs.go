@@ -96,21 +96,30 @@ func (e *enumeration) fill(at, references, deletes int) bool {
 	case at < n*n && at/n == at%n && !e.Loops:
 		return e.fill(at+1, references, deletes)
 	case at < n*n:
-		for _, edge := range e.Edges {
-			more := references
-			if edge != NoEdge {
-				more++
-			}
-			if e.Most != 0 && more > e.Most {
-				continue
-			}
-			e.code[at] = byte(edge)
-			if !e.fill(at+1, more, deletes) {
-				return false
-			}
-		}
-		return true
+		return e.fillEdge(at, references, deletes)
+	default:
+		return e.fillFate(at, references, deletes)
 	}
+}
+
+func (e *enumeration) fillEdge(at, references, deletes int) bool {
+	for _, edge := range e.Edges {
+		more := references
+		if edge != NoEdge {
+			more++
+		}
+		if e.Most != 0 && more > e.Most {
+			continue
+		}
+		e.code[at] = byte(edge)
+		if !e.fill(at+1, more, deletes) {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *enumeration) fillFate(at, references, deletes int) bool {
 	e.code[at] = byte(Stays)
 	if !e.fill(at+1, references, deletes) {
 		return false
