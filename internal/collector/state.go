@@ -239,11 +239,12 @@ func (s *state) gather(uid ownership.UID) (verdict.Facts, bool) {
 	return facts, true
 }
 
-// wrote takes in that a write conditioned on this observation has succeeded.
-func (s *state) wrote(observed ownership.Object) {
+// wrote takes in that a write conditioned on this observation has succeeded, which was
+// begun in an epoch. Of another one nothing is known: a backup may have undone it.
+func (s *state) wrote(epoch int, observed ownership.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.graph.Object(observed.UID); known {
+	if _, known := s.graph.Object(observed.UID); known && s.epoch == epoch {
 		s.written[observed.UID] = observed.ResourceVersion
 	}
 }

@@ -24,17 +24,17 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 		c.stats.paused.Add(1)
 		return nil // Resume brings it back
 	}
-	record := recordOf(f, d)
+	record, epoch := recordOf(f, d), c.state.currentEpoch()
 	err := c.api.Delete(withReason(ctx, record), self, d.Propagation)
 	c.record(record, err)
 	switch {
 	case err == nil:
-		c.state.wrote(self)
+		c.state.wrote(epoch, self)
 		c.latency.add(c.clock.Now(), f.Owners)
 		c.logChange(ctx, "collected", self, d)
 		return nil
 	case apierrors.IsNotFound(err):
-		return c.goneAlready(self)
+		return c.goneAlready(epoch, self)
 	default:
 		c.brake.giveBack(self.Kind)
 		return fmt.Errorf("delete %s: %w", RefOf(self), err)
@@ -49,14 +49,14 @@ func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []o
 	c.record(recordOf(f, d), err)
 	switch {
 	case err == nil:
-		c.state.wrote(self)
+		c.state.wrote(epoch, self)
 		// The answer is newer than what was observed: whatever is computed next
 		// is computed from it.
 		c.state.refresh(epoch, now)
 		c.logChange(ctx, "owner references written", self, d)
 		return nil
 	case apierrors.IsNotFound(err):
-		return c.goneAlready(self)
+		return c.goneAlready(epoch, self)
 	default:
 		return fmt.Errorf("write owner references of %s: %w", RefOf(self), err)
 	}
@@ -83,7 +83,7 @@ func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Rele
 	c.record(recordOf(f, d), err)
 	switch {
 	case err == nil:
-		c.state.wrote(self)
+		c.state.wrote(epoch, self)
 		if len(d.Remaining) > 0 {
 			// Without finalizers it is gone, and the answer shows it for the last
 			// time: the DELETED event is what there is to be known of it.
@@ -92,7 +92,7 @@ func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Rele
 		c.logChange(ctx, "released", self, d)
 		return nil
 	case apierrors.IsNotFound(err):
-		return c.goneAlready(self)
+		return c.goneAlready(epoch, self)
 	default:
 		return fmt.Errorf("remove finalizer %s of %s: %w", d.Finalizer, RefOf(self), err)
 	}
@@ -104,7 +104,7 @@ func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Deci
 	r := recordOf(f, d)
 	r.Answer, r.Time = AnswerNone, c.clock.Now()
 	c.journal.add(r)
-	c.state.wrote(f.Object)
+	c.state.wrote(c.state.currentEpoch(), f.Object)
 	c.logChange(ctx, "would be done", f.Object, d)
 }
 
@@ -114,8 +114,8 @@ func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Deci
 // event, which is on its way, is evidence for all of them at no cost (R3), and
 // where it is lost, the list that follows says so. So the version that is known
 // counts as written: nothing is left to do about it.
-func (c *Collector) goneAlready(self ownership.Object) error {
-	c.state.wrote(self)
+func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
+	c.state.wrote(epoch, self)
 	return nil
 }
 
