@@ -14,8 +14,7 @@ const room = 24 << 10
 func Grow() { reserve(0) }
 
 // reserve has a frame that takes all the room, and so the stack is grown when it is
-// called. For no bytes nothing of the frame is touched: to clear it cost more than to
-// grow the stack.
+// called. For no bytes nothing of the frame is touched: there is no reason to clear it.
 //
 //go:noinline
 func reserve(bytes int) byte {
