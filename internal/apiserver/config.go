@@ -48,7 +48,7 @@ const collectionWorkers = 8
 
 // setFeatures decides about features of the library, of which there is one set in a
 // process. What it decodes for watches it shall decode in order, on one goroutine for a
-// watch: with one for each event, most of the work was to begin and end those.
+// watch: one for each event begins with a small stack and has it grown each time.
 func setFeatures() error {
 	if err := utilfeature.DefaultMutableFeatureGate.Set(string(features.ConcurrentWatchObjectDecode) + "=false"); err != nil {
 		return fmt.Errorf("set the library's features: %w", err)

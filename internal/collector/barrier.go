@@ -212,6 +212,7 @@ func (b *barrier) forget(uid ownership.UID) {
 }
 
 // wake brings back the owners that a kind holds: it was listed for the feed just now.
+// Those of a round that has read it before come back when that ends (conclude).
 func (b *barrier) wake(kind ownership.Kind) {
 	b.mu.Lock()
 	b.trust.listed(kind)

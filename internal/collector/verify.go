@@ -11,9 +11,9 @@ import (
 	"github.com/coppice-dev/coppice/ownership"
 )
 
-// claimsPerTurn bounds the reads for one object before other objects have a
+// readsPerTurn bounds the reads for one object before other objects have a
 // turn: an object may name thousands of owners. The answers bring it back.
-const claimsPerTurn = 16
+const readsPerTurn = 16
 
 // verify reads claims of which nothing is known: many that are on one place
 // together, the others one after the other. The answer to a claim concerns all who
@@ -31,7 +31,7 @@ func (c *Collector) verify(ctx context.Context, uid ownership.UID, claims []owne
 		// Not every kind that can be read can be listed.
 	}
 	var failures []error
-	for _, claim := range claims[:min(len(claims), claimsPerTurn)] {
+	for _, claim := range claims[:min(len(claims), readsPerTurn)] {
 		if !c.reads.begin(claim, uid) {
 			continue // under way: its answer brings this object back
 		}
@@ -212,11 +212,11 @@ func (c *Collector) reread(ctx context.Context, self ownership.Object) (same boo
 	}
 }
 
-// rereadAll reads those of the objects live that are stale still: what is newer
-// brings back all whom it concerns.
+// rereadAll reads those of the objects live that are stale still. Each answer brings back
+// all whom it concerns, and so whoever waits for more of them than are read at a time.
 func (c *Collector) rereadAll(ctx context.Context, uids []ownership.UID) error {
 	var failures []error
-	for _, uid := range uids {
+	for _, uid := range uids[:min(len(uids), readsPerTurn)] {
 		object, known := c.state.object(uid)
 		if !known || !c.state.isStale(uid) {
 			continue
