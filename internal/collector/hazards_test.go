@@ -1,6 +1,7 @@
 package collector_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -229,6 +230,36 @@ func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
 	w.mustBeGone(podRef("pod"))
 	if got := w.Count("get"); got != 2 {
 		t.Errorf("%d reads, want 2", got)
+	}
+}
+
+// R4: that owners were being deleted is not believed after a restore. They are read in
+// portions, until the last of them is known to stand.
+func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
+	const owners = 40
+	w := newWorld(t)
+	var all []ownership.Reference
+	for i := range owners {
+		all = append(all, blocking(ownedBy(w.set(fmt.Sprint("web-", i)))))
+	}
+	w.pod("pod", all...)
+	backup := w.Backup()
+	for i := range owners {
+		w.Remove(setRef(fmt.Sprint("web-", i)), foreground)
+	}
+	w.Restore(backup, 10) // and no kind is listed anew
+	pod, _ := w.Lookup(podRef("pod"))
+	w.collect(pod.UID)
+	if got := w.Count("get"); got == 0 || got == owners {
+		t.Errorf("%d reads in one turn, want a portion of %d", got, owners)
+	}
+	w.settle()
+	w.mustStand(podRef("pod"))
+	if got := w.Count("get"); got != owners {
+		t.Errorf("%d reads, want one of each of %d owners", got, owners)
+	}
+	if got := w.Count("delete") + w.Count("patch owners"); got != 0 {
+		t.Errorf("%d writes to what the restore has brought back", got)
 	}
 }
 
