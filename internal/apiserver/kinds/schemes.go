@@ -28,8 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/stack"
 )
 
 // Schemes is what the server has to know about types: how they are decoded,
@@ -86,10 +84,7 @@ func NewSchemes() Schemes {
 	must(hub.SetVersionPriority(appsv1.SchemeGroupVersion, appsv1beta2.SchemeGroupVersion, appsv1beta1.SchemeGroupVersion))
 	addLegacyConversions(hub, rows)
 	for _, k := range rows {
-		hub.AddTypeDefaultingFunc(k.New(), func(obj any) {
-			stack.Grow() // the first of ours on the goroutine that creates an object
-			k.behaviour.defaults(obj.(runtime.Object))
-		})
+		hub.AddTypeDefaultingFunc(k.New(), func(obj any) { k.behaviour.defaults(obj.(runtime.Object)) })
 		if labels := k.FieldLabels(); len(labels) > 0 {
 			must(hub.AddFieldLabelConversionFunc(k.GVK(), acceptLabels(labels)))
 		}
