@@ -43,30 +43,28 @@ func startThrifty() (end func()) {
 	return func() { debug.SetGCPercent(usual) }
 }
 
-// tend returns to the operating system, once the control plane has settled, what only
-// the start needed, and then lets the heap have room until ctx ends.
+// tend lets the heap have room until ctx ends, and returns to the operating system, once
+// the control plane has settled, what only the start needed.
 //
 // Left to itself a heap grows to twice what is in use, and an idle control plane has so
 // little in use that under load a collection, which looks at all of it, came every 300
 // requests and took a fifth of the processor time. An idle one makes no garbage to
 // speak of, and the runtime collects it every two minutes, so it stays small.
 func tend(ctx context.Context, settled <-chan time.Time) {
-	select {
-	case <-settled:
-		debug.FreeOSMemory()
-		_ = unmapBinary() // else it has more memory than it needs, which is no matter
-	case <-ctx.Done():
-		return
-	}
-	if os.Getenv("GOGC") != "" {
-		return // somebody has decided otherwise
-	}
-	defer debug.SetGCPercent(usualPercent)
 	collected, room := afterEachCollection(ctx), roomIn(memoryLimit("/"))
+	decided := os.Getenv("GOGC") != "" // by somebody else
+	if !decided {
+		defer debug.SetGCPercent(usualPercent)
+	}
 	for {
-		debug.SetGCPercent(percentFor(liveHeap(), room))
+		if !decided {
+			debug.SetGCPercent(percentFor(liveHeap(), room))
+		}
 		select {
 		case <-collected:
+		case <-settled:
+			debug.FreeOSMemory()
+			_ = unmapBinary() // else it has more memory than it needs, which is no matter
 		case <-ctx.Done():
 			return
 		}

@@ -1,10 +1,12 @@
 package system
 
 import (
+	"context"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/metrics"
 	"testing"
 	"time"
 )
@@ -25,6 +27,35 @@ func TestHeapHasRoom(t *testing.T) {
 		if got := percentFor(test.live, roomIn(test.memory)); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
+	}
+}
+
+// The heap has room from the first request on, not only once the start has settled, and
+// what it had before when the control plane has ended.
+func TestHeapHasRoomAtOnce(t *testing.T) {
+	if os.Getenv("GOGC") != "" {
+		t.Skip("GOGC is set, which decides about the heap")
+	}
+	percent := func() uint64 {
+		samples := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(samples)
+		return samples[0].Value.Uint64()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tend(ctx, nil) // never settled
+	}()
+	for deadline := time.Now().Add(time.Minute); percent() <= usualPercent; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the heap grows by %d percent only", percent())
+		}
+	}
+	cancel()
+	<-ended
+	if got := percent(); got != usualPercent {
+		t.Errorf("the heap grows by %d percent afterwards", got)
 	}
 }
 

@@ -290,11 +290,11 @@ func control(ctx context.Context, o Options, api *apiserver.Server, shared bool,
 	default:
 		group.Go(func() error { return runControllers(ctx, o, api, diagnostics) })
 	}
+	ready()
 	group.Go(func() error {
 		tend(ctx, time.After(settleTime))
 		return nil
 	})
-	ready()
 	return group.Wait()
 }
 
