@@ -123,6 +123,7 @@ func up(ctx context.Context, f upFlags, s Streams) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	system.UseProcessors()
 	return system.Run(ctx, options, func(p system.Plane) {
 		fmt.Fprintf(s.Out, "export KUBECONFIG=%s\n", p.Kubeconfig)
 		fmt.Fprintf(s.Out, "ready %s in %.2fs\n", p.Server, p.Started.Seconds())
