@@ -1,11 +1,17 @@
 package apiserver_test
 
 import (
+	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // legacyDeployment is what a manifest of 2016 says: no selector.
@@ -98,5 +104,52 @@ func TestLegacyVersionsAreServed(t *testing.T) {
 	}
 	if apps, ext := slices.Index(names, "apps"), slices.Index(names, "extensions"); apps < 0 || ext < apps {
 		t.Errorf("groups in this order: %v", names)
+	}
+}
+
+// /scale has a type of its own in each legacy version, and does the same to the object;
+// who owns the number of replicas is known whichever endpoint it was written by.
+func TestLegacyScale(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	first := s.collection(t, gvk("extensions", "v1beta1", "Deployment"), "deployments", namespace, legacyDeployment())
+	current := s.collection(t, gvk("apps", "v1", "Deployment"), "deployments", namespace, nil)
+	for i, version := range []string{"extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"} {
+		t.Run(version, func(t *testing.T) {
+			group, short, _ := strings.Cut(version, "/")
+			legacy := s.collection(t, gvk(group, short, "Deployment"), "deployments", namespace, nil)
+			name := fmt.Sprintf("a%d", i)
+			first.create(name)
+			scale, err := legacy.send(http.MethodGet, legacy.at(name, "scale"), "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, _ := scale.Object["status"].(map[string]any)
+			if want := map[string]any{"replicas": int64(0), "selector": map[string]any{"app": "a"}, "targetSelector": "app=a"}; !reflect.DeepEqual(status, want) || scale.GetKind() != "Scale" || scale.GetAPIVersion() != version {
+				t.Errorf("%v, want status %v", scale.Object, want)
+			}
+			scale.Object["spec"] = map[string]any{"replicas": int64(2)}
+			if scaled, err := legacy.put(scale, "scale"); err != nil || scaled.GetAPIVersion() != version || !reflect.DeepEqual(scaled.Object["spec"], map[string]any{"replicas": int64(2)}) {
+				t.Fatalf("%v, %v", scaled, err)
+			}
+			if _, err := legacy.put(scale, "scale"); !apierrors.IsConflict(err) {
+				t.Errorf("an old resourceVersion: %v", err)
+			}
+			if _, err := legacy.patch(name, types.MergePatchType, map[string]any{"spec": map[string]any{"replicas": 3}}, "scale"); err != nil {
+				t.Fatal(err)
+			}
+			now := current.get(name)
+			if spec := now.Object["spec"].(map[string]any); spec["replicas"] != int64(3) || now.GetGeneration() != 3 {
+				t.Errorf("replicas %v, generation %d", spec["replicas"], now.GetGeneration())
+			}
+			// The fields of who created it are still its own, but for the replicas.
+			owners := map[string]bool{}
+			for _, entry := range now.GetManagedFields() {
+				owners[entry.APIVersion+" "+strconv.FormatBool(strings.Contains(string(entry.FieldsV1.Raw), "f:replicas"))] = true
+			}
+			if want := map[string]bool{"extensions/v1beta1 false": true, "apps/v1 true": true}; !reflect.DeepEqual(owners, want) {
+				t.Errorf("version and whether it owns the replicas: %v, want %v", owners, want)
+			}
+		})
 	}
 }

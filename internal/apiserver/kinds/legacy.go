@@ -71,10 +71,14 @@ func addLegacy(scheme *runtime.Scheme) {
 		}
 		scheme.AddKnownTypes(l.version, l.obj, l.list)
 	}
+	for version, obj := range legacyScales() {
+		scheme.AddKnownTypes(version, obj)
+	}
 }
 
 // addLegacyConversions lets the hub make rows of the table from legacy types, and back.
 func addLegacyConversions(hub *runtime.Scheme, rows []Kind) {
+	addLegacyScaleConversions(hub)
 	for _, l := range legacyTypes() {
 		for _, k := range rows {
 			if !l.isOf(k) {
@@ -253,8 +257,8 @@ func restoreRetired(obj runtime.Object) error {
 }
 
 // legacyStorages are the endpoints of a kind in its legacy versions: those of the main
-// one but for /scale, with another default for the dependents. They have no short
-// names and no categories, so that a client which asks by one does not find the
+// one, with another default for the dependents, and another type of /scale. They have no
+// short names and no categories, so that a client which asks by one does not find the
 // objects twice.
 func legacyStorages(k Kind, version schema.GroupVersion, current map[string]rest.Storage) map[string]rest.Storage {
 	main, ok := current[k.Resource].(*REST)
@@ -268,6 +272,9 @@ func legacyStorages(k Kind, version schema.GroupVersion, current map[string]rest
 	storages := map[string]rest.Storage{k.Resource: &former}
 	if status, ok := current[k.Resource+"/status"]; ok {
 		storages[k.Resource+"/status"] = status
+	}
+	if k.behaviour.scale != nil {
+		storages[k.Resource+"/scale"] = &scaleREST{store: main.Store, kind: k, as: version}
 	}
 	return storages
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -104,7 +105,7 @@ func Storages(k Kind, typer runtime.ObjectTyper, c Config) (map[string]rest.Stor
 		})
 	}
 	if k.behaviour.scale != nil {
-		storages[k.Resource+"/scale"] = &scaleREST{store: store, kind: k}
+		storages[k.Resource+"/scale"] = &scaleREST{store: store, kind: k, as: autoscalingv1.SchemeGroupVersion}
 	}
 	for name, endpoint := range k.behaviour.endpoints(main) {
 		storages[k.Resource+"/"+name] = endpoint

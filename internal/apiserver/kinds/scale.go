@@ -38,6 +38,7 @@ func (s *scaling[P]) erase() *scaling[runtime.Object] {
 type scaleREST struct {
 	store *genericregistry.Store
 	kind  Kind
+	as    schema.GroupVersion // whose Scale clients send and get
 }
 
 // New implements rest.Storage.
@@ -46,9 +47,9 @@ func (r *scaleREST) New() runtime.Object { return &autoscalingv1.Scale{} }
 // Destroy implements rest.Storage. The storage belongs to the main endpoint.
 func (r *scaleREST) Destroy() {}
 
-// GroupVersionKind implements rest.GroupVersionKindProvider: the kind is of another group.
+// GroupVersionKind implements rest.GroupVersionKindProvider: the kind may be of another group.
 func (r *scaleREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
-	return autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	return r.as.WithKind(scaleKind)
 }
 
 // ConvertToTable implements rest.TableConvertor.
@@ -101,7 +102,10 @@ func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 
 // ownership translates who owns the number of replicas between the two endpoints.
 func (r *scaleREST) ownership(m metav1.Object) *managedfields.ScaleHandler {
-	replicas := managedfields.ResourcePathMappings{r.kind.GroupVersion.String(): fieldpath.MakePathOrDie("spec", "replicas")}
+	replicas := managedfields.ResourcePathMappings{}
+	for _, version := range append(r.kind.legacyVersions(), r.kind.GroupVersion) {
+		replicas[version.String()] = fieldpath.MakePathOrDie("spec", "replicas")
+	}
 	return managedfields.NewScaleHandler(m.GetManagedFields(), r.kind.GroupVersion, replicas)
 }
 
