@@ -165,7 +165,10 @@ func TestEndpoints(t *testing.T) {
 			"controllerrevisions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status",
 			"replicasets", "replicasets/scale", "replicasets/status", "statefulsets", "statefulsets/scale", "statefulsets/status",
 		},
-		"extensions":                {"daemonsets", "daemonsets/status", "deployments", "deployments/status", "replicasets", "replicasets/status"},
+		"extensions": {
+			"daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status",
+			"replicasets", "replicasets/scale", "replicasets/status",
+		},
 		"batch":                     {"cronjobs", "cronjobs/status", "jobs", "jobs/status"},
 		"autoscaling":               {"horizontalpodautoscalers", "horizontalpodautoscalers/status"},
 		"coordination.k8s.io":       {"leases"},
