@@ -62,6 +62,9 @@ func (t explained) WrappedRoundTripper() http.RoundTripper { return t.next }
 // escaped is JSON as a header can carry it: what is not ASCII stands only in strings,
 // where JSON has another way to write it.
 func escaped(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
+		return text // nearly always
+	}
 	var b strings.Builder
 	for _, r := range text {
 		switch {

@@ -73,13 +73,15 @@ func reportOf(o ownership.Object, reports []verdict.Report) string {
 	return b.String()
 }
 
-// logChange says that the world was changed, and why.
+// logChange says that the world was changed, and why. The words are not made when
+// nobody listens.
 func (c *Collector) logChange(ctx context.Context, what string, self ownership.Object, d verdict.Decision) {
-	c.log.InfoContext(ctx, what, "object", RefOf(self).String(), "uid", string(self.UID), "decision", d.String()) //nolint:sloglint // one of three constants
+	if c.log.Enabled(ctx, slog.LevelInfo) {
+		c.log.InfoContext(ctx, what, "object", RefOf(self).String(), "uid", string(self.UID), "decision", d.String()) //nolint:sloglint // one of three constants
+	}
 }
 
-// logIdle says that nothing was changed, and why. Most decisions are of this
-// kind, so the words are not even made when nobody listens.
+// logIdle says that nothing was changed, and why: so are most decisions.
 func (c *Collector) logIdle(ctx context.Context, self ownership.Object, d verdict.Decision) {
 	if c.log.Enabled(ctx, slog.LevelDebug) {
 		c.log.DebugContext(ctx, "decided", "object", RefOf(self).String(), "uid", string(self.UID), "decision", d.String())
