@@ -14,9 +14,12 @@ import (
 )
 
 const (
-	// settleTime is how long after its start a control plane has done what there is to
-	// do at a start.
-	settleTime = 2 * time.Second
+	// settleTime is how often a control plane that has started is asked whether it has
+	// done what there is to do at a start, and settleBytes how much it allocates between,
+	// at most, when it has. One that is idle allocates a few MB; load right after a start
+	// is no time to give back memory that is needed again at once.
+	settleTime  = 2 * time.Second
+	settleBytes = 32 << 20
 
 	// thriftyPercent is the heap's growth between two collections during a start.
 	thriftyPercent = 25
@@ -30,8 +33,10 @@ const (
 	mostRoom  = 512 << 20
 	roomShare = 8
 
-	// liveBytes is the metric of what the last collection found in use.
-	liveBytes = "/gc/heap/live:bytes"
+	// liveBytes is the metric of what the last collection found in use, allocatedBytes
+	// that of all that was ever allocated.
+	liveBytes      = "/gc/heap/live:bytes"
+	allocatedBytes = "/gc/heap/allocs:bytes"
 )
 
 // startThrifty keeps the heap small while the server is put together, and returns
@@ -44,13 +49,15 @@ func startThrifty() (end func()) {
 }
 
 // tend lets the heap have room until ctx ends, and returns to the operating system, once
-// the control plane has settled, what only the start needed.
+// the control plane has settled, what only the start needed. It looks at each tick whether
+// it has.
 //
 // Left to itself a heap grows to twice what is in use, and an idle control plane has so
 // little in use that under load a collection, which looks at all of it, came every 300
 // requests and took a fifth of the processor time. An idle one makes no garbage to
 // speak of, and the runtime collects it every two minutes, so it stays small.
-func tend(ctx context.Context, settled <-chan time.Time) {
+func tend(ctx context.Context, ticks <-chan time.Time) {
+	start := settling{heapMetric(allocatedBytes)}
 	collected, room := afterEachCollection(ctx), roomIn(memoryLimit("/"))
 	decided := os.Getenv("GOGC") != "" // by somebody else
 	if !decided {
@@ -58,17 +65,32 @@ func tend(ctx context.Context, settled <-chan time.Time) {
 	}
 	for {
 		if !decided {
-			debug.SetGCPercent(percentFor(liveHeap(), room))
+			debug.SetGCPercent(percentFor(heapMetric(liveBytes), room))
 		}
 		select {
 		case <-collected:
-		case <-settled:
+		case <-ticks:
+			if !start.hasEnded(heapMetric(allocatedBytes)) {
+				continue
+			}
+			ticks = nil
 			debug.FreeOSMemory()
 			_ = unmapBinary() // else it has more memory than it needs, which is no matter
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// settling is what is known of a control plane that has started: how much it had ever
+// allocated when it was looked at last, in bytes.
+type settling struct{ allocated uint64 }
+
+// hasEnded takes what has ever been allocated by now.
+func (s *settling) hasEnded(allocated uint64) bool {
+	since := allocated - s.allocated
+	s.allocated = allocated
+	return since <= settleBytes
 }
 
 // percentFor is the growth, in percent of what is in use, that leaves room: the usual
@@ -120,8 +142,9 @@ func fieldOf(path, name string) (uint64, bool) {
 	return 0, false
 }
 
-func liveHeap() uint64 {
-	samples := []metrics.Sample{{Name: liveBytes}}
+// heapMetric is the present value of a metric of the runtime, in bytes.
+func heapMetric(name string) uint64 {
+	samples := []metrics.Sample{{Name: name}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64()
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/metrics"
 	"testing"
 	"time"
 )
@@ -36,16 +35,12 @@ func TestHeapHasRoomAtOnce(t *testing.T) {
 	if os.Getenv("GOGC") != "" {
 		t.Skip("GOGC is set, which decides about the heap")
 	}
-	percent := func() uint64 {
-		samples := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-		metrics.Read(samples)
-		return samples[0].Value.Uint64()
-	}
+	percent := func() uint64 { return heapMetric("/gc/gogc:percent") }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		tend(ctx, nil) // never settled
+		tend(ctx, nil) // and never settles
 	}()
 	for deadline := time.Now().Add(time.Minute); percent() <= usualPercent; runtime.Gosched() {
 		if time.Now().After(deadline) {
@@ -57,6 +52,46 @@ func TestHeapHasRoomAtOnce(t *testing.T) {
 	if got := percent(); got != usualPercent {
 		t.Errorf("the heap grows by %d percent afterwards", got)
 	}
+}
+
+func TestStartHasEndedWhenLittleIsAllocated(t *testing.T) {
+	start := settling{50 << 20}
+	for _, step := range []struct {
+		allocated uint64
+		want      bool
+	}{{500 << 20, false}, {533 << 20, false}, {565 << 20, true}, {565 << 20, true}} {
+		if got := start.hasEnded(step.allocated); got != step.want {
+			t.Errorf("%d MiB: %v", step.allocated>>20, got)
+		}
+	}
+}
+
+// Memory is given back at a tick, and once only.
+func TestMemoryIsGivenBack(t *testing.T) {
+	forced := func() uint64 { return heapMetric("/gc/cycles/forced:gc-cycles") }
+	ctx, cancel := context.WithCancel(t.Context())
+	ticks, ended := make(chan time.Time), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tend(ctx, ticks)
+	}()
+	before := forced()
+	for deadline := time.After(time.Minute); forced() == before; {
+		select {
+		case ticks <- time.Time{}:
+		case <-deadline:
+			t.Fatal("nothing is given back")
+		default:
+			runtime.Gosched()
+		}
+	}
+	select {
+	case ticks <- time.Time{}:
+		t.Error("it looks again")
+	case <-time.After(10 * time.Millisecond):
+	}
+	cancel()
+	<-ended
 }
 
 func TestMemoryLimit(t *testing.T) {
@@ -100,7 +135,7 @@ func TestMemoryLimit(t *testing.T) {
 func TestLiveHeapIsKnown(t *testing.T) {
 	held := make([]byte, 32<<20)
 	runtime.GC()
-	if live := liveHeap(); live < uint64(len(held)) || live > 1<<40 {
+	if live := heapMetric(liveBytes); live < uint64(len(held)) || live > 1<<40 {
 		t.Errorf("%d bytes in use", live)
 	}
 	runtime.KeepAlive(held)

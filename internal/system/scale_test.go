@@ -114,7 +114,7 @@ func settle(ctx context.Context) {
 // liveBytesNow is what a collection just now finds in use.
 func liveBytesNow() uint64 {
 	runtime.GC()
-	return liveHeap()
+	return heapMetric(liveBytes)
 }
 
 // statusMB is a figure of this process, in MB of 2^20 bytes.

@@ -292,7 +292,9 @@ func control(ctx context.Context, o Options, api *apiserver.Server, shared bool,
 	}
 	ready()
 	group.Go(func() error {
-		tend(ctx, time.After(settleTime))
+		ticks := time.NewTicker(settleTime)
+		defer ticks.Stop()
+		tend(ctx, ticks.C)
 		return nil
 	})
 	return group.Wait()
