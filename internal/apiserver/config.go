@@ -101,8 +101,8 @@ func secure(c Config, base *genericapiserver.Config) error {
 	if err := serving.ApplyTo(&base.SecureServing); err != nil {
 		return fmt.Errorf("set up serving: %w", err)
 	}
-	// The library's options for a loopback would make a certificate for it, a fifth of a
-	// start. It has a transport of its own here and never sees one.
+	// The library's options for a loopback would make a certificate for it, a quarter of
+	// a start. It has a transport of its own here and never sees one.
 	if base.LoopbackClientConfig, err = base.SecureServing.NewLoopbackClientConfig(rand.Text(), nil); err != nil {
 		return fmt.Errorf("set up the loopback: %w", err)
 	}

@@ -21,9 +21,6 @@ const (
 	settleTime  = 2 * time.Second
 	settleBytes = 32 << 20
 
-	// thriftyPercent is the heap's growth between two collections during a start.
-	thriftyPercent = 25
-
 	// usualPercent is the heap's growth between two collections where nothing else is said.
 	usualPercent = 100
 
@@ -38,15 +35,6 @@ const (
 	liveBytes      = "/gc/heap/live:bytes"
 	allocatedBytes = "/gc/heap/allocs:bytes"
 )
-
-// startThrifty keeps the heap small while the server is put together, and returns
-// what ends that. A start makes schemas by the ten thousand and keeps few; collected
-// late, they would leave a heap half as large again, full of holes, and an idle
-// control plane never gets to reuse them. It costs a start some 30 ms.
-func startThrifty() (end func()) {
-	usual := debug.SetGCPercent(thriftyPercent)
-	return func() { debug.SetGCPercent(usual) }
-}
 
 // tend lets the heap have room until ctx ends, and returns to the operating system, once
 // the control plane has settled, what only the start needed. It looks at each tick whether

@@ -124,8 +124,6 @@ type Plane struct {
 // plane serves. An error means that it could not start, or broke.
 func Run(ctx context.Context, o Options, ready func(Plane)) error {
 	began := time.Now()
-	endThrift := startThrifty()
-	defer endThrift()
 	dir, err := openDir(&o)
 	if err != nil {
 		return err
@@ -136,10 +134,7 @@ func Run(ctx context.Context, o Options, ready func(Plane)) error {
 		return err
 	}
 	defer closeMachine()
-	return start(ctx, o, dir, began, func(p Plane) {
-		endThrift()
-		ready(p)
-	})
+	return start(ctx, o, dir, began, ready)
 }
 
 // start opens the port and the store, and serves until ctx ends.
