@@ -4,7 +4,7 @@
 
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 KUBERNETES := $(shell go list -m -f '{{.Version}}' k8s.io/apiserver | sed 's/^v0\./v1./')
-STAMP      := -X github.com/coppice-dev/coppice/internal/build.stamped=$(VERSION) \
+STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSION) \
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
@@ -31,18 +31,18 @@ check: ## what CI runs: build, vet, tests, tests under the race detector
 	go mod verify
 	go test ./...
 	cd test/operator && go vet ./... && go test ./...
-	go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/containers -e /test/conformance -e /internal/simulation)
+	go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/containers -e /test/conformance -e /internal/testing/simulation)
 
 SEEDS    ?= 0
 DURATION ?= 60s
 sim: ## the simulator for DURATION (60s), or for SEEDS seeds
-	go test ./internal/simulation -count=1 -v -run TestSeeds -timeout 24h -sim.duration=$(DURATION) -sim.seeds=$(SEEDS)
+	go test ./internal/testing/simulation -count=1 -v -run TestSeeds -timeout 24h -sim.duration=$(DURATION) -sim.seeds=$(SEEDS)
 
 exhaustive: ## all graphs of 4 objects, and of 5 that have up to 6 references or only blocking ones, with 2 crashes each: an hour on two cores; tells each minute how far it is
-	go test ./internal/simulation -count=1 -v -run 'TestGraphs$$' -timeout 48h -sim.exhaustive
+	go test ./internal/testing/simulation -count=1 -v -run 'TestGraphs$$' -timeout 48h -sim.exhaustive
 
 mutants: ## build the simulator with each planted bug; it must find them
-	go test ./internal/simulation -count=1 -v -run TestMutants -timeout 2h -sim.mutants=all
+	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 2h -sim.mutants=all
 
 kubernetes: ## the conformance suite, and the comparison of deletions, against a real kube-apiserver, which is built first (4 minutes)
 	cd bench && go run ./onkubernetes -dir .. go test -count=1 -p 1 ./test/conformance ./test/differential
@@ -51,7 +51,7 @@ replicas: ## two control planes on three etcd members, each of the five killed i
 	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all
 
 bench: build ## all that README and docs claim in figures: half an hour, and kube-apiserver is built first
-	go test -run '^$$' -bench . ./ownership
+	go test -run '^$$' -bench . ./internal/ownership
 	go test -run '^$$' -bench . -benchtime 5x ./internal/feed ./internal/collector
 	go test -run '^$$' -bench 'Barrier|FakeOwners' -benchtime 3x ./test/conformance
 	cd bench && go run . -binary ../bin/coppice

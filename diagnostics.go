@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coppice-dev/coppice/internal/insight"
+	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/web"
-	"github.com/coppice-dev/coppice/ownership"
 )
 
 // WriteGraph writes who owns whom, as dot, json or svg: everything that owns or is

@@ -2,7 +2,7 @@ package coppice
 
 import (
 	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // sink hands the feed's observations to the collector, and tells of the namespaces

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // graphSink is a feed.Sink that has nothing but a graph.

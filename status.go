@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/metrics"
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // Status is how a collector is doing at one moment.

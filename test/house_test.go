@@ -144,12 +144,12 @@ func TestImportsFollowTheLayers(t *testing.T) {
 func TestPurePackagesImportOnlyTheStandardLibrary(t *testing.T) {
 	forbidden := map[string]bool{"time": true, "os": true, "net": true, "sync": true, "context": true, "math/rand": true, "math/rand/v2": true, "net/http": true, "io": true}
 	for _, f := range goFiles(t) {
-		if f.isTest() || f.dir != "ownership" && f.dir != "verdict" {
+		if f.isTest() || f.dir != "internal/ownership" && f.dir != "internal/verdict" {
 			continue
 		}
 		for _, path := range f.imports(t) {
 			first, _, _ := strings.Cut(path, "/")
-			if forbidden[path] || strings.Contains(first, ".") && path != module+"/ownership" {
+			if forbidden[path] || strings.Contains(first, ".") && path != module+"/internal/ownership" {
 				t.Errorf("%s/%s imports %s", f.dir, f.name, path)
 			}
 		}

@@ -32,7 +32,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/agent/runtime"
+	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
 )
 
 // workers is how many pods are worked on at a time.
@@ -44,7 +44,7 @@ const byUID = "uid"
 // Config is what an agent needs. Client, Runtime, Nodes and Logger are required.
 type Config struct {
 	Client  kubernetes.Interface
-	Runtime runtime.Runtime
+	Runtime containerruntime.Runtime
 	// Nodes are the nodes that the agent stands for.
 	Nodes  []Node
 	Clock  clock.WithTicker // default: the system's
@@ -61,7 +61,7 @@ type Config struct {
 // Agent stands for nodes. Make one with New.
 type Agent struct {
 	client  kubernetes.Interface
-	runtime runtime.Runtime
+	runtime containerruntime.Runtime
 	nodes   map[string]Node
 	clock   clock.WithTicker
 	log     *slog.Logger

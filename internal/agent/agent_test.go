@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/agent"
-	"github.com/coppice-dev/coppice/internal/agent/runtime/simulated"
+	"github.com/coppice-dev/coppice/internal/agent/containerruntime/simulated"
 )
 
 // host is an API in memory, with the agent of node n at work.

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
-	"github.com/coppice-dev/coppice/internal/agent/runtime"
 )
 
 // record is what the agent keeps of a pod. Only the worker that has the pod's key uses pod
@@ -250,7 +250,7 @@ func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)
 	}
 	log, err := a.runtime.Logs(ctx, pod, o)
-	if errors.Is(err, runtime.ErrNoContainer) {
+	if errors.Is(err, containerruntime.ErrNoContainer) {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: err.Error(),
 		}}

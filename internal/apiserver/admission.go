@@ -22,9 +22,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/restmapper"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access/confine"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/owners"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/roles"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/roles"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 )
 
@@ -48,7 +48,7 @@ func plugins(c Config, base *genericapiserver.Config, flow *deleteflow.Flow, d *
 			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
 		}},
 		{mutatingwebhook.PluginName, func() (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(nil) }},
-		{"ComponentConfinement", ready(confine.NewAdmission(d.confined))},
+		{"ComponentConfinement", ready(restriction.NewAdmission(d.confined))},
 		{"RBACEscalation", ready(roles.NewEscalation(d.policy, authorize))},
 	}
 	if !c.ProtectionDisabled {
@@ -56,8 +56,8 @@ func plugins(c Config, base *genericapiserver.Config, flow *deleteflow.Flow, d *
 	}
 	if !c.OwnersUnchecked {
 		all = append(all,
-			plugin{owners.PluginName, func() (admission.Interface, error) { return owners.NewAdmission(d.kinds.where, authorize) }},
-			plugin{"OwnerBacklog", func() (admission.Interface, error) { return owners.NewBacklog(d.waiting, d.ownerExists) }})
+			plugin{ownerreferences.PluginName, func() (admission.Interface, error) { return ownerreferences.NewAdmission(d.kinds.where, authorize) }},
+			plugin{"OwnerBacklog", func() (admission.Interface, error) { return ownerreferences.NewBacklog(d.waiting, d.ownerExists) }})
 	}
 	return append(all,
 		plugin{policy.PluginName, func() (admission.Interface, error) { return policy.NewPlugin(nil) }},

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/confine"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/collector"
 )
 
@@ -126,7 +126,7 @@ func TestReasonsInTheAuditLog(t *testing.T) {
 				continue
 			}
 			if want, ok := wanted[e.ObjectRef.Name]; ok {
-				if got := e.Annotations[confine.ReasonAnnotation]; got != want {
+				if got := e.Annotations[restriction.ReasonAnnotation]; got != want {
 					t.Errorf("%s: %q, want %q", e.ObjectRef.Name, got, want)
 				}
 				delete(wanted, e.ObjectRef.Name)

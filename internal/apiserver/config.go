@@ -36,10 +36,10 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
@@ -58,7 +58,7 @@ func setFeatures() error {
 }
 
 // baseConfig is the configuration of the generic server but for storage and admission.
-func baseConfig(c Config, schemes kinds.Schemes, own *loopback) (*genericapiserver.Config, error) {
+func baseConfig(c Config, schemes registry.Schemes, own *loopback) (*genericapiserver.Config, error) {
 	if err := setFeatures(); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func secure(c Config, base *genericapiserver.Config) error {
 	if !ok {
 		return fmt.Errorf("apiserver: Listener is on %s, not on TCP", c.Listener.Addr().Network())
 	}
-	certificate, err := access.NewServingCertificate(c.Authority, address.IP, clock.RealClock{}, c.certificateFailed, c.ServingNames...)
+	certificate, err := auth.NewServingCertificate(c.Authority, address.IP, clock.RealClock{}, c.certificateFailed, c.ServingNames...)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (c Config) certificateFailed(err error) {
 }
 
 // describe sets up OpenAPI v3, from which kubectl explains and the server applies.
-func describe(base *genericapiserver.Config, schemes kinds.Schemes) {
+func describe(base *genericapiserver.Config, schemes registry.Schemes) {
 	base.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions(), definitionNamer(schemes))
 	base.OpenAPIV3Config.Info.Title = openAPITitle
 	base.SkipOpenAPIInstallation = true // see installSchemas
@@ -130,7 +130,7 @@ func describe(base *genericapiserver.Config, schemes kinds.Schemes) {
 
 // swaggerConfig is how OpenAPI v2 is built. In its binary form the document is
 // not valid without a version.
-func swaggerConfig(schemes kinds.Schemes, version string) *common.Config {
+func swaggerConfig(schemes registry.Schemes, version string) *common.Config {
 	config := genericapiserver.DefaultOpenAPIConfig(definitions(), definitionNamer(schemes))
 	config.Info.Title, config.Info.Version = openAPITitle, version
 	return config
@@ -139,7 +139,7 @@ func swaggerConfig(schemes kinds.Schemes, version string) *common.Config {
 // openAPITitle is what clients of the field expect there.
 const openAPITitle = "Kubernetes"
 
-func definitionNamer(schemes kinds.Schemes) *openapinamer.DefinitionNamer {
+func definitionNamer(schemes registry.Schemes) *openapinamer.DefinitionNamer {
 	return openapinamer.NewDefinitionNamer(schemes.External, apiextensions.Scheme)
 }
 
@@ -168,7 +168,7 @@ type storageOptions = generic.RESTOptionsGetter
 // delete flow. It also sets what the server of custom resources takes from the base
 // configuration: the storage of CustomResourceDefinitions, which have a scheme of
 // their own.
-func restOptions(c Config, schemes kinds.Schemes, flow *deleteflow.Flow, base *genericapiserver.Config) options {
+func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, base *genericapiserver.Config) options {
 	etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(c.Store.Prefix(), nil))
 	etcd.StorageConfig.Transport.TracerProvider = noop.NewTracerProvider()
 	etcd.StorageConfig.StorageObjectCountTracker = base.StorageObjectCountTracker
@@ -198,7 +198,7 @@ func restOptions(c Config, schemes kinds.Schemes, flow *deleteflow.Flow, base *g
 // unique are the values that no two objects of a built-in kind may have.
 func unique() storage.Unique {
 	all := storage.Unique{}
-	for _, k := range kinds.Table() {
+	for _, k := range registry.Table() {
 		if k.Unique != nil {
 			all[k.GroupResource()] = k.Unique
 		}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 )
 
 const (
@@ -250,7 +250,7 @@ func TestForgedRequestsOfTheProtectionController(t *testing.T) {
 		"read a secret's metadata":        {http.MethodGet, secret, asMetadata, "", ""},
 		"read a status":                   {http.MethodGet, claims.at("going", "status"), "", "", ""},
 		"release what is active":          patch(active, released, ""),
-		"take another's finalizer away":   patch(going, `"finalizers":["`+protection.ClaimFinalizer+`"]`, ""),
+		"take another's finalizer away":   patch(going, `"finalizers":["`+volumeprotection.ClaimFinalizer+`"]`, ""),
 		"take all finalizers away":        patch(going, `"finalizers":null`, ""),
 		"add an owner":                    patch(going, `"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]`, ""),
 		"patch labels":                    patch(going, `"labels":{"a":"b"}`, ""),

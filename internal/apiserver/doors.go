@@ -23,15 +23,15 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/confine"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/reviews"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/roles"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/tokens"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/reviews"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/roles"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/tokens"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
 // doors is what decides who may enter, and what it knows that by.
@@ -40,12 +40,12 @@ type doors struct {
 	shared     informers.SharedInformerFactory
 	policy     *roles.Policy
 	roles      roles.Authorizer
-	components *access.Components
+	components *auth.Components
 	accounts   *tokens.Authenticator
 	tokens     authenticator.Token
 	aggregator *roles.Aggregator
 	kinds      *servedKinds
-	confined   *confine.Users
+	confined   *restriction.Users
 	nodePods   *nodePods
 	// mapper tells admission policies about kinds; it is reset when there may be others.
 	mapper *restmapper.DeferredDiscoveryRESTMapper
@@ -65,10 +65,10 @@ func openDoors(base *genericapiserver.Config, c Config) (*doors, error) {
 	}
 	d := &doors{
 		client: client, shared: informers.NewSharedInformerFactory(client, 0), kinds: newServedKinds(),
-		components: access.NewComponents(rbac.Components()...),
+		components: auth.NewComponents(rbac.Components()...),
 	}
 	d.accounts = tokens.NewAuthenticator(c.Authority.ServiceAccounts())
-	d.tokens = access.Tokens(d.components, d.accounts)
+	d.tokens = auth.Tokens(d.components, d.accounts)
 	d.policy = roles.NewPolicy(d.shared)
 	d.roles = roles.NewAuthorizer(d.policy)
 	if d.aggregator, err = roles.NewAggregator(d.shared, client.RbacV1()); err != nil {
@@ -81,16 +81,16 @@ func openDoors(base *genericapiserver.Config, c Config) (*doors, error) {
 	if err := base.Authentication.ApplyClientCert(authority, base.SecureServing); err != nil {
 		return nil, fmt.Errorf("verify client certificates: %w", err)
 	}
-	base.Authentication.Authenticator = access.Authenticator(authority.VerifyOptions, d.tokens)
+	base.Authentication.Authenticator = auth.Authenticator(authority.VerifyOptions, d.tokens)
 	base.Authentication.APIAudiences = audiences()
 	d.nodePods = &nodePods{}
-	d.confined = confine.NewUsers(namespaces{d.shared.Core().V1().Namespaces().Lister(), client.CoreV1()}, d.nodePods)
+	d.confined = restriction.NewUsers(namespaces{d.shared.Core().V1().Namespaces().Lister(), client.CoreV1()}, d.nodePods)
 	// Inside the library's filters, so that authentication and authorization come first.
 	base.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(confine.Requests(deleteflow.WithRequest(handler, c.Serializer), d.confined, c.Serializer), c)
+		return genericapiserver.DefaultBuildHandlerChain(restriction.Requests(deleteflow.WithRequest(handler, c.Serializer), d.confined, c.Serializer), c)
 	}
 	base.RuleResolver = d.roles
-	base.Authorization.Authorizer, err = access.Authorizer(d.roles)
+	base.Authorization.Authorizer, err = auth.Authorizer(d.roles)
 	return d, err
 }
 
@@ -100,7 +100,7 @@ func audiences() authenticator.Audiences {
 }
 
 // reviews are the API groups that tell who may do what.
-func (d *doors) reviews(schemes kinds.Schemes, base *genericapiserver.Config) []*genericapiserver.APIGroupInfo {
+func (d *doors) reviews(schemes registry.Schemes, base *genericapiserver.Config) []*genericapiserver.APIGroupInfo {
 	return reviews.Groups(schemes, reviews.Config{
 		Authorizer: base.Authorization.Authorizer, Rules: d.roles, Tokens: d.tokens, Audiences: audiences(),
 	})
@@ -108,7 +108,7 @@ func (d *doors) reviews(schemes kinds.Schemes, base *genericapiserver.Config) []
 
 // serveTokens adds the endpoint of service account tokens to the core group, whose
 // registries are where tokens are checked, and that of logs, which looks pods up there.
-func (d *doors) serveTokens(core *genericapiserver.APIGroupInfo, authority *access.Authority) error {
+func (d *doors) serveTokens(core *genericapiserver.APIGroupInfo, authority *auth.Authority) error {
 	storages := core.VersionedResourcesStorageMap["v1"]
 	objects := tokens.Objects{}
 	for _, resource := range []string{"serviceaccounts", "pods", "secrets", "nodes"} {
@@ -122,7 +122,7 @@ func (d *doors) serveTokens(core *genericapiserver.APIGroupInfo, authority *acce
 		return err
 	}
 	storages["serviceaccounts/token"] = tokens.NewEndpoint(authority.ServiceAccounts(), objects)
-	d.logs = podlogs.NewEndpoint(objects["pods"], podlogs.Agents{Nodes: objects["nodes"], TLS: access.NewLogReader(authority).TLS}.Logs)
+	d.logs = podlogs.NewEndpoint(objects["pods"], podlogs.Agents{Nodes: objects["nodes"], TLS: auth.NewLogReader(authority).TLS}.Logs)
 	storages["pods/log"] = d.logs
 	d.accounts.Look(objects)
 	return nil

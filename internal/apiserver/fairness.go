@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	flowcontrolclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
 // flowsTogether is how many of the objects below are written at a time.

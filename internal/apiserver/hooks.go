@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access/roles"
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/roles"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
 const (
@@ -134,7 +134,7 @@ func (s *Server) keepSystemNamespaces(ctx context.Context, client kubernetes.Int
 // createPriorityClasses makes the classes that pods of the system name. Whoever deletes
 // one finds it there again after the next start.
 func createPriorityClasses(ctx context.Context, client kubernetes.Interface) error {
-	for _, class := range kinds.SystemPriorityClasses() {
+	for _, class := range registry.SystemPriorityClasses() {
 		err := wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
 			_, err := client.SchedulingV1().PriorityClasses().Create(ctx, class, metav1.CreateOptions{})
 			return err == nil || apierrors.IsAlreadyExists(err), nil

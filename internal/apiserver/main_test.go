@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
@@ -74,7 +74,7 @@ func leftGoroutines() string {
 type server struct {
 	*apiserver.Server
 	url       string
-	authority *access.Authority
+	authority *auth.Authority
 	store     *storage.Store
 	config    *rest.Config
 
@@ -119,7 +119,7 @@ func start(change func(*apiserver.Config)) (*server, error) {
 	if s.store, err = storage.Open(context.Background(), storage.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true}); err != nil {
 		return nil, err
 	}
-	if s.authority, err = access.LoadAuthority(filepath.Join(dir, "pki"), time.Now); err != nil {
+	if s.authority, err = auth.LoadAuthority(filepath.Join(dir, "pki"), time.Now); err != nil {
 		return nil, err
 	}
 	return s, s.serve(change)

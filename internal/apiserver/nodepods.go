@@ -12,7 +12,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access/confine"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 )
 
 // nodePods reads the registry of pods for the rules about nodes. What the watch cache has
@@ -25,7 +25,7 @@ type nodePods struct {
 	} // set before the server serves
 }
 
-var _ confine.Pods = (*nodePods)(nil)
+var _ restriction.Pods = (*nodePods)(nil)
 
 // read takes the registry of pods.
 func (n *nodePods) read(pods rest.Storage) error {

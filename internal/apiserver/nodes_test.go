@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
 // nodeWorld is what the tests of node credentials are about: two nodes, and a namespace
@@ -62,12 +62,12 @@ func newNodeWorld(t *testing.T) *nodeWorld {
 			t.Fatal(err)
 		}
 	}
-	w.config = w.as(t, func(a *access.Authority) (access.Pair, error) { return a.Node(w.own) })
+	w.config = w.as(t, func(a *auth.Authority) (auth.Pair, error) { return a.Node(w.own) })
 	return w
 }
 
 // as reaches the server by its port, with a certificate.
-func (s *server) as(t *testing.T, issue func(*access.Authority) (access.Pair, error)) *rest.Config {
+func (s *server) as(t *testing.T, issue func(*auth.Authority) (auth.Pair, error)) *rest.Config {
 	t.Helper()
 	pair, err := issue(s.authority)
 	if err != nil {

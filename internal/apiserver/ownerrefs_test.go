@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/owners"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 )
 
 func owned(o *object, owners ...metav1.OwnerReference) *object {
@@ -271,7 +271,7 @@ func TestBacklogOfANamespace(t *testing.T) {
 	busy, calm := s.namespace(t), s.namespace(t)
 	s.CountBacklog(func(namespace string) int {
 		if namespace == busy {
-			return owners.BacklogLimit + 1
+			return ownerreferences.BacklogLimit + 1
 		}
 		return 0
 	})

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 )
 
 // protect is an admission plug-in that puts the protection finalizers on claims and
@@ -39,9 +39,9 @@ func (protect) Admit(_ context.Context, a admission.Attributes, _ admission.Obje
 func protectionOf(resource schema.GroupResource) string {
 	switch resource {
 	case corev1.Resource("persistentvolumeclaims"):
-		return protection.ClaimFinalizer
+		return volumeprotection.ClaimFinalizer
 	case corev1.Resource("persistentvolumes"):
-		return protection.VolumeFinalizer
+		return volumeprotection.VolumeFinalizer
 	}
 	return ""
 }

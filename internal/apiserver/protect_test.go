@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 )
 
 // startProtection runs the controller that takes the protection away, until the test ends.
@@ -24,7 +24,7 @@ func (s *server) startProtection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	controller, err := protection.New(protection.Config{Client: client, Logger: slog.New(slog.DiscardHandler)})
+	controller, err := volumeprotection.New(volumeprotection.Config{Client: client, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestR23_Protection(t *testing.T) {
 	claims, pods := s.claims(t, namespace), s.pods(t, namespace)
 	claims.create("free")
 	used := claims.create("used", foreign)
-	if got, want := used.GetFinalizers(), []string{foreign, protection.ClaimFinalizer}; !slices.Equal(got, want) {
+	if got, want := used.GetFinalizers(), []string{foreign, volumeprotection.ClaimFinalizer}; !slices.Equal(got, want) {
 		t.Errorf("a claim is created with %v, want %v", got, want)
 	}
 	volumes := s.volumes(t, used)
@@ -89,13 +89,13 @@ func TestR23_Protection(t *testing.T) {
 	spec["volumes"] = []any{map[string]any{"name": "v", "persistentVolumeClaim": map[string]any{"claimName": "used"}}}
 	pods.post(user)
 
-	if got, want := volumes.mustRemove("disk", nil).GetFinalizers(), []string{protection.VolumeFinalizer}; !slices.Equal(got, want) {
+	if got, want := volumes.mustRemove("disk", nil).GetFinalizers(), []string{volumeprotection.VolumeFinalizer}; !slices.Equal(got, want) {
 		t.Errorf("a volume is marked with %v, want %v", got, want)
 	}
 	claims.mustRemove("used", nil)
 	claims.mustRemove("free", nil)
 	claims.goes("free") // and by then the controller has seen the others
-	if got, want := claims.get("used").GetFinalizers(), []string{foreign, protection.ClaimFinalizer}; !slices.Equal(got, want) {
+	if got, want := claims.get("used").GetFinalizers(), []string{foreign, volumeprotection.ClaimFinalizer}; !slices.Equal(got, want) {
 		t.Errorf("a claim in use is left with %v, want %v", got, want)
 	}
 	if volumes.get("disk") == nil {

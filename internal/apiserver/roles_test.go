@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
 // acting is the configuration of a user, whom the administrator impersonates.

@@ -8,38 +8,38 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access/owners"
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
 // servedKinds tells where the objects of a kind are served, as the server itself
 // knows it: nothing is asked over the API.
 type servedKinds struct {
-	builtin map[schema.GroupKind]owners.Where
+	builtin map[schema.GroupKind]ownerreferences.Where
 	// definitions is set once the server of custom resources is there, before any
 	// request is.
 	definitions atomic.Pointer[cache.Store]
 }
 
 func newServedKinds() *servedKinds {
-	s := &servedKinds{builtin: map[schema.GroupKind]owners.Where{
+	s := &servedKinds{builtin: map[schema.GroupKind]ownerreferences.Where{
 		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
 	}}
-	for _, k := range kinds.Table() {
-		s.builtin[k.GVK().GroupKind()] = owners.Where{Resource: k.Resource, Namespaced: k.Namespaced}
+	for _, k := range registry.Table() {
+		s.builtin[k.GVK().GroupKind()] = ownerreferences.Where{Resource: k.Resource, Namespaced: k.Namespaced}
 	}
 	return s
 }
 
 // where implements owners.Served. A kind is served by all versions or by none: the
 // version of an owner reference is a hint (R1).
-func (s *servedKinds) where(kind schema.GroupKind) (owners.Where, bool) {
+func (s *servedKinds) where(kind schema.GroupKind) (ownerreferences.Where, bool) {
 	if where, ok := s.builtin[kind]; ok {
 		return where, true
 	}
 	definitions := s.definitions.Load()
 	if definitions == nil {
-		return owners.Where{}, false
+		return ownerreferences.Where{}, false
 	}
 	for _, obj := range (*definitions).List() {
 		d, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
@@ -47,8 +47,8 @@ func (s *servedKinds) where(kind schema.GroupKind) (owners.Where, bool) {
 			continue
 		}
 		if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
-			return owners.Where{Resource: d.Status.AcceptedNames.Plural, Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped}, true
+			return ownerreferences.Where{Resource: d.Status.AcceptedNames.Plural, Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped}, true
 		}
 	}
-	return owners.Where{}, false
+	return ownerreferences.Where{}, false
 }

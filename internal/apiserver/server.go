@@ -31,9 +31,9 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/routing"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
@@ -57,7 +57,7 @@ type Config struct {
 	// Store holds the objects. The server does not close it.
 	Store *storage.Store
 	// Authority issues the serving certificate and verifies client certificates.
-	Authority *access.Authority
+	Authority *auth.Authority
 	// ServingNames are names and IP addresses that clients reach the server by, besides
 	// that of Listener: of a load balancer in front of it.
 	ServingNames []string
@@ -72,7 +72,7 @@ type Config struct {
 	// OwnersUnchecked admits owner references that package owners would refuse.
 	OwnersUnchecked bool
 	// Services are where services get their addresses from; zero: the usual ranges.
-	Services kinds.Ranges
+	Services registry.Ranges
 	// Audit gets a line for every request; none if nil. It is written to concurrently.
 	Audit io.Writer
 	// Now is the clock of deletions, certificates and printed ages.
@@ -88,7 +88,7 @@ type Server struct {
 	doors    *doors
 	swagger  *swagger
 
-	authority *access.Authority
+	authority *auth.Authority
 	ready     chan struct{}
 	readyOnce sync.Once
 }
@@ -98,8 +98,8 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if c.Listener == nil || c.Store == nil || c.Authority == nil || c.Now == nil {
 		return nil, errors.New("apiserver: Listener, Store, Authority and Now are required")
 	}
-	schemes := kinds.NewSchemes()
-	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Kinds: kinds.Table(), CollectorDisabled: c.CollectorDisabled})
+	schemes := registry.NewSchemes()
+	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Kinds: registry.Table(), CollectorDisabled: c.CollectorDisabled})
 
 	loopback := &loopback{}
 	base, err := baseConfig(c, schemes, loopback)
@@ -123,7 +123,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().GetStore()
 	doors.kinds.definitions.Store(&definitions)
 	s := &Server{generic: crds.GenericAPIServer, client: base.LoopbackClientConfig, doors: doors, authority: c.Authority, ready: make(chan struct{})}
-	groups, err := kinds.Groups(schemes, kinds.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now, Ranges: c.Services})
+	groups, err := registry.Groups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now, Ranges: c.Services})
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -68,7 +68,7 @@ func TestStartAndStop(t *testing.T) {
 }
 
 // outside is a client over the network, with this certificate or none.
-func (s *server) outside(t *testing.T, change func(*tls.Config), certificates ...access.Pair) *http.Client {
+func (s *server) outside(t *testing.T, change func(*tls.Config), certificates ...auth.Pair) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.authority.Certificate())
@@ -109,7 +109,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere, err := access.LoadAuthority(t.TempDir(), time.Now)
+	elsewhere, err := auth.LoadAuthority(t.TempDir(), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 }
 
 // always shows a certificate, also to a server that names other authorities.
-func always(c *tls.Config, p access.Pair) {
+func always(c *tls.Config, p auth.Pair) {
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(p.Certificate, p.Key)
 		return &pair, err

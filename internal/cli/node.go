@@ -19,8 +19,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
-	"github.com/coppice-dev/coppice/internal/build"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/version"
 )
 
 // leastLease is the shortest lease: heartbeats are four times as often.
@@ -152,7 +152,7 @@ func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 	}
 	return system.NodeOptions{
 		Name: f.name, Runtime: f.runtime, Socket: f.socket, Dir: dir, Address: address, Bind: bind, Port: f.port, Lease: f.lease,
-		Version: build.Kubernetes(), Log: log,
+		Version: version.Kubernetes(), Log: log,
 	}, nil
 }
 

@@ -20,11 +20,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/agent/machine"
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
-	"github.com/coppice-dev/coppice/internal/build"
+	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/system"
-	"github.com/coppice-dev/coppice/internal/workloads/nodes"
+	"github.com/coppice-dev/coppice/internal/version"
 )
 
 // dataDirVariable names the data directory for all commands.
@@ -97,7 +97,7 @@ line that begins with "ready". Ctrl-C stops it; its data stays, unless --ephemer
 	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "what to run in this process: gc, namespace, protection, workloads, which are deployments and what else makes pods, and scheduler; none if empty. The server works as if gc and namespace ran, here or by coppice collect")
 	flags.StringVar(&f.waves, "namespace-waves", "", wavesUsage)
 	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "checks to do without: "+admissionOwners+", which refuses owner references that make no sense or that their writer has no right to")
-	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", kinds.DefaultRanges().Addresses.String(), "addresses that services get as their cluster IP")
+	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", registry.DefaultRanges().Addresses.String(), "addresses that services get as their cluster IP")
 	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default audit.log in the data directory)`)
 	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, in place of the etcd in this process; several control planes may share it")
 	flags.StringVar(&f.etcd.CAFile, "etcd-cafile", "", "certificate authority, PEM, of the etcd servers (default the system's)")
@@ -110,7 +110,7 @@ line that begins with "ready". Ctrl-C stops it; its data stays, unless --ephemer
 	flags.IntVar(&f.nodes.Nodes, "nodes", 1, "how many simulated nodes to have: pods on them start, run and end in honest time, without containers. With --node-runtime=cri there is one, this machine, or none")
 	flags.StringVar(&f.nodes.Runtime, "node-runtime", machine.Simulated, "what runs the containers of pods: simulated, which has none, or cri, a container runtime on this machine; that needs root, as a rule")
 	flags.StringVar(&f.nodes.Socket, "cri-socket", "", "where the container runtime of --node-runtime=cri serves, such as unix:///run/containerd/containerd.sock")
-	flags.DurationVar(&f.nodeGrace, "node-monitor-grace-period", nodes.DefaultGrace, "how long a node may be silent before it counts as not ready")
+	flags.DurationVar(&f.nodeGrace, "node-monitor-grace-period", nodelifecycle.DefaultGrace, "how long a node may be silent before it counts as not ready")
 	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "put a kubeconfig for coppice node into a file, as NAME=FILE: of the node of that name, which may touch itself and its pods, and nothing else; can be repeated")
 	flags.StringVar(&f.logLevel, "log-level", "info", "what to log on stderr: debug, info, warn or error")
 	return c
@@ -182,7 +182,7 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 		OwnersUnchecked:     len(f.unplugged) > 0,
 		Nodes:               f.nodes, NodeGrace: f.nodeGrace, WriteNodeKubeconfigs: f.writeNodes,
 		Scheduler: slices.Contains(f.controllers, controllerScheduler),
-		Version:   build.Kubernetes(), Services: services, Log: log,
+		Version:   version.Kubernetes(), Services: services, Log: log,
 	}, nil
 }
 
@@ -246,13 +246,13 @@ func (f upFlags) checkEtcd() error {
 }
 
 // services are the ranges that services get their addresses from.
-func (f upFlags) services() (kinds.Ranges, error) {
-	ranges := kinds.DefaultRanges()
+func (f upFlags) services() (registry.Ranges, error) {
+	ranges := registry.DefaultRanges()
 	if f.serviceRange == "" {
 		return ranges, nil
 	}
 	addresses, err := netip.ParsePrefix(f.serviceRange)
-	if err != nil || addresses != addresses.Masked() || addresses.Addr().BitLen()-addresses.Bits() < kinds.MinServiceBits {
+	if err != nil || addresses != addresses.Masked() || addresses.Addr().BitLen()-addresses.Bits() < registry.MinServiceBits {
 		return ranges, usageError{fmt.Errorf("--service-cluster-ip-range %q is not a range of at least 8 IP addresses, such as %s", f.serviceRange, ranges.Addresses)}
 	}
 	ranges.Addresses = addresses

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/coppice-dev/coppice/internal/build"
+	"github.com/coppice-dev/coppice/internal/version"
 )
 
 // versions is what coppice version prints.
@@ -28,7 +28,7 @@ func newVersion(s Streams) *cobra.Command {
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			v := versions{
-				Version: build.Version(), Kubernetes: build.Kubernetes(),
+				Version: version.Version(), Kubernetes: version.Kubernetes(),
 				Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 			}
 			switch output {

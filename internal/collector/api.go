@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/ownership"
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // API is all that the collector asks of an API server. It has no write that is

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // Breaker says how much may be deleted of one kind before somebody has to look

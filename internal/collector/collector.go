@@ -41,10 +41,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/feed"
+	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/pace"
 	"github.com/coppice-dev/coppice/internal/queue"
-	"github.com/coppice-dev/coppice/ownership"
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // Config of a collector. The zero value works.

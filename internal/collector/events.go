@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // EventClient writes Events to a server that is reached by client-go.

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/collector/apimodel"
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
 // BenchmarkFakeOwners is what one object with ten thousand owners that do not exist

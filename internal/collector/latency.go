@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // Histogram counts durations by upper bounds, as Prometheus does.

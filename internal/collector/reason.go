@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // ReasonHeader is the header of a DELETE in which the collector says why: a Reason, as

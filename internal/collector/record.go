@@ -8,8 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/coppice-dev/coppice/ownership"
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // Record is one decision that changed the world: what was done to which object,

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // patience is how long a turn waits for a list across namespaces, which one

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // How the barrier does without lists. A server may tell to which revision each kind was

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/collector/apimodel"
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
 // R15 on a server that tells what was written last.

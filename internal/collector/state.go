@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/ownership"
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // state is the collector's knowledge: the ownership graph, and a little beside

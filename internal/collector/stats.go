@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/ownership"
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // Stats is how often the collector did what since it was made.

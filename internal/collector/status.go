@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // Status is how the collector is doing at one moment, for people and metrics. It

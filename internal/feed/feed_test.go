@@ -17,7 +17,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 var (

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // CR-02, CR-03: a kind joins soon after its CustomResourceDefinition was made,

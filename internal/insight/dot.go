@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // writeDOT writes the picture for Graphviz. The attributes group to virtual have

@@ -24,7 +24,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // Format is a way to write a picture.

@@ -3,8 +3,8 @@ package insight
 import (
 	"slices"
 
-	"github.com/coppice-dev/coppice/ownership"
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // View runs a function on the ownership graph while nobody changes it. It is

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/insight"
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // BenchmarkLongestLock reports how long the graph is kept from others while a picture

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/metrics"
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 func set(r metrics.Reading) *metrics.Set { return metrics.New(func() metrics.Reading { return r }) }

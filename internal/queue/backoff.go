@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coppice-dev/coppice/ownership"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/queue"
-	"github.com/coppice-dev/coppice/ownership"
 )
 
 // byPrefix makes the part of a key before the dash its tenant.

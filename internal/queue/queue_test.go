@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/queue"
-	"github.com/coppice-dev/coppice/ownership"
 )
 
 func noJitter() float64 { return 0 }

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coppice-dev/coppice/internal/pods"
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
-	"github.com/coppice-dev/coppice/internal/workloads/pods"
 )
 
 // observeNode takes in what a node is. What waited for one may fit now.

@@ -29,8 +29,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/pods"
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
-	"github.com/coppice-dev/coppice/internal/workloads/pods"
 )
 
 // workers is how many bindings are sent at a time.

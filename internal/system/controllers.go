@@ -12,8 +12,8 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 	"github.com/coppice-dev/coppice/internal/election"
-	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/web"
 )
 
@@ -49,7 +49,7 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 		if err != nil {
 			return fmt.Errorf("create the client of the protection: %w", err)
 		}
-		protector, err := protection.New(protection.Config{Client: client, Logger: o.Log})
+		protector, err := volumeprotection.New(volumeprotection.Config{Client: client, Logger: o.Log})
 		if err != nil {
 			return err
 		}

@@ -6,13 +6,13 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
 // credentials are those of one user, in kubeconfigs.
 type credentials struct {
-	authority *access.Authority
+	authority *auth.Authority
 	server    string // its URL
 	identity  identity
 	paths     []string // the kubeconfigs
@@ -23,29 +23,29 @@ type credentials struct {
 type identity struct {
 	user    string
 	context string // its name in the kubeconfig
-	issue   func(*access.Authority) (access.Pair, error)
+	issue   func(*auth.Authority) (auth.Pair, error)
 }
 
 func administrator() identity {
-	return identity{access.AdminUser, ContextName, (*access.Authority).Admin}
+	return identity{auth.AdminUser, ContextName, (*auth.Authority).Admin}
 }
 
 // collectorOutside is the collector in another process: the user that it is in this one.
 func collectorOutside() identity {
-	return identity{rbac.Collector, ContextName + "-collector", func(a *access.Authority) (access.Pair, error) { return a.Component(rbac.Collector) }}
+	return identity{rbac.Collector, ContextName + "-collector", func(a *auth.Authority) (auth.Pair, error) { return a.Component(rbac.Collector) }}
 }
 
 // nodeOutside is a node in a process of its own.
 func nodeOutside(name string) identity {
-	return identity{rbac.NodeUserPrefix + name, ContextName + "-node-" + name, func(a *access.Authority) (access.Pair, error) { return a.Node(name) }}
+	return identity{rbac.NodeUserPrefix + name, ContextName + "-node-" + name, func(a *auth.Authority) (auth.Pair, error) { return a.Node(name) }}
 }
 
 // issue issues a certificate and writes it to the kubeconfigs. Where they have a context
 // of another name chosen, the first writes of a run choose ours, and later ones leave it.
-func (c credentials) issue(choose string) (access.Pair, error) {
+func (c credentials) issue(choose string) (auth.Pair, error) {
 	pair, err := c.identity.issue(c.authority)
 	if err != nil {
-		return access.Pair{}, err
+		return auth.Pair{}, err
 	}
 	config := kubeconfigOf(c.identity, c.server, c.authority.Certificate(), pair)
 	config.CurrentContext = choose
@@ -54,15 +54,15 @@ func (c credentials) issue(choose string) (access.Pair, error) {
 			continue
 		}
 		if err := writeKubeconfig(path, config); err != nil {
-			return access.Pair{}, err
+			return auth.Pair{}, err
 		}
 	}
 	return pair, nil
 }
 
 // keepFresh issues another before the last expires, until ctx ends.
-func (c credentials) keepFresh(ctx context.Context, clk clock.WithTicker, last access.Pair) {
-	access.KeepFresh(ctx, clk, last,
-		func() (access.Pair, error) { return c.issue("") },
+func (c credentials) keepFresh(ctx context.Context, clk clock.WithTicker, last auth.Pair) {
+	auth.KeepFresh(ctx, clk, last,
+		func() (auth.Pair, error) { return c.issue("") },
 		func(err error) { c.log.ErrorContext(ctx, "kubeconfig not renewed", "error", err) })
 }

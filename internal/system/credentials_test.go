@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 // The kubeconfig that people use is good for as long as the control plane runs; which
@@ -20,7 +20,7 @@ import (
 func TestKubeconfigIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	clk := clocktesting.NewFakeClock(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC))
-	authority, err := access.LoadAuthority(filepath.Join(dir, "pki"), clk.Now)
+	authority, err := auth.LoadAuthority(filepath.Join(dir, "pki"), clk.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestKubeconfigIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	until := func() time.Time {
-		block, _ := pem.Decode(read(t, path).AuthInfos[access.AdminUser].ClientCertificateData)
+		block, _ := pem.Decode(read(t, path).AuthInfos[auth.AdminUser].ClientCertificateData)
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			t.Fatal(err)

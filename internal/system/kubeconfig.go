@@ -11,14 +11,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 // ContextName is the name of the cluster and the administrator's context in a kubeconfig.
 const ContextName = "coppice"
 
 // kubeconfigOf is a kubeconfig with which a client of server is who.
-func kubeconfigOf(who identity, server string, authority []byte, pair access.Pair) *clientcmdapi.Config {
+func kubeconfigOf(who identity, server string, authority []byte, pair auth.Pair) *clientcmdapi.Config {
 	c := clientcmdapi.NewConfig()
 	c.Clusters[ContextName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: authority}
 	c.AuthInfos[who.user] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.Certificate, ClientKeyData: pair.Key}

@@ -10,11 +10,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 func ours(server string) *clientcmdapi.Config {
-	return kubeconfigOf(administrator(), server, []byte("authority"), access.Pair{Certificate: []byte("certificate"), Key: []byte("key")})
+	return kubeconfigOf(administrator(), server, []byte("authority"), auth.Pair{Certificate: []byte("certificate"), Key: []byte("key")})
 }
 
 func read(t *testing.T, path string) *clientcmdapi.Config {

@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 // apiThatKeeps is a server that keeps whom it was asked by last.
-func apiThatKeeps(t *testing.T, authority *access.Authority) (url string, last *atomic.Pointer[x509.Certificate]) {
+func apiThatKeeps(t *testing.T, authority *auth.Authority) (url string, last *atomic.Pointer[x509.Certificate]) {
 	t.Helper()
 	pair, err := authority.Serving(nil)
 	if err != nil {
@@ -47,7 +47,7 @@ func apiThatKeeps(t *testing.T, authority *access.Authority) (url string, last *
 // kubeconfig, as a client, on connections that it has, and as a server. It stays who it is.
 func TestNodeCredentialIsRenewed(t *testing.T) {
 	dir := t.TempDir()
-	authority, err := access.LoadAuthority(filepath.Join(dir, "pki"), time.Now)
+	authority, err := auth.LoadAuthority(filepath.Join(dir, "pki"), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 
-	"github.com/coppice-dev/coppice/internal/agent/logs"
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/agent/containerlogs"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 // nodeLogs serves the logs of one node's pods to the API server; nil: nobody does.
@@ -57,12 +57,12 @@ func (l *nodeLogs) port() int32 {
 }
 
 // serve serves until ctx ends.
-func (l *nodeLogs) serve(ctx context.Context, agent logs.Agent) error {
+func (l *nodeLogs) serve(ctx context.Context, agent containerlogs.Agent) error {
 	if l == nil {
 		return nil
 	}
-	server := logs.Server{
-		Agent: agent, Client: access.LogReaderUser, Authorities: l.authorities, Certificate: l.credential.certificate, Log: l.log,
+	server := containerlogs.Server{
+		Agent: agent, Client: auth.LogReaderUser, Authorities: l.authorities, Certificate: l.credential.certificate, Log: l.log,
 	}
 	return server.Serve(ctx, l.listener)
 }
@@ -82,7 +82,7 @@ func whomToAnswer(c *rest.Config, credential *nodeCredential, node string) (*x50
 		return nil, errors.New("the kubeconfig has no client certificate")
 	}
 	own := credential.current.Load().Leaf
-	if own.VerifyHostname(access.NodeServingName(node)) != nil {
+	if own.VerifyHostname(auth.NodeServingName(node)) != nil {
 		return nil, fmt.Errorf("the client certificate is not one that node %s can serve with: have coppice up --write-node-kubeconfig write another", node)
 	}
 	config := rest.CopyConfig(c)

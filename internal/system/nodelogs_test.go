@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coppice-dev/coppice/internal/agent/machine"
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 // outsideOptions are those of a control plane without nodes, and of nodes outside of it.
@@ -232,15 +232,15 @@ func identify(config *rest.Config, node string) (*x509.CertPool, error) {
 // A node answers those who have a certificate of the authority that has signed its own, and
 // of no other that its kubeconfig trusts.
 func TestWhomToAnswer(t *testing.T) {
-	load := func() *access.Authority {
-		authority, err := access.LoadAuthority(t.TempDir(), time.Now)
+	load := func() *auth.Authority {
+		authority, err := auth.LoadAuthority(t.TempDir(), time.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return authority
 	}
 	own, other := load(), load()
-	configOf := func(issue func() (access.Pair, error), authorities ...*access.Authority) *rest.Config {
+	configOf := func(issue func() (auth.Pair, error), authorities ...*auth.Authority) *rest.Config {
 		pair, err := issue()
 		if err != nil {
 			t.Fatal(err)
@@ -251,7 +251,7 @@ func TestWhomToAnswer(t *testing.T) {
 		}
 		return c
 	}
-	worker := func() (access.Pair, error) { return own.Node("worker") }
+	worker := func() (auth.Pair, error) { return own.Node("worker") }
 	for name, test := range map[string]struct {
 		config *rest.Config
 		says   string
@@ -260,8 +260,8 @@ func TestWhomToAnswer(t *testing.T) {
 		"no authority":          {configOf(worker), "no certificate authority"},
 		"another authority":     {configOf(worker, other), "has not signed the client certificate"},
 		"an administrator":      {configOf(own.Admin, own), "is not one that node worker can serve with"},
-		"another node":          {configOf(func() (access.Pair, error) { return own.Node("other") }, own), "is not one that node worker can serve with"},
-		"one that cannot serve": {configOf(func() (access.Pair, error) { return own.Component("system:node:worker") }, own), "is not one that node worker can serve with"},
+		"another node":          {configOf(func() (auth.Pair, error) { return own.Node("other") }, own), "is not one that node worker can serve with"},
+		"one that cannot serve": {configOf(func() (auth.Pair, error) { return own.Component("system:node:worker") }, own), "is not one that node worker can serve with"},
 	} {
 		if _, err := identify(test.config, "worker"); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v, want %q", name, err, test.says)
@@ -271,8 +271,8 @@ func TestWhomToAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for authority, trusted := range map[*access.Authority]bool{own: true, other: false} {
-		pair, err := authority.Component(access.LogReaderUser)
+	for authority, trusted := range map[*auth.Authority]bool{own: true, other: false} {
+		pair, err := authority.Component(auth.LogReaderUser)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
@@ -31,7 +31,7 @@ func openStore(ctx context.Context, o Options, dir *workDir) (*storage.Store, er
 // control planes share an etcd they must have the same: a client that is sent to one or
 // the other has one certificate, and trusts one authority. The first one writes down in
 // etcd which that is, and one that has another does not start.
-func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.Store) (*access.Authority, error) {
+func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.Store) (*auth.Authority, error) {
 	path := o.PKIDir
 	if path == "" {
 		path = dir.join(pkiDir)
@@ -53,7 +53,7 @@ func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.
 
 // loadAlone keeps control planes that start at the same time on one directory from
 // making two authorities.
-func loadAlone(path string) (*access.Authority, error) {
+func loadAlone(path string) (*auth.Authority, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory of the certificate authority: %w", err)
 	}
@@ -62,5 +62,5 @@ func loadAlone(path string) (*access.Authority, error) {
 		return nil, fmt.Errorf("lock the directory of the certificate authority: %w", err)
 	}
 	defer lock.Close()
-	return access.LoadAuthority(path, time.Now) //nolint:forbidigo // the process is put together here
+	return auth.LoadAuthority(path, time.Now) //nolint:forbidigo // the process is put together here
 }

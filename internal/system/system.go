@@ -25,9 +25,9 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent/machine"
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/election"
 )
@@ -90,7 +90,7 @@ type Options struct {
 	// no right to.
 	OwnersUnchecked bool
 	// Services are where services get their addresses from; zero: the usual ranges.
-	Services kinds.Ranges
+	Services registry.Ranges
 	// AuditPath is the file of the audit log, "-" for standard output; audit.log in the
 	// data directory if empty.
 	AuditPath string
@@ -206,7 +206,7 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 }
 
 // writeCredentials writes the kubeconfigs, and returns what renews them until its context ends.
-func writeCredentials(o Options, authority *access.Authority, plane Plane) (keepFresh func(context.Context), err error) {
+func writeCredentials(o Options, authority *auth.Authority, plane Plane) (keepFresh func(context.Context), err error) {
 	all := []credentials{{authority, plane.Server, administrator(), []string{plane.Kubeconfig, o.WriteKubeconfig}, o.Log}}
 	if o.WriteCollectorKubeconfig != "" {
 		all = append(all, credentials{authority, plane.Server, collectorOutside(), []string{o.WriteCollectorKubeconfig}, o.Log})
@@ -214,7 +214,7 @@ func writeCredentials(o Options, authority *access.Authority, plane Plane) (keep
 	for name, path := range o.WriteNodeKubeconfigs {
 		all = append(all, credentials{authority, plane.Server, nodeOutside(name), []string{path}, o.Log})
 	}
-	var issued []access.Pair
+	var issued []auth.Pair
 	for _, c := range all {
 		pair, err := c.issue(c.identity.context)
 		if err != nil {

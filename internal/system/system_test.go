@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access/confine"
-	"github.com/coppice-dev/coppice/internal/apiserver/access/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/verdict"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 func TestMain(m *testing.M) {
@@ -128,7 +128,7 @@ func isExplained(t *testing.T, log string) {
 			continue
 		}
 		var reason collector.Reason
-		if err := json.Unmarshal([]byte(e.Annotations[confine.ReasonAnnotation]), &reason); err != nil {
+		if err := json.Unmarshal([]byte(e.Annotations[restriction.ReasonAnnotation]), &reason); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
 		if reason.Policy != verdict.Background || len(reason.Owners) != 1 || !strings.HasPrefix(reason.Decision, "delete Background: owners absent: ConfigMap nobody") {

@@ -9,21 +9,21 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/workloads"
-	"github.com/coppice-dev/coppice/internal/workloads/accounts"
-	"github.com/coppice-dev/coppice/internal/workloads/cronjob"
-	"github.com/coppice-dev/coppice/internal/workloads/daemonset"
-	"github.com/coppice-dev/coppice/internal/workloads/deployment"
-	"github.com/coppice-dev/coppice/internal/workloads/job"
-	"github.com/coppice-dev/coppice/internal/workloads/nodes"
-	"github.com/coppice-dev/coppice/internal/workloads/podgc"
-	"github.com/coppice-dev/coppice/internal/workloads/replicas"
-	"github.com/coppice-dev/coppice/internal/workloads/slices"
-	"github.com/coppice-dev/coppice/internal/workloads/statefulset"
+	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/controller/cronjob"
+	"github.com/coppice-dev/coppice/internal/controller/daemonset"
+	"github.com/coppice-dev/coppice/internal/controller/deployment"
+	"github.com/coppice-dev/coppice/internal/controller/endpointslice"
+	"github.com/coppice-dev/coppice/internal/controller/job"
+	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
+	"github.com/coppice-dev/coppice/internal/controller/podgc"
+	"github.com/coppice-dev/coppice/internal/controller/replicaset"
+	"github.com/coppice-dev/coppice/internal/controller/serviceaccount"
+	"github.com/coppice-dev/coppice/internal/controller/statefulset"
 )
 
 // newWorld makes what the controllers of workloads share.
-func newWorld(o Options, api *apiserver.Server) (*workloads.World, error) {
+func newWorld(o Options, api *apiserver.Server) (*controller.World, error) {
 	config, err := api.Workloads()
 	if err != nil {
 		return nil, err
@@ -32,17 +32,17 @@ func newWorld(o Options, api *apiserver.Server) (*workloads.World, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the client of the workloads: %w", err)
 	}
-	return workloads.NewWorld(client, clock.RealClock{}, o.Log)
+	return controller.NewWorld(client, clock.RealClock{}, o.Log)
 }
 
 // runWorkloads runs the controllers of workloads until ctx ends.
-func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, world *workloads.World) error {
-	controllers := []*workloads.Controller{
-		replicas.ReplicaSets(world), replicas.ReplicationControllers(world), accounts.New(world, api.Authority()), slices.New(world),
-		podgc.New(world, podgc.DefaultLimits()), nodes.New(world, cmp.Or(o.NodeGrace, nodes.DefaultGrace)),
+func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, world *controller.World) error {
+	controllers := []*controller.Controller{
+		replicaset.ReplicaSets(world), replicaset.ReplicationControllers(world), serviceaccount.New(world, api.Authority()), endpointslice.New(world),
+		podgc.New(world, podgc.DefaultLimits()), nodelifecycle.New(world, cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)),
 	}
 	controllers = append(controllers, job.Controllers(world)...)
-	for _, made := range []func(*workloads.World) (*workloads.Controller, error){deployment.New, statefulset.New, daemonset.New, cronjob.New} {
+	for _, made := range []func(*controller.World) (*controller.Controller, error){deployment.New, statefulset.New, daemonset.New, cronjob.New} {
 		controller, err := made(world)
 		if err != nil {
 			return fmt.Errorf("make a controller of workloads: %w", err)

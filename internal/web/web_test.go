@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coppice-dev/coppice/internal/insight"
+	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/web"
-	"github.com/coppice-dev/coppice/ownership"
 )
 
 // fake knows two objects.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/workloads"
+	"github.com/coppice-dev/coppice/internal/controller"
 )
 
 // fateKey is the annotation of a pod that says what becomes of it: run, succeed, fail.
@@ -26,13 +26,13 @@ func runKubelet(ctx context.Context) error {
 	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	world, err := workloads.NewWorld(client, clock.RealClock{}, slog.New(slog.DiscardHandler))
+	world, err := controller.NewWorld(client, clock.RealClock{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
 	source := world.Shared.Core().V1().Pods()
-	return world.Run(ctx, &workloads.Controller{
-		Name: "kubelet", Workers: 4, Sources: []workloads.Source{workloads.Themselves(source.Informer())},
+	return world.Run(ctx, &controller.Controller{
+		Name: "kubelet", Workers: 4, Sources: []controller.Source{controller.Themselves(source.Informer())},
 		Reconcile: func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 			pod, err := source.Lister().Pods(key.Namespace).Get(key.Name)
 			if err == nil {

@@ -32,7 +32,7 @@ var (
 // the matrix says, by a test that names it; and no test names a behaviour that is not in it.
 func TestMatrix(t *testing.T) {
 	here := idsInNames(t, ".")
-	scenarios := idsIn(t, filepath.Join(root, "verdict", "testdata"))
+	scenarios := idsIn(t, filepath.Join(root, "internal", "verdict", "testdata"))
 	tests := map[string]map[string]map[string]bool{} // the IDs in them, by directory and name
 	known := map[string]bool{}
 	last := map[string]int{} // number in each group

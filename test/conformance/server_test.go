@@ -23,7 +23,7 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/system"
 )
@@ -228,7 +228,7 @@ func startBare() (_ *server, err error) {
 		return nil, err
 	}
 	ending = append(ending, store.Close)
-	authority, err := access.LoadAuthority(filepath.Join(dir, "pki"), time.Now)
+	authority, err := auth.LoadAuthority(filepath.Join(dir, "pki"), time.Now)
 	if err != nil {
 		return nil, err
 	}

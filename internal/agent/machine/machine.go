@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/agent"
-	"github.com/coppice-dev/coppice/internal/agent/runtime"
-	"github.com/coppice-dev/coppice/internal/agent/runtime/cri"
-	"github.com/coppice-dev/coppice/internal/agent/runtime/simulated"
+	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
+	"github.com/coppice-dev/coppice/internal/agent/containerruntime/cri"
+	"github.com/coppice-dev/coppice/internal/agent/containerruntime/simulated"
 )
 
 // Runtimes to choose from.
@@ -68,7 +68,7 @@ func (o Options) Validate(flag string) error {
 
 // Machine is what an agent stands for.
 type Machine struct {
-	Runtime runtime.Runtime
+	Runtime containerruntime.Runtime
 	Nodes   []agent.Node
 
 	clear func(context.Context) error // nil if there is nothing that outlives the process

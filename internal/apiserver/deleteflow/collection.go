@@ -24,7 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
 // optionsLimit is how much of a body is looked at, in bytes: more than options have.
@@ -125,7 +125,7 @@ func (f *refusals) verdict() error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return kinds.CollectionError(errs, f.asked.Len())
+	return registry.CollectionError(errs, f.asked.Len())
 }
 
 // verdictWriter puts the refusals in the place of an answer that all went well.

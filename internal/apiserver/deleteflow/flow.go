@@ -36,7 +36,7 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
@@ -59,7 +59,7 @@ type Config struct {
 	Now func() time.Time
 	// Kinds are those with rules of their own. A resource that is not among them is
 	// deleted as custom resources are.
-	Kinds []kinds.Kind
+	Kinds []registry.Kind
 	// CollectorDisabled is set where no garbage collector runs: then no finalizer
 	// is added that only a collector would remove.
 	CollectorDisabled bool
@@ -99,7 +99,7 @@ func (f *Flow) here(strategy deletion.Strategy) deletion.Strategy {
 // Delete removes the object or marks it as being deleted, whatever the plan for
 // it is (R17, R18). It returns the object as the deletion left it, and whether it
 // is gone. Errors are API errors.
-func (f *Flow) Delete(ctx context.Context, d kinds.Deletion) (runtime.Object, bool, error) {
+func (f *Flow) Delete(ctx context.Context, d registry.Deletion) (runtime.Object, bool, error) {
 	strategy := f.here(d.Strategy)
 	execution := execution{
 		storage: d.Storage,

@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/kinds"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
 const (
@@ -185,7 +185,7 @@ type world struct {
 	*memory
 	t        *testing.T
 	flow     *Flow
-	kind     kinds.Kind
+	kind     registry.Kind
 	registry rest.Storage // ours
 	tries    int          // how often a request was served
 }
@@ -195,14 +195,14 @@ func testNow() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 // newWorld makes the registry of a resource, and stores an object in it.
 func newWorld(t *testing.T, obj runtime.Object) *world {
 	t.Helper()
-	w := &world{memory: &memory{}, t: t, flow: New(Config{Now: testNow, Kinds: kinds.Table()})}
-	schemes := kinds.NewSchemes()
-	for _, k := range kinds.Table() {
+	w := &world{memory: &memory{}, t: t, flow: New(Config{Now: testNow, Kinds: registry.Table()})}
+	schemes := registry.NewSchemes()
+	for _, k := range registry.Table() {
 		if reflect.TypeOf(k.New()) == reflect.TypeOf(obj) {
 			w.kind = k
 		}
 	}
-	storages, err := kinds.Storages(w.kind, schemes.Hub, kinds.Config{RESTOptions: restOptions{w, schemes}, Deleter: w.flow, Now: testNow})
+	storages, err := registry.Storages(w.kind, schemes.Hub, registry.Config{RESTOptions: restOptions{w, schemes}, Deleter: w.flow, Now: testNow})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func newWorld(t *testing.T, obj runtime.Object) *world {
 // restOptions puts the guard around the memory.
 type restOptions struct {
 	world   *world
-	schemes kinds.Schemes
+	schemes registry.Schemes
 }
 
 func (o restOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
@@ -241,10 +241,10 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Obj
 
 // library is the registry as it is for custom resources: its own Delete.
 func (w *world) library() *libraryREST {
-	return &libraryREST{w.registry.(*kinds.REST)}
+	return &libraryREST{w.registry.(*registry.REST)}
 }
 
-type libraryREST struct{ *kinds.REST }
+type libraryREST struct{ *registry.REST }
 
 func (r *libraryREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	return r.Store.Delete(ctx, name, validate, options)

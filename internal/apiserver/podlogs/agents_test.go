@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 // patient is how long a test waits for what must happen.
@@ -65,9 +65,9 @@ func aPod() *corev1.Pod {
 	}
 }
 
-func newAuthority(t *testing.T) *access.Authority {
+func newAuthority(t *testing.T) *auth.Authority {
 	t.Helper()
-	authority, err := access.LoadAuthority(t.TempDir(), time.Now)
+	authority, err := auth.LoadAuthority(t.TempDir(), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +75,8 @@ func newAuthority(t *testing.T) *access.Authority {
 }
 
 // agentsOf asks with the certificate of an authority, for the node worker.
-func agentsOf(a *access.Authority, worker *corev1.Node) Agents {
-	return Agents{Nodes: nodes{"worker": worker}, TLS: access.NewLogReader(a).TLS}
+func agentsOf(a *auth.Authority, worker *corev1.Node) Agents {
+	return Agents{Nodes: nodes{"worker": worker}, TLS: auth.NewLogReader(a).TLS}
 }
 
 // listen opens a port for as long as the test takes.
@@ -98,7 +98,7 @@ type impostor struct {
 	asked   atomic.Int64 // questions
 }
 
-func newImpostor(t *testing.T, issue func() (access.Pair, error)) *impostor {
+func newImpostor(t *testing.T, issue func() (auth.Pair, error)) *impostor {
 	t.Helper()
 	pair, err := issue()
 	if err != nil {
@@ -131,17 +131,17 @@ func newImpostor(t *testing.T, issue func() (access.Pair, error)) *impostor {
 // believed, and does not come to see who has asked.
 func TestImpostors(t *testing.T) {
 	authority, other := newAuthority(t), newAuthority(t)
-	worker := func(a *access.Authority) func() (access.Pair, error) {
-		return func() (access.Pair, error) { return a.Node("worker") }
+	worker := func(a *auth.Authority) func() (auth.Pair, error) {
+		return func() (auth.Pair, error) { return a.Node("worker") }
 	}
-	for name, issue := range map[string]func() (access.Pair, error){
-		"another node":               func() (access.Pair, error) { return authority.Node("other") },
-		"a node of a longer name":    func() (access.Pair, error) { return authority.Node("worker.other") },
+	for name, issue := range map[string]func() (auth.Pair, error){
+		"another node":               func() (auth.Pair, error) { return authority.Node("other") },
+		"a node of a longer name":    func() (auth.Pair, error) { return authority.Node("worker.other") },
 		"the node, says another":     worker(other),
-		"the API server":             func() (access.Pair, error) { return authority.Serving(nil, "worker") },
+		"the API server":             func() (auth.Pair, error) { return authority.Serving(nil, "worker") },
 		"an administrator":           authority.Admin,
-		"a component of that name":   func() (access.Pair, error) { return authority.Component(access.NodeServingName("worker")) },
-		"who reads logs, of another": func() (access.Pair, error) { return other.Component(access.LogReaderUser) },
+		"a component of that name":   func() (auth.Pair, error) { return authority.Component(auth.NodeServingName("worker")) },
+		"who reads logs, of another": func() (auth.Pair, error) { return other.Component(auth.LogReaderUser) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newImpostor(t, issue)
@@ -271,7 +271,7 @@ func TestConnectionsAreNotKept(t *testing.T) {
 }
 
 // serve serves as the agent of the node worker.
-func serve(t *testing.T, authority *access.Authority, handler http.Handler, change ...func(*http.Server)) net.Addr {
+func serve(t *testing.T, authority *auth.Authority, handler http.Handler, change ...func(*http.Server)) net.Addr {
 	t.Helper()
 	pair, err := authority.Node("worker")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/coppice-dev/coppice/internal/agent/logs"
+	"github.com/coppice-dev/coppice/internal/agent/containerlogs"
 )
 
 // pods is a registry with one pod.
@@ -144,7 +144,7 @@ func TestFollowElsewhere(t *testing.T) {
 				})
 				return reader
 			}}
-			handler, broken := logs.Handler(agent), make(chan func(), 1)
+			handler, broken := containerlogs.Handler(agent), make(chan func(), 1)
 			if test.end == nil {
 				handler = breaking(handler, broken)
 			}

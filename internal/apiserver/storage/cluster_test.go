@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/access"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 // stores are the ways to keep objects: in this process, and in a cluster elsewhere.
@@ -128,13 +128,13 @@ func freeURL(t testing.TB, scheme string) url.URL {
 func certificates(t testing.TB) (server, client transport.TLSInfo) {
 	t.Helper()
 	dir := t.TempDir()
-	authority, err := access.LoadAuthority(dir, time.Now)
+	authority, err := auth.LoadAuthority(dir, time.Now)
 	must(t, err)
 	serving, err := authority.Serving(nil)
 	must(t, err)
 	admin, err := authority.Admin()
 	must(t, err)
-	files := func(name string, pair access.Pair) transport.TLSInfo {
+	files := func(name string, pair auth.Pair) transport.TLSInfo {
 		info := transport.TLSInfo{
 			TrustedCAFile: filepath.Join(dir, "ca.crt"), ClientCertAuth: true,
 			CertFile: filepath.Join(dir, name+".crt"), KeyFile: filepath.Join(dir, name+".key"),

@@ -1,0 +1,329 @@
+package containerlogs
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+)
+
+// patient is how long a test waits for what must happen.
+const patient = 30 * time.Second
+
+// anAgent has the pod of aPod, whose container app has a log.
+type anAgent struct {
+	log    func(ctx context.Context) io.ReadCloser
+	broken error
+	asked  atomic.Int64 // how many questions came so far
+	o      atomic.Pointer[corev1.PodLogOptions]
+}
+
+func (a *anAgent) Pod(namespace, name string) (*corev1.Pod, error) {
+	a.asked.Add(1)
+	if pod := aPod(); namespace == pod.Namespace && name == pod.Name {
+		return pod, nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
+}
+
+func (a *anAgent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+	a.o.Store(o)
+	switch {
+	case a.broken != nil:
+		return nil, a.broken
+	case o.Container != "app":
+		return nil, apierrors.NewNotFound(corev1.Resource("containers"), pod.Name)
+	case a.log != nil:
+		return a.log(ctx), nil
+	}
+	return io.NopCloser(strings.NewReader("one line\n")), nil
+}
+
+// site is a server of the node worker, and the authority that both sides have.
+type site struct {
+	authority *auth.Authority
+	address   string
+	server    *Server
+	ends      context.CancelFunc
+	ended     chan error
+}
+
+func newAuthority(t *testing.T) *auth.Authority {
+	t.Helper()
+	authority, err := auth.LoadAuthority(t.TempDir(), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority
+}
+
+func certificateOf(t *testing.T, issue func() (auth.Pair, error)) tls.Certificate {
+	t.Helper()
+	pair, err := issue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+func poolOf(a *auth.Authority) *x509.CertPool {
+	authorities := x509.NewCertPool()
+	authorities.AppendCertsFromPEM(a.Certificate())
+	return authorities
+}
+
+// serve serves the logs of an agent. change, if not nil, changes the server.
+func serve(t *testing.T, agent Agent, change func(*Server)) *site {
+	t.Helper()
+	s := &site{authority: newAuthority(t), ended: make(chan error, 1)}
+	worker := certificateOf(t, func() (auth.Pair, error) { return s.authority.Node("worker") })
+	s.server = &Server{
+		Agent: agent, Client: auth.LogReaderUser, Authorities: poolOf(s.authority), Log: slog.New(slog.DiscardHandler),
+		Certificate: func() (*tls.Certificate, error) { return &worker, nil },
+	}
+	if change != nil {
+		change(s.server)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.address = listener.Addr().String()
+	ctx, ends := context.WithCancel(t.Context())
+	s.ends = ends
+	go func() { s.ended <- s.server.Serve(ctx, listener) }()
+	t.Cleanup(s.end(t))
+	return s
+}
+
+func (s *site) end(t *testing.T) func() {
+	return func() {
+		s.ends()
+		select {
+		case err := <-s.ended:
+			s.ended <- err
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(patient):
+			t.Error("the server does not end")
+		}
+	}
+}
+
+// get asks as the API server does, but for what change changes.
+func (s *site) get(t *testing.T, target string, change func(*tls.Config)) (*http.Response, error) {
+	t.Helper()
+	config, err := auth.NewLogReader(s.authority).TLS("worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(config)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: patient}
+	return client.Get("https://" + s.address + target)
+}
+
+// The API server is answered, and nobody else: whoever cannot show its certificate does not
+// get as far as to ask.
+func TestStrangersAreNotAnswered(t *testing.T) {
+	agent := &anAgent{}
+	s := serve(t, agent, nil)
+	other := newAuthority(t)
+	show := func(issue func() (auth.Pair, error)) func(*tls.Config) {
+		certificate := certificateOf(t, issue)
+		return func(c *tls.Config) {
+			// Shown whether or not the server says that it would accept it.
+			c.Certificates, c.GetClientCertificate = nil, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
+		}
+	}
+	for name, change := range map[string]func(*tls.Config){
+		"no certificate":             func(c *tls.Config) { c.Certificates = nil },
+		"the name, by another":       show(func() (auth.Pair, error) { return other.Component(auth.LogReaderUser) }),
+		"an administrator":           show(s.authority.Admin),
+		"another component":          show(func() (auth.Pair, error) { return s.authority.Component("system:coppice:collector") }),
+		"the node itself":            show(func() (auth.Pair, error) { return s.authority.Node("worker") }),
+		"a node of the name":         show(func() (auth.Pair, error) { return s.authority.Node(auth.LogReaderUser) }),
+		"the API server as a server": show(func() (auth.Pair, error) { return s.authority.Serving(nil) }),
+		"TLS 1.2":                    func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if response, err := s.get(t, "/containerLogs/default/web/app", change); err == nil {
+				t.Errorf("it is answered %s", response.Status)
+			}
+		})
+	}
+	if n := agent.asked.Load(); n != 0 {
+		t.Errorf("strangers have asked %d questions", n)
+	}
+	response, err := s.get(t, "/containerLogs/default/web/app", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || string(text) != "one line\n" {
+		t.Errorf("the API server is answered %s %q, %v", response.Status, text, err)
+	}
+}
+
+// A server that does not know whom to answer answers nobody: neither whom the machine's
+// own authorities would vouch for, nor a client without a name.
+func TestServerWithoutClient(t *testing.T) {
+	nameless := func(a *auth.Authority) func() (auth.Pair, error) {
+		return func() (auth.Pair, error) { return a.Component("") }
+	}
+	for name, change := range map[string]func(*Server){
+		"no authority": func(s *Server) { s.Authorities = nil },
+		"no client":    func(s *Server) { s.Client = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, &anAgent{}, change)
+			if s.server.tls().ClientCAs == nil {
+				t.Error("it takes the authorities of the machine")
+			}
+			for _, issue := range []func() (auth.Pair, error){nameless(s.authority), func() (auth.Pair, error) { return s.authority.Component(auth.LogReaderUser) }} {
+				certificate := certificateOf(t, issue)
+				response, err := s.get(t, "/containerLogs/default/web/app", func(c *tls.Config) { c.Certificates = []tls.Certificate{certificate} })
+				if err == nil {
+					t.Errorf("%s is answered %s", certificate.Leaf.Subject, response.Status)
+				}
+			}
+		})
+	}
+}
+
+// Of what it has not, the server says so, and options are read as those of the API are.
+func TestHandler(t *testing.T) {
+	agent := &anAgent{}
+	s := serve(t, agent, nil)
+	broken := serve(t, &anAgent{broken: errors.New("no runtime")}, nil)
+	early := serve(t, &anAgent{broken: apierrors.NewServiceUnavailable("not yet")}, nil)
+	for name, test := range map[string]struct {
+		site   *site
+		target string
+		status int
+		says   string
+	}{
+		"the pod":            {s, "/containerLogs/default/web/app?uid=uid-1", http.StatusOK, "one line"},
+		"another pod":        {s, "/containerLogs/default/other/app", http.StatusNotFound, `pods "other" not found`},
+		"another namespace":  {s, "/containerLogs/kube-system/web/app", http.StatusNotFound, `pods "web" not found`},
+		"an earlier pod":     {s, "/containerLogs/default/web/app?uid=uid-0", http.StatusNotFound, `pods "web" not found`},
+		"another container":  {s, "/containerLogs/default/web/other", http.StatusNotFound, "not found"},
+		"a container by":     {s, "/containerLogs/default/web/app?container=other", http.StatusOK, "one line"},
+		"no container":       {s, "/containerLogs/default/web", http.StatusNotFound, ""},
+		"a bad option":       {s, "/containerLogs/default/web/app?tailLines=-1", http.StatusBadRequest, "tailLines"},
+		"another path":       {s, "/pods", http.StatusNotFound, ""},
+		"out of order":       {broken, "/containerLogs/default/web/app", http.StatusInternalServerError, "no runtime"},
+		"not yet to be told": {early, "/containerLogs/default/web/app", http.StatusServiceUnavailable, "not yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			response, err := test.site.get(t, test.target, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != test.status || !strings.Contains(string(text), test.says) {
+				t.Errorf("%s %q, %v; want %d and %q", response.Status, text, err, test.status, test.says)
+			}
+		})
+	}
+	response, err := s.get(t, "/containerLogs/default/web/app?follow=true&previous=true&tailLines=3&limitBytes=9&timestamps=true&sinceSeconds=4", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if o := agent.o.Load(); o.Container != "app" || !o.Follow || !o.Previous || !o.Timestamps || *o.TailLines != 3 || *o.LimitBytes != 9 || *o.SinceSeconds != 4 {
+		t.Errorf("%+v", o)
+	}
+}
+
+// followed is a log that goes on until the one who follows it has gone.
+func followed(lines chan string, gone chan<- struct{}) func(context.Context) io.ReadCloser {
+	return func(ctx context.Context) io.ReadCloser {
+		reader, writer := io.Pipe()
+		go func() {
+			defer close(gone)
+			for {
+				select {
+				case line := <-lines:
+					_, _ = io.WriteString(writer, line)
+				case <-ctx.Done():
+					writer.CloseWithError(ctx.Err())
+					return
+				}
+			}
+		}()
+		return reader
+	}
+}
+
+// Who follows a log sees that there is one before it has lines, and each line when it is
+// written. It ends with whoever follows, and with the server.
+func TestFollow(t *testing.T) {
+	for name, end := range map[string]func(*site, *http.Response){
+		"the client goes": func(_ *site, r *http.Response) { r.Body.Close() },
+		"the server ends": func(s *site, _ *http.Response) { s.ends() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines, gone := make(chan string), make(chan struct{})
+			s := serve(t, &anAgent{log: followed(lines, gone)}, nil)
+			response, err := s.get(t, "/containerLogs/default/web/app?follow=true", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			body := bufio.NewReader(response.Body)
+			for _, line := range []string{"a\n", "b\n"} {
+				lines <- line
+				if got, err := body.ReadString('\n'); err != nil || got != line {
+					t.Fatalf("%q, %v; want %q", got, err, line)
+				}
+			}
+			end(s, response)
+			select {
+			case <-gone:
+			case <-time.After(patient):
+				t.Error("the log is followed still")
+			}
+		})
+	}
+}
+
+// A certificate that was renewed is shown on the next connection.
+func TestRenewedCertificate(t *testing.T) {
+	var current atomic.Pointer[tls.Certificate]
+	s := serve(t, &anAgent{}, func(s *Server) {
+		s.Certificate = func() (*tls.Certificate, error) { return current.Load(), nil }
+	})
+	for range 2 {
+		certificate := certificateOf(t, func() (auth.Pair, error) { return s.authority.Node("worker") })
+		current.Store(&certificate)
+		response, err := s.get(t, "/containerLogs/default/web/app", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if shown := response.TLS.PeerCertificates[0]; !shown.Equal(certificate.Leaf) {
+			t.Errorf("shown is %s, and not %s", shown.SerialNumber, certificate.Leaf.SerialNumber)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package containerruntime
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ErrNoContainer is that there is no instance of a container to read the logs of.
+var ErrNoContainer = errors.New("not found")
+
+// Line is one line that a container has written.
+type Line struct {
+	At   time.Time
+	Text string // with its newline
+}
+
+// Select is the text of the lines that are asked for, in their order.
+func Select(lines []Line, o *corev1.PodLogOptions, now time.Time) string {
+	since := time.Time{}
+	switch {
+	case o.SinceTime != nil:
+		since = o.SinceTime.Time
+	case o.SinceSeconds != nil:
+		since = now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
+	}
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.At.Before(since) })
+	if o.TailLines != nil {
+		lines = lines[max(0, int64(len(lines))-*o.TailLines):]
+	}
+	var text strings.Builder
+	for _, l := range lines {
+		if o.Timestamps {
+			text.WriteString(l.At.UTC().Format(time.RFC3339Nano) + " ")
+		}
+		text.WriteString(l.Text)
+	}
+	if all := text.String(); o.LimitBytes == nil || int64(len(all)) <= *o.LimitBytes {
+		return all
+	}
+	return text.String()[:*o.LimitBytes]
+}

@@ -1,0 +1,93 @@
+package simulated
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
+)
+
+// mostTrouble is how many failed probes of an instance are remembered: the last ones.
+const mostTrouble = 20
+
+// trouble is something that the log of an instance tells.
+type trouble struct {
+	at   time.Time
+	text string
+}
+
+func (i *instance) note(at time.Time, text string) {
+	if len(i.trouble) == mostTrouble {
+		i.trouble = slices.Delete(i.trouble, 0, 1)
+	}
+	i.trouble = append(i.trouble, trouble{at, text})
+}
+
+// lines are what an instance has written: when it started, which probes failed, when it
+// was told to end, how it ended.
+func (i *instance) lines() []trouble {
+	lines := []trouble{{i.Started, fmt.Sprintf("simulated: container %s started, attempt %d", i.Container, i.Attempt)}}
+	lines = append(lines, i.trouble...)
+	if !i.told.IsZero() {
+		lines = append(lines, trouble{i.told, "simulated: TERM"})
+	}
+	if !i.Alive() {
+		text := fmt.Sprintf("simulated: exit code %d", i.ExitCode)
+		if i.Reason != "" {
+			text += ", " + i.Reason
+		}
+		lines = append(lines, trouble{i.Finished, text})
+	}
+	slices.SortStableFunc(lines, func(a, b trouble) int { return a.at.Compare(b.at) })
+	return lines
+}
+
+// Logs implements runtime.Runtime. They end where they are: a simulated container that
+// just runs writes nothing more to wait for.
+func (r *Runtime) Logs(_ context.Context, of *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	run := r.run(of, o)
+	if run == nil {
+		which := "container"
+		if o.Previous {
+			which = "previous terminated container"
+		}
+		return nil, fmt.Errorf("%s %q in pod %q: %w", which, o.Container, of.Name, containerruntime.ErrNoContainer)
+	}
+	var lines []containerruntime.Line
+	for _, line := range run.lines() {
+		lines = append(lines, containerruntime.Line{At: line.at, Text: line.text + "\n"})
+	}
+	return io.NopCloser(strings.NewReader(containerruntime.Select(lines, o, r.clock.Now()))), nil
+}
+
+// run is the instance that is asked about. The lock is held.
+func (r *Runtime) run(of *corev1.Pod, o *corev1.PodLogOptions) *instance {
+	p := r.pods[of.UID]
+	if p == nil {
+		return nil
+	}
+	var last, before *instance
+	for _, run := range p.runs {
+		if run.Container != o.Container {
+			continue
+		}
+		switch {
+		case last == nil || run.Attempt > last.Attempt:
+			last, before = run, last
+		case before == nil || run.Attempt > before.Attempt:
+			before = run
+		}
+	}
+	if o.Previous {
+		return before
+	}
+	return last
+}

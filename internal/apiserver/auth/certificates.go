@@ -1,0 +1,224 @@
+// Package access decides who may speak to the API server: it makes the
+// certificates of a control plane, tells who a caller is, and what callers may do.
+//
+// A control plane has one certificate authority, made on its first start and kept
+// with mode 0600 in its data directory, so that a kubeconfig keeps working across
+// restarts. The serving certificate and the administrator's are issued anew on each
+// start, and again when a third of their year is left; they live in memory, and only the
+// kubeconfig holds a copy of the latter.
+package auth
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/tokens"
+)
+
+const (
+	// AdminUser is the common name of the administrator's certificate.
+	AdminUser = "coppice-admin"
+
+	authorityFile = "ca.crt"
+	authorityKey  = "ca.key"
+	certValidity  = 365 * 24 * time.Hour
+	// clockSkew is how far a client's clock may be behind.
+	clockSkew = 5 * time.Minute
+)
+
+// Pair is a certificate with its key, both PEM.
+type Pair struct {
+	Certificate []byte
+	Key         []byte
+	// Due is when it is to be replaced, well before it expires.
+	Due time.Time
+}
+
+// Authority issues the certificates of one control plane.
+type Authority struct {
+	pem    []byte
+	cert   *x509.Certificate
+	key    crypto.Signer
+	tokens *tokens.Key
+	now    func() time.Time
+}
+
+// LoadAuthority reads the authority kept in dir, and the key of service account tokens,
+// or makes them there when dir has none. The directory is created with mode 0700, keys
+// with 0600.
+func LoadAuthority(dir string, now func() time.Time) (*Authority, error) {
+	a, err := loadAuthority(dir, now)
+	if err != nil {
+		return nil, err
+	}
+	a.tokens, err = tokens.LoadKey(dir, now)
+	return a, err
+}
+
+// ServiceAccounts is the key of service account tokens.
+func (a *Authority) ServiceAccounts() *tokens.Key { return a.tokens }
+
+func loadAuthority(dir string, now func() time.Time) (*Authority, error) {
+	certPath, keyPath := filepath.Join(dir, authorityFile), filepath.Join(dir, authorityKey)
+	certPEM, err := os.ReadFile(certPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return createAuthority(dir, now)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate authority: %w", err)
+	}
+	keyPEM, err := keyfile.Load(keyPath)
+	if err != nil {
+		return nil, fmt.Errorf("read the key of the certificate authority: %w", err)
+	}
+	certs, err := certutil.ParseCertsPEM(certPEM)
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", certPath, err)
+	}
+	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", keyPath, err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("parse %s: a %T cannot sign", keyPath, key)
+	}
+	if end := certs[0].NotAfter; !now().Before(end) {
+		return nil, fmt.Errorf("the certificate authority in %s expired at %s: remove it and its key, and a new one is made; kubeconfigs have to be fetched anew", certPath, end.Format(time.RFC3339))
+	}
+	return &Authority{pem: certPEM, cert: certs[0], key: signer, now: now}, nil
+}
+
+func createAuthority(dir string, now func() time.Time) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate the key of the certificate authority: %w", err)
+	}
+	cert, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "coppice-ca", NotBefore: now().Add(-clockSkew).UTC()}, key)
+	if err != nil {
+		return nil, fmt.Errorf("create the certificate authority: %w", err)
+	}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode the key of the certificate authority: %w", err)
+	}
+	a := &Authority{pem: encodeCertificate(cert.Raw), cert: cert, key: key, now: now}
+	// The key goes first: a certificate without its key would pass for an authority.
+	if err := keyfile.Store(filepath.Join(dir, authorityKey), keyPEM); err != nil {
+		return nil, fmt.Errorf("write the key of the certificate authority: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, authorityFile), a.pem, 0o600); err != nil {
+		return nil, fmt.Errorf("write the certificate authority: %w", err)
+	}
+	return a, nil
+}
+
+// Fingerprint tells authorities apart: the SHA-256 of the certificate, in hexadecimal.
+func (a *Authority) Fingerprint() string { return fmt.Sprintf("%x", sha256.Sum256(a.cert.Raw)) }
+
+// Certificate is the authority's own certificate, PEM.
+func (a *Authority) Certificate() []byte { return a.pem }
+
+// Serving issues the certificate that the API server shows, good for the given
+// address, and under the given names and further addresses, besides loopback and the
+// names that the server has inside a cluster.
+func (a *Authority) Serving(address net.IP, also ...string) (Pair, error) {
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	if address != nil && !address.IsUnspecified() && !address.IsLoopback() {
+		ips = append(ips, address)
+	}
+	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	if host, err := os.Hostname(); err == nil {
+		names = append(names, host)
+	}
+	for _, name := range also {
+		if ip := net.ParseIP(name); ip != nil {
+			ips = append(ips, ip)
+		} else {
+			names = append(names, name)
+		}
+	}
+	return a.issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: "coppice-apiserver"},
+		DNSNames:    names,
+		IPAddresses: ips,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+}
+
+// Admin issues a client certificate of the group that may do everything.
+func (a *Authority) Admin() (Pair, error) {
+	return a.issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: AdminUser, Organization: []string{user.SystemPrivilegedGroup}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+// Component issues the client certificate of a part of the control plane that runs in
+// another process: of a user, in no group.
+func (a *Authority) Component(name string) (Pair, error) {
+	return a.issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+// Node issues the certificate of a node in a process of its own: what it shows to the API
+// server as a client, and what its agent shows when the API server asks it for logs. As a
+// server it is good for NodeServingName only.
+func (a *Authority) Node(name string) (Pair, error) {
+	return a.issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: rbac.NodeUserPrefix + name, Organization: []string{user.NodesGroup}},
+		DNSNames:    []string{NodeServingName(name)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	})
+}
+
+func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, fmt.Errorf("generate a key for %s: %w", template.Subject.CommonName, err)
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126)); err != nil {
+		return Pair{}, fmt.Errorf("choose a serial number: %w", err)
+	}
+	now := a.now()
+	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.Add(certValidity)
+	if template.NotAfter.After(a.cert.NotAfter) {
+		template.NotAfter = a.cert.NotAfter // nobody would believe it longer
+	}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
+	}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("encode the key of %s: %w", template.Subject.CommonName, err)
+	}
+	return Pair{Certificate: encodeCertificate(der), Key: keyPEM, Due: dueAt(now, template.NotAfter)}, nil
+}
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: der})
+}

@@ -1,0 +1,86 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
+	"k8s.io/apiserver/pkg/util/dryrun"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/stack"
+	"github.com/coppice-dev/coppice/internal/deletion"
+)
+
+// Deleter carries out one deletion: it makes the plan for the object, and marks or
+// removes it, such that nothing comes between the two. It is safe for concurrent use.
+type Deleter interface {
+	// Delete returns the object as the deletion left it, and whether it is gone.
+	Delete(ctx context.Context, d Deletion) (obj runtime.Object, removed bool, err error)
+}
+
+// Deletion is one object to be deleted.
+type Deletion struct {
+	Resource schema.GroupResource
+	Name     string
+	// Storage is where the object is, Key its place there, New makes an empty one.
+	Storage genericregistry.DryRunnableStorage
+	Key     string
+	New     func() runtime.Object
+	// Options are never nil, and of this deletion alone.
+	Options *metav1.DeleteOptions
+	// Validate is admission. It may be nil.
+	Validate rest.ValidateObjectFunc
+	Strategy deletion.Strategy
+}
+
+// Delete deletes one object. It replaces the library's method of the same name.
+func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	stack.Grow()
+	key, err := r.KeyFunc(ctx, name)
+	if err != nil {
+		return nil, false, err
+	}
+	if options == nil {
+		// Server code that deletes without options means: at once.
+		options = metav1.NewDeleteOptions(0)
+	}
+	obj, removed, err := r.deleter.Delete(ctx, Deletion{
+		Resource: r.kind.GroupResource(),
+		Name:     name,
+		Storage:  r.Storage,
+		Key:      key,
+		New:      r.kind.New,
+		Options:  options,
+		Validate: validate,
+		Strategy: r.kind.Deletion,
+	})
+	if err != nil {
+		return nil, false, storeerr.InterpretDeleteError(err, r.kind.GroupResource(), name)
+	}
+	if removed && r.AfterDelete != nil && !dryrun.IsDryRun(options.DryRun) {
+		r.AfterDelete(obj, options)
+	}
+	answer, err := r.answer(obj, removed)
+	return answer, removed, err
+}
+
+// answer is what the client gets (R20): the object while its deletion is pending,
+// and when it is gone a Status that says which object that was.
+func (r *REST) answer(obj runtime.Object, removed bool) (runtime.Object, error) { //nolint:revive // flag-parameter: it is what the answer is about
+	if !removed || r.ReturnDeletedObject {
+		if r.Decorator != nil {
+			r.Decorator(obj)
+		}
+		return obj, nil
+	}
+	status, _, err := deletion.Answer(deletion.Remove{}, obj, r.kind.Deletion)
+	if err != nil {
+		return nil, fmt.Errorf("answer the deletion of %s: %w", r.kind.GroupResource(), err)
+	}
+	return status, nil
+}

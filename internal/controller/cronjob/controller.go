@@ -1,0 +1,203 @@
+package cronjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	_ "time/tzdata" // the program has it for the validation of time zones already
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+const (
+	name    = "cronjob-controller"
+	workers = 2
+)
+
+func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind("CronJob") }
+
+type reconciler struct {
+	client kubernetes.Interface
+	crons  batchlisters.CronJobLister
+	jobs   *controller.Dependents[*batchv1.Job]
+	events record.EventRecorder
+	now    func() time.Time
+
+	// written knows how far the cache of CronJobs must have come: one that is older than
+	// its last status would have a job made again that is gone already.
+	written *controller.Ledger
+	// made knows the jobs that were created and are not in view yet: they count as running.
+	made *controller.Ledger
+
+	mu   sync.Mutex
+	runs map[cache.ObjectName]run // guarded by mu
+}
+
+// run is the last that the CronJob with that uid had.
+type run struct {
+	cron types.UID
+	at   time.Time
+}
+
+// New is the controller of batch/v1 CronJob.
+func New(w *controller.World) (*controller.Controller, error) {
+	crons, jobs := w.Shared.Batch().V1().CronJobs(), w.Shared.Batch().V1().Jobs()
+	dependents, err := controller.NewDependents(jobs.Informer(),
+		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*batchv1.Job, error) {
+			return w.Client.BatchV1().Jobs(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
+		})
+	if err != nil {
+		return nil, err
+	}
+	c := &reconciler{
+		client: w.Client, crons: crons.Lister(), jobs: dependents, events: w.Events(name), now: w.Clock.Now,
+		written: controller.NewLedger(crons.Informer().GetIndexer()), made: controller.NewLedger(dependents.View()),
+		runs: map[cache.ObjectName]run{},
+	}
+	return &controller.Controller{
+		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Sources: []controller.Source{controller.Themselves(crons.Informer()), dependents.Source(kind(), nil)},
+	}, nil
+}
+
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	cron, err := c.crons.CronJobs(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.forget(key, "")
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	c.forget(key, cron.UID)
+	if c.written.Behind(cron.UID) || c.made.Behind(cron.UID) {
+		return 0, nil // the event that the cache waits for brings the key again
+	}
+	plan := Decide(cron, Observed{Mine: c.jobs.ControlledBy(cron.UID), Ran: c.ran(key)}, c.now())
+	for _, news := range plan.News {
+		c.events.Event(cron, news.Type, news.Reason, news.Message)
+	}
+	// What has run is on record before the job of it may go.
+	if cron, err = c.write(ctx, cron, plan.Status); err != nil {
+		return 0, err
+	}
+	err = c.carryOut(ctx, key, cron, &plan)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		err = nil // no use to try again
+	}
+	_, writeErr := c.write(ctx, cron, plan.Status)
+	return plan.Again, errors.Join(err, writeErr)
+}
+
+// carryOut deletes and creates jobs, and takes the one that was created into the status.
+func (c *reconciler) carryOut(ctx context.Context, key cache.ObjectName, cron *batchv1.CronJob, plan *Plan) error {
+	err := controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		return c.remove(ctx, cron, plan.Delete[i])
+	})
+	if err != nil || plan.Create.IsZero() {
+		return err
+	}
+	job, err := c.create(ctx, cron, jobOf(cron, plan.Create, plan.Zone))
+	if err != nil {
+		return err
+	}
+	c.remember(key, run{cron.UID, plan.Create})
+	plan.Status.LastScheduleTime = &metav1.Time{Time: plan.Create}
+	if finished(job) == nil {
+		plan.Status.Active = append(plan.Status.Active, refer(nil, job))
+	}
+	return nil
+}
+
+// remove deletes a job and its pods, if it is as the cache shows it.
+func (c *reconciler) remove(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) error {
+	background := metav1.DeletePropagationBackground
+	err := c.client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion}, PropagationPolicy: &background,
+	})
+	switch {
+	case err == nil:
+		c.events.Eventf(cron, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %s", job.Name)
+		return nil
+	case apierrors.IsNotFound(err):
+		return nil
+	case !apierrors.IsConflict(err):
+		c.events.Eventf(cron, corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
+	}
+	return fmt.Errorf("delete job %s/%s: %w", job.Namespace, job.Name, err)
+}
+
+// create makes a job, or finds it made: the cache may not show what was made before, and
+// the answer to a request may be lost.
+func (c *reconciler) create(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) (*batchv1.Job, error) {
+	made, err := c.client.BatchV1().Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil, err
+	}
+	if err == nil {
+		c.events.Eventf(cron, corev1.EventTypeNormal, "SuccessfulCreate", "Created job %s", made.Name)
+	} else {
+		there, readErr := c.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
+		if readErr != nil || !metav1.IsControlledBy(there, cron) {
+			c.events.Eventf(cron, corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
+			return nil, fmt.Errorf("create a job: %w", err)
+		}
+		made = there
+	}
+	c.made.Created(cron.UID, made.ResourceVersion)
+	return made, nil
+}
+
+// write writes the status if it is another, and returns the CronJob with it.
+func (c *reconciler) write(ctx context.Context, cron *batchv1.CronJob, status batchv1.CronJobStatus) (*batchv1.CronJob, error) {
+	if equality.Semantic.DeepEqual(status, cron.Status) {
+		return cron, nil
+	}
+	changed := cron.DeepCopy()
+	changed.Status = status
+	updated, err := c.client.BatchV1().CronJobs(cron.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("write the status of cron job %s/%s: %w", cron.Namespace, cron.Name, err)
+	}
+	c.written.Created(cron.UID, updated.ResourceVersion)
+	return updated, nil
+}
+
+func (c *reconciler) ran(key cache.ObjectName) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.runs[key].at
+}
+
+func (c *reconciler) remember(key cache.ObjectName, last run) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs[key] = last
+}
+
+// forget drops what is known about a CronJob of that name with another uid than this.
+func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, ok := c.runs[key]
+	if !ok || last.cron == but {
+		return
+	}
+	delete(c.runs, key)
+	c.written.Forget(last.cron)
+	c.made.Forget(last.cron)
+}

@@ -1,0 +1,328 @@
+package cronjob
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+// simulation is a server with one CronJob and its jobs, and a controller with late caches
+// that may end after any write.
+type simulation struct {
+	t    *testing.T
+	rng  *rand.Rand
+	now  time.Time
+	wild bool
+
+	version int
+	cron    *batchv1.CronJob
+	jobs    map[string]*batchv1.Job
+	events  []event
+
+	cachedCron *batchv1.CronJob
+	cachedJobs map[string]*batchv1.Job
+	cachedAt   view
+
+	made, written *controller.Ledger
+	ran           time.Time
+
+	runs map[string]int // how often the job of a time was made
+	log  []string
+}
+
+type event struct {
+	job  *batchv1.Job
+	gone bool
+}
+
+type view string
+
+func (v *view) LastStoreSyncResourceVersion() string { return string(*v) }
+
+type cronView struct{ s *simulation }
+
+func (v cronView) LastStoreSyncResourceVersion() string { return v.s.cachedCron.ResourceVersion }
+
+// broken ends a pass: the controller crashes, or is told of an error.
+type broken struct{ crash bool }
+
+func (s *simulation) restart() {
+	s.cachedCron, s.cachedJobs, s.events = s.cron, maps.Clone(s.jobs), nil
+	s.cachedAt = view(strconv.Itoa(s.version))
+	s.made, s.written, s.ran = controller.NewLedger(&s.cachedAt), controller.NewLedger(cronView{s}), time.Time{}
+}
+
+func (s *simulation) note(format string, args ...any) {
+	s.log = append(s.log, s.now.Format("15:04:05 ")+fmt.Sprintf(format, args...))
+}
+
+func (s *simulation) fail(format string, args ...any) {
+	s.t.Helper()
+	for _, line := range s.log[max(0, len(s.log)-40):] {
+		s.t.Log(line)
+	}
+	s.t.Fatalf(format, args...)
+}
+
+func (s *simulation) store(job *batchv1.Job, gone bool) {
+	s.version++
+	job.ResourceVersion = strconv.Itoa(s.version)
+	s.jobs[job.Name] = job
+	if gone {
+		delete(s.jobs, job.Name)
+	}
+	s.events = append(s.events, event{job, gone})
+}
+
+func (s *simulation) storeCron(cron *batchv1.CronJob) {
+	s.version++
+	cron.ResourceVersion = strconv.Itoa(s.version)
+	s.cron = cron
+}
+
+// write is a request of the controller.
+func (s *simulation) write(what string, do func() bool) {
+	fate := s.rng.IntN(100)
+	if s.wild && fate < 6 {
+		s.note("crash before %s", what)
+		panic(broken{crash: true})
+	}
+	ok := do()
+	s.note("%s: %t", what, ok)
+	if s.wild && fate < 12 {
+		s.note("crash after %s", what)
+		panic(broken{crash: true})
+	}
+	if !ok || s.wild && fate < 18 {
+		panic(broken{})
+	}
+}
+
+func (s *simulation) pass() {
+	defer func() {
+		if r := recover(); r != nil {
+			b, ok := r.(broken)
+			if !ok {
+				panic(r)
+			}
+			if b.crash {
+				s.restart()
+			}
+		}
+	}()
+	cron := s.cachedCron
+	if s.written.Behind(cron.UID) || s.made.Behind(cron.UID) {
+		return
+	}
+	plan := Decide(cron, Observed{Mine: slices.Collect(maps.Values(s.cachedJobs)), Ran: s.ran}, s.now)
+	cron = s.record(cron, plan.Status)
+	for _, job := range plan.Delete {
+		s.write("delete "+job.Name, func() bool { return s.remove(job) })
+	}
+	if !plan.Create.IsZero() {
+		job := jobOf(cron, plan.Create, plan.Zone)
+		s.createAndLook(cron, job)
+		s.ran = plan.Create
+		plan.Status.LastScheduleTime = &metav1.Time{Time: plan.Create}
+		plan.Status.Active = append(plan.Status.Active, refer(nil, s.jobs[job.Name]))
+	}
+	s.record(cron, plan.Status)
+}
+
+func (s *simulation) record(cron *batchv1.CronJob, status batchv1.CronJobStatus) *batchv1.CronJob {
+	if equality.Semantic.DeepEqual(status, cron.Status) {
+		return cron
+	}
+	s.write("status", func() bool { return s.writeStatus(cron, status) })
+	return s.cron
+}
+
+// createAndLook knows what has become of the job also when the answer is lost.
+func (s *simulation) createAndLook(cron *batchv1.CronJob, job *batchv1.Job) {
+	defer func() {
+		if there := s.jobs[job.Name]; there != nil {
+			s.made.Created(cron.UID, there.ResourceVersion)
+		}
+	}()
+	s.write("create "+job.Name, func() bool { s.create(job); return true })
+}
+
+// create does nothing for a job that is there.
+func (s *simulation) create(job *batchv1.Job) {
+	if s.jobs[job.Name] != nil {
+		return
+	}
+	if s.runs[job.Name]++; s.runs[job.Name] > 1 {
+		s.fail("%s runs twice", job.Name)
+	}
+	if s.cron.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && s.running() > 0 {
+		s.fail("%s runs while another one does", job.Name)
+	}
+	if !slices.Contains([]int{0, 30}, mustParse(s.t, job).Minute()) {
+		s.fail("%s is not due", job.Name)
+	}
+	job.UID, job.CreationTimestamp = types.UID(fmt.Sprint(job.Name, "/", s.version)), metav1.NewTime(s.now)
+	s.store(job, false)
+}
+
+func mustParse(t *testing.T, job *batchv1.Job) time.Time {
+	return at(t, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+}
+
+func (s *simulation) running() int {
+	n := 0
+	for _, job := range s.jobs {
+		if finished(job) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *simulation) remove(seen *batchv1.Job) bool {
+	now := s.jobs[seen.Name]
+	if now != nil && now.ResourceVersion != seen.ResourceVersion {
+		return false
+	}
+	if now != nil {
+		s.store(now.DeepCopy(), true)
+	}
+	return true
+}
+
+func (s *simulation) writeStatus(seen *batchv1.CronJob, status batchv1.CronJobStatus) bool {
+	if seen.ResourceVersion != s.cron.ResourceVersion {
+		return false
+	}
+	if lastRun(&status).Before(lastRun(&s.cron.Status)) {
+		s.fail("the last run goes back")
+	}
+	changed := s.cron.DeepCopy()
+	changed.Status = status
+	s.storeCron(changed)
+	s.written.Created(changed.UID, changed.ResourceVersion)
+	return true
+}
+
+// finish ends a job that runs.
+func (s *simulation) finish() {
+	for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
+		if finished(s.jobs[name]) == nil {
+			changed := s.jobs[name].DeepCopy()
+			end := batchv1.JobComplete
+			if s.rng.IntN(3) == 0 {
+				end = batchv1.JobFailed
+			}
+			changed.Status.Conditions = []batchv1.JobCondition{{Type: end, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.now)}}
+			changed.Status.CompletionTime = &metav1.Time{Time: s.now}
+			s.note("%s ends", name)
+			s.store(changed, false)
+			return
+		}
+	}
+}
+
+// forget removes a job that has finished, as somebody else may: once the run is on record.
+func (s *simulation) forget() {
+	for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
+		if job := s.jobs[name]; finished(job) != nil && !mustParse(s.t, job).After(lastRun(&s.cron.Status)) {
+			s.note("%s is removed", name)
+			s.store(job.DeepCopy(), true)
+			return
+		}
+	}
+}
+
+func (s *simulation) catchUp(n int) {
+	for _, e := range s.events[:min(n, len(s.events))] {
+		s.cachedAt = view(e.job.ResourceVersion)
+		s.cachedJobs[e.job.Name] = e.job
+		if e.gone {
+			delete(s.cachedJobs, e.job.Name)
+		}
+	}
+	s.events = s.events[min(n, len(s.events)):]
+}
+
+func (s *simulation) step() {
+	switch s.rng.IntN(12) {
+	case 0, 1, 2, 3:
+		s.pass()
+	case 4, 5:
+		s.now = s.now.Add(time.Duration(s.rng.IntN(25*60)) * time.Second)
+	case 6:
+		s.finish()
+	case 7:
+		s.forget()
+	case 8, 9:
+		s.catchUp(s.rng.IntN(4))
+	case 10:
+		s.cachedCron = s.cron
+	case 11:
+		changed := s.cron.DeepCopy() // somebody writes something else
+		s.storeCron(changed)
+	}
+}
+
+func TestR27_SimulatedCronJobs(t *testing.T) {
+	for _, policy := range []batchv1.ConcurrencyPolicy{batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent} {
+		t.Run(string(policy), func(t *testing.T) {
+			for seed := range uint64(100) {
+				s := &simulation{t: t, rng: rand.New(rand.NewPCG(seed, 2)), now: at(t, noon), wild: true, jobs: map[string]*batchv1.Job{}, runs: map[string]int{}}
+				s.storeCron(&batchv1.CronJob{
+					ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", CreationTimestamp: metav1.NewTime(s.now)},
+					Spec: batchv1.CronJobSpec{
+						Schedule: "*/30 * * * *", ConcurrencyPolicy: policy,
+						SuccessfulJobsHistoryLimit: new(int32(s.rng.IntN(2))), FailedJobsHistoryLimit: new(int32(s.rng.IntN(2))),
+					},
+				})
+				s.restart()
+				for range 200 {
+					s.step()
+				}
+				s.settle(seed)
+			}
+		})
+	}
+}
+
+// settle lets all jobs end: then the latest time has been run, and nothing is active.
+func (s *simulation) settle(seed uint64) {
+	s.wild = false
+	for range 40 {
+		s.finish()
+		s.cachedCron = s.cron
+		s.catchUp(len(s.events))
+		s.pass()
+	}
+	due := s.now.Truncate(30 * time.Minute)
+	if due.After(s.cron.CreationTimestamp.Time) && !lastRun(&s.cron.Status).Equal(due) {
+		s.fail("seed %d: the last run was %v, not %v", seed, lastRun(&s.cron.Status), due)
+	}
+	if n := len(s.cron.Status.Active); n > 0 {
+		s.fail("seed %d: %d jobs are active", seed, n)
+	}
+	good, bad := 0, 0
+	for _, job := range s.jobs {
+		if finished(job).Type == batchv1.JobComplete {
+			good++
+		} else {
+			bad++
+		}
+	}
+	if spec := s.cron.Spec; good > int(*spec.SuccessfulJobsHistoryLimit) || bad > int(*spec.FailedJobsHistoryLimit) {
+		s.fail("seed %d: %d and %d jobs are history", seed, good, bad)
+	}
+}

@@ -1,0 +1,244 @@
+package daemonset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/controller/controllerrevision"
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+const (
+	name    = "daemonset-controller"
+	workers = 2
+	// keptRevisions is how many old revisions there are where the set does not say.
+	keptRevisions = 10
+)
+
+type reconciler struct {
+	client  kubernetes.Interface
+	sets    appslisters.DaemonSetLister
+	nodes   corelisters.NodeLister
+	pods    *controller.Dependents[*corev1.Pod]
+	history *controllerrevision.Keeper
+	hand    *controller.Hand
+	pauses  pauses
+	now     func() time.Time
+}
+
+// object is one set as the caches show it.
+type object struct {
+	*appsv1.DaemonSet
+
+	owner controller.Owner
+	past  controllerrevision.History
+	hash  string // of the present revision
+	mine  []*corev1.Pod
+}
+
+func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("DaemonSet") }
+
+// New makes the controller of apps/v1 DaemonSet.
+func New(w *controller.World) (*controller.Controller, error) {
+	keeper, err := controllerrevision.NewKeeper(w, appsv1.DefaultDaemonSetUniqueLabelKey)
+	if err != nil {
+		return nil, err
+	}
+	sets, nodes := w.Shared.Apps().V1().DaemonSets(), w.Shared.Core().V1().Nodes()
+	c := &reconciler{
+		client: w.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: w.Pods, history: keeper,
+		hand: w.Hand(name), pauses: pauses{spots: map[spot]pause{}}, now: w.Clock.Now,
+	}
+	return &controller.Controller{
+		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Sources: []controller.Source{
+			controller.Themselves(sets.Informer(), c.hand.Ledger, keeper.Ledger()),
+			w.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName { return c.matching(pod) }),
+			keeper.Revisions().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName { return c.matching(r) }),
+			{Informer: nodes.Informer(), Keys: c.everywhere, Same: sameToAll},
+		},
+	}, nil
+}
+
+// matching are the sets that may adopt an object.
+func (c *reconciler) matching(obj metav1.Object) []cache.ObjectName {
+	list, err := c.sets.DaemonSets(obj.GetNamespace()).List(labels.Everything())
+	if err != nil {
+		return nil // the cache has no errors
+	}
+	return controller.Adopters(obj, list, func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector })
+}
+
+// everywhere are all sets: each of them asks of every node whether it fits.
+func (c *reconciler) everywhere(any) []cache.ObjectName {
+	list, err := c.sets.List(labels.Everything())
+	if err != nil {
+		return nil // the cache has no errors
+	}
+	keys := make([]cache.ObjectName, len(list))
+	for i, set := range list {
+		keys[i] = cache.MetaObjectToName(set)
+	}
+	return keys
+}
+
+// sameToAll tells of a change of a node that it makes it no more and no less fitting.
+func sameToAll(before, now any) bool {
+	a, ok := before.(*corev1.Node)
+	b, both := now.(*corev1.Node)
+	return ok && both && a.UID == b.UID && equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints)
+}
+
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	set, err := c.sets.DaemonSets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if c.hand.Ledger.Behind(set.UID) || c.history.Behind(set.UID) {
+		return 0, nil // the event that the cache waits for brings the key again
+	}
+	o, err := c.observe(ctx, set)
+	if err != nil || o.past.Update == nil {
+		return 0, err // a set that is being deleted, and its history is gone: nothing can be said
+	}
+	seen, err := c.seen(o)
+	if err != nil {
+		return 0, err
+	}
+	plan := Decide(wish(o), seen, c.now())
+	if set.DeletionTimestamp == nil {
+		err = errors.Join(c.carryOut(ctx, o, plan), c.trim(ctx, o))
+	}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		err = nil // no use to try again
+	}
+	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
+}
+
+// observe reads what the set owns, adopted and released. A set that is being deleted
+// gets no more revisions.
+func (c *reconciler) observe(ctx context.Context, set *appsv1.DaemonSet) (object, error) {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return object{}, fmt.Errorf("read the selector: %w", err)
+	}
+	o := object{DaemonSet: set, owner: controller.Owner{Object: set, Kind: kind(), Selector: selector, Live: func(ctx context.Context) (metav1.Object, error) {
+		return c.client.AppsV1().DaemonSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
+	}}}
+	subject := controllerrevision.Subject{Owner: o.owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
+	if set.DeletionTimestamp != nil {
+		o.past, err = c.history.Look(subject)
+	} else {
+		o.past, err = c.history.Of(ctx, subject)
+	}
+	if err != nil || o.past.Update == nil {
+		return o, err
+	}
+	o.hash = c.history.Hash(set, o.past.Update)
+	o.mine, err = c.pods.Of(ctx, o.owner, c.hand.Ledger)
+	return o, err
+}
+
+func wish(o object) Set {
+	s := Set{
+		Hash: o.hash, MinReady: time.Duration(o.Spec.MinReadySeconds) * time.Second,
+		OnDelete: o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType, Ending: o.DeletionTimestamp != nil,
+	}
+	if rolling := o.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
+		s.MaxUnavailable, s.MaxSurge = rolling.MaxUnavailable, rolling.MaxSurge
+	}
+	return s
+}
+
+func (c *reconciler) seen(o object) (Observed, error) {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return Observed{}, err
+	}
+	seen := Observed{Mine: o.mine, Nodes: make(map[string]Fit, len(nodes)), Pause: map[string]time.Duration{}}
+	for _, node := range nodes {
+		seen.Nodes[node.Name] = FitOf(&o.Spec.Template, node)
+	}
+	shown := make(map[types.UID]bool, len(o.mine))
+	for _, pod := range o.mine {
+		shown[pod.UID] = pods.IsTerminating(pod)
+		if pod.Status.Phase == corev1.PodFailed {
+			seen.Pause[nodeOf(pod)] = c.pauses.left(spot{o.UID, o.hash, nodeOf(pod)}, c.now())
+		}
+	}
+	seen.Leaving = c.hand.Ledger.Leaving(o.UID, shown)
+	return seen, nil
+}
+
+func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
+	removed := controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		pod := plan.Delete[i]
+		if err := c.hand.Delete(ctx, o.owner, o.DaemonSet, pod); err != nil {
+			return err
+		}
+		if pod.Status.Phase == corev1.PodFailed {
+			c.pauses.failed(spot{o.UID, o.hash, nodeOf(pod)}, c.now())
+			c.hand.Events.Eventf(o.DaemonSet, corev1.EventTypeWarning, "FailedDaemonPod", "Pod %s has failed on node %s and was deleted", pod.Name, nodeOf(pod))
+		}
+		return nil
+	})
+	created := controller.Batch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+		pod := newPod(&o.Spec.Template, o.Namespace, plan.Create[i])
+		pod.GenerateName = pods.NamePrefix(o.Name)
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDaemonSetUniqueLabelKey, o.hash)
+		return c.hand.Create(ctx, o.owner, o.DaemonSet, pod)
+	})
+	return errors.Join(removed, created)
+}
+
+// trim removes revisions that no pod is of and that are too many.
+func (c *reconciler) trim(ctx context.Context, o object) error {
+	live := map[string]bool{o.hash: true}
+	for _, pod := range o.mine {
+		live[pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
+	}
+	limit := int32(keptRevisions)
+	if o.Spec.RevisionHistoryLimit != nil {
+		limit = *o.Spec.RevisionHistoryLimit
+	}
+	return c.history.Trim(ctx, o.past, func(r *appsv1.ControllerRevision) bool { return live[c.history.Hash(o, r)] }, limit)
+}
+
+func (c *reconciler) writeStatus(ctx context.Context, o object, n Counts) error {
+	status := appsv1.DaemonSetStatus{
+		ObservedGeneration: o.Generation, Conditions: o.Status.Conditions, CollisionCount: o.Status.CollisionCount,
+		DesiredNumberScheduled: n.Desired, CurrentNumberScheduled: n.Current, NumberMisscheduled: n.Misscheduled,
+		NumberReady: n.Ready, UpdatedNumberScheduled: n.Updated, NumberAvailable: n.Available, NumberUnavailable: n.Desired - n.Available,
+	}
+	if o.past.Collisions > 0 {
+		status.CollisionCount = &o.past.Collisions
+	}
+	if equality.Semantic.DeepEqual(status, o.Status) {
+		return nil
+	}
+	changed := o.DeepCopy()
+	changed.Status = status
+	if _, err := c.client.AppsV1().DaemonSets(o.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("write the status: %w", err)
+	}
+	return nil
+}

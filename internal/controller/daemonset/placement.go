@@ -1,0 +1,117 @@
+package daemonset
+
+import (
+	"slices"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+// Fit is what a node is to a template.
+type Fit int
+
+const (
+	// Unfit nodes have no pod: those that are there go.
+	Unfit Fit = iota
+	// Tolerable nodes get no pod and keep one that they have, because a taint keeps new
+	// pods away and does not drive out those that are there.
+	Tolerable
+	// Fitting nodes have one pod.
+	Fitting
+)
+
+// FitOf is what a node is to a template. Whether there is room on the node is the
+// scheduler's question.
+func FitOf(template *corev1.PodTemplateSpec, node *corev1.Node) Fit {
+	if name := template.Spec.NodeName; name != "" && name != node.Name {
+		return Unfit
+	}
+	affinity := nodeaffinity.NewRequiredNodeAffinity(template.Spec.NodeSelector, template.Spec.Affinity)
+	if matches, err := affinity.Match(node); err != nil || !matches {
+		return Unfit // a term that cannot be read matches nothing
+	}
+	tolerated := tolerations(&template.Spec)
+	fit := Fitting
+	for _, taint := range node.Spec.Taints {
+		if schedulingv1.TolerationsTolerateTaint(logr.Discard(), tolerated, &taint, true) {
+			continue
+		}
+		switch taint.Effect {
+		case corev1.TaintEffectNoExecute:
+			return Unfit
+		case corev1.TaintEffectNoSchedule:
+			fit = Tolerable
+		case corev1.TaintEffectPreferNoSchedule:
+		}
+	}
+	return fit
+}
+
+// tolerations are those of the template and those that every pod of a daemon set has:
+// it is there whatever state the node is in.
+func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
+	list := slices.Clone(spec.Tolerations)
+	always := func(key string, effect corev1.TaintEffect) {
+		t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
+		if i := slices.IndexFunc(list, func(other corev1.Toleration) bool { return other.MatchToleration(&t) }); i >= 0 {
+			list[i] = t // without an end to it
+		} else {
+			list = append(list, t)
+		}
+	}
+	always(corev1.TaintNodeNotReady, corev1.TaintEffectNoExecute)
+	always(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)
+	always(corev1.TaintNodeDiskPressure, corev1.TaintEffectNoSchedule)
+	always(corev1.TaintNodeMemoryPressure, corev1.TaintEffectNoSchedule)
+	always(corev1.TaintNodePIDPressure, corev1.TaintEffectNoSchedule)
+	always(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule)
+	if spec.HostNetwork {
+		always(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)
+	}
+	return list
+}
+
+// newPod is the pod of a template for a node. The scheduler binds it, to that node or to
+// none.
+func newPod(template *corev1.PodTemplateSpec, namespace, node string) *corev1.Pod {
+	pod := pods.FromTemplate(template, namespace)
+	pod.Spec.Tolerations = tolerations(&template.Spec)
+	if pod.Spec.Affinity == nil {
+		pod.Spec.Affinity = &corev1.Affinity{}
+	}
+	if pod.Spec.Affinity.NodeAffinity == nil {
+		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	// The node fits what the template requires, so that this is all there is to require.
+	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+		}}},
+	}
+	return pod
+}
+
+// nodeOf is the node that a pod is on, or is meant for; empty for a pod that no daemon
+// set has made.
+func nodeOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName
+	}
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil ||
+		pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,239 @@
+package deployment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+const (
+	name    = "deployment-controller"
+	workers = 5
+)
+
+type reconciler struct {
+	client      kubernetes.Interface
+	deployments appslisters.DeploymentLister
+	sets        *controller.Dependents[*appsv1.ReplicaSet]
+	pods        *controller.Dependents[*corev1.Pod]
+	events      record.EventRecorder
+	now         func() time.Time
+}
+
+func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("Deployment") }
+
+// New makes the controller of apps/v1 Deployment.
+func New(w *controller.World) (*controller.Controller, error) {
+	source := w.Shared.Apps().V1().Deployments()
+	sets, err := controller.NewDependents(w.Shared.Apps().V1().ReplicaSets().Informer(),
+		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*appsv1.ReplicaSet, error) {
+			return w.Client.AppsV1().ReplicaSets(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
+		})
+	if err != nil {
+		return nil, err
+	}
+	c := &reconciler{client: w.Client, deployments: source.Lister(), sets: sets, pods: w.Pods, events: w.Events(name), now: w.Clock.Now}
+	return &controller.Controller{
+		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Sources: []controller.Source{
+			controller.Themselves(source.Informer()),
+			sets.Source(kind(), c.matching),
+			{Informer: w.Shared.Core().V1().Pods().Informer(), Keys: c.recreating},
+		},
+	}, nil
+}
+
+// matching are the deployments that may adopt a replica set.
+func (c *reconciler) matching(set *appsv1.ReplicaSet) []cache.ObjectName {
+	list, err := c.deployments.Deployments(set.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil // the cache has no errors
+	}
+	return controller.Adopters(set, list, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
+}
+
+// recreating is the deployment that waits for a pod to end before it makes others.
+func (c *reconciler) recreating(obj any) []cache.ObjectName {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind != "ReplicaSet" {
+		return nil
+	}
+	known, exists, err := c.sets.View().GetByKey(pod.Namespace + "/" + owner.Name)
+	set, ok := known.(*appsv1.ReplicaSet)
+	if err != nil || !exists || !ok || set.UID != owner.UID {
+		return nil
+	}
+	owner = metav1.GetControllerOfNoCopy(set)
+	if owner == nil || owner.Kind != kind().Kind {
+		return nil
+	}
+	d, err := c.deployments.Deployments(pod.Namespace).Get(owner.Name)
+	if err != nil || d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+		return nil
+	}
+	return []cache.ObjectName{cache.MetaObjectToName(d)}
+}
+
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	d, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return 0, fmt.Errorf("read the selector: %w", err)
+	}
+	sets, err := c.sets.Of(ctx, controller.Owner{
+		Object: d, Kind: kind(), Selector: selector,
+		Live: func(ctx context.Context) (metav1.Object, error) {
+			return c.client.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+		},
+	}, nil)
+	if err != nil {
+		return 0, err
+	}
+	plan, err := Decide(Observed{Deployment: d, Sets: sets, OldPodsRun: c.oldPodsRun(d, sets)}, c.now())
+	if err != nil {
+		return 0, err
+	}
+	return plan.Again, c.carryOut(ctx, d, plan)
+}
+
+func (c *reconciler) oldPodsRun(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) bool {
+	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+		return false
+	}
+	for _, set := range sets {
+		if sameTemplate(&set.Spec.Template, &d.Spec.Template) {
+			continue
+		}
+		for _, pod := range c.pods.ControlledBy(set.UID) {
+			if !pods.IsFinished(pod) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// carryOut does what a plan says. Every write is conditioned on what the plan was made
+// of; the name of a new set is what makes sure that there is one of each template.
+func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Plan) error {
+	if plan.Revision != "" {
+		if err := c.number(ctx, d, plan.Revision); err != nil {
+			return err
+		}
+		// The deployment has another resourceVersion now: its status comes next time.
+		plan.Status = d.Status
+	}
+	if plan.Create != nil {
+		if err := c.create(ctx, d, plan.Create); err != nil {
+			return err
+		}
+	}
+	var failed []error
+	for _, change := range plan.Update {
+		failed = append(failed, c.update(ctx, d, change))
+	}
+	for _, set := range plan.Delete {
+		err := c.client.AppsV1().ReplicaSets(set.Namespace).Delete(ctx, set.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &set.UID, ResourceVersion: &set.ResourceVersion},
+		})
+		if !apierrors.IsNotFound(err) {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(append(failed, c.report(ctx, d, plan.Status))...)
+}
+
+// number writes on the deployment which revision it is at.
+func (c *reconciler) number(ctx context.Context, d *appsv1.Deployment, revision string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": d.UID, "resourceVersion": d.ResourceVersion, "annotations": map[string]string{annotationRevision: revision},
+	}})
+	if err != nil {
+		return fmt.Errorf("write a patch: %w", err)
+	}
+	if _, err := c.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("number the revision: %w", err)
+	}
+	return nil
+}
+
+func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, set *appsv1.ReplicaSet) error {
+	_, err := c.client.AppsV1().ReplicaSets(d.Namespace).Create(ctx, set, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		c.events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", set.Name, *set.Spec.Replicas)
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil // no use to try again
+	case !apierrors.IsAlreadyExists(err):
+		c.events.Eventf(d, corev1.EventTypeWarning, "FailedCreate", "Failed to create new replica set %q: %v", set.Name, err)
+		return fmt.Errorf("create replica set %s: %w", set.Name, err)
+	}
+	there, err := c.client.AppsV1().ReplicaSets(d.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("look at the replica set that has the name: %w", err)
+	}
+	if !Collides(d, there) {
+		return nil // the cache does not show it yet
+	}
+	status := d.Status
+	collisions := int32(1)
+	if d.Status.CollisionCount != nil {
+		collisions += *d.Status.CollisionCount
+	}
+	status.CollisionCount = &collisions
+	return c.report(ctx, d, status)
+}
+
+func (c *reconciler) update(ctx context.Context, d *appsv1.Deployment, change Change) error {
+	set := change.Set
+	if _, err := c.client.AppsV1().ReplicaSets(set.Namespace).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("change replica set %s: %w", set.Name, err)
+	}
+	if to := *set.Spec.Replicas; to > change.From {
+		c.events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from %d to %d", set.Name, change.From, to)
+	} else if to < change.From {
+		c.events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled down replica set %s from %d to %d", set.Name, change.From, to)
+	}
+	return nil
+}
+
+func (c *reconciler) report(ctx context.Context, d *appsv1.Deployment, status appsv1.DeploymentStatus) error {
+	if equality.Semantic.DeepEqual(status, d.Status) {
+		return nil
+	}
+	changed := d.DeepCopy()
+	changed.Status = status
+	if _, err := c.client.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("write the status: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package deployment
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+// Annotations of deployments and their replica sets, as kubectl reads them.
+const (
+	annotationRevision = "deployment.kubernetes.io/revision"
+	annotationHistory  = "deployment.kubernetes.io/revision-history"
+	annotationDesired  = "deployment.kubernetes.io/desired-replicas"
+	annotationMax      = "deployment.kubernetes.io/max-replicas"
+	annotationRollback = "deprecated.deployment.rollback.to"
+)
+
+// own tells of annotations of a deployment that its replica sets do not get.
+func own(annotation string) bool {
+	switch annotation {
+	case annotationRevision, annotationHistory, annotationDesired, annotationMax, annotationRollback, corev1.LastAppliedConfigAnnotation:
+		return true
+	}
+	return false
+}
+
+// makeNewest plans the replica set of the deployment's template, unless there is one.
+func (r *rollout) makeNewest(size int32) error {
+	if r.newest != nil {
+		return nil
+	}
+	hash, err := pods.Hash(&r.d.Spec.Template, r.d.Status.CollisionCount)
+	if err != nil {
+		return err
+	}
+	template := r.d.Spec.Template.DeepCopy()
+	template.Labels = with(template.Labels, hash)
+	selector := r.d.Spec.Selector.DeepCopy()
+	selector.MatchLabels = with(selector.MatchLabels, hash)
+	r.newest = &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.d.Namespace, Name: r.d.Name + "-" + hash, Labels: maps.Clone(template.Labels),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(r.d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
+		},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &size, MinReadySeconds: r.d.Spec.MinReadySeconds, Selector: selector, Template: *template},
+	}
+	r.plan.Create = r.newest
+	return nil
+}
+
+func with(labels map[string]string, hash string) map[string]string {
+	labels = maps.Clone(labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+	return labels
+}
+
+// describe writes on the sets what is known of them: on the newest, which revision it
+// is and what the deployment says of itself; on those with pods, of how many.
+func (r *rollout) describe() {
+	if r.newest != nil {
+		r.describeNewest()
+	}
+	for _, set := range r.sets() {
+		if *set.Spec.Replicas > 0 || set == r.plan.Create {
+			annotate(set, annotationDesired, strconv.Itoa(int(r.size)))
+			annotate(set, annotationMax, strconv.Itoa(int(r.size+r.surge)))
+		}
+	}
+}
+
+func (r *rollout) describeNewest() {
+	latest := int64(0)
+	for _, set := range r.older {
+		latest = max(latest, revisionOf(set))
+	}
+	for name, value := range r.d.Annotations {
+		if !own(name) {
+			annotate(r.newest, name, value)
+		}
+	}
+	if revisionOf(r.newest) <= latest {
+		// A rollback makes an old set the newest again: under which numbers it was known
+		// before stays on record.
+		if former := r.newest.Annotations[annotationRevision]; former != "" {
+			annotate(r.newest, annotationHistory, strings.TrimPrefix(r.newest.Annotations[annotationHistory]+","+former, ","))
+		}
+		annotate(r.newest, annotationRevision, strconv.FormatInt(latest+1, 10))
+	}
+	r.newest.Spec.MinReadySeconds = r.d.Spec.MinReadySeconds
+	if revision := r.newest.Annotations[annotationRevision]; revision != r.d.Annotations[annotationRevision] {
+		r.plan.Revision = revision
+	}
+}
+
+func annotate(set *appsv1.ReplicaSet, name, value string) {
+	if set.Annotations == nil {
+		set.Annotations = map[string]string{}
+	}
+	set.Annotations[name] = value
+}
+
+// number is what an annotation says; false where it says nothing or no number.
+func number(set *appsv1.ReplicaSet, annotation string) (int32, bool) {
+	n, err := strconv.ParseInt(set.Annotations[annotation], 10, 32)
+	return int32(n), err == nil
+}
+
+// revisionOf is 0 for a set that has no number yet.
+func revisionOf(set *appsv1.ReplicaSet) int64 {
+	n, err := strconv.ParseInt(set.Annotations[annotationRevision], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Collides tells whether a replica set that has the name of the one to be created is
+// another: not the deployment's, or of another template. The next hash is to be tried.
+func Collides(d *appsv1.Deployment, there *appsv1.ReplicaSet) bool {
+	return !metav1.IsControlledBy(there, d) || !sameTemplate(&there.Spec.Template, &d.Spec.Template)
+}
+
+// conditionOf is the condition of that type, nil without one.
+func conditionOf(conditions []appsv1.DeploymentCondition, kind appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
+	i := slices.IndexFunc(conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &conditions[i]
+}

@@ -1,0 +1,275 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+const (
+	name    = "job-controller"
+	workers = 5
+)
+
+type reconciler struct {
+	client kubernetes.Interface
+	jobs   batchlisters.JobLister
+	pods   *controller.Dependents[*corev1.Pod]
+	hand   *controller.Hand
+	events record.EventRecorder
+	now    func() time.Time
+
+	// written knows how far the cache of jobs must have come: a job that is older than its
+	// last status would have pods counted, and created, again.
+	written *controller.Ledger
+	// untracked knows the pods whose finalizers are gone, until the cache shows it: there is
+	// no need to remove them again.
+	untracked *controller.Ledger
+
+	mu        sync.Mutex
+	histories map[cache.ObjectName]history // guarded by mu
+}
+
+// history is that of the job with that uid.
+type history struct {
+	job types.UID
+	History
+}
+
+// Controllers are those of batch/v1 Job: the one that runs jobs, and deletes those that
+// have finished when their time is over, and the one that frees the pods of jobs that are
+// no more.
+func Controllers(w *controller.World) []*controller.Controller {
+	source := w.Shared.Batch().V1().Jobs()
+	c := &reconciler{
+		client: w.Client, jobs: source.Lister(), pods: w.Pods, hand: w.Hand(name), events: w.Events(name), now: w.Clock.Now,
+		written: controller.NewLedger(source.Informer().GetIndexer()), untracked: controller.NewLedger(w.Pods.View()),
+		histories: map[cache.ObjectName]history{},
+	}
+	return []*controller.Controller{
+		{
+			Name: name, Reconcile: c.reconcile, Workers: workers,
+			Sources: []controller.Source{controller.Themselves(source.Informer()), w.Pods.Source(kind(), c.matching)},
+		},
+		c.tracking(source.Informer(), w.Shared.Core().V1().Pods()),
+	}
+}
+
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	job, err := c.jobs.Jobs(key.Namespace).Get(key.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.forget(key, "")
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case finished(job) != nil:
+		c.forget(key, "")
+		return c.expire(ctx, job)
+	case job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName:
+		return 0, nil
+	}
+	c.forget(key, job.UID)
+	if c.hand.Ledger.Behind(job.UID) || c.written.Behind(job.UID) {
+		return 0, nil // the event that the cache waits for brings the key again
+	}
+	owner, err := c.owner(job)
+	if err != nil {
+		return 0, err
+	}
+	mine, err := c.pods.Of(ctx, owner, c.hand.Ledger)
+	if err != nil {
+		return 0, err
+	}
+	plan := Decide(job, c.observed(key, job, mine), c.now())
+	c.remember(key, job, plan.History)
+	if err := c.write(ctx, job, plan); err != nil {
+		return 0, err // nothing of the plan holds
+	}
+	err = errors.Join(c.untrack(ctx, job, c.unseen(job, mine, plan.Untrack)), c.carryOut(ctx, owner, job, plan))
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		err = nil // no use to try again
+	}
+	return plan.Again, err
+}
+
+func (c *reconciler) owner(job *batchv1.Job) (controller.Owner, error) {
+	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
+	if err != nil {
+		return controller.Owner{}, fmt.Errorf("read the selector: %w", err)
+	}
+	return controller.Owner{
+		Object: job, Kind: kind(), Selector: selector, Finalizer: batchv1.JobTrackingFinalizer,
+		Live: func(ctx context.Context) (metav1.Object, error) {
+			return c.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
+		},
+	}, nil
+}
+
+func (c *reconciler) observed(key cache.ObjectName, job *batchv1.Job, mine []*corev1.Pod) Observed {
+	ending := make(map[types.UID]bool, len(mine))
+	for _, pod := range mine {
+		ending[pod.UID] = pod.DeletionTimestamp != nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Observed{Mine: mine, Leaving: c.hand.Ledger.Leaving(job.UID, ending), History: c.histories[key].History}
+}
+
+func (c *reconciler) remember(key cache.ObjectName, job *batchv1.Job, h History) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.histories[key] = history{job.UID, h}
+}
+
+// forget drops what is known about a job of that name with another uid than this.
+func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h, ok := c.histories[key]
+	if !ok || h.job == but {
+		return
+	}
+	delete(c.histories, key)
+	for _, ledger := range []*controller.Ledger{c.hand.Ledger, c.written, c.untracked} {
+		ledger.Forget(h.job)
+	}
+}
+
+// write writes the status if it is another than the cache shows.
+func (c *reconciler) write(ctx context.Context, job *batchv1.Job, plan Plan) error {
+	if equality.Semantic.DeepEqual(plan.Status, job.Status) {
+		return nil
+	}
+	changed := job.DeepCopy()
+	changed.Status = plan.Status
+	updated, err := c.client.BatchV1().Jobs(job.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("write the status of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	c.written.Created(job.UID, updated.ResourceVersion)
+	for _, news := range plan.News {
+		c.events.Event(job, news.Type, news.Reason, news.Message)
+	}
+	return nil
+}
+
+// unseen leaves out of a list of pods those whose finalizers are gone already.
+func (c *reconciler) unseen(job *batchv1.Job, mine, list []*corev1.Pod) []*corev1.Pod {
+	gone := make(map[types.UID]bool, len(mine))
+	for _, pod := range mine {
+		gone[pod.UID] = !Tracked(pod)
+	}
+	done := c.untracked.Leaving(job.UID, gone)
+	return slices.DeleteFunc(list, func(pod *corev1.Pod) bool { return done[pod.UID] })
+}
+
+// untrack takes the finalizer from pods that have been counted, whatever else has changed
+// about them.
+func (c *reconciler) untrack(ctx context.Context, job *batchv1.Job, list []*corev1.Pod) error {
+	err := controller.Batch(ctx, len(list), func(ctx context.Context, i int) error {
+		_, err := c.removeFinalizer(ctx, list[i], "")
+		if err == nil || apierrors.IsNotFound(err) {
+			c.untracked.Deleted(job.UID, list[i].UID)
+			return nil
+		}
+		return err
+	})
+	return err
+}
+
+// removeFinalizer takes the tracking finalizer from a pod, if it is still at that
+// resourceVersion, which may be empty.
+func (c *reconciler) removeFinalizer(ctx context.Context, pod *corev1.Pod, at string) (*corev1.Pod, error) {
+	metadata := map[string]any{"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
+	if at != "" {
+		metadata["resourceVersion"] = at
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return nil, fmt.Errorf("write a patch: %w", err)
+	}
+	changed, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("take the finalizer from pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return changed, nil
+}
+
+func (c *reconciler) carryOut(ctx context.Context, owner controller.Owner, job *batchv1.Job, plan Plan) error {
+	err := controller.Batch(ctx, len(plan.Discard), func(ctx context.Context, i int) error {
+		return c.discard(ctx, owner, job, plan.Discard[i])
+	})
+	if err != nil {
+		return err
+	}
+	err = controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		return c.hand.Delete(ctx, owner, job, plan.Delete[i])
+	})
+	if err != nil {
+		return err
+	}
+	err = controller.Batch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+		return c.hand.Create(ctx, owner, job, podOf(job, plan.Create[i]))
+	})
+	return err
+}
+
+// discard ends a pod that counts as nothing. One that has ended meanwhile has changed:
+// that is a conflict, and it is counted.
+func (c *reconciler) discard(ctx context.Context, owner controller.Owner, job *batchv1.Job, pod *corev1.Pod) error {
+	if Tracked(pod) {
+		changed, err := c.removeFinalizer(ctx, pod, pod.ResourceVersion)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		pod = changed
+	}
+	return c.hand.Delete(ctx, owner, job, pod)
+}
+
+// expire deletes a job that has finished, when its time is over.
+func (c *reconciler) expire(ctx context.Context, job *batchv1.Job) (time.Duration, error) {
+	in, expires := expiry(job, c.now())
+	if !expires || in > 0 {
+		return max(0, in), nil
+	}
+	background := metav1.DeletePropagationBackground
+	err := c.client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion}, PropagationPolicy: &background,
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("delete job %s/%s, whose time is over: %w", job.Namespace, job.Name, err)
+	}
+	return 0, nil
+}
+
+// matching are the jobs that may adopt a pod.
+func (c *reconciler) matching(pod *corev1.Pod) []cache.ObjectName {
+	list, err := c.jobs.Jobs(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil // the cache has no errors
+	}
+	return controller.Adopters(pod, list, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector })
+}

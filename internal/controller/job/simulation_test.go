@@ -1,0 +1,379 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+// simulation is a server with one job, what a controller with late caches sees of it, and
+// the truth about its pods. Every write may be the controller's last before it starts anew.
+type simulation struct {
+	t    *testing.T
+	rng  *rand.Rand
+	now  time.Time
+	wild bool // crashes, lost answers, users
+
+	version int
+	job     *batchv1.Job
+	pods    map[types.UID]*corev1.Pod
+	events  []event // of pods, that the cache has not seen
+
+	cachedJob  *batchv1.Job
+	cachedPods map[types.UID]*corev1.Pod
+	cachedAt   view
+
+	hand, written *controller.Ledger
+	history       History
+
+	// truth is how the pods have ended that carried the finalizer then.
+	truth map[types.UID]corev1.PodPhase
+	made  int
+	log   []string
+}
+
+type event struct {
+	pod  *corev1.Pod
+	gone bool
+}
+
+type view string
+
+func (v *view) LastStoreSyncResourceVersion() string { return string(*v) }
+
+// jobView is how far the cache of jobs has come.
+type jobView struct{ s *simulation }
+
+func (v jobView) LastStoreSyncResourceVersion() string { return v.s.cachedJob.ResourceVersion }
+
+// broken ends a pass: the controller crashes, or is told of an error.
+type broken struct{ crash bool }
+
+func newSimulation(t *testing.T, seed uint64, job *batchv1.Job) *simulation {
+	s := &simulation{
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_800_000_000, 0), wild: true,
+		pods: map[types.UID]*corev1.Pod{}, truth: map[types.UID]corev1.PodPhase{},
+	}
+	job.CreationTimestamp = metav1.NewTime(s.now)
+	s.storeJob(job)
+	s.restart()
+	return s
+}
+
+// restart is what a crash leaves: nothing but what is on the server.
+func (s *simulation) restart() {
+	s.cachedJob, s.cachedPods, s.events = s.job, maps.Clone(s.pods), nil
+	s.cachedAt = view(strconv.Itoa(s.version))
+	s.hand, s.written = controller.NewLedger(&s.cachedAt), controller.NewLedger(jobView{s})
+	s.history = History{}
+}
+
+func (s *simulation) note(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf("%6d ", s.version)+fmt.Sprintf(format, args...))
+}
+
+func (s *simulation) fail(format string, args ...any) {
+	s.t.Helper()
+	for _, line := range s.log[max(0, len(s.log)-60):] {
+		s.t.Log(line)
+	}
+	s.t.Fatalf(format, args...)
+}
+
+func (s *simulation) storeJob(job *batchv1.Job) {
+	s.version++
+	job.ResourceVersion = strconv.Itoa(s.version)
+	s.job = job
+}
+
+// store writes a pod, or removes one that nothing holds.
+func (s *simulation) store(pod *corev1.Pod) {
+	s.version++
+	pod.ResourceVersion = strconv.Itoa(s.version)
+	gone := pod.DeletionTimestamp != nil && *pod.DeletionGracePeriodSeconds == 0 && len(pod.Finalizers) == 0
+	if gone {
+		delete(s.pods, pod.UID)
+	} else {
+		s.pods[pod.UID] = pod
+	}
+	s.events = append(s.events, event{pod, gone})
+}
+
+// write is a request of the controller.
+func (s *simulation) write(what string, do func() bool) {
+	fate := s.rng.IntN(100)
+	if s.wild && fate < 3 {
+		s.note("crash before %s", what)
+		panic(broken{crash: true})
+	}
+	ok := do()
+	s.note("%s: %t", what, ok)
+	if s.wild && fate < 6 {
+		s.note("crash after %s", what)
+		panic(broken{crash: true})
+	}
+	if !ok || s.wild && fate < 9 {
+		panic(broken{}) // a conflict, or an answer that was lost
+	}
+}
+
+// pass is one reconciliation, as the controller does it.
+func (s *simulation) pass() {
+	defer func() {
+		if r := recover(); r != nil {
+			b, ok := r.(broken)
+			if !ok {
+				panic(r)
+			}
+			if b.crash {
+				s.restart()
+			}
+		}
+	}()
+	job := s.cachedJob
+	if finished(job) != nil || s.hand.Behind(job.UID) || s.written.Behind(job.UID) {
+		return
+	}
+	seen := Observed{Mine: slices.Collect(maps.Values(s.cachedPods)), History: s.history}
+	ending := map[types.UID]bool{}
+	for uid, pod := range s.cachedPods {
+		ending[uid] = pod.DeletionTimestamp != nil
+	}
+	seen.Leaving = s.hand.Leaving(job.UID, ending)
+	plan := Decide(job, seen, s.now)
+	s.history = plan.History
+	if !equality.Semantic.DeepEqual(plan.Status, job.Status) {
+		s.write("status "+text(plan.Status), func() bool { return s.writeStatus(job, plan.Status) })
+	}
+	for _, pod := range plan.Untrack {
+		s.write("untrack "+pod.Name, func() bool { s.removeFinalizer(pod, ""); return true })
+	}
+	for _, pod := range plan.Discard {
+		at := pod.ResourceVersion
+		if Tracked(pod) {
+			s.write("release "+pod.Name, func() bool { return s.removeFinalizer(pod, at) })
+			at = ""
+			if now := s.pods[pod.UID]; now != nil {
+				at = now.ResourceVersion
+			}
+		}
+		s.write("discard "+pod.Name, func() bool { return s.remove(pod.UID, at) })
+		s.hand.Deleted(job.UID, pod.UID)
+	}
+	for _, pod := range plan.Delete {
+		s.write("delete "+pod.Name, func() bool { return s.remove(pod.UID, pod.ResourceVersion) })
+		s.hand.Deleted(job.UID, pod.UID)
+	}
+	for _, of := range plan.Create {
+		s.create(job, of)
+	}
+}
+
+func (s *simulation) writeStatus(seen *batchv1.Job, status batchv1.JobStatus) bool {
+	if s.job.ResourceVersion != seen.ResourceVersion {
+		return false
+	}
+	s.checkStatus(&s.job.Status, &status)
+	changed := s.job.DeepCopy()
+	changed.Status = status
+	s.storeJob(changed)
+	s.written.Created(changed.UID, changed.ResourceVersion)
+	return true
+}
+
+func (s *simulation) removeFinalizer(pod *corev1.Pod, at string) bool {
+	now := s.pods[pod.UID]
+	if now == nil {
+		return true
+	}
+	if at != "" && now.ResourceVersion != at {
+		return false
+	}
+	if !Tracked(now) {
+		return true
+	}
+	changed := now.DeepCopy()
+	changed.Finalizers = nil
+	s.store(changed)
+	return true
+}
+
+func (s *simulation) remove(uid types.UID, at string) bool {
+	now := s.pods[uid]
+	if now == nil {
+		return true
+	}
+	if at != "" && now.ResourceVersion != at {
+		return false
+	}
+	s.markDeleted(now)
+	return true
+}
+
+func (s *simulation) markDeleted(pod *corev1.Pod) {
+	changed := pod.DeepCopy()
+	grace := int64(0)
+	if pod.Spec.NodeName != "" && !ended(pod) {
+		grace = 30
+	}
+	if changed.DeletionTimestamp == nil {
+		changed.DeletionTimestamp, changed.DeletionGracePeriodSeconds = &metav1.Time{Time: s.now.Add(time.Duration(grace) * time.Second)}, &grace
+		if !ended(pod) && Tracked(pod) {
+			s.truth[pod.UID] = corev1.PodFailed // that is how the node ends it, if there is one
+		}
+		s.store(changed)
+	}
+}
+
+func (s *simulation) create(job *batchv1.Job, of NewPod) {
+	pod := podOf(job, of)
+	s.made++
+	pod.Name = pod.GenerateName + strconv.Itoa(s.made)
+	pod.UID, pod.CreationTimestamp = types.UID(pod.Name), metav1.NewTime(s.now)
+	pod.Status.Phase = corev1.PodPending
+	defer s.hand.Created(job.UID, strconv.Itoa(s.version+1)) // also when the answer is lost: the controller looks
+	s.write("create "+pod.Name, func() bool { s.store(pod); return true })
+	running, indexes := 0, map[int]int{}
+	for _, p := range s.pods {
+		occupies := !ended(p) && (p.DeletionTimestamp == nil || waitsForEnds(&job.Spec) && p.Spec.NodeName != "")
+		if occupies {
+			running++
+			indexes[indexOf(p)]++
+		}
+	}
+	if running > parallelism(job) {
+		s.fail("%d pods run, of at most %d", running, parallelism(job))
+	}
+	if isIndexed(job) && indexes[of.Index] > 1 {
+		s.fail("%d pods run of index %d", indexes[of.Index], of.Index)
+	}
+	if job.Spec.Completions != nil && !isIndexed(job) {
+		if n := s.ended(corev1.PodSucceeded) + running; n > int(*job.Spec.Completions) && !waitsForEnds(&job.Spec) {
+			s.fail("%d pods have succeeded or may, of %d that have to", n, *job.Spec.Completions)
+		}
+	}
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// end is a pod that ends as the node says.
+func (s *simulation) end(pod *corev1.Pod, as corev1.PodPhase) {
+	if Tracked(pod) {
+		if _, known := s.truth[pod.UID]; !known {
+			s.truth[pod.UID] = as
+		}
+	}
+	pod.Status.Phase = as
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: map[corev1.PodPhase]int32{corev1.PodFailed: 1}[as], FinishedAt: metav1.NewTime(s.now),
+	}}}}
+}
+
+func (s *simulation) ended(as corev1.PodPhase) int {
+	n := 0
+	for _, phase := range s.truth {
+		if phase == as {
+			n++
+		}
+	}
+	return n
+}
+
+// anyPod is one of those that match, nil without one.
+func (s *simulation) anyPod(match func(*corev1.Pod) bool) *corev1.Pod {
+	var list []*corev1.Pod
+	for _, uid := range slices.Sorted(maps.Keys(s.pods)) {
+		if match(s.pods[uid]) {
+			list = append(list, s.pods[uid])
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list[s.rng.IntN(len(list))].DeepCopy()
+}
+
+// node does something that the node of a pod does.
+func (s *simulation) node(failing int) {
+	pod := s.anyPod(func(p *corev1.Pod) bool { return !ended(p) || p.DeletionTimestamp != nil })
+	switch {
+	case pod == nil:
+		return
+	case pod.DeletionTimestamp != nil:
+		if !ended(pod) && pod.Spec.NodeName != "" {
+			s.end(pod, corev1.PodFailed)
+		}
+		zero := int64(0)
+		pod.DeletionGracePeriodSeconds = &zero
+	case pod.Spec.NodeName == "":
+		pod.Spec.NodeName, pod.Status.Phase = "n", corev1.PodRunning
+	case s.rng.IntN(100) < failing:
+		s.end(pod, corev1.PodFailed)
+	default:
+		s.end(pod, corev1.PodSucceeded)
+	}
+	s.note("node: %s %s, deleted %t", pod.Name, pod.Status.Phase, pod.DeletionTimestamp != nil)
+	s.store(pod)
+}
+
+// catchUp lets the caches see more.
+func (s *simulation) catchUp(n int) {
+	for _, e := range s.events[:min(n, len(s.events))] {
+		s.cachedAt = view(e.pod.ResourceVersion)
+		if e.gone {
+			delete(s.cachedPods, e.pod.UID)
+		} else {
+			s.cachedPods[e.pod.UID] = e.pod
+		}
+	}
+	s.events = s.events[min(n, len(s.events)):]
+}
+
+func (s *simulation) user(change func(*batchv1.Job)) {
+	changed := s.job.DeepCopy()
+	change(changed)
+	if finished(s.job) == nil {
+		s.note("user: suspended %t, parallelism %d", isSuspended(changed), parallelism(changed))
+		s.storeJob(changed)
+	}
+}
+
+func (s *simulation) step(failing int) {
+	s.now = s.now.Add(time.Duration(s.rng.IntN(20)) * time.Second)
+	switch s.rng.IntN(12) {
+	case 0, 1, 2, 3:
+		s.pass()
+	case 4, 5, 6:
+		s.node(failing)
+	case 7, 8:
+		s.catchUp(s.rng.IntN(6))
+	case 9:
+		s.cachedJob = s.job
+	case 10:
+		if pod := s.anyPod(func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }); pod != nil && s.rng.IntN(4) == 0 {
+			s.note("user: delete %s", pod.Name)
+			s.markDeleted(pod)
+		}
+	case 11:
+		switch s.rng.IntN(12) {
+		case 0:
+			s.user(func(j *batchv1.Job) { j.Spec.Suspend = new(!isSuspended(j)) })
+		case 1:
+			s.user(func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(s.rng.IntN(6))) })
+		}
+	}
+}

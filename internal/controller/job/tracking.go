@@ -1,0 +1,99 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind("Job") }
+
+// tracking makes the controller that frees pods whom no job counts any more: those of
+// jobs that have finished, are gone, or were deleted and have orphaned them. Without it
+// such pods would never go.
+func (c *reconciler) tracking(jobs cache.SharedIndexInformer, source coreinformers.PodInformer) *controller.Controller {
+	lister := source.Lister()
+	return &controller.Controller{
+		Name: "job-tracking-controller", Workers: workers,
+		Reconcile: func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+			return 0, c.free(ctx, lister, key)
+		},
+		Sources: []controller.Source{
+			{Informer: source.Informer(), Keys: func(obj any) []cache.ObjectName {
+				if pod, ok := obj.(*corev1.Pod); ok && Tracked(pod) {
+					return []cache.ObjectName{cache.MetaObjectToName(pod)}
+				}
+				return nil
+			}},
+			{Informer: jobs, Keys: c.leftBehind},
+		},
+	}
+}
+
+// leftBehind are the pods of a job that nobody counts any more.
+func (c *reconciler) leftBehind(obj any) []cache.ObjectName {
+	job, ok := obj.(*batchv1.Job)
+	if !ok || c.counts(job.Namespace, job.Name, job.UID) {
+		return nil
+	}
+	var keys []cache.ObjectName
+	for _, pod := range c.pods.ControlledBy(job.UID) {
+		if Tracked(pod) {
+			keys = append(keys, cache.MetaObjectToName(pod))
+		}
+	}
+	return keys
+}
+
+// counts tells whether the cache has that job and it still counts its pods. Who manages
+// a job in our place also frees its pods.
+func (c *reconciler) counts(namespace, name string, uid types.UID) bool {
+	job, err := c.jobs.Jobs(namespace).Get(name)
+	return err == nil && job.UID == uid && stillCounts(job)
+}
+
+func stillCounts(job *batchv1.Job) bool {
+	return finished(job) == nil || job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName
+}
+
+// free takes the finalizer from a pod if no job counts it. The cache of jobs may be behind
+// that of pods, and what is taken off a pod in error cannot be put back: the server is
+// asked.
+func (c *reconciler) free(ctx context.Context, lister corelisters.PodLister, key cache.ObjectName) error {
+	pod, err := lister.Pods(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || !Tracked(pod) {
+		return err
+	}
+	controller := metav1.GetControllerOfNoCopy(pod)
+	if controller != nil && controller.Kind == kind().Kind {
+		if c.counts(pod.Namespace, controller.Name, controller.UID) {
+			return nil
+		}
+		job, err := c.client.BatchV1().Jobs(pod.Namespace).Get(ctx, controller.Name, metav1.GetOptions{})
+		switch {
+		case err != nil && !apierrors.IsNotFound(err):
+			return fmt.Errorf("read the job of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		case err == nil && job.UID == controller.UID && stillCounts(job):
+			return nil
+		}
+	}
+	if _, err := c.removeFinalizer(ctx, pod, pod.ResourceVersion); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}

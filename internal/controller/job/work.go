@@ -1,0 +1,121 @@
+package job
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+// windUp ends the pods of a job that is settled. Those of one that has failed count as
+// failed; those that a job no longer needs count as nothing.
+func (d *decision) windUp(v *verdict) {
+	list := limited(podsOf(in(d.pods, active)))
+	if v.isFailure() {
+		d.plan.Delete = list
+	} else {
+		d.plan.Discard = list
+	}
+}
+
+// work keeps as many pods running as the job can use.
+func (d *decision) work() {
+	running := in(d.pods, active)
+	want := d.wanted(len(running))
+	if surplus := d.surplus(running, want); len(surplus) > 0 {
+		d.plan.Discard = limited(surplus)
+		return // others take their place when these are seen to go
+	}
+	missing := want - len(running)
+	if waitsForEnds(&d.job.Spec) {
+		missing -= len(in(d.pods, terminating))
+	}
+	missing = min(missing, burst)
+	if missing <= 0 {
+		return
+	}
+	if wait := d.plan.History.wait(d.now); wait > 0 && !isPerIndex(d.job) {
+		d.again(wait)
+		return
+	}
+	if isIndexed(d.job) {
+		d.plan.Create = d.nextIndexes(missing)
+		return
+	}
+	for range missing {
+		d.plan.Create = append(d.plan.Create, NewPod{Index: unindexed})
+	}
+}
+
+// wanted is how many pods should run. No pod is started on a queue of work that one has
+// found empty.
+func (d *decision) wanted(running int) int {
+	limit := parallelism(d.job)
+	switch {
+	case d.job.Spec.Completions != nil:
+		return max(0, min(limit, int(*d.job.Spec.Completions)-d.succeeded-d.failedIndexes.Len()))
+	case d.succeeded > 0:
+		return min(limit, running)
+	}
+	return limit
+}
+
+// surplus are the pods to be ended: those that could not be counted, those whose index
+// needs them no more, and of the rest as many as are too many.
+func (d *decision) surplus(running []sighting, want int) []*corev1.Pod {
+	var idle, rest []*corev1.Pod
+	taken := map[int]bool{}
+	for _, pod := range running {
+		switch {
+		case !pod.tracked, isIndexed(d.job) && (taken[pod.index] || !d.isOpen(pod.index)):
+			idle = append(idle, pod.Pod)
+		default:
+			taken[pod.index] = true
+			rest = append(rest, pod.Pod)
+		}
+	}
+	if over := len(rest) - want; over > 0 {
+		idle = append(idle, pods.First(rest, rest, d.now)[:over]...)
+	}
+	return idle
+}
+
+// nextIndexes are the lowest indexes that have no pod and may have one now.
+func (d *decision) nextIndexes(n int) []NewPod {
+	taken := map[int]bool{}
+	occupants := []phase{active}
+	if waitsForEnds(&d.job.Spec) {
+		occupants = append(occupants, terminating)
+	}
+	for _, pod := range in(d.pods, occupants...) {
+		taken[pod.index] = true
+	}
+	var next []NewPod
+	for index := 0; index < int(*d.job.Spec.Completions) && len(next) < n; index++ {
+		if taken[index] || !d.isOpen(index) {
+			continue
+		}
+		pod := NewPod{Index: index}
+		if last, ok := d.retried[index]; ok {
+			if wait := d.follow(&pod, last); wait > 0 {
+				d.again(wait)
+				continue
+			}
+		}
+		next = append(next, pod)
+	}
+	return next
+}
+
+// follow makes a pod the one after a failed pod of its index, and returns how long that
+// has to wait.
+func (d *decision) follow(pod *NewPod, last sighting) time.Duration {
+	pod.Failures, pod.Ignored = failures(last.Pod)
+	if isIgnored(d.job, last.Pod) {
+		pod.Ignored++
+	} else {
+		pod.Failures++
+	}
+	return backoff(pod.Failures+pod.Ignored, endOf(last.Pod), d.now)
+}

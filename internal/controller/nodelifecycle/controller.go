@@ -1,0 +1,178 @@
+package nodelifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+const (
+	name    = "node-controller"
+	workers = 4
+
+	// DefaultGrace is how long a node may be silent: five heartbeats.
+	DefaultGrace = 50 * time.Second
+)
+
+type reconciler struct {
+	client kubernetes.Interface
+	nodes  corelisters.NodeLister
+	leases cache.Indexer
+	world  *controller.World
+	events record.EventRecorder
+	grace  time.Duration
+
+	mu    sync.Mutex
+	heard map[string]heard // guarded by mu; by the name of the node
+}
+
+// New makes the controller. A node that is silent for the grace period is unreachable.
+func New(w *controller.World, grace time.Duration) *controller.Controller {
+	nodes := w.Shared.Core().V1().Nodes()
+	leases := coordinationinformers.NewLeaseInformer(w.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
+	c := &reconciler{
+		client: w.Client, nodes: nodes.Lister(), leases: leases.GetIndexer(), world: w, events: w.Events(name), grace: grace,
+		heard: map[string]heard{},
+	}
+	return &controller.Controller{
+		Name: name, Reconcile: c.reconcile, Workers: workers, Own: []cache.SharedIndexInformer{leases},
+		Sources: []controller.Source{
+			controller.Themselves(nodes.Informer()),
+			{Informer: leases, Keys: func(obj any) []cache.ObjectName {
+				if lease, ok := obj.(*coordinationv1.Lease); ok {
+					return []cache.ObjectName{{Name: lease.Name}}
+				}
+				return nil
+			}},
+			{Informer: w.Shared.Core().V1().Pods().Informer(), Keys: c.tainted},
+		},
+	}
+}
+
+// tainted is the node that a pod is bound to, if the pod may have to leave it.
+func (c *reconciler) tainted(obj any) []cache.ObjectName {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName == "" || pods.IsTerminating(pod) {
+		return nil
+	}
+	if node, err := c.nodes.Get(pod.Spec.NodeName); err != nil || len(node.Spec.Taints) == 0 {
+		return nil
+	}
+	return []cache.ObjectName{{Name: pod.Spec.NodeName}}
+}
+
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	node, err := c.nodes.Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.mu.Lock()
+		delete(c.heard, key.Name)
+		c.mu.Unlock()
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	now := c.world.Clock.Now()
+	verdict := Judge(node, c.lastHeard(node.Name, now), c.grace, now)
+	switch changed := node.DeepCopy(); {
+	case !equality.Semantic.DeepEqual(verdict.Conditions, node.Status.Conditions):
+		changed.Status.Conditions = verdict.Conditions
+		c.events.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
+		_, err = c.client.CoreV1().Nodes().UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+		return verdict.Again, err // its event brings the node again, for the taints
+	case !equality.Semantic.DeepEqual(verdict.Taints, node.Spec.Taints):
+		changed.Spec.Taints = verdict.Taints
+		_, err = c.client.CoreV1().Nodes().Update(ctx, changed, metav1.UpdateOptions{})
+		return verdict.Again, err
+	}
+	again, err := c.clear(ctx, node, now)
+	if again == 0 || verdict.Again > 0 && verdict.Again < again {
+		again = verdict.Again
+	}
+	return again, err
+}
+
+func (c *reconciler) lastHeard(node string, now time.Time) time.Time {
+	var lease *coordinationv1.Lease
+	if known, exists, err := c.leases.GetByKey(corev1.NamespaceNodeLease + "/" + node); err == nil && exists {
+		lease, _ = known.(*coordinationv1.Lease)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.heard[node].listen(lease, now)
+	c.heard[node] = h
+	return h.at
+}
+
+// clear marks the pods of a node that is not ready as not ready, and deletes those that
+// may not stay. It returns when the next one has to leave.
+func (c *reconciler) clear(ctx context.Context, node *corev1.Node, now time.Time) (again time.Duration, err error) {
+	ready := readiness(node)
+	if ready == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
+		return 0, nil
+	}
+	var failed []error
+	for _, pod := range c.world.PodsOn(node.Name) {
+		at, leaves := Evict(pod, node.Spec.Taints, now)
+		switch left := at.Sub(now); {
+		case pods.IsTerminating(pod):
+		case leaves && left <= 0:
+			failed = append(failed, controller.IgnoreNotFound(c.evict(ctx, pod, now)))
+			continue
+		case leaves && (again == 0 || left < again):
+			again = left
+		}
+		if (ready == corev1.ConditionFalse || ready == corev1.ConditionUnknown) && pods.IsReady(pod) {
+			failed = append(failed, controller.IgnoreNotFound(c.unready(ctx, pod, now)))
+		}
+	}
+	return again, errors.Join(failed...)
+}
+
+func (c *reconciler) unready(ctx context.Context, pod *corev1.Pod, now time.Time) error {
+	changed := pod.DeepCopy()
+	pods.SetCondition(changed, corev1.PodCondition{
+		Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now), Reason: "NodeNotReady", Message: "Node is not ready",
+	})
+	if _, err := c.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("mark pod %s/%s as not ready: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// evict deletes a pod with its own grace period: if its node is alive, it ends in order.
+func (c *reconciler) evict(ctx context.Context, pod *corev1.Pod, now time.Time) error {
+	marked := pod.DeepCopy()
+	pods.SetCondition(marked, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
+		Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
+	})
+	marked, err := c.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, marked, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("mark pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	c.events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
+	err = c.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &marked.UID, ResourceVersion: &marked.ResourceVersion},
+	})
+	if err != nil {
+		return fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}

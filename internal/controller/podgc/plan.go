@@ -1,0 +1,125 @@
+// Package podgc removes pods that nobody else will: those of nodes that are gone, those
+// that are to end and never had a node, and the oldest of those that have finished when
+// there are too many. It is not the collector: these pods have owners, or need none.
+//
+//	pods, nodes ──▶ Decide (pure) ──▶ for each pod: marked as failed, deleted with grace 0
+//
+// A pod of a node that is not there is removed only after the node has been missed for a
+// while and a live read has confirmed it: a node that is created anew may have kept its pods.
+package podgc
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+// Limits say when a pod goes.
+type Limits struct {
+	// Finished is how many pods that have finished are kept.
+	Finished int
+	// Missing is how long a node must have been missed.
+	Missing time.Duration
+}
+
+// DefaultLimits are the field's.
+func DefaultLimits() Limits { return Limits{Finished: 12500, Missing: 40 * time.Second} }
+
+// Reason says why a pod goes.
+type Reason string
+
+// The reasons.
+const (
+	NodeGone    Reason = "the node it is bound to is gone"
+	NeverBound  Reason = "it is to end and is bound to no node"
+	OutOfOrder  Reason = "it is to end and its node is out of service"
+	TooManyDone Reason = "it has finished, and more have than are kept"
+)
+
+// Removal is a pod to remove.
+type Removal struct {
+	Pod    *corev1.Pod
+	Reason Reason
+}
+
+// Observed is what there is.
+type Observed struct {
+	Pods  []*corev1.Pod
+	Nodes map[string]*corev1.Node
+	// MissedSince is when each node that pods are bound to was first found to be missing.
+	MissedSince map[string]time.Time
+}
+
+// Decide says which pods to remove. wait is when to ask again because a node that is
+// missing now will have been missing for long enough; 0 for never.
+func Decide(seen Observed, limits Limits, now time.Time) (removals []Removal, wait time.Duration) {
+	gone := map[types.UID]bool{}
+	remove := func(pod *corev1.Pod, why Reason) {
+		if !gone[pod.UID] {
+			gone[pod.UID] = true
+			removals = append(removals, Removal{pod, why})
+		}
+	}
+	for _, pod := range seen.Pods {
+		node, there := seen.Nodes[pod.Spec.NodeName]
+		switch {
+		case pod.Spec.NodeName == "" && pods.IsTerminating(pod):
+			remove(pod, NeverBound)
+		case pod.Spec.NodeName == "":
+		case !there:
+			left := seen.missing(pod.Spec.NodeName, limits.Missing, now)
+			if left <= 0 {
+				remove(pod, NodeGone)
+			} else if wait == 0 || left < wait {
+				wait = left
+			}
+		case pods.IsTerminating(pod) && outOfService(node):
+			remove(pod, OutOfOrder)
+		}
+	}
+	for _, pod := range excess(seen.Pods, limits.Finished) {
+		remove(pod, TooManyDone)
+	}
+	return removals, wait
+}
+
+// missing is how much longer a node that is not there has to be missed.
+func (o Observed) missing(node string, limit time.Duration, now time.Time) time.Duration {
+	since, missed := o.MissedSince[node]
+	if !missed {
+		return limit
+	}
+	return since.Add(limit).Sub(now)
+}
+
+// excess are the oldest of the pods that have finished, beyond those that are kept; none
+// if the limit is 0.
+func excess(all []*corev1.Pod, limit int) []*corev1.Pod {
+	var finished []*corev1.Pod
+	for _, pod := range all {
+		if pods.IsFinished(pod) && !pods.IsTerminating(pod) {
+			finished = append(finished, pod)
+		}
+	}
+	if limit <= 0 || len(finished) <= limit {
+		return nil
+	}
+	slices.SortFunc(finished, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return finished[:len(finished)-limit]
+}
+
+// outOfService tells whether an administrator has said that a node that is not ready will
+// not come back.
+func outOfService(node *corev1.Node) bool {
+	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	return !ready && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+}

@@ -1,0 +1,120 @@
+package replicaset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+const workers = 5
+
+type reconciler struct {
+	kind kind
+	pods *controller.Dependents[*corev1.Pod]
+	hand *controller.Hand
+	now  func() time.Time
+}
+
+// ReplicaSets is the controller of apps/v1 ReplicaSet.
+func ReplicaSets(w *controller.World) *controller.Controller {
+	return newController(w, newReplicaSets(w.Client, w.Shared))
+}
+
+// ReplicationControllers is the controller of v1 ReplicationController.
+func ReplicationControllers(w *controller.World) *controller.Controller {
+	return newController(w, newReplicationControllers(w.Client, w.Shared))
+}
+
+func newController(w *controller.World, k kind) *controller.Controller {
+	c := &reconciler{kind: k, pods: w.Pods, hand: w.Hand(k.name()), now: w.Clock.Now}
+	return &controller.Controller{
+		Name: k.name(), Reconcile: c.reconcile, Workers: workers,
+		Sources: []controller.Source{
+			controller.Themselves(k.informer(), c.hand.Ledger),
+			w.Pods.Source(k.groupVersionKind(), k.matching),
+		},
+	}
+}
+
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	obj, err := c.kind.get(key, c.now)
+	if err != nil || obj == nil {
+		return 0, err
+	}
+	if c.hand.Ledger.Behind(obj.GetUID()) {
+		return 0, nil // the event that the cache waits for brings the key again
+	}
+	mine, err := c.pods.Of(ctx, obj.Owner, c.hand.Ledger)
+	if err != nil {
+		return 0, err
+	}
+	shown := make(map[types.UID]bool, len(mine))
+	for _, pod := range mine {
+		shown[pod.UID] = pods.IsTerminating(pod)
+	}
+	seen := Observed{Mine: mine, Leaving: c.hand.Ledger.Leaving(obj.GetUID(), shown)}
+	if len(mine) > int(obj.Replicas) { // only which pods to delete depends on them
+		seen.Related = c.related(obj)
+	}
+	plan := Decide(obj.Set, seen, c.now())
+	failed := c.carryOut(ctx, obj, plan)
+	var reason *failure
+	if failed != nil && !apierrors.IsConflict(failed) {
+		reason = &failure{"FailedCreate", failed.Error()}
+		if len(plan.Delete) > 0 {
+			reason.reason = "FailedDelete"
+		}
+	}
+	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
+		failed = nil // no use to try again
+	}
+	return plan.Again, errors.Join(failed, obj.write(ctx, plan.Counts, reason))
+}
+
+// related are the pods of objects that have the same controller, which are the other
+// revisions of one Deployment.
+func (c *reconciler) related(obj *object) []*corev1.Pod {
+	owner := metav1.GetControllerOfNoCopy(obj)
+	if owner == nil {
+		return nil
+	}
+	indexed, err := c.kind.informer().GetIndexer().ByIndex(controller.ByController, string(owner.UID))
+	if err != nil {
+		return nil // nobody indexes these
+	}
+	var related []*corev1.Pod
+	for _, sibling := range indexed {
+		if s, ok := sibling.(metav1.Object); ok && s.GetUID() != obj.GetUID() {
+			related = append(related, c.pods.ControlledBy(s.GetUID())...)
+		}
+	}
+	return related
+}
+
+func (c *reconciler) carryOut(ctx context.Context, obj *object, plan Plan) error {
+	if plan.Create > 0 {
+		err := controller.Batch(ctx, plan.Create, func(ctx context.Context, _ int) error {
+			pod := pods.FromTemplate(obj.Template, obj.GetNamespace())
+			pod.GenerateName = pods.NamePrefix(obj.GetName())
+			return c.hand.Create(ctx, obj.Owner, obj.on, pod)
+		})
+		return err
+	}
+	err := controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		return c.hand.Delete(ctx, obj.Owner, obj.on, plan.Delete[i])
+	})
+	if err != nil {
+		return fmt.Errorf("remove pods: %w", err)
+	}
+	return nil
+}

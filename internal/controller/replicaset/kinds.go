@@ -1,0 +1,201 @@
+package replicaset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+// object is one ReplicaSet or ReplicationController as the cache shows it.
+type object struct {
+	controller.Owner
+	Set
+	on runtime.Object
+	// write writes the status if it is another than the cache shows.
+	write func(ctx context.Context, counts Counts, failure *failure) error
+}
+
+// failure is why pods could not be created or deleted.
+type failure struct{ reason, message string }
+
+const conditionFailure = "ReplicaFailure"
+
+// kind is one of the two.
+type kind interface {
+	name() string
+	groupVersionKind() schema.GroupVersionKind
+	informer() cache.SharedIndexInformer
+	// get is nil for an object that is gone.
+	get(cache.ObjectName, func() time.Time) (*object, error)
+	// matching are the objects that may adopt a pod.
+	matching(*corev1.Pod) []cache.ObjectName
+}
+
+type replicaSets struct {
+	client kubernetes.Interface
+	cached cache.SharedIndexInformer
+	lister appslisters.ReplicaSetLister
+}
+
+func newReplicaSets(client kubernetes.Interface, shared informers.SharedInformerFactory) replicaSets {
+	source := shared.Apps().V1().ReplicaSets()
+	return replicaSets{client, source.Informer(), source.Lister()}
+}
+
+func (replicaSets) name() string { return "replicaset-controller" }
+func (replicaSets) groupVersionKind() schema.GroupVersionKind {
+	return appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+}
+func (k replicaSets) informer() cache.SharedIndexInformer { return k.cached }
+
+func (k replicaSets) get(key cache.ObjectName, now func() time.Time) (*object, error) {
+	rs, err := k.lister.ReplicaSets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // gone
+	}
+	if err != nil {
+		return nil, err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("read the selector: %w", err)
+	}
+	return &object{
+		Owner: controller.Owner{Object: rs, Kind: k.groupVersionKind(), Selector: selector, Live: func(ctx context.Context) (metav1.Object, error) {
+			return k.client.AppsV1().ReplicaSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+		}},
+		Set: Set{
+			Replicas: replicas(rs.Spec.Replicas), Template: &rs.Spec.Template,
+			MinReady: time.Duration(rs.Spec.MinReadySeconds) * time.Second, Ending: rs.DeletionTimestamp != nil,
+		},
+		on: rs,
+		write: func(ctx context.Context, c Counts, failed *failure) error {
+			status := appsv1.ReplicaSetStatus{
+				Replicas: c.Replicas, FullyLabeledReplicas: c.FullyLabeled, ReadyReplicas: c.Ready, AvailableReplicas: c.Available,
+				TerminatingReplicas: &c.Terminating, ObservedGeneration: rs.Generation, Conditions: slices.Clone(rs.Status.Conditions),
+			}
+			i := slices.IndexFunc(status.Conditions, func(c appsv1.ReplicaSetCondition) bool { return c.Type == conditionFailure })
+			switch {
+			case failed == nil && i >= 0:
+				status.Conditions = slices.Delete(status.Conditions, i, i+1)
+			case failed != nil && i < 0:
+				status.Conditions = append(status.Conditions, appsv1.ReplicaSetCondition{
+					Type: conditionFailure, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now()),
+					Reason: failed.reason, Message: failed.message,
+				})
+			}
+			if equality.Semantic.DeepEqual(status, rs.Status) {
+				return nil
+			}
+			changed := rs.DeepCopy()
+			changed.Status = status
+			_, err := k.client.AppsV1().ReplicaSets(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+			return err
+		},
+	}, nil
+}
+
+func (k replicaSets) matching(pod *corev1.Pod) []cache.ObjectName {
+	list, err := k.lister.ReplicaSets(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil // the cache has no errors
+	}
+	return controller.Adopters(pod, list, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })
+}
+
+type replicationControllers struct {
+	client kubernetes.Interface
+	cached cache.SharedIndexInformer
+	lister corelisters.ReplicationControllerLister
+}
+
+func newReplicationControllers(client kubernetes.Interface, shared informers.SharedInformerFactory) replicationControllers {
+	source := shared.Core().V1().ReplicationControllers()
+	return replicationControllers{client, source.Informer(), source.Lister()}
+}
+
+func (replicationControllers) name() string { return "replication-controller" }
+func (replicationControllers) groupVersionKind() schema.GroupVersionKind {
+	return corev1.SchemeGroupVersion.WithKind("ReplicationController")
+}
+func (k replicationControllers) informer() cache.SharedIndexInformer { return k.cached }
+
+func (k replicationControllers) get(key cache.ObjectName, now func() time.Time) (*object, error) {
+	rc, err := k.lister.ReplicationControllers(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // gone
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &object{
+		Owner: controller.Owner{
+			Object: rc, Kind: k.groupVersionKind(), Selector: labels.SelectorFromSet(rc.Spec.Selector),
+			Live: func(ctx context.Context) (metav1.Object, error) {
+				return k.client.CoreV1().ReplicationControllers(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+			},
+		},
+		Set: Set{
+			Replicas: replicas(rc.Spec.Replicas), Template: rc.Spec.Template,
+			MinReady: time.Duration(rc.Spec.MinReadySeconds) * time.Second, Ending: rc.DeletionTimestamp != nil,
+		},
+		on: rc,
+		write: func(ctx context.Context, c Counts, failed *failure) error {
+			status := corev1.ReplicationControllerStatus{
+				Replicas: c.Replicas, FullyLabeledReplicas: c.FullyLabeled, ReadyReplicas: c.Ready, AvailableReplicas: c.Available,
+				ObservedGeneration: rc.Generation, Conditions: slices.Clone(rc.Status.Conditions),
+			}
+			i := slices.IndexFunc(status.Conditions, func(c corev1.ReplicationControllerCondition) bool { return c.Type == conditionFailure })
+			switch {
+			case failed == nil && i >= 0:
+				status.Conditions = slices.Delete(status.Conditions, i, i+1)
+			case failed != nil && i < 0:
+				status.Conditions = append(status.Conditions, corev1.ReplicationControllerCondition{
+					Type: conditionFailure, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now()),
+					Reason: failed.reason, Message: failed.message,
+				})
+			}
+			if equality.Semantic.DeepEqual(status, rc.Status) {
+				return nil
+			}
+			changed := rc.DeepCopy()
+			changed.Status = status
+			_, err := k.client.CoreV1().ReplicationControllers(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+			return err
+		},
+	}, nil
+}
+
+func (k replicationControllers) matching(pod *corev1.Pod) []cache.ObjectName {
+	list, err := k.lister.ReplicationControllers(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil // the cache has no errors
+	}
+	return controller.Adopters(pod, list, func(rc *corev1.ReplicationController) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}
+	})
+}
+
+func replicas(n *int32) int32 {
+	if n == nil {
+		return 1
+	}
+	return *n
+}

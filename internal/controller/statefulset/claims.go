@@ -1,0 +1,138 @@
+package statefulset
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+// using are the sets that a claim may be one of.
+func (c *reconciler) using(obj any) []cache.ObjectName {
+	claim, ok := obj.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return nil
+	}
+	list, err := c.sets.StatefulSets(claim.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil // the cache has no errors
+	}
+	var keys []cache.ObjectName
+	for _, set := range list {
+		if slices.ContainsFunc(set.Spec.VolumeClaimTemplates, func(t corev1.PersistentVolumeClaim) bool {
+			return strings.HasPrefix(claim.Name, claimName(t.Name, set.Name)+"-")
+		}) {
+			keys = append(keys, cache.MetaObjectToName(set))
+		}
+	}
+	return keys
+}
+
+// claim makes the claims that a pod needs, and tells whether they are all there to be
+// used.
+func (c *reconciler) claim(ctx context.Context, o object, pod string) (bool, error) {
+	usable := true
+	for i := range o.Spec.VolumeClaimTemplates {
+		template := &o.Spec.VolumeClaimTemplates[i]
+		there, err := c.claims.PersistentVolumeClaims(o.Namespace).Get(claimName(template.Name, pod))
+		switch {
+		case apierrors.IsNotFound(err):
+			if err := c.createClaim(ctx, o.StatefulSet, template, pod); err != nil {
+				return false, err
+			}
+		case err != nil:
+			return false, err
+		case isStale(there, pod):
+			usable = false // the event that it is gone brings the set again
+		}
+	}
+	return usable, nil
+}
+
+func (c *reconciler) createClaim(ctx context.Context, set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, pod string) error {
+	claim := newClaim(set, template, pod)
+	if retentionOf(set, false).WithSet {
+		claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, kind())}
+	}
+	created, err := c.client.CoreV1().PersistentVolumeClaims(set.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		c.claimed.Created(set.UID, created.ResourceVersion)
+		c.hand.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created claim: %s", claim.Name)
+		return nil
+	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return err // what there is, is not in view yet; or there will be no more of it
+	}
+	c.hand.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating claim %s: %v", claim.Name, err)
+	return fmt.Errorf("create claim %s: %w", claim.Name, err)
+}
+
+// claimAgain makes claims that pods are waiting for: they were removed after the pod was
+// made, and before it was started.
+func (c *reconciler) claimAgain(ctx context.Context, o object) error {
+	for _, pod := range o.mine {
+		if pod.Status.Phase != corev1.PodPending || pods.IsTerminating(pod) || isCondemned(o.StatefulSet, pod) {
+			continue
+		}
+		if _, err := c.claim(ctx, o, pod.Name); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// isCondemned tells whether the set is to have no pod of that ordinal.
+func isCondemned(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
+	ordinal, ok := ordinalOf(set.Name, pod.Name)
+	first := start(set)
+	return ok && (ordinal < first || ordinal >= first+replicas(set))
+}
+
+// retain gives the claims of the set's pods the owners that the policy says. Until then
+// no pod may go: the claim would stay when it ought to go, or go when it ought to stay.
+func (c *reconciler) retain(ctx context.Context, o object) error {
+	var failed []error
+	for _, pod := range o.mine {
+		policy := retentionOf(o.StatefulSet, isCondemned(o.StatefulSet, pod))
+		for _, template := range o.Spec.VolumeClaimTemplates {
+			claim, err := c.claims.PersistentVolumeClaims(o.Namespace).Get(claimName(template.Name, pod.Name))
+			if err != nil || claim.DeletionTimestamp != nil {
+				continue
+			}
+			failed = append(failed, c.own(ctx, o, claim, pod, policy))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// own changes the owner references of a claim as the cache shows it.
+func (c *reconciler) own(ctx context.Context, o object, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod, policy Retention) error {
+	owners, changed := Owners(claim, metav1.NewControllerRef(o, kind()), metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod")), policy)
+	if !changed {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": claim.UID, "resourceVersion": claim.ResourceVersion, "ownerReferences": owners,
+	}})
+	if err != nil {
+		return fmt.Errorf("write a patch: %w", err)
+	}
+	owned, err := c.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("change the owners of claim %s: %w", claim.Name, err)
+	}
+	c.claimed.Created(o.UID, owned.ResourceVersion)
+	return nil
+}

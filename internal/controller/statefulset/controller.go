@@ -1,0 +1,311 @@
+package statefulset
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/controller/controllerrevision"
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+const (
+	name    = "statefulset-controller"
+	workers = 5
+	// hashLabel is where the revisions of stateful sets have their hash.
+	hashLabel = "controller.kubernetes.io/hash"
+	// keptRevisions is how many old revisions there are where the set does not say.
+	keptRevisions = 10
+)
+
+type reconciler struct {
+	client  kubernetes.Interface
+	sets    appslisters.StatefulSetLister
+	claims  corelisters.PersistentVolumeClaimLister
+	pods    *controller.Dependents[*corev1.Pod]
+	history *controllerrevision.Keeper
+	hand    *controller.Hand
+	// written knows the statuses that the cache does not show yet: which revision is the
+	// current one is known from there alone.
+	written *controller.Ledger
+	// claimed knows the claims that the cache does not show yet: one that is not seen would
+	// outlive its pod.
+	claimed *controller.Ledger
+	now     func() time.Time
+}
+
+// object is one set as the caches show it.
+type object struct {
+	*appsv1.StatefulSet
+
+	owner controller.Owner
+	past  controllerrevision.History
+	mine  []*corev1.Pod
+}
+
+func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("StatefulSet") }
+
+// New makes the controller of apps/v1 StatefulSet.
+func New(w *controller.World) (*controller.Controller, error) {
+	keeper, err := controllerrevision.NewKeeper(w, hashLabel)
+	if err != nil {
+		return nil, err
+	}
+	sets, claims := w.Shared.Apps().V1().StatefulSets(), w.Shared.Core().V1().PersistentVolumeClaims()
+	c := &reconciler{
+		client: w.Client, sets: sets.Lister(), claims: claims.Lister(), pods: w.Pods, history: keeper,
+		hand: w.Hand(name), now: w.Clock.Now,
+		written: controller.NewLedger(sets.Informer().GetIndexer()), claimed: controller.NewLedger(claims.Informer().GetIndexer()),
+	}
+	return &controller.Controller{
+		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Sources: []controller.Source{
+			controller.Themselves(sets.Informer(), c.hand.Ledger, keeper.Ledger(), c.written, c.claimed),
+			w.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName {
+				return c.matching(pod, func(set *appsv1.StatefulSet) bool { return isMember(set, pod) })
+			}),
+			keeper.Revisions().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName {
+				return c.matching(r, func(*appsv1.StatefulSet) bool { return true })
+			}),
+			{Informer: claims.Informer(), Keys: c.using},
+		},
+	}, nil
+}
+
+func isMember(set *appsv1.StatefulSet, obj metav1.Object) bool {
+	_, ok := ordinalOf(set.Name, obj.GetName())
+	return ok
+}
+
+// matching are the sets that may adopt an object.
+func (c *reconciler) matching(obj metav1.Object, may func(*appsv1.StatefulSet) bool) []cache.ObjectName {
+	list, err := c.sets.StatefulSets(obj.GetNamespace()).List(labels.Everything())
+	if err != nil {
+		return nil // the cache has no errors
+	}
+	list = slices.DeleteFunc(list, func(set *appsv1.StatefulSet) bool { return !may(set) })
+	return controller.Adopters(obj, list, func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector })
+}
+
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	set, err := c.sets.StatefulSets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if c.hand.Ledger.Behind(set.UID) || c.history.Behind(set.UID) || c.written.Behind(set.UID) || c.claimed.Behind(set.UID) {
+		return 0, nil // the event that the cache waits for brings the key again
+	}
+	o := object{StatefulSet: set}
+	if o.owner, err = c.owner(set); err != nil {
+		return 0, err
+	}
+	if o.past, err = c.past(ctx, set, o.owner); err != nil {
+		return 0, err
+	}
+	o.owner.Member = func(obj metav1.Object) bool { return isMember(set, obj) }
+	if o.mine, err = c.pods.Of(ctx, o.owner, c.hand.Ledger); err != nil {
+		return 0, err
+	}
+	wanted := wish(set, o.past)
+	plan := Decide(wanted, Observed{Mine: o.mine, Leaving: c.leaving(o)}, c.now())
+	if !wanted.Ending {
+		err = errors.Join(c.carryOut(ctx, o, plan), c.trim(ctx, o))
+	}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		err = nil // no use to try again
+	}
+	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, wanted, plan))
+}
+
+func (c *reconciler) owner(set *appsv1.StatefulSet) (controller.Owner, error) {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return controller.Owner{}, fmt.Errorf("read the selector: %w", err)
+	}
+	return controller.Owner{Object: set, Kind: kind(), Selector: selector, Live: func(ctx context.Context) (metav1.Object, error) {
+		return c.client.AppsV1().StatefulSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
+	}}, nil
+}
+
+// past are the revisions of the set. A set that is being deleted gets no more.
+func (c *reconciler) past(ctx context.Context, set *appsv1.StatefulSet, owner controller.Owner) (controllerrevision.History, error) {
+	subject := controllerrevision.Subject{Owner: owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
+	if set.DeletionTimestamp != nil {
+		return c.history.Look(subject)
+	}
+	return c.history.Of(ctx, subject)
+}
+
+// wish reads the set.
+func wish(set *appsv1.StatefulSet, past controllerrevision.History) Set {
+	s := Set{
+		Name: set.Name, Start: start(set), Replicas: replicas(set),
+		Parallel: set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
+		OnDelete: set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType,
+		MinReady: time.Duration(set.Spec.MinReadySeconds) * time.Second,
+		Current:  set.Status.CurrentRevision, Update: set.Status.UpdateRevision,
+		Ending: set.DeletionTimestamp != nil, MaxUnavailable: 1,
+	}
+	if past.Update != nil {
+		s.Update = past.Update.Name
+	}
+	if revisionNamed(past, s.Current) == nil && !s.Ending {
+		s.Current = s.Update
+	}
+	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
+		if rolling.Partition != nil {
+			s.Partition = int(*rolling.Partition)
+		}
+		// Of a percentage, the part of a pod is not taken away; validation has seen the rest.
+		if n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(rolling.MaxUnavailable, intstr.FromInt32(1)), s.Replicas, false); err == nil {
+			s.MaxUnavailable = max(n, 1)
+		}
+	}
+	return s
+}
+
+func start(set *appsv1.StatefulSet) int {
+	if set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(set.Spec.Ordinals.Start)
+}
+
+func replicas(set *appsv1.StatefulSet) int {
+	if set.Spec.Replicas == nil {
+		return 1
+	}
+	return int(*set.Spec.Replicas)
+}
+
+func revisionNamed(past controllerrevision.History, name string) *appsv1.ControllerRevision {
+	for _, r := range past.Revisions {
+		if r.Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+func (c *reconciler) leaving(o object) map[types.UID]bool {
+	shown := make(map[types.UID]bool, len(o.mine))
+	for _, pod := range o.mine {
+		shown[pod.UID] = pods.IsTerminating(pod)
+	}
+	return c.hand.Ledger.Leaving(o.UID, shown)
+}
+
+// carryOut does what the plan says. Owners of claims come first: they say what becomes
+// of a claim when its pod goes.
+func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
+	if err := c.retain(ctx, o); err != nil {
+		return err
+	}
+	if err := c.claimAgain(ctx, o); err != nil {
+		return err
+	}
+	for _, pod := range plan.Label {
+		if err := c.label(ctx, o, pod); err != nil {
+			return err
+		}
+	}
+	err := controller.Batch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+		return c.create(ctx, o, plan.Create[i])
+	})
+	if err != nil {
+		return err
+	}
+	err = controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		return c.hand.Delete(ctx, o.owner, o.StatefulSet, plan.Delete[i])
+	})
+	return err
+}
+
+func (c *reconciler) create(ctx context.Context, o object, at Place) error {
+	template := &o.Spec.Template
+	if r := revisionNamed(o.past, at.Revision); r != nil && r != o.past.Update {
+		var err error
+		if template, err = controllerrevision.Template(r); err != nil {
+			return err
+		}
+	}
+	pod := newPod(o.StatefulSet, template, at.Revision, at.Ordinal)
+	if usable, err := c.claim(ctx, o, pod.Name); err != nil || !usable {
+		return err
+	}
+	return c.hand.Create(ctx, o.owner, o.StatefulSet, pod)
+}
+
+// label gives an adopted pod what it is selected by.
+func (c *reconciler) label(ctx context.Context, o object, pod *corev1.Pod) error {
+	ordinal, _ := ordinalOf(o.Name, pod.Name)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "labels": identityLabels(pod.Name, ordinal),
+	}})
+	if err != nil {
+		return fmt.Errorf("write a patch: %w", err)
+	}
+	changed, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("label pod %s: %w", pod.Name, err)
+	}
+	c.hand.Ledger.Created(o.UID, changed.ResourceVersion)
+	return nil
+}
+
+// trim removes revisions that no pod is of and that are too many.
+func (c *reconciler) trim(ctx context.Context, o object) error {
+	live := map[string]bool{o.Status.CurrentRevision: true, o.past.Update.Name: true}
+	for _, pod := range o.mine {
+		live[pod.Labels[appsv1.ControllerRevisionHashLabelKey]] = true
+	}
+	limit := int32(keptRevisions)
+	if o.Spec.RevisionHistoryLimit != nil {
+		limit = *o.Spec.RevisionHistoryLimit
+	}
+	return c.history.Trim(ctx, o.past, func(r *appsv1.ControllerRevision) bool { return live[r.Name] }, limit)
+}
+
+func (c *reconciler) writeStatus(ctx context.Context, o object, wanted Set, plan Plan) error {
+	n := plan.Counts
+	status := appsv1.StatefulSetStatus{
+		ObservedGeneration: o.Generation, Conditions: o.Status.Conditions, CollisionCount: &o.past.Collisions,
+		Replicas: n.Replicas, ReadyReplicas: n.Ready, AvailableReplicas: n.Available, CurrentReplicas: n.Current, UpdatedReplicas: n.Updated,
+		CurrentRevision: wanted.Current, UpdateRevision: wanted.Update,
+	}
+	if plan.Updated {
+		status.CurrentRevision, status.CurrentReplicas = wanted.Update, n.Updated
+	}
+	if equality.Semantic.DeepEqual(status, o.Status) {
+		return nil
+	}
+	changed := o.DeepCopy()
+	changed.Status = status
+	written, err := c.client.AppsV1().StatefulSets(o.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("write the status: %w", err)
+	}
+	c.written.Created(o.UID, written.ResourceVersion)
+	return nil
+}

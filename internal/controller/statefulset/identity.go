@@ -1,0 +1,79 @@
+package statefulset
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+// ordinalOf is the number in the name of a pod of that set. The second result is false
+// for a pod that has no such name.
+func ordinalOf(set, pod string) (int, bool) {
+	digits, ok := strings.CutPrefix(pod, set+"-")
+	if !ok || digits == "" || len(digits) > 1 && digits[0] == '0' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 31)
+	return int(n), err == nil
+}
+
+func podName(set string, ordinal int) string { return set + "-" + strconv.Itoa(ordinal) }
+
+// claimName is the claim of a template for one pod. It is the same for every pod that
+// ever has that name, and so is the volume.
+func claimName(template, pod string) string { return template + "-" + pod }
+
+// newPod is the pod of that ordinal, made from a template of that revision.
+func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision string, ordinal int) *corev1.Pod {
+	pod := pods.FromTemplate(template, set.Namespace)
+	pod.Name = podName(set.Name, ordinal)
+	pod.Spec.Hostname = pod.Name
+	pod.Spec.Subdomain = set.Spec.ServiceName
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	maps.Copy(pod.Labels, identityLabels(pod.Name, ordinal))
+	pod.Labels[appsv1.ControllerRevisionHashLabelKey] = revision
+	pod.Spec.Volumes = volumes(pod, set.Spec.VolumeClaimTemplates)
+	return pod
+}
+
+// identityLabels are what a pod is selected by that is to be one of a set.
+func identityLabels(pod string, ordinal int) map[string]string {
+	return map[string]string{appsv1.StatefulSetPodNameLabel: pod, appsv1.PodIndexLabel: strconv.Itoa(ordinal)}
+}
+
+// volumes are those of the claims, and those of the template that no claim replaces.
+func volumes(pod *corev1.Pod, templates []corev1.PersistentVolumeClaim) []corev1.Volume {
+	list := slices.DeleteFunc(slices.Clone(pod.Spec.Volumes), func(v corev1.Volume) bool {
+		return slices.ContainsFunc(templates, func(c corev1.PersistentVolumeClaim) bool { return c.Name == v.Name })
+	})
+	for _, template := range templates {
+		list = append(list, corev1.Volume{Name: template.Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(template.Name, pod.Name)},
+		}})
+	}
+	return list
+}
+
+// newClaim is the claim of a template for a pod.
+func newClaim(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, pod string) *corev1.PersistentVolumeClaim {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: set.Namespace, Name: claimName(template.Name, pod),
+			Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations), Finalizers: slices.Clone(template.Finalizers),
+		},
+		Spec: *template.Spec.DeepCopy(),
+	}
+	for key, value := range set.Spec.Selector.MatchLabels {
+		metav1.SetMetaDataLabel(&claim.ObjectMeta, key, value)
+	}
+	return claim
+}

@@ -1,0 +1,294 @@
+// Package statefulset keeps the pods of a StatefulSet: each with a name, an ordinal and
+// volumes that are its own for as long as the set lasts.
+//
+//	identity.go   what a pod and a claim of an ordinal look like
+//	plan.go       Decide: which ordinals get a pod, which pods go (pure)
+//	retention.go  Owners: what a claim is deleted with (pure)
+//	controller.go reads, carries out, writes the status; claims.go does so for claims
+//
+// A pod's name is what makes two pods of one ordinal impossible: the server has a name
+// once. A pod is therefore never made before the one that had its name is gone. When a
+// pod is on a node that does not answer, that takes as long as it takes.
+//
+// The set does not undo what a person does: pods below a partition keep a newer revision
+// that they have.
+package statefulset
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+// burst is the most pods that are created or deleted for one set before the others
+// have their turn.
+const burst = 500
+
+// Set is what is wished for.
+type Set struct {
+	Name string
+	// Start is the first ordinal.
+	Start, Replicas int
+	// Parallel makes and removes pods without waiting for others.
+	Parallel bool
+	// OnDelete leaves it to people to delete pods of another revision.
+	OnDelete bool
+	// Partition is how many pods, from the first on, are not updated.
+	Partition int
+	// MaxUnavailable is how many pods an update may leave unavailable; at least 1.
+	MaxUnavailable int
+	// MinReady is how long a pod must have been ready to count as available.
+	MinReady time.Duration
+	// Current and Update are revisions: of the pods before an update, and after it.
+	Current, Update string
+	// Ending tells that the object is being deleted: its pods are the collector's.
+	Ending bool
+}
+
+// Observed are the pods there are.
+type Observed struct {
+	// Mine are those that the set controls.
+	Mine []*corev1.Pod
+	// Leaving are those of them whose deletion was asked for and is not seen yet.
+	Leaving map[types.UID]bool
+}
+
+// Place is an ordinal without a pod, and the revision of the pod that it is to get.
+type Place struct {
+	Ordinal  int
+	Revision string
+}
+
+// Counts are for the status. Terminating pods are in the first two.
+type Counts struct {
+	Replicas, Ready, Available, Current, Updated int32
+}
+
+// Plan is what there is to do.
+type Plan struct {
+	// Label are pods that lack the labels of their identity.
+	Label  []*corev1.Pod
+	Create []Place
+	Delete []*corev1.Pod
+	Counts Counts
+	// Updated tells that all pods are of the revision Update, which thereby becomes the
+	// current one.
+	Updated bool
+	// Again is when a pod becomes available without an event; 0 for never.
+	Again time.Duration
+}
+
+// state is how a place stands.
+type state int
+
+const (
+	missing   state = iota
+	finished        // its containers have ended for good: to be deleted, and made anew
+	leaving         // it terminates
+	unready         // not running, or not ready
+	young           // ready, but not for long enough
+	available       // the only one that counts
+)
+
+// place is an ordinal that is wished for, with its pod.
+type place struct {
+	Place
+
+	pod   *corev1.Pod
+	state state
+	// outdated tells that the pod is to be replaced by one of the revision Update.
+	outdated bool
+}
+
+// Decide says what to do about a set.
+//
+// In order of ordinals: a place gets its pod when all before it are available. When all
+// are, pods that are one too many go, the highest first, one at a time; when there are
+// none, pods of another revision go, the highest first. Parallel: all of that at once,
+// but for the update.
+func Decide(set Set, seen Observed, now time.Time) Plan {
+	var p Plan
+	places, condemned := p.arrange(set, seen, now)
+	if set.Ending {
+		return p
+	}
+	for _, at := range places {
+		if at.pod != nil && at.pod.Labels[appsv1.StatefulSetPodNameLabel] != at.pod.Name && at.state != leaving {
+			p.Label = append(p.Label, at.pod)
+		}
+	}
+	if set.Parallel {
+		p.fill(places)
+		for _, c := range condemned {
+			p.remove(c)
+		}
+		p.update(set, places)
+	} else if p.advance(places) && p.shrink(condemned) {
+		p.update(set, places)
+	}
+	p.Create, p.Delete = p.Create[:min(len(p.Create), burst)], p.Delete[:min(len(p.Delete), burst)]
+	return p
+}
+
+// arrange puts the pods to their places, and counts them. The pods that are one too many
+// come with the highest ordinal first.
+func (p *Plan) arrange(set Set, seen Observed, now time.Time) (places, condemned []place) {
+	places = make([]place, set.Replicas)
+	for i := range places {
+		places[i].Place = Place{set.Start + i, set.Update}
+		if !set.OnDelete && i < set.Partition {
+			places[i].Revision = set.Current
+		}
+	}
+	for _, pod := range seen.Mine {
+		ordinal, ok := ordinalOf(set.Name, pod.Name)
+		if !ok {
+			continue
+		}
+		at := place{Place: Place{Ordinal: ordinal}, pod: pod, state: p.stateOf(set, seen, pod, now)}
+		p.count(set, at)
+		if i := ordinal - set.Start; i >= 0 && i < set.Replicas {
+			at.Revision = places[i].Revision
+			at.outdated = !set.OnDelete && i >= set.Partition && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != set.Update
+			places[i] = at
+		} else {
+			condemned = append(condemned, at)
+		}
+	}
+	slices.SortFunc(condemned, func(a, b place) int { return cmp.Compare(b.Ordinal, a.Ordinal) })
+	n := int32(set.Replicas)
+	p.Updated = p.Counts.Updated == n && p.Counts.Ready == n && p.Counts.Replicas == n
+	return places, condemned
+}
+
+func (p *Plan) stateOf(set Set, seen Observed, pod *corev1.Pod, now time.Time) state {
+	in, ready := pods.AvailableIn(pod, set.MinReady, now)
+	switch {
+	case pods.IsTerminating(pod) || seen.Leaving[pod.UID]:
+		return leaving
+	case pods.IsFinished(pod):
+		return finished
+	case !ready || pod.Status.Phase != corev1.PodRunning:
+		return unready
+	case in <= 0:
+		return available
+	case p.Again == 0 || in < p.Again:
+		p.Again = in
+	}
+	return young
+}
+
+func (p *Plan) count(set Set, at place) {
+	p.Counts.Replicas++
+	if at.pod.Status.Phase == corev1.PodRunning && pods.IsReady(at.pod) {
+		p.Counts.Ready++
+	}
+	if at.state == available {
+		p.Counts.Available++
+	}
+	if at.state == leaving {
+		return
+	}
+	// While there is no update the two are the same revision.
+	switch revision := at.pod.Labels[appsv1.ControllerRevisionHashLabelKey]; revision {
+	case set.Update:
+		p.Counts.Updated++
+		if set.Current == set.Update {
+			p.Counts.Current++
+		}
+	case set.Current:
+		p.Counts.Current++
+	}
+}
+
+// advance takes the first step that there is to take from the lowest place on, and tells
+// whether there was none to take nor to wait for.
+func (p *Plan) advance(places []place) bool {
+	for _, at := range places {
+		switch at.state {
+		case available:
+			continue
+		case missing:
+			p.Create = append(p.Create, at.Place)
+		case finished:
+			p.remove(at)
+		case unready:
+			// It would be waited for. If what is wrong with it is its template, then for ever.
+			if at.outdated {
+				p.remove(at)
+			}
+		case leaving, young:
+		}
+		return false
+	}
+	return true
+}
+
+// fill gives every place a pod.
+func (p *Plan) fill(places []place) {
+	for _, at := range places {
+		switch at.state {
+		case missing:
+			p.Create = append(p.Create, at.Place)
+		case finished:
+			p.remove(at)
+		case leaving, unready, young, available:
+		}
+	}
+}
+
+// shrink removes the highest of the pods that are one too many, and tells whether there
+// are none.
+func (p *Plan) shrink(condemned []place) bool {
+	if len(condemned) > 0 && !slices.ContainsFunc(condemned, func(c place) bool { return c.state == leaving }) {
+		p.remove(condemned[0])
+	}
+	return len(condemned) == 0
+}
+
+func (p *Plan) remove(at place) {
+	if at.state != leaving {
+		p.Delete = append(p.Delete, at.pod)
+	}
+}
+
+// update removes pods of another revision, the highest first, as long as no more than
+// MaxUnavailable of all are unavailable. A pod that is not ready is replaced although it
+// counts as unavailable itself: else nothing could be rolled back that never became
+// ready. As many as that, too, are on their way at a time.
+func (p *Plan) update(set Set, places []place) {
+	unavailable, onTheWay := 0, 0
+	for _, at := range places {
+		if at.state != available {
+			unavailable++
+			if !at.outdated || at.state != unready {
+				onTheWay++
+			}
+		}
+	}
+	for _, at := range slices.Backward(places) {
+		if at.outdated && at.state == unready && onTheWay < set.MaxUnavailable {
+			p.remove(at)
+			onTheWay++
+		}
+	}
+	for _, at := range slices.Backward(places) {
+		if unavailable >= set.MaxUnavailable {
+			return
+		}
+		switch {
+		case !at.outdated:
+		case at.state == available:
+			p.remove(at)
+			unavailable++
+		case at.state == young:
+			p.remove(at) // it is among the unavailable
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package volumeprotection
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// ClaimFinalizer keeps a PersistentVolumeClaim while a pod uses it.
+	ClaimFinalizer = "kubernetes.io/pvc-protection"
+	// VolumeFinalizer keeps a PersistentVolume while it is bound to a claim.
+	VolumeFinalizer = "kubernetes.io/pv-protection"
+)
+
+// Decision is what to do about one object: Release or Keep.
+//
+//sumtype:decl
+type Decision interface{ decision() }
+
+type (
+	// Release removes our finalizer: nothing needs the object any more.
+	Release struct {
+		// Finalizers is the list without ours, in the order that it had.
+		Finalizers []string
+	}
+	// Keep does nothing now.
+	Keep struct {
+		Reason string
+	}
+)
+
+func (Release) decision() {}
+func (Keep) decision()    {}
+
+// DecideClaim decides about a claim. pods are those of its namespace, as many as are
+// known to use it or all of them.
+func DecideClaim(claim *corev1.PersistentVolumeClaim, pods []corev1.Pod) Decision {
+	if !isPending(claim, ClaimFinalizer) {
+		return Keep{Reason: "not to be released"}
+	}
+	for i := range pods {
+		if uses(&pods[i], claim) {
+			return Keep{Reason: fmt.Sprintf("pod %s uses it", pods[i].Name)}
+		}
+	}
+	return Release{without(claim.Finalizers, ClaimFinalizer)}
+}
+
+// DecideVolume decides about a volume. claim is what there is under the name that its
+// claimRef gives; nil for nothing.
+func DecideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) Decision {
+	if !isPending(volume, VolumeFinalizer) {
+		return Keep{Reason: "not to be released"}
+	}
+	if isBound(volume, claim) {
+		return Keep{Reason: fmt.Sprintf("claim %s/%s is bound to it", claim.Namespace, claim.Name)}
+	}
+	return Release{without(volume.Finalizers, VolumeFinalizer)}
+}
+
+// isPending tells whether an object is being deleted and has the finalizer.
+func isPending(object metav1.Object, finalizer string) bool {
+	return object.GetDeletionTimestamp() != nil && slices.Contains(object.GetFinalizers(), finalizer)
+}
+
+func without(finalizers []string, finalizer string) []string {
+	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == finalizer })
+}
+
+// uses tells whether a pod uses a claim. One that is on no node does not: a node does
+// not start a pod whose claim is being deleted. One that has ended does, for as long as
+// it exists, except that a claim made for the pod alone is free when its node is done
+// with it.
+func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
+	if pod.Spec.NodeName == "" {
+		return false
+	}
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			return v.PersistentVolumeClaim.ClaimName == claim.Name
+		case v.Ephemeral != nil:
+			return !isShutDown(pod) && ephemeralClaim(pod, v) == claim.Name && metav1.IsControlledBy(claim, pod)
+		}
+		return false
+	})
+}
+
+// ephemeralClaim is the name of the claim that is made for an ephemeral volume of a pod.
+func ephemeralClaim(pod *corev1.Pod, v corev1.Volume) string { return pod.Name + "-" + v.Name }
+
+// isShutDown tells whether the node has ended the pod and only its object is left.
+func isShutDown(pod *corev1.Pod) bool {
+	grace := pod.DeletionGracePeriodSeconds
+	return pod.DeletionTimestamp != nil && grace != nil && *grace == 0
+}
+
+// isBound tells whether a volume and a claim are bound to one another: the volume names
+// this very claim, and either the claim names the volume, or whoever binds them says so.
+func isBound(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	ref := volume.Spec.ClaimRef
+	if ref == nil || claim == nil || ref.UID != "" && ref.UID != claim.UID {
+		return false
+	}
+	return claim.Spec.VolumeName == volume.Name || volume.Status.Phase == corev1.VolumeBound
+}
+
+// claimsOf are the names of the claims that a pod may use.
+func claimsOf(pod *corev1.Pod) []string {
+	var names []string
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			names = append(names, ephemeralClaim(pod, v))
+		}
+	}
+	return names
+}

@@ -1,0 +1,121 @@
+package volumeprotection
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// claim is a terminating claim with the finalizers.
+func claim(name string, finalizers ...string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: "claim-uid", DeletionTimestamp: new(metav1.Now()), Finalizers: finalizers,
+	}}
+}
+
+// pod is a pod on a node with the volume.
+func pod(source corev1.VolumeSource) corev1.Pod {
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "pod-uid"},
+		Spec:       corev1.PodSpec{NodeName: "node-1", Volumes: []corev1.Volume{{Name: "v", VolumeSource: source}}},
+	}
+}
+
+func named(claim string) corev1.VolumeSource {
+	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}
+}
+
+func ephemeral() corev1.VolumeSource {
+	return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
+}
+
+func TestR23_Claim(t *testing.T) {
+	const foreign = "example.com/hold"
+	protected := claim("data", foreign, ClaimFinalizer)
+	active := claim("data", ClaimFinalizer)
+	active.DeletionTimestamp = nil
+	made := claim("web-v", ClaimFinalizer)
+	made.OwnerReferences = []metav1.OwnerReference{{Name: "web", UID: "pod-uid", Controller: new(true)}}
+	unscheduled, ended, shutDown, shutDownNamed := pod(named("data")), pod(named("data")), pod(ephemeral()), pod(named("data"))
+	unscheduled.Spec.NodeName = ""
+	ended.Status.Phase = corev1.PodSucceeded
+	for _, p := range []*corev1.Pod{&shutDown, &shutDownNamed} {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.Now()), new(int64(0))
+	}
+	for name, test := range map[string]struct {
+		claim *corev1.PersistentVolumeClaim
+		pods  []corev1.Pod
+		want  []string // the finalizers that are left; nil: it is kept
+	}{
+		"used by nobody":                   {protected, nil, []string{foreign}},
+		"the only finalizer":               {claim("data", ClaimFinalizer), nil, []string{}},
+		"not being deleted":                {active, nil, nil},
+		"not ours to release":              {claim("data", foreign), nil, nil},
+		"used":                             {protected, []corev1.Pod{pod(named("other")), pod(named("data"))}, nil},
+		"another claim is used":            {protected, []corev1.Pod{pod(named("other"))}, []string{foreign}},
+		"pod on no node":                   {protected, []corev1.Pod{unscheduled}, []string{foreign}},
+		"pod that has ended":               {protected, []corev1.Pod{ended}, nil},
+		"pod that the node is done with":   {protected, []corev1.Pod{shutDownNamed}, nil},
+		"made for the pod":                 {made, []corev1.Pod{pod(ephemeral())}, nil},
+		"made for the pod, done with":      {made, []corev1.Pod{shutDown}, []string{}},
+		"of the name, not made for it":     {claim("web-v", ClaimFinalizer), []corev1.Pod{pod(ephemeral())}, []string{}},
+		"volumes without claims":           {protected, []corev1.Pod{pod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})}, []string{foreign}},
+		"pod without volumes on this node": {protected, []corev1.Pod{{Spec: corev1.PodSpec{NodeName: "n"}}}, []string{foreign}},
+	} {
+		t.Run(name, func(t *testing.T) { check(t, DecideClaim(test.claim, test.pods), test.want) })
+	}
+}
+
+func TestR23_Volume(t *testing.T) {
+	volume := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+		v := &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "disk", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{VolumeFinalizer}},
+			Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "data", UID: "claim-uid"}},
+		}
+		change(v)
+		return v
+	}
+	as := func(*corev1.PersistentVolume) {}
+	names, silent := claim("data"), claim("data")
+	names.Spec.VolumeName = "disk"
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		claim  *corev1.PersistentVolumeClaim
+		free   bool
+	}{
+		"bound to one another":     {volume(as), names, false},
+		"bound, says its phase":    {volume(func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }), silent, false},
+		"the claim names another":  {volume(as), silent, true},
+		"the claim is gone":        {volume(func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }), nil, true},
+		"the claim is another one": {volume(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "former" }), names, true},
+		"bound by name":            {volume(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "" }), names, false},
+		"meant for nobody":         {volume(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef = nil }), nil, true},
+		"not being deleted":        {volume(func(v *corev1.PersistentVolume) { v.DeletionTimestamp = nil }), nil, false},
+		"without the finalizer":    {volume(func(v *corev1.PersistentVolume) { v.Finalizers = nil }), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			if test.free {
+				want = []string{}
+			}
+			check(t, DecideVolume(test.volume, test.claim), want)
+		})
+	}
+}
+
+// check compares a decision with the finalizers that are to be left; nil stands for Keep.
+func check(t *testing.T, got Decision, want []string) {
+	t.Helper()
+	switch d := got.(type) {
+	case Keep:
+		if want != nil {
+			t.Errorf("kept, because %s; want it released with %v", d.Reason, want)
+		}
+	case Release:
+		if want == nil || !slices.Equal(d.Finalizers, want) {
+			t.Errorf("released with %v, want %v (nil: kept)", d.Finalizers, want)
+		}
+	}
+}

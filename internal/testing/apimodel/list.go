@@ -1,0 +1,135 @@
+package apimodel
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/feed"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// snapshot is what is left of a list that is read page by page.
+type snapshot struct {
+	objects  []ownership.Object
+	revision int
+}
+
+// List implements collector.API. All pages show the state at the first one.
+func (s *Server) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (collector.Page, error) {
+	r := Request{Verb: "list", Ref: collector.Ref{Kind: kind, Namespace: namespace}}
+	return answered(ctx, s, r, func() (collector.Page, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.scopes[kind] == ownership.ScopeUnknown {
+			return collector.Page{}, apierrors.NewServiceUnavailable(kind.String() + " is not served")
+		}
+		list := s.lists[after]
+		switch {
+		case after == "":
+			list = s.snapshotLocked(kind, namespace)
+		case list == nil:
+			return collector.Page{}, apierrors.NewResourceExpired("the list is too old to be continued")
+		}
+		return s.pageLocked(list, int(limit)), nil
+	})
+}
+
+func (s *Server) snapshotLocked(kind ownership.Kind, namespace string) *snapshot {
+	list := &snapshot{revision: s.revision}
+	for ref, object := range s.objects {
+		if ref.Kind == kind && (namespace == "" || ref.Namespace == namespace) {
+			list.objects = append(list.objects, clone(object.Object))
+		}
+	}
+	slices.SortFunc(list.objects, func(a, b ownership.Object) int {
+		return strings.Compare(collector.RefOf(a).String(), collector.RefOf(b).String())
+	})
+	return list
+}
+
+func (s *Server) pageLocked(list *snapshot, limit int) collector.Page {
+	page := collector.Page{Objects: list.objects, ResourceVersion: strconv.Itoa(list.revision)}
+	if limit > 0 && len(list.objects) > limit {
+		page.Objects = list.objects[:limit]
+		page.Continue = fmt.Sprint("list-", len(s.lists))
+		s.lists[page.Continue] = &snapshot{objects: list.objects[limit:], revision: list.revision}
+	}
+	return page
+}
+
+// Expire makes all lists that are read page by page too old to be continued.
+func (s *Server) Expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for token := range s.lists {
+		s.lists[token] = nil
+	}
+}
+
+// Survey implements collector.API: all kinds that are served.
+func (s *Server) Survey(ctx context.Context) (feed.Watched, error) {
+	return answered(ctx, s, Request{Verb: "survey"}, func() (feed.Watched, error) { return s.watched(), nil })
+}
+
+func (s *Server) watched() feed.Watched {
+	s.mu.Lock()
+	watched := feed.Watched{Unknown: slices.Clone(s.unknown)}
+	s.mu.Unlock()
+	for _, kind := range s.kinds() {
+		if s.scope(kind) == ownership.Namespaced {
+			watched.Namespaced = append(watched.Namespaced, kind)
+		} else {
+			watched.Cluster = append(watched.Cluster, kind)
+		}
+	}
+	return watched
+}
+
+// Newest implements collector.API, if TellNewest was called.
+func (s *Server) Newest(ctx context.Context, kinds []ownership.Kind) (collector.Newest, error) {
+	s.mu.Lock()
+	silent := s.history == ""
+	s.mu.Unlock()
+	if silent {
+		return collector.Newest{}, nil
+	}
+	return answered(ctx, s, Request{Verb: "newest"}, func() (collector.Newest, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		newest := collector.Newest{History: s.history, Now: uint64(s.revision), Writes: make(map[ownership.Kind]uint64)}
+		for _, kind := range kinds {
+			newest.Writes[kind] = uint64(max(s.wrote[kind], 1))
+		}
+		return newest, nil
+	})
+}
+
+// TellNewest has the server tell what was written last, under a name of its history.
+func (s *Server) TellNewest(history string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history = history
+}
+
+// Undiscovered names the group versions that discovery cannot read.
+func (s *Server) Undiscovered(groupVersions ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unknown = groupVersions
+}
+
+// Reached implements collector.API.
+func (s *Server) Reached(kind ownership.Kind) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reached[kind] == 0 {
+		return ""
+	}
+	return strconv.Itoa(s.reached[kind])
+}

@@ -1,0 +1,210 @@
+// Package apimodel is an API server small enough to be reasoned about, for
+// driving a collector in tests and simulations.
+//
+// It holds the metadata of objects and one revision that counts all writes. A
+// request goes through four steps:
+//
+//  1. Before hooks: a test changes the world between the collector's decision
+//     and its request.
+//  2. Faults: an answer, or the lack of one, in place of what would happen.
+//  3. The rules (rules.go): preconditions, finalizers, the three propagation
+//     policies, in one step that nothing comes between.
+//  4. A watch event for each write, delivered to the sink in the order of
+//     revisions within a kind, when the test wants it (watch.go).
+//
+// For the barrier (R15) it lists, page by page and from one state (list.go), and
+// tells what is watched (Watched, Undiscovered), how far (Reached, Bookmark), and, if
+// it is to, what was written last (TellNewest).
+// Lists pass through hooks and faults as all requests do: their Verb is "list",
+// their Ref has no name, and across namespaces no namespace; Fault.Kind befalls
+// all requests for one kind. For epochs (R4) it can be put back to where it was
+// (Backup, Restore).
+//
+// It starts no goroutine and reads no clock, so the same calls in the same order
+// give the same history. It is safe for concurrent use. Mistakes of the test,
+// such as the update of an object that is not there, panic.
+package apimodel
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/feed"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
+)
+
+// Server is a model of an API server. Make one with New.
+type Server struct {
+	mu       sync.Mutex
+	revision int                                // guarded by mu, and so is all below
+	scopes   map[ownership.Kind]ownership.Scope // the kinds that are served
+	objects  map[collector.Ref]stored           // by coordinates
+	pending  map[ownership.Kind][]event         // committed, not delivered
+	held     map[ownership.Kind]bool            // kinds whose events are not delivered
+	reached  map[ownership.Kind]int             // how far the watches have come
+	wrote    map[ownership.Kind]int             // the last creation or update of each kind
+	history  string                             // for Newest
+	unknown  []string                           // group versions that discovery cannot read
+	lists    map[string]*snapshot               // lists under way, by continue token
+	faults   []*Fault
+	before   []func(Request)
+	requests []Request
+
+	delivery sync.Mutex // held while events are delivered, so that they stay in order
+	sink     feed.Sink  // guarded by delivery
+	manual   bool       // set by Manual before use
+}
+
+// stored is an object as it stands in the server.
+type stored struct {
+	ownership.Object
+	deleting bool // has a deletionTimestamp
+}
+
+// Request is a request as it reached the server.
+type Request struct {
+	Verb            string        // "get", "list", "delete", "patch owners", "patch finalizers"
+	Ref             collector.Ref // for a list without a name, and across all namespaces without a namespace
+	UID             ownership.UID // of the precondition
+	ResourceVersion string        // of the precondition
+	Propagation     verdict.Propagation
+}
+
+// New returns a server that serves no kind. Watch events are delivered as soon
+// as the write that caused them is done.
+func New() *Server {
+	return &Server{
+		revision: 1,
+		scopes:   make(map[ownership.Kind]ownership.Scope),
+		objects:  make(map[collector.Ref]stored),
+		pending:  make(map[ownership.Kind][]event),
+		held:     make(map[ownership.Kind]bool),
+		reached:  make(map[ownership.Kind]int),
+		wrote:    make(map[ownership.Kind]int),
+		lists:    make(map[string]*snapshot),
+	}
+}
+
+// Create stores an object. Its UID is made up when it has none.
+func (s *Server) Create(o ownership.Object) ownership.Object {
+	defer s.deliver()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ref := collector.RefOf(o)
+	if _, ok := s.objects[ref]; ok {
+		panic(fmt.Sprintf("apimodel: %s exists", ref))
+	}
+	if s.scopes[o.Kind] == ownership.ScopeUnknown {
+		panic(fmt.Sprintf("apimodel: %s is not served", o.Kind))
+	}
+	if o.UID == "" {
+		o.UID = ownership.UID(fmt.Sprintf("uid-%d", s.revision+1))
+	}
+	return s.commitLocked(stored{Object: clone(o)}).Object
+}
+
+// Update changes the finalizers and owners of an object, as a user would who
+// does not care for versions. What is gone by it is gone.
+func (s *Server) Update(ref collector.Ref, change func(o *ownership.Object)) ownership.Object {
+	defer s.deliver()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object := s.mustFindLocked(ref)
+	change(&object.Object)
+	return s.commitLocked(object).Object
+}
+
+// Remove deletes an object, as a user would who does not care for versions.
+func (s *Server) Remove(ref collector.Ref, propagation verdict.Propagation) {
+	defer s.deliver()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.commitLocked(deleted(s.mustFindLocked(ref), propagation))
+}
+
+// Lookup returns an object as it stands in the server.
+func (s *Server) Lookup(ref collector.Ref) (ownership.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object, ok := s.objects[ref]
+	return clone(object.Object), ok
+}
+
+// Len is the number of objects that stand in the server.
+func (s *Server) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.objects)
+}
+
+// Revision counts the writes.
+func (s *Server) Revision() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision
+}
+
+// Requests returns the requests of the collector so far, in order.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Count is the number of requests so far with that verb; with "" of all.
+func (s *Server) Count(verb string) int {
+	n := 0
+	for _, r := range s.Requests() {
+		if verb == "" || r.Verb == verb {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Server) mustFindLocked(ref collector.Ref) stored {
+	object, ok := s.objects[ref]
+	if !ok {
+		panic(fmt.Sprintf("apimodel: %s does not exist", ref))
+	}
+	object.Object = clone(object.Object)
+	return object
+}
+
+// commitLocked writes an object at the next revision, and notes the watch event.
+// A write that changes nothing is none. An object that is being deleted and has
+// no finalizers is removed by the write (R18).
+func (s *Server) commitLocked(object stored) stored {
+	ref := collector.RefOf(object.Object)
+	object.Phase = ownership.PhaseOf(object.deleting, object.Finalizers)
+	if before, ok := s.objects[ref]; ok && before.equal(object) {
+		return object
+	}
+	s.revision++
+	object.ResourceVersion = strconv.Itoa(s.revision)
+	gone := object.deleting && len(object.Finalizers) == 0
+	if gone {
+		delete(s.objects, ref)
+	} else {
+		s.objects[ref] = object
+		s.wrote[object.Kind] = s.revision
+	}
+	s.pending[object.Kind] = append(s.pending[object.Kind], event{object: clone(object.Object), gone: gone, revision: s.revision})
+	object.Object = clone(object.Object)
+	return object
+}
+
+func (o stored) equal(other stored) bool {
+	return o.UID == other.UID && o.deleting == other.deleting &&
+		slices.Equal(o.Finalizers, other.Finalizers) && slices.Equal(o.Owners, other.Owners)
+}
+
+func clone(o ownership.Object) ownership.Object {
+	o.Finalizers = slices.Clone(o.Finalizers)
+	o.Owners = slices.Clone(o.Owners)
+	return o
+}

@@ -1,0 +1,287 @@
+package simulation
+
+import (
+	"bytes"
+	"iter"
+	"slices"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
+)
+
+// Graph is a small ownership graph, and what users do to its objects.
+type Graph struct {
+	// Edges[d][o] is the reference of object d to object o.
+	Edges [][]Edge
+	// Fates are what becomes of the objects.
+	Fates []Fate
+}
+
+// Edge is an owner reference, or none.
+type Edge uint8
+
+// The edges.
+const (
+	NoEdge Edge = iota
+	Refers
+	Blocks
+)
+
+// Fate is what a user does to an object.
+type Fate uint8
+
+// The fates.
+const (
+	Stays Fate = iota
+	DeletedBackground
+	DeletedForeground
+	DeletedOrphan
+)
+
+// Search says which graphs to enumerate.
+type Search struct {
+	Objects  int
+	Edges    []Edge // those that may occur, NoEdge among them
+	Most     int    // how many references there are at most; 0: any number
+	Loops    bool   // whether objects may own themselves
+	Deletes  int    // how many objects are deleted at most; at least one is
+	Policies []Fate // how; Stays is always possible
+	// All leaves out none but those that differ in the order of their objects.
+	All bool
+}
+
+// Graphs enumerates graphs, one of each set that differ in the order of their
+// objects only, or in what changes nothing (isPlain).
+func Graphs(s Search) iter.Seq[Graph] {
+	return func(yield func(Graph) bool) {
+		e := &enumeration{Search: s, code: make([]byte, s.Objects*s.Objects+s.Objects), yield: yield}
+		e.permutations = ordersOf(s.Objects)
+		e.fill(0, 0, 0)
+	}
+}
+
+// enumeration counts through codes: the edges row by row, and the fates.
+type enumeration struct {
+	Search
+	code         []byte
+	permutations [][]int
+	yield        func(Graph) bool
+}
+
+// ordersOf are all orders of so many objects.
+func ordersOf(objects int) (orders [][]int) {
+	var extend func(chosen []int)
+	extend = func(chosen []int) {
+		if len(chosen) == objects {
+			orders = append(orders, slices.Clone(chosen))
+			return
+		}
+		for i := range objects {
+			if !slices.Contains(chosen, i) {
+				extend(append(chosen, i))
+			}
+		}
+	}
+	extend(nil)
+	return orders
+}
+
+// fill tries all values of the code from a place on; false when nobody wants more.
+func (e *enumeration) fill(at, references, deletes int) bool {
+	n := e.Objects
+	switch {
+	case at == len(e.code):
+		return deletes == 0 || !e.All && !e.isPlain() || !e.isSmallest() || e.yield(e.graph())
+	case at < n*n && at/n == at%n && !e.Loops:
+		return e.fill(at+1, references, deletes)
+	case at < n*n:
+		return e.fillEdge(at, references, deletes)
+	default:
+		return e.fillFate(at, references, deletes)
+	}
+}
+
+func (e *enumeration) fillEdge(at, references, deletes int) bool {
+	for _, edge := range e.Edges {
+		more := references
+		if edge != NoEdge {
+			more++
+		}
+		if e.Most != 0 && more > e.Most {
+			continue
+		}
+		e.code[at] = byte(edge)
+		if !e.fill(at+1, more, deletes) {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *enumeration) fillFate(at, references, deletes int) bool {
+	e.code[at] = byte(Stays)
+	if !e.fill(at+1, references, deletes) {
+		return false
+	}
+	for _, fate := range e.Policies {
+		if deletes == e.Deletes {
+			break
+		}
+		e.code[at] = byte(fate)
+		if !e.fill(at+1, references, deletes+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlain tells whether a graph has no reference, and none of a kind, that changes no
+// decision. What the collector decides can only hang on what it deletes or detaches from.
+//
+// Doomed is what may ever be deleted: what users delete, and of what is below that the
+// objects whose owners are all doomed. Any other has an owner that stays, and that is
+// never in foreground deletion: so it stays too (R9). Touched is what is doomed or refers
+// to something doomed. The owners of all others stay as they are: nothing is decided
+// about these objects (R7), and of what they refer to nothing hangs on them. They have no
+// references in a plain graph.
+//
+// Whether a reference blocks is asked of owners in foreground deletion only (R10, R14):
+// of what users delete so, and of what is doomed below that. References to others are all
+// of one kind in a plain graph.
+func (e *enumeration) isPlain() bool {
+	return bytes.Equal(e.plain(), e.code)
+}
+
+// plain is the code of the plain graph that stands for this one.
+func (e *enumeration) plain() []byte {
+	doomed := e.doomed()
+	foreground := e.below(func(fate Fate) bool { return fate == DeletedForeground }, doomed)
+	touched := doomed
+	for d := range e.Objects {
+		touched |= bit(e.row(d)&doomed != 0) << d
+	}
+	plain := slices.Clone(e.code)
+	for at := range e.Objects * e.Objects {
+		switch d, o := at/e.Objects, at%e.Objects; {
+		case plain[at] == byte(NoEdge):
+		case touched>>d&1 == 0:
+			plain[at] = byte(NoEdge)
+		case foreground>>o&1 == 0:
+			plain[at] = byte(e.ordinary())
+		}
+	}
+	return plain
+}
+
+// ordinary is the kind of a reference where that is of no concern.
+func (e *enumeration) ordinary() Edge {
+	return e.Edges[slices.IndexFunc(e.Edges, func(edge Edge) bool { return edge != NoEdge })]
+}
+
+// row is the set of owners that an object refers to, one bit each.
+func (e *enumeration) row(d int) (owners byte) {
+	for o := range e.Objects {
+		owners |= bit(e.code[d*e.Objects+o] != byte(NoEdge)) << o
+	}
+	return owners
+}
+
+// doomed is the largest set in which all owners of an object that no user deletes are.
+// What is not below anything that a user deletes may be in it; below takes it out.
+func (e *enumeration) doomed() byte {
+	set := byte(1)<<e.Objects - 1
+	for {
+		next := set
+		for d := range e.Objects {
+			if Fate(e.code[e.Objects*e.Objects+d]) == Stays && e.row(d)&^set != 0 {
+				next &^= 1 << d
+			}
+		}
+		next = e.below(func(fate Fate) bool { return fate != Stays }, next)
+		if next == set {
+			return set
+		}
+		set = next
+	}
+}
+
+// below is the set of what users delete in some way, and of what is below that within a set.
+func (e *enumeration) below(is func(Fate) bool, within byte) (set byte) {
+	for i := range e.Objects {
+		set |= bit(is(Fate(e.code[e.Objects*e.Objects+i]))) << i
+	}
+	for {
+		next := set
+		for d := range e.Objects {
+			next |= bit(e.row(d)&set != 0) << d & (within | set)
+		}
+		if next == set {
+			return set
+		}
+		set = next
+	}
+}
+
+// isSmallest tells whether no other order of the objects has a smaller code.
+func (e *enumeration) isSmallest() bool {
+	return !slices.ContainsFunc(e.permutations, e.isSmallerWhen)
+}
+
+func (e *enumeration) isSmallerWhen(p []int) bool {
+	n := e.Objects
+	for at, here := range e.code {
+		there := byte(0)
+		if at < n*n {
+			there = e.code[p[at/n]*n+p[at%n]]
+		} else {
+			there = e.code[n*n+p[at-n*n]]
+		}
+		if there != here {
+			return there < here
+		}
+	}
+	return false
+}
+
+func (e *enumeration) graph() Graph {
+	g := Graph{Fates: make([]Fate, e.Objects), Edges: make([][]Edge, e.Objects)}
+	for i := range e.Objects {
+		g.Fates[i] = Fate(e.code[e.Objects*e.Objects+i])
+		g.Edges[i] = make([]Edge, e.Objects)
+		for o := range g.Edges[i] {
+			g.Edges[i][o] = Edge(e.code[i*e.Objects+o])
+		}
+	}
+	return g
+}
+
+// Schedule makes the objects, of different kinds, lets the collector see them,
+// and deletes those that are to go.
+func (g Graph) Schedule() Schedule {
+	var s Schedule
+	ref := func(i int) collector.Ref {
+		return collector.Ref{Namespace: "a", Kind: kindOf([]string{pod, set, widget}[i%3]), Name: string(rune('a' + i))}
+	}
+	for d, row := range g.Edges {
+		step := Step{Op: Create, Ref: ref(d), UID: uidOf(d + 1)}
+		for o, edge := range row {
+			if edge != NoEdge {
+				flag := ownership.Unset
+				if edge == Blocks {
+					flag = ownership.True
+				}
+				step.Owners = append(step.Owners, reference(ref(o).Kind, ref(o).Name, uidOf(o+1), flag))
+			}
+		}
+		s.Steps = append(s.Steps, step)
+	}
+	s.Steps = append(s.Steps, Step{Op: CatchUp})
+	for i, fate := range g.Fates {
+		if fate != Stays {
+			policy := [...]verdict.Propagation{DeletedBackground: verdict.Background, DeletedForeground: verdict.Foreground, DeletedOrphan: verdict.Orphan}[fate]
+			s.Steps = append(s.Steps, Step{Op: Delete, Ref: ref(i), Policy: policy})
+		}
+	}
+	return s
+}

@@ -1,0 +1,121 @@
+package simulation
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// version is an object as one write left it. Versions are never changed.
+type version struct {
+	ownership.Object
+	deleting bool
+	gone     bool // the write removed the object
+	revision int
+	life     *life
+}
+
+// life is the history of one object.
+type life struct {
+	uid      ownership.UID
+	versions []*version
+	marked   int // revision of the write that began its deletion
+
+	// Phases that it was in at some time. Owners change between a decision about
+	// a dependent and its write; what was true a moment ago must be told apart
+	// from what never was.
+	wasForeground, wasOrphaning bool
+}
+
+// now is the object as it stands, nil when it is gone.
+func (l *life) now() *version {
+	if l == nil || len(l.versions) == 0 || l.versions[len(l.versions)-1].gone {
+		return nil
+	}
+	return l.versions[len(l.versions)-1]
+}
+
+// next is a copy to make the next version of.
+func (v *version) next() *version {
+	after := &version{Object: v.Object, deleting: v.deleting, life: v.life}
+	after.Finalizers = slices.Clone(v.Finalizers)
+	after.Owners = slices.Clone(v.Owners)
+	return after
+}
+
+// at is the object as it stood at a revision, nil when it did not.
+func (l *life) at(revision int) *version {
+	for _, v := range slices.Backward(l.versions) {
+		if v.revision <= revision {
+			if v.gone {
+				return nil
+			}
+			return v
+		}
+	}
+	return nil
+}
+
+// restore is a backup of an earlier revision, put in place of what is there:
+// what was written since never happened. Revisions go on from where they were, as
+// etcd's own tool does it. False when that cannot be told from the log.
+func (s *server) restore(revision int) bool {
+	for _, r := range s.resources {
+		if r.epoch != s.restored || revision < 1 {
+			return false // a kind was withdrawn meanwhile
+		}
+	}
+	s.restored++
+	for _, r := range s.resources {
+		r.epoch++
+		r.log = slices.DeleteFunc(slices.Clone(r.log), func(v *version) bool { return v.revision > revision })
+	}
+	clear(s.objects)
+	lives := s.lives
+	s.lives = nil
+	for _, l := range lives {
+		l.versions = slices.DeleteFunc(slices.Clone(l.versions), func(v *version) bool {
+			return v.revision > revision
+		})
+		if len(l.versions) == 0 {
+			delete(s.byUID, l.uid)
+			continue
+		}
+		s.lives = append(s.lives, l)
+		l.recall()
+		if v := l.now(); v != nil {
+			s.objects[collector.RefOf(v.Object)] = l
+		}
+	}
+	return true
+}
+
+// recall derives from the versions what is kept beside them.
+func (l *life) recall() {
+	l.marked, l.wasForeground, l.wasOrphaning = 0, false, false
+	for _, v := range l.versions {
+		if v.deleting && l.marked == 0 {
+			l.marked = v.revision
+		}
+		l.wasForeground = l.wasForeground || v.Phase == ownership.Foreground
+		l.wasOrphaning = l.wasOrphaning || v.Phase == ownership.Orphaning
+	}
+}
+
+// listAt is the list of a resource after the first n of its watch events.
+func (r *resource) listAt(n int) []ownership.Object {
+	latest := make(map[*life]*version)
+	for _, v := range r.log[:n] {
+		latest[v.life] = v
+	}
+	var list []ownership.Object
+	for _, v := range r.log[:n] {
+		if latest[v.life] == v && !v.gone {
+			list = append(list, v.Object)
+		}
+	}
+	slices.SortFunc(list, func(a, b ownership.Object) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}

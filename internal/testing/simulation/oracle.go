@@ -1,0 +1,328 @@
+package simulation
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
+)
+
+// oracle compares what the collector does with what it may do. It sees the whole
+// history of the server, and nothing of what the collector knows, but how far its
+// watches have come.
+type oracle struct{ *world }
+
+// beforeWrite looks at a write that is about to be done. The server is as it was.
+func (o *oracle) beforeWrite(before, after *version, by *call) {
+	if by.worker.trusts != o.server.restored {
+		return // decided in a world that is not there any more, and nobody could know
+	}
+	if by.uid == "" || by.version == "" {
+		o.fail("R12", "%s carries no condition", by)
+	}
+	if !o.isMeant(before, by) {
+		o.fail("S5", "%s changes %s, and the worker was to see to #%s", by, versionText(before), number(by.worker.uid))
+	}
+	switch by.verb {
+	case remove:
+		o.checkDelete(before, by)
+	case patchOwners:
+		o.checkOwners(before, after, by)
+	case patchFinalizers:
+		o.checkRelease(before, after, by)
+	}
+}
+
+// isMeant tells whether a worker has to do with an object: it is the one whose key
+// it has taken, or a dependent of that.
+func (o *oracle) isMeant(v *version, by *call) bool {
+	return v.UID == by.worker.uid || by.verb == patchOwners && hasOwner(v.Owners, by.worker.uid)
+}
+
+// afterWrite takes note of what a write has made of the world.
+func (o *oracle) afterWrite(after *version) {
+	if o.log != nil {
+		verb := "wrote"
+		if after.gone {
+			verb = "removed"
+		}
+		o.logf("  %s %s", verb, versionText(after))
+	}
+}
+
+// checkDelete: S1, R8, R11.
+func (o *oracle) checkDelete(before *version, by *call) {
+	switch {
+	case before.deleting:
+		o.fail("R8", "%s is being deleted already, and deleted again by the collector", versionText(before))
+	case len(before.Owners) == 0:
+		o.fail("S1", "%s has no owners, and is deleted", versionText(before))
+	}
+	for _, r := range before.Owners {
+		owner, stand := o.server.owner(before, r)
+		switch stand {
+		case solid:
+			if !believesWaiting(owner) {
+				o.fail("S1", "%s is deleted, though its owner stands: %s", versionText(before), versionText(owner))
+			}
+		case misplaced:
+			if l := o.server.byUID[r.UID]; l != nil && l.now() == nil && l.versions[0].Namespace == "" {
+				continue // the UID was that of a cluster-scoped object, and is gone (R6)
+			}
+			o.fail("R5", "%s is deleted, though it is cluster-scoped and names a namespaced owner", versionText(before))
+		case unserved:
+			if o.server.byUID[r.UID] == nil && o.wasUnserved(r.OwnerKind()) {
+				o.fail("R3", "%s is deleted, though nobody serves %s", versionText(before), r.OwnerKind())
+			}
+		case dangling, waiting:
+		}
+	}
+	goesDown := by.propagation == verdict.Foreground && o.waits(before) // R10
+	if policy := policyOf(before); policy != "" && policy != by.propagation && !goesDown {
+		o.fail("R11", "%s is deleted with policy %s", versionText(before), by.propagation)
+	}
+	o.checkDepth(before, by)
+}
+
+// checkDepth: what has dependents is deleted with foreground when an owner waits
+// for it, so that the owner goes last (R10). That is asked of what the collector
+// had seen before it decided.
+func (o *oracle) checkDepth(before *version, by *call) {
+	if by.propagation != verdict.Background {
+		return
+	}
+	seen := func(v *version) bool { return v.revision <= by.worker.seen[o.server.index(v.Kind)] }
+	isWaiting := slices.ContainsFunc(before.Owners, func(r ownership.Reference) bool {
+		owner, stand := o.server.owner(before, r)
+		return stand == waiting && seen(owner)
+	})
+	if !isWaiting || !seen(before) {
+		return
+	}
+	if i := slices.IndexFunc(o.server.dependents(before, anyReference), seen); i >= 0 {
+		o.fail("R10", "%s has dependents, an owner waits for it, and it is deleted in the background", versionText(before))
+	}
+}
+
+// policyOf is the policy that an object asks for by its finalizers; "" if it does not.
+func policyOf(v *version) verdict.Propagation {
+	switch {
+	case slices.Contains(v.Finalizers, ownership.FinalizerOrphan):
+		return verdict.Orphan
+	case slices.Contains(v.Finalizers, ownership.FinalizerForeground):
+		return verdict.Foreground
+	default:
+		return ""
+	}
+}
+
+// waits tells whether an owner of the object waits for it, or did a moment ago.
+func (o *oracle) waits(d *version) bool {
+	return slices.ContainsFunc(d.Owners, func(r ownership.Reference) bool {
+		l := o.server.byUID[r.UID]
+		return l != nil && l.wasForeground
+	})
+}
+
+// wasUnserved tells whether a kind was never served.
+func (o *oracle) wasUnserved(kind ownership.Kind) bool {
+	return o.server.resource(kind).scope == ownership.ScopeUnknown
+}
+
+// checkOwners: S4, R9, R10, R13, R16.
+func (o *oracle) checkOwners(before, after *version, by *call) {
+	if !slices.Equal(before.Finalizers, after.Finalizers) || before.deleting != after.deleting {
+		o.fail("S4", "%s changes more than owner references", by)
+	}
+	next := 0 // in after.Owners, which must be before.Owners in order, some left out
+	for _, r := range before.Owners {
+		kept := next < len(after.Owners) && after.Owners[next].UID == r.UID && sameButBlocking(after.Owners[next], r)
+		if !kept {
+			o.checkDetached(before, r)
+			continue
+		}
+		o.checkUnblocked(before, r, after.Owners[next], by)
+		next++
+	}
+	if next != len(after.Owners) {
+		o.fail("S4", "%s adds or changes owner references of %s", by, versionText(before))
+	}
+}
+
+func sameButBlocking(a, b ownership.Reference) bool {
+	a.BlockOwnerDeletion = b.BlockOwnerDeletion
+	return a == b
+}
+
+// checkDetached: a reference may go if its owner is gone, in foreground deletion,
+// or lets its dependents go.
+func (o *oracle) checkDetached(d *version, r ownership.Reference) {
+	owner, stand := o.server.owner(d, r)
+	switch {
+	case stand == solid && owner.deleting && owner.life.wasOrphaning:
+		// R13; it may have lost that finalizer meanwhile, and does not come back.
+	case stand == solid && !believesWaiting(owner):
+		o.fail("S4", "%s is detached from an owner that stands: %s", versionText(d), versionText(owner))
+	case stand == unserved && o.server.byUID[r.UID] == nil && o.wasUnserved(r.OwnerKind()):
+		o.fail("R3", "%s is detached from an owner whose kind nobody serves: %s", versionText(d), r.OwnerKind())
+	case stand == misplaced && !o.server.byUID[r.UID].letsGo():
+		o.fail("R5", "%s is detached from an owner that it cannot have", versionText(d))
+	}
+}
+
+// believesWaiting tells whether a worker may take an owner for one in foreground
+// deletion that is not any more. It may have lost that finalizer since the
+// decision; it does not come back all the same.
+func believesWaiting(owner *version) bool { return owner.deleting && owner.life.wasForeground }
+
+// letsGo tells whether an object was in orphan deletion at some time.
+func (l *life) letsGo() bool { return l != nil && l.wasOrphaning }
+
+// checkUnblocked: references stop blocking within a cycle only (R10).
+func (o *oracle) checkUnblocked(d *version, old, now ownership.Reference, by *call) {
+	switch {
+	case old.BlockOwnerDeletion == now.BlockOwnerDeletion:
+	case old.BlockOwnerDeletion != ownership.True || now.BlockOwnerDeletion != ownership.False:
+		o.fail("S4", "%s: blockOwnerDeletion of #%s was changed, but not from true to false", versionText(d), number(old.UID))
+	case !o.sawCycle(by.worker, d.life, o.server.byUID[old.UID]):
+		o.fail("R10", "%s: the reference to #%s stops blocking, and is not part of a cycle", versionText(d), number(old.UID))
+	}
+}
+
+// sawCycle tells whether a worker could take two objects for parts of one cycle:
+// there are ways of blocking references from each to the other. Every object on
+// the way counts as it was at any time since the worker's knowledge.
+func (o *oracle) sawCycle(w *worker, a, b *life) bool {
+	return o.sawWay(w, a, b, map[*life]bool{}) && o.sawWay(w, b, a, map[*life]bool{})
+}
+
+func (o *oracle) sawWay(w *worker, from, to *life, seen map[*life]bool) bool {
+	if from == nil || seen[from] || !from.wasForeground {
+		return false
+	}
+	seen[from] = true
+	for i, v := range from.versions {
+		isKnown := i == len(from.versions)-1 || from.versions[i+1].revision > w.seen[o.server.index(v.Kind)]
+		if v.Phase != ownership.Foreground || !isKnown {
+			continue
+		}
+		for _, r := range v.Owners {
+			owner := o.server.byUID[r.UID]
+			if r.Blocking() && owner != nil && (owner == to || o.sawWay(w, owner, to, seen)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkRelease: S2, S3, S7, R16.
+func (o *oracle) checkRelease(before, after *version, by *call) {
+	var removed []string
+	kept := slices.DeleteFunc(slices.Clone(before.Finalizers), func(f string) bool {
+		gone := !slices.Contains(after.Finalizers, f)
+		if gone {
+			removed = append(removed, f)
+		}
+		return gone
+	})
+	switch {
+	case !slices.Equal(before.Owners, after.Owners) || before.deleting != after.deleting || !slices.Equal(kept, after.Finalizers):
+		o.fail("S4", "%s changes more than finalizers of %s", by, versionText(before))
+	case slices.ContainsFunc(removed, func(f string) bool { return !isOurs(f) }):
+		o.fail("S7", "%s removes a finalizer of somebody else from %s", by, versionText(before))
+	case len(removed) != 1 || !before.deleting:
+		o.fail("S4", "%s: %s is not released of one finalizer", by, versionText(before))
+	case removed[0] == ownership.FinalizerOrphan:
+		o.checkNoneMissed("S2", before, by, anyReference)
+	default:
+		o.checkNoneMissed("S3", before, by, ownership.Reference.Blocking)
+	}
+}
+
+// checkNoneMissed: when an owner is released, no dependent is left of those that
+// it had when its deletion began (R15), nor of those that the collector had seen
+// before it decided.
+func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(ownership.Reference) bool) {
+	for _, d := range o.server.dependents(owner, is) {
+		since := d
+		for _, v := range slices.Backward(d.life.versions) {
+			if !o.server.names(v, owner, is) {
+				break
+			}
+			since = v
+		}
+		switch i := o.server.index(d.Kind); {
+		case since.revision <= owner.life.marked:
+			o.fail(rule, "%s is released, and was an owner of %s before its deletion began", versionText(owner), versionText(d))
+		case since.revision <= by.worker.seen[i]:
+			o.fail(rule, "%s is released, and was known to be an owner of %s", versionText(owner), versionText(d))
+		}
+	}
+}
+
+// rereads is how many requests are in order at rest: owners that cannot be
+// watched are read again and again (R7), each once a round and dependent.
+func (o *oracle) rereads() int {
+	n := 0
+	for _, d := range o.server.standing() {
+		for _, r := range d.Owners {
+			if owner, _ := o.server.owner(d, r); owner != nil && !o.server.resource(owner.Kind).watched {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// withFaults: L5. What cannot be read or written holds what has to do with it,
+// and all completions (R15), and nothing else.
+func (o *oracle) withFaults() {
+	broken := func(kind ownership.Kind) bool { return o.server.resource(kind).broken }
+	for _, v := range o.server.standing() {
+		isHeld := v.deleting || broken(v.Kind) || !o.server.resource(v.Kind).watched ||
+			slices.ContainsFunc(v.Owners, func(r ownership.Reference) bool { return broken(r.OwnerKind()) })
+		if what := o.server.undone(v); what != "" && !isHeld {
+			o.fail("L5", "%s: %s, because of a kind that it has nothing to do with", versionText(v), what)
+			return
+		}
+	}
+}
+
+// atRest: L1, L2, S9.
+func (o *oracle) atRest() {
+	var want []ownership.Object
+	for _, v := range o.server.standing() {
+		if !o.server.resource(v.Kind).watched {
+			continue
+		}
+		want = append(want, v.Object)
+		rule := "L1"
+		if v.deleting {
+			rule = "L2"
+		}
+		if what := o.server.undone(v); what != "" {
+			o.fail(rule, "%s: %s", versionText(v), what)
+			return
+		}
+		if o.server.hasMisplaced(v) && !o.in.warned[v.UID] {
+			o.fail("R5", "%s names owners that it cannot have, and nobody was told", versionText(v))
+		}
+	}
+	o.checkGraph()
+	slices.SortFunc(want, func(a, b ownership.Object) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	var got []ownership.Object
+	o.in.collector.View(func(g *ownership.Graph) { got = slices.Collect(g.All()) })
+	if !slices.EqualFunc(got, want, sameObject) {
+		o.fail("S9", "graph and server differ (-server +graph): %s", cmp.Diff(want, got))
+	}
+}
+
+func sameObject(a, b ownership.Object) bool {
+	return a.UID == b.UID && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name &&
+		a.ResourceVersion == b.ResourceVersion && a.Phase == b.Phase &&
+		slices.Equal(a.Finalizers, b.Finalizers) && slices.Equal(a.Owners, b.Owners)
+}

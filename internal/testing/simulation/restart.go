@@ -1,0 +1,132 @@
+package simulation
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// A collector that starts knows nothing. What follows a crash depends on what the server
+// holds then and on the writes that are still under way, but not on what led there. So
+// an exhaustive search has to follow each such state once only, whatever graph and
+// whatever step it comes from. A standstill describes one, and key names it.
+//
+// Objects that differ by their names only are not told apart, as in Graphs. What the
+// oracle looks back at belongs to the state: phases that objects were in, and how much of
+// the history was seen by the sender of a late write.
+type standstill struct {
+	lives []byte      // of each object: how it stands, and how it stood
+	edges [][]byte    // edges[d][o] is the reference of object d to object o
+	late  []lateWrite // in the order in which they will arrive
+}
+
+// lateWrite is a write that arrives after the restart, and that nothing forbids so far.
+type lateWrite struct {
+	verb           string
+	what           string // the policy, or the finalizers
+	target, sender int
+	owners         []byte // that it leaves, as in edges
+	unseen         []byte // of each object, how many of its versions the sender had not seen
+}
+
+// standstill describes the world as a crash would leave it. It presumes that objects and references come from
+// the beginning only, as those of a Graph do.
+func (w *world) standstill(crash Step) standstill {
+	calls := slices.Clone(w.ghosts)
+	for _, worker := range w.in.workers {
+		if !worker.call.executed && !worker.call.isRead() && crash.Failure != "lost" {
+			calls = append(calls, worker.call)
+		}
+	}
+	index := make(map[ownership.UID]int, len(w.server.lives))
+	for i, l := range w.server.lives {
+		index[l.uid] = i
+	}
+	var s standstill
+	for _, l := range w.server.lives {
+		state := byte(ownership.Active)
+		row := make([]byte, len(index))
+		if v := l.now(); v != nil {
+			state = 1 + byte(v.Phase)
+			row = edgesOf(v.Owners, index)
+		}
+		s.lives = append(s.lives, state<<2|bit(l.wasForeground)<<1|bit(l.wasOrphaning))
+		s.edges = append(s.edges, row)
+	}
+	for _, c := range calls {
+		// One whose condition is not met any more is refused whenever it arrives.
+		if v := w.server.lookup(c.ref); v != nil && v.UID == c.uid && v.ResourceVersion == c.version {
+			s.late = append(s.late, w.lateWrite(c, index))
+		}
+	}
+	return s
+}
+
+func (w *world) lateWrite(c *call, index map[ownership.UID]int) lateWrite {
+	late := lateWrite{
+		verb: c.verb, what: string(c.propagation), target: index[c.uid], sender: index[c.worker.uid], owners: edgesOf(c.owners, index),
+	}
+	for _, f := range c.finalizers {
+		late.what += f + " "
+	}
+	for _, l := range w.server.lives {
+		unseen := byte(0)
+		for _, v := range l.versions {
+			unseen += bit(v.revision > c.worker.seen[w.server.index(v.Kind)])
+		}
+		late.unseen = append(late.unseen, unseen)
+	}
+	return late
+}
+
+func edgesOf(owners []ownership.Reference, index map[ownership.UID]int) []byte {
+	row := make([]byte, len(index))
+	for _, r := range owners {
+		row[index[r.UID]] = 1 + byte(r.BlockOwnerDeletion)
+	}
+	return row
+}
+
+func bit(b bool) byte { //nolint:revive // flag-parameter: it is a number and controls nothing
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// key is the same for standstills that differ in the order of their objects only. The
+// orders are all that there are.
+func (s standstill) key(orders [][]int) string {
+	var smallest, code []byte
+	for _, order := range orders {
+		code = s.code(code[:0], order)
+		if smallest == nil || bytes.Compare(code, smallest) < 0 {
+			smallest = append(smallest[:0], code...)
+		}
+	}
+	return string(smallest)
+}
+
+// code writes a standstill down with its objects in some order.
+func (s standstill) code(code []byte, order []int) []byte {
+	for _, i := range order {
+		code = append(code, s.lives[i])
+	}
+	for _, i := range order {
+		code = inOrder(code, s.edges[i], order)
+	}
+	for _, late := range s.late {
+		code = append(append(code, late.verb...), late.what...)
+		code = append(code, byte(slices.Index(order, late.target)), byte(slices.Index(order, late.sender)))
+		code = inOrder(inOrder(code, late.owners, order), late.unseen, order)
+	}
+	return code
+}
+
+func inOrder(code, values []byte, order []int) []byte {
+	for _, i := range order {
+		code = append(code, values[i])
+	}
+	return code
+}

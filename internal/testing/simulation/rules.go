@@ -1,0 +1,140 @@
+package simulation
+
+import (
+	"slices"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// This file states the rules R1 to R14 once more, over the objects of the server
+// as they are now: nothing is unknown here, so there is nothing to verify.
+
+// stand is how an owner reference stands (R7).
+type stand int
+
+const (
+	dangling stand = iota
+	solid
+	waiting
+	unserved  // nobody can tell
+	misplaced // a cluster-scoped object names a namespaced owner (R5)
+)
+
+// owner finds the object that a reference of d names, and how it stands.
+func (s *server) owner(d *version, r ownership.Reference) (*version, stand) {
+	resource := s.resource(r.OwnerKind())
+	ref := collector.Ref{Kind: r.OwnerKind(), Namespace: d.Namespace, Name: r.Name}
+	switch {
+	case !resource.served:
+		return nil, unserved
+	case resource.scope == ownership.Cluster:
+		ref.Namespace = ""
+	case d.Namespace == "":
+		return nil, misplaced
+	}
+	owner := s.lookup(ref)
+	switch {
+	case owner == nil || owner.UID != r.UID:
+		return nil, dangling
+	case owner.Phase == ownership.Foreground:
+		return owner, waiting
+	default:
+		return owner, solid
+	}
+}
+
+// names tells whether a version of d refers to an owner, rightly.
+func (s *server) names(d *version, owner *version, is func(ownership.Reference) bool) bool {
+	return slices.ContainsFunc(d.Owners, func(r ownership.Reference) bool {
+		resource := s.resource(r.OwnerKind())
+		return r.UID == owner.UID && r.OwnerKind() == owner.Kind && r.Name == owner.Name && is(r) &&
+			(resource.scope == ownership.Cluster || d.Namespace == owner.Namespace)
+	})
+}
+
+func anyReference(ownership.Reference) bool { return true }
+
+// dependents are the objects that refer to an owner, rightly; the owner itself is none.
+func (s *server) dependents(owner *version, is func(ownership.Reference) bool) []*version {
+	var found []*version
+	for _, d := range s.standing() {
+		if d.life != owner.life && s.names(d, owner, is) {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// blockedBy are the owners in foreground deletion that an object blocks.
+func (s *server) blockedBy(d *version) []*version {
+	var owners []*version
+	for _, r := range d.Owners {
+		if owner, stand := s.owner(d, r); r.Blocking() && stand == waiting {
+			owners = append(owners, owner)
+		}
+	}
+	return owners
+}
+
+// reaches tells whether there is a way of blocking references from one object to
+// another, through objects in foreground deletion only.
+func (s *server) reaches(from, to *version) bool {
+	seen := map[*version]bool{}
+	var visit func(v *version) bool
+	visit = func(v *version) bool {
+		if v.Phase != ownership.Foreground || seen[v] {
+			return false
+		}
+		seen[v] = true
+		for _, owner := range s.blockedBy(v) {
+			if owner.life == to.life || visit(owner) {
+				return true
+			}
+		}
+		return false
+	}
+	return visit(from)
+}
+
+// hasMisplaced tells whether an active object names an owner that it cannot have (R5).
+func (s *server) hasMisplaced(o *version) bool {
+	return !o.deleting && slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
+		_, stand := s.owner(o, r)
+		return stand == misplaced
+	})
+}
+
+// undone says what the collector has left undone about an object; "" if nothing.
+func (s *server) undone(o *version) string {
+	switch o.Phase {
+	case ownership.Terminating:
+		return "" // R8
+	case ownership.Orphaning:
+		return "its finalizer orphan is there for ever (R13)"
+	case ownership.Foreground:
+		switch {
+		case s.reaches(o, o):
+			return "it is part of a cycle that blocks itself (R10)"
+		case len(s.dependents(o, ownership.Reference.Blocking)) == 0:
+			return "nothing blocks it, and its finalizer foregroundDeletion is there for ever (R14)"
+		}
+		return ""
+	case ownership.Active:
+	}
+	count := map[stand]int{}
+	for _, r := range o.Owners {
+		_, stand := s.owner(o, r)
+		count[stand]++
+	}
+	switch {
+	case len(o.Owners) == 0, count[misplaced] > 0, o.Namespace == "" && count[unserved] > 0:
+		return "" // R8, R5; the scope of what is not served may be known or not
+	case count[solid] > 0 && count[dangling]+count[waiting] > 0:
+		return "it has a solid owner, and is not detached from the others (R9)"
+	case count[solid] > 0, count[unserved] > 0:
+		return "" // R9, R7
+	default:
+		return "all its owners are gone or wait for it, and it is not deleted (R10, R11)"
+	}
+}

@@ -1,0 +1,319 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
+)
+
+// server is an API server that forgets nothing: it keeps every version of every
+// object, so that the oracle can look back.
+type server struct {
+	revision  int
+	resources []*resource
+	objects   map[collector.Ref]*life
+	lives     []*life // of all objects that ever were, in the order of creation
+	byUID     map[ownership.UID]*life
+	restored  int // how often a backup was put in place
+
+	// admission: new references to an owner in foreground or orphan deletion are
+	// refused, as our own server does (R15).
+	admission bool
+	// beforeWrite is told of every write of the collector that is accepted, also
+	// when it changes nothing; afterWrite of every change, by whomever.
+	beforeWrite func(before, after *version, by *call)
+	afterWrite  func(after *version)
+}
+
+// resource is a kind, with what is known of it at the server's end.
+type resource struct {
+	short   string // its name in a schedule
+	kind    ownership.Kind
+	scope   ownership.Scope
+	watched bool
+	served  bool
+	broken  bool       // every request is answered with 500
+	log     []*version // its watch events, in the order of revisions
+	epoch   int        // counts how often the watches were cut for good
+}
+
+// The names of the resources in a schedule.
+const (
+	pod    = "Pod"
+	set    = "Set"    // ReplicaSet.apps
+	node   = "Node"   // cluster-scoped
+	zone   = "Zone"   // cluster-scoped too
+	widget = "Widget" // a custom resource, which can be withdrawn
+	gadget = "Gadget" // a custom resource that cannot be watched
+	ghost  = "Ghost"  // a kind that nobody ever serves
+)
+
+func newServer() *server {
+	custom := func(kind string) ownership.Kind { return ownership.Kind{Group: "example.com", Kind: kind} }
+	return &server{
+		revision: 1,
+		resources: []*resource{
+			{short: pod, kind: ownership.Kind{Kind: pod}, scope: ownership.Namespaced, watched: true, served: true},
+			{short: set, kind: ownership.Kind{Group: "apps", Kind: "ReplicaSet"}, scope: ownership.Namespaced, watched: true, served: true},
+			{short: node, kind: ownership.Kind{Kind: node}, scope: ownership.Cluster, watched: true, served: true},
+			{short: zone, kind: custom(zone), scope: ownership.Cluster, watched: true, served: true},
+			{short: widget, kind: custom(widget), scope: ownership.Namespaced, watched: true, served: true},
+			{short: gadget, kind: custom(gadget), scope: ownership.Namespaced, served: true},
+			{short: ghost, kind: custom(ghost)},
+		},
+		objects: make(map[collector.Ref]*life),
+		byUID:   make(map[ownership.UID]*life),
+	}
+}
+
+// resource finds a resource by its kind; there are none but those of newServer.
+func (s *server) resource(kind ownership.Kind) *resource {
+	return s.resources[s.index(kind)]
+}
+
+func (s *server) index(kind ownership.Kind) int {
+	for i, r := range s.resources {
+		if r.kind == kind {
+			return i
+		}
+	}
+	return len(s.resources) - 1 // as good as the one that is never served
+}
+
+// lookup finds an object as it stands, nil when there is none.
+func (s *server) lookup(ref collector.Ref) *version { return s.objects[ref].now() }
+
+// standing gives all objects that stand, in the order of their creation.
+func (s *server) standing() []*version {
+	var all []*version
+	for _, l := range s.lives {
+		if v := l.now(); v != nil {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// create stores an object, unless there is one of that name.
+func (s *server) create(o ownership.Object) bool {
+	r := s.resource(o.Kind)
+	if s.lookup(collector.RefOf(o)) != nil || s.byUID[o.UID] != nil || !r.served || r.broken ||
+		(r.scope == ownership.Namespaced) != (o.Namespace != "") || !s.admits(o, nil) {
+		return false
+	}
+	l := &life{uid: o.UID}
+	s.lives = append(s.lives, l)
+	s.byUID[o.UID] = l
+	s.write(nil, &version{Object: o, life: l})
+	return true
+}
+
+// change is an update by a user who does not care for versions. Once an object is
+// being deleted, finalizers can only go.
+func (s *server) change(ref collector.Ref, update func(o *ownership.Object)) bool {
+	before := s.lookup(ref)
+	if before == nil || s.resource(ref.Kind).broken {
+		return false
+	}
+	after := before.next()
+	update(&after.Object)
+	if before.deleting {
+		after.Finalizers = slices.DeleteFunc(after.Finalizers, func(f string) bool { return !slices.Contains(before.Finalizers, f) })
+	}
+	if !s.admits(after.Object, before.Owners) {
+		return false
+	}
+	return s.write(before, after) != before
+}
+
+// remove is a DELETE by a user who does not care for versions.
+func (s *server) remove(ref collector.Ref, policy verdict.Propagation) bool {
+	before := s.lookup(ref)
+	if before == nil || s.resource(ref.Kind).broken {
+		return false
+	}
+	return s.write(before, deleted(before, policy)) != before
+}
+
+// admits tells whether the references of an object pass admission.
+func (s *server) admits(o ownership.Object, before []ownership.Reference) bool {
+	if !s.admission {
+		return true
+	}
+	for _, r := range o.Owners {
+		owner := s.byUID[r.UID].now()
+		isNew := !slices.ContainsFunc(before, func(old ownership.Reference) bool { return old.UID == r.UID })
+		if isNew && owner != nil && (owner.Phase == ownership.Foreground || owner.Phase == ownership.Orphaning) {
+			return false
+		}
+	}
+	return true
+}
+
+// deleted is an object after a DELETE (R17, R19): an explicit policy beats the
+// finalizers that are there; of an object that is being deleted they only go.
+// No policy leaves them as they are.
+func deleted(before *version, policy verdict.Propagation) *version {
+	after := before.next()
+	after.deleting = true
+	wanted := ""
+	switch policy {
+	case verdict.Foreground:
+		wanted = ownership.FinalizerForeground
+	case verdict.Orphan:
+		wanted = ownership.FinalizerOrphan
+	case verdict.Background:
+	default:
+		return after
+	}
+	if before.deleting && policy == verdict.Orphan && before.Phase != ownership.Orphaning {
+		return after // refused: it cannot be honoured any more
+	}
+	after.Finalizers = slices.DeleteFunc(after.Finalizers, func(f string) bool { return isOurs(f) && f != wanted })
+	if wanted != "" && !before.deleting && !slices.Contains(after.Finalizers, wanted) {
+		after.Finalizers = append(after.Finalizers, wanted)
+	}
+	return after
+}
+
+// isOurs tells the collector's finalizers from those of others.
+func isOurs(finalizer string) bool {
+	return finalizer == ownership.FinalizerOrphan || finalizer == ownership.FinalizerForeground
+}
+
+// write stores a version at the next revision and returns it. A write that
+// changes nothing is none, and returns the version before. An object that is
+// being deleted and has no finalizers is removed by the write (R18).
+func (s *server) write(before, after *version) *version {
+	after.Phase = ownership.PhaseOf(after.deleting, after.Finalizers)
+	if before != nil && before.deleting == after.deleting &&
+		slices.Equal(before.Finalizers, after.Finalizers) && slices.Equal(before.Owners, after.Owners) {
+		return before
+	}
+	after.gone = after.deleting && len(after.Finalizers) == 0
+	s.revision++
+	after.revision = s.revision
+	after.ResourceVersion = strconv.Itoa(s.revision)
+	l := after.life
+	l.versions = append(l.versions, after)
+	if after.deleting && l.marked == 0 {
+		l.marked = s.revision
+	}
+	l.wasForeground = l.wasForeground || after.Phase == ownership.Foreground
+	l.wasOrphaning = l.wasOrphaning || after.Phase == ownership.Orphaning
+	ref := collector.RefOf(after.Object)
+	if after.gone {
+		delete(s.objects, ref)
+	} else {
+		s.objects[ref] = l
+	}
+	if r := s.resource(after.Kind); r.watched {
+		r.log = append(r.log, after)
+	}
+	s.afterWrite(after)
+	return after
+}
+
+// withdraw stops serving a resource. Its objects are lost, without watch events.
+func (s *server) withdraw(r *resource) {
+	r.served, r.broken = false, false
+	r.epoch++
+	r.log = nil
+	for _, v := range s.standing() {
+		if v.Kind == r.kind {
+			s.revision++
+			last := &version{Object: v.Object, deleting: true, gone: true, revision: s.revision, life: v.life}
+			v.life.versions = append(v.life.versions, last)
+			delete(s.objects, collector.RefOf(v.Object))
+		}
+	}
+}
+
+// newest tells to which revision each kind was written last, other than by a removal.
+func (s *server) newest() collector.Newest {
+	answer := collector.Newest{
+		History: strconv.Itoa(s.restored + 1), Now: uint64(s.revision), Writes: make(map[ownership.Kind]uint64), //nolint:gosec // it is positive
+	}
+	for _, r := range s.resources {
+		if r.served && r.watched {
+			answer.Writes[r.kind] = 1
+		}
+	}
+	for _, l := range s.lives {
+		for _, v := range l.versions {
+			if n, ok := answer.Writes[v.Kind]; ok && !v.gone {
+				answer.Writes[v.Kind] = max(n, uint64(v.revision)) //nolint:gosec // it is positive
+			}
+		}
+	}
+	return answer
+}
+
+// pageSize is how many objects a page has, whatever was asked for.
+const pageSize = 2
+
+// page is one page of a list. All pages show the state at the first one.
+func (s *server) page(r *resource, namespace, after string) collector.Page {
+	revision, offset := s.revision, 0
+	if after != "" {
+		_, _ = fmt.Sscanf(after, "%d:%d", &revision, &offset)
+	}
+	var objects []ownership.Object
+	for _, l := range s.lives {
+		v := l.at(revision)
+		if v != nil && v.Kind == r.kind && (namespace == "" || v.Namespace == namespace) {
+			objects = append(objects, v.Object)
+		}
+	}
+	page := collector.Page{ResourceVersion: strconv.Itoa(revision), Objects: objects[min(offset, len(objects)):]}
+	if len(page.Objects) > pageSize {
+		page.Objects = page.Objects[:pageSize]
+		page.Continue = fmt.Sprintf("%d:%d", revision, offset+pageSize)
+	}
+	return page
+}
+
+// execute carries a request out, in one transaction.
+func (s *server) execute(c *call) (ownership.Object, error) {
+	r := s.resource(c.ref.Kind)
+	group := schema.GroupResource{Group: r.kind.Group, Resource: strings.ToLower(r.kind.Kind)}
+	switch {
+	case !r.served:
+		return ownership.Object{}, apierrors.NewServiceUnavailable(r.short + " is not served")
+	case r.broken:
+		return ownership.Object{}, apierrors.NewInternalError(errors.New("conversion webhook failed"))
+	}
+	if c.verb == list {
+		c.page = s.page(r, c.ref.Namespace, c.after)
+		return ownership.Object{}, nil
+	}
+	before := s.lookup(c.ref)
+	switch {
+	case before == nil:
+		return ownership.Object{}, apierrors.NewNotFound(group, c.ref.Name)
+	case c.verb == get:
+		return before.Object, nil
+	case c.uid != "" && c.uid != before.UID || c.version != "" && c.version != before.ResourceVersion:
+		return ownership.Object{}, apierrors.NewConflict(group, c.ref.Name, errors.New("precondition failed"))
+	}
+	after := before.next()
+	switch c.verb {
+	case patchOwners:
+		after.Owners = slices.Clone(c.owners)
+	case patchFinalizers:
+		after.Finalizers = slices.Clone(c.finalizers)
+	case remove:
+		after = deleted(before, c.propagation)
+	}
+	s.beforeWrite(before, after, c)
+	return s.write(before, after).Object, nil
+}

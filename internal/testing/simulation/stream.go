@@ -1,0 +1,161 @@
+package simulation
+
+import (
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// stream is the list and watch of one resource by one instance: how far it has
+// come in the resource's log.
+type stream struct {
+	told     bool // the sink knows that the kind is served
+	unknown  bool // its discovery fails
+	listed   bool
+	position int // of the next event in the log
+	seen     int // revision up to which the sink has seen everything
+	epoch    int // of the resource, when it was listed
+}
+
+// list lists a resource, the last stale watch events left out, as a cache does
+// that lags. The list does not go back behind what the stream has seen.
+func (w *world) list(i, stale int) bool {
+	r, st := w.server.resources[i], &w.in.streams[i]
+	if st.listed && st.epoch == r.epoch {
+		stale = min(stale, len(r.log)-st.position)
+	}
+	return w.travel(i, stale)
+}
+
+// travel lists a resource from a server that may lag behind the one before: the
+// stream goes back in time.
+func (w *world) travel(i, stale int) bool {
+	r, st := w.server.resources[i], &w.in.streams[i]
+	if !r.watched || !r.served || r.broken || !st.told {
+		return false
+	}
+	position := max(0, len(r.log)-stale)
+	seen := w.server.revision
+	if position < len(r.log) {
+		seen = r.log[position].revision - 1
+	}
+	if st.listed && (st.epoch != r.epoch || seen < st.seen) {
+		// The feed notices both: that the revision of its watch is not known any
+		// more, and that revisions go backwards (R4).
+		w.logf("  a new epoch")
+		w.in.collector.Sink().NewEpoch()
+		w.in.trusts = w.server.restored
+	}
+	st.listed, st.position, st.epoch, st.seen = true, position, r.epoch, seen
+	for _, worker := range w.in.workers {
+		worker.seen[i] = min(worker.seen[i], st.seen) // it may have forgotten
+	}
+	w.logf("  list of %s at %d", r.short, st.seen)
+	w.in.collector.Sink().Replace(r.kind, r.listAt(position))
+	return true
+}
+
+// restore puts a backup in place, so many revisions back. All connections are
+// cut: those of watches, and those of requests under way.
+func (w *world) restore(back int) bool {
+	if !w.server.restore(w.server.revision - back) {
+		return false
+	}
+	for i := range w.in.streams {
+		w.in.streams[i].seen = 0 // what was seen never happened
+	}
+	w.ghosts = nil
+	for _, worker := range w.in.workers {
+		c := worker.call
+		c.executed = true
+		c.void()
+	}
+	return true
+}
+
+// deliver delivers the next watch event of a resource.
+func (w *world) deliver(i int) bool {
+	if !w.hasEvent(i) {
+		return false
+	}
+	st := &w.in.streams[i]
+	v := w.server.resources[i].log[st.position]
+	st.position++
+	st.seen = v.revision
+	w.pass(v)
+	return true
+}
+
+// repeat delivers the last watch event of a resource once more.
+func (w *world) repeat(i int) bool {
+	r, st := w.server.resources[i], &w.in.streams[i]
+	if !st.listed || st.epoch != r.epoch || st.position == 0 {
+		return false
+	}
+	w.pass(r.log[st.position-1])
+	return true
+}
+
+func (w *world) pass(v *version) {
+	sink := w.in.collector.Sink()
+	if w.log != nil {
+		w.logf("  %s %s", map[bool]string{true: "DELETED", false: "saw"}[v.gone], versionText(v))
+	}
+	if v.gone {
+		sink.Forget(v.UID, v.ResourceVersion)
+		return
+	}
+	sink.Observe(v.Object)
+}
+
+// hasEvent tells whether a watch event can be delivered.
+func (w *world) hasEvent(i int) bool {
+	r, st := w.server.resources[i], &w.in.streams[i]
+	return st.listed && st.epoch == r.epoch && !r.broken && st.position < len(r.log)
+}
+
+// notice lets the feed find out what became of a resource: that it is served,
+// that it is served no more, or that it was made anew.
+func (w *world) notice(i int) bool {
+	r, st := w.server.resources[i], &w.in.streams[i]
+	sink := w.in.collector.Sink()
+	switch {
+	case r.served && !st.told:
+		st.unknown = false
+		w.learn(i)
+		w.list(i, 0)
+	case !r.served && st.unknown:
+		st.unknown = false
+	case !r.served && st.told:
+		*st = stream{}
+		w.logf("  %s is served no more", r.short)
+		sink.Replace(r.kind, nil)
+		sink.SetScope(r.kind, ownership.ScopeUnknown)
+	case r.served && st.listed && st.epoch != r.epoch:
+		w.list(i, 0)
+	default:
+		return false
+	}
+	return true
+}
+
+// learn lets the feed find out that a resource is served. It is not listed yet.
+func (w *world) learn(i int) {
+	r, st := w.server.resources[i], &w.in.streams[i]
+	if !r.served || st.told || st.unknown {
+		return
+	}
+	st.told = true
+	w.logf("  %s is served", r.short)
+	w.in.collector.Sink().SetScope(r.kind, r.scope)
+}
+
+// oldest is the resource whose next watch event is the oldest; -1 if there is none.
+func (w *world) oldest() int {
+	oldest := -1
+	for i, r := range w.server.resources {
+		if w.hasEvent(i) && (oldest < 0 ||
+			r.log[w.in.streams[i].position].revision < w.server.resources[oldest].log[w.in.streams[oldest].position].revision) {
+			oldest = i
+		}
+	}
+	return oldest
+}
