@@ -1,0 +1,57 @@
+// Package eventually waits in tests for what other goroutines or processes do.
+//
+// Each function asks at once and then every few milliseconds, and fails the test when the
+// answer has not come within [Patience]. Patience is far longer than anything takes: it is
+// there so that a hang is reported, never to assert how fast something is. In a
+// testing/synctest bubble the time is fake, and the wait costs nothing.
+package eventually
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	// Patience is how long a condition may take before the test fails.
+	Patience = 3 * time.Minute
+	// interval is the time between two questions.
+	interval = 10 * time.Millisecond
+)
+
+// Succeeds waits until check returns nil, and fails the test with the last error otherwise.
+func Succeeds(t testing.TB, check func() error) {
+	t.Helper()
+	var err error
+	if !poll(func() bool { err = check(); return err == nil }) {
+		t.Fatalf("after %s: %v", Patience, err)
+	}
+}
+
+// Agrees waits until check returns "", and fails the test with the last problem otherwise.
+func Agrees(t testing.TB, check func() (problem string)) {
+	t.Helper()
+	var problem string
+	if !poll(func() bool { problem = check(); return problem == "" }) {
+		t.Fatalf("after %s: %s", Patience, problem)
+	}
+}
+
+// Holds waits until condition is true; what names the condition in the failure.
+func Holds(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	if !poll(condition) {
+		t.Fatalf("after %s: not yet: %s", Patience, what)
+	}
+}
+
+// poll asks until the answer is true or Patience is over.
+func poll(condition func() bool) bool {
+	for deadline := time.Now().Add(Patience); ; time.Sleep(interval) {
+		if condition() {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+}
