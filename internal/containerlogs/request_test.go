@@ -11,12 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func aPod() *corev1.Pod {
+func testPod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-1"}}
 }
 
-// What the agent is asked is what the API server was asked.
-func TestTargetIsWhatIsParsed(t *testing.T) {
+// The agent parses the options that the API server was given.
+func TestRequestURLRoundTrips(t *testing.T) {
 	since := metav1.NewTime(time.Date(2026, 7, 1, 12, 0, 0, 123456789, time.FixedZone("", 2*60*60)))
 	for name, o := range map[string]corev1.PodLogOptions{
 		"nothing":    {},
@@ -28,7 +28,7 @@ func TestTargetIsWhatIsParsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Container = "app"
-			path, query := Target(aPod(), &o)
+			path, query := RequestURL(testPod(), &o)
 			if path != "/containerLogs/default/web/app" {
 				t.Errorf("path %s", path)
 			}
@@ -39,7 +39,7 @@ func TestTargetIsWhatIsParsed(t *testing.T) {
 			if got := values.Get("uid"); got != "uid-1" {
 				t.Errorf("uid %q", got)
 			}
-			got, err := Parse(values)
+			got, err := ParseOptions(values)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,13 +54,13 @@ func TestTargetIsWhatIsParsed(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
-	for query, says := range map[string]string{
+func TestParseOptionsRefusesInvalid(t *testing.T) {
+	for query, want := range map[string]string{
 		"follow=perhaps":  "follow:",
-		"tailLines=-1":    `tailLines "-1" is not a number of at least 0`,
-		"tailLines=many":  `tailLines "many"`,
-		"limitBytes=0":    `limitBytes "0" is not a number of at least 1`,
-		"sinceSeconds=0":  `sinceSeconds "0"`,
+		"tailLines=-1":    `tailLines: "-1" must be an integer greater than or equal to 0`,
+		"tailLines=many":  `tailLines: "many"`,
+		"limitBytes=0":    `limitBytes: "0" must be an integer greater than or equal to 1`,
+		"sinceSeconds=0":  `sinceSeconds: "0"`,
 		"sinceTime=today": "sinceTime:",
 		"sinceSeconds=5&sinceTime=2026-07-01T12:00:00Z": "at most one of",
 	} {
@@ -68,8 +68,8 @@ func TestParseRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o, err := Parse(values); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %+v, %v; want %q", query, o, err, says)
+		if o, err := ParseOptions(values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v; want %q", query, o, err, want)
 		}
 	}
 }
