@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
-	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/finalizers"
 )
 
 const (
@@ -22,12 +22,12 @@ const (
 	secretContent  = "c2VjcmV0LWNvbnRlbnQ=" // base64 of secret-content
 )
 
-// forged is a request that is made with a component's credential, and not by the component.
+// forged is a request with a component's credential that the component does not send.
 type forged struct {
 	method, path, accept, contentType, body string
 }
 
-// forge sends it, and returns the status and all that was answered.
+// forge sends a request, and returns the status and the body of the response.
 func forge(t testing.TB, config *rest.Config, f forged) (int, string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
@@ -55,22 +55,22 @@ func forge(t testing.TB, config *rest.Config, f forged) (int, string) {
 	return response.StatusCode, string(answer)
 }
 
-// secret creates a Secret whose content must never be seen, and returns where it is.
+// secret creates a Secret whose content must not be disclosed, and returns its path.
 func (s *server) secret(t testing.TB, namespace, name string, finalizers ...string) (path string, created *object) {
 	t.Helper()
 	c := s.collection(t, gvk("", "v1", "Secret"), "secrets", namespace, map[string]any{"data": map[string]any{"key": secretContent}})
 	return c.at(name), c.create(name, finalizers...)
 }
 
-// collectors are the ways to be the collector: in the process of the server, and outside
-// of it, with a certificate.
+// collectors returns the client configurations of a collector in the server's process, and of
+// one in another process, with a certificate.
 func (s *server) collectors(t *testing.T) map[string]*rest.Config {
 	t.Helper()
 	inside, err := s.Collector()
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := s.authority.Component(rbac.Collector)
+	pair, err := s.authority.Component(bootstrappolicy.Collector)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (s *server) collectors(t *testing.T) map[string]*rest.Config {
 	}}
 }
 
-// E2: whoever has the collector's credential, and does what the collector does not, is refused.
+// With the collector's credential, requests that the collector does not send are refused (R16).
 func TestForgedRequestsOfTheCollector(t *testing.T) {
 	s := sharedServer(t)
 	for name, config := range s.collectors(t) {
@@ -104,7 +104,7 @@ func forgeAsCollector(t *testing.T, s *server, config *rest.Config) {
 		"read metadata of another group":   {http.MethodGet, path, "application/json;as=PartialObjectMetadata;g=meta;v=v1", "", ""},
 		"list whole objects":               {http.MethodGet, secrets, "application/json", "", ""},
 		"watch whole objects":              {http.MethodGet, secrets + "?watch=true&timeoutSeconds=1", "application/json", "", ""},
-		"watch in the old way":             {http.MethodGet, "/api/v1/watch/namespaces/" + namespace + "/secrets?timeoutSeconds=1", "application/json", "", ""},
+		"watch, deprecated path":           {http.MethodGet, "/api/v1/watch/namespaces/" + namespace + "/secrets?timeoutSeconds=1", "application/json", "", ""},
 		"select by content":                {http.MethodGet, secrets + "?fieldSelector=type%3DOpaque", asMetadataList, "", ""},
 		"read a log":                       {http.MethodGet, "/api/v1/namespaces/" + namespace + "/pods/p/log", asMetadata, "", ""},
 		"read a status":                    {http.MethodGet, "/api/v1/namespaces/" + namespace + "/status", asMetadata, "", ""},
@@ -113,7 +113,7 @@ func forgeAsCollector(t *testing.T, s *server, config *rest.Config) {
 		"create":                           {http.MethodPost, "/api/v1/namespaces/" + namespace + "/configmaps", "", "application/json", `{"metadata":{"name":"a"}}`},
 		"create a token":                   {http.MethodPost, "/api/v1/namespaces/" + namespace + "/serviceaccounts/default/token", "", "application/json", `{}`},
 		"update":                           {http.MethodPut, path, "", "application/json", `{"metadata":{"name":"held"}}`},
-		"delete on no condition":           {http.MethodDelete, path, "", "", ""},
+		"delete without preconditions":     {http.MethodDelete, path, "", "", ""},
 		"delete on condition of the uid":   {http.MethodDelete, path, "", "application/json", `{"preconditions":{"uid":"` + string(secret.GetUID()) + `"}}`},
 		"delete all":                       {http.MethodDelete, secrets, "", "", ""},
 		"patch data":                       {http.MethodPatch, path, "", string(types.MergePatchType), `{"metadata":{` + conditions + `},"data":{"key":"eA=="}}`},
@@ -123,7 +123,7 @@ func forgeAsCollector(t *testing.T, s *server, config *rest.Config) {
 		"guess data, strategically":        {http.MethodPatch, path, "", string(types.StrategicMergePatchType), `{"metadata":{` + conditions + `},"data":{"key":"` + secretContent + `"}}`},
 		"patch metadata twice":             {http.MethodPatch, path, "", string(types.MergePatchType), `{"metadata":{},"metadata":{"labels":{"a":"b"}}}`},
 		"patch labels":                     patch(`"labels":{"a":"b"}`),
-		"patch on no condition":            {http.MethodPatch, path, "", string(types.MergePatchType), `{"metadata":{"finalizers":["` + foreign + `"]}}`},
+		"patch without preconditions":      {http.MethodPatch, path, "", string(types.MergePatchType), `{"metadata":{"finalizers":["` + foreign + `"]}}`},
 		"patch on condition of the uid":    {http.MethodPatch, path, "", string(types.MergePatchType), `{"metadata":{"uid":"` + string(secret.GetUID()) + `","finalizers":["` + foreign + `"]}}`},
 		"add an owner":                     patch(`"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]`),
 		"take another's finalizer away":    patch(`"finalizers":["foregroundDeletion"]`),
@@ -142,7 +142,7 @@ func forgeAsCollector(t *testing.T, s *server, config *rest.Config) {
 			t.Errorf("%s: %d %s", name, code, answer)
 		}
 		if strings.Contains(answer, secretContent) {
-			t.Errorf("%s: it was told the content", name)
+			t.Errorf("%s: the answer has the content of a secret", name)
 		}
 	}
 	if now, err := s.client(t).send(http.MethodGet, path, "", nil); err != nil || now.GetResourceVersion() != secret.GetResourceVersion() {
@@ -150,7 +150,7 @@ func forgeAsCollector(t *testing.T, s *server, config *rest.Config) {
 	}
 }
 
-// What the collector does is admitted, and answered with metadata, whatever else it accepts.
+// The collector's own requests are admitted, and answered with metadata whatever else they accept.
 func TestTheCollectorsOwnRequests(t *testing.T) {
 	s := sharedServer(t)
 	for name, config := range s.collectors(t) {
@@ -164,28 +164,28 @@ func collectAs(t *testing.T, s *server, config *rest.Config) {
 	parent := path[:strings.LastIndex(path, "/")]
 	conditions := `"uid":"` + string(secret.GetUID()) + `","resourceVersion":"` + secret.GetResourceVersion() + `"`
 	for name, f := range map[string]forged{
-		"get":                  {http.MethodGet, path, asMetadata + ",application/json", "", ""},
-		"get, whatever":        {http.MethodGet, path, "application/json," + asMetadata, "", ""},
-		"list":                 {http.MethodGet, parent, "application/json, " + asMetadataList, "", ""},
-		"list one":             {http.MethodGet, parent + "?fieldSelector=metadata.name%3Dheld", asMetadataList, "", ""},
-		"watch":                {http.MethodGet, parent + "?watch=true&timeoutSeconds=1", asMetadata, "", ""},
-		"delete":               {http.MethodDelete, path, "application/json", "application/json", `{"dryRun":["All"],"preconditions":{` + conditions + `}}`},
-		"finish":               {http.MethodPatch, path + "?dryRun=All", "application/json", string(types.MergePatchType), `{"metadata":{` + conditions + `,"finalizers":["` + foreign + `"]}}`},
-		"ask what it may do":   {http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "", "application/json", `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`},
-		"find out what is":     {http.MethodGet, "/apis", "", "", ""},
-		"tell what is strange": {http.MethodPost, "/api/v1/namespaces/default/events", "", "application/json", `{"metadata":{"generateName":"e","namespace":"default"},"involvedObject":{"namespace":"default"},"reason":"x"}`},
+		"get":                   {http.MethodGet, path, asMetadata + ",application/json", "", ""},
+		"get, whatever":         {http.MethodGet, path, "application/json," + asMetadata, "", ""},
+		"list":                  {http.MethodGet, parent, "application/json, " + asMetadataList, "", ""},
+		"list one":              {http.MethodGet, parent + "?fieldSelector=metadata.name%3Dheld", asMetadataList, "", ""},
+		"watch":                 {http.MethodGet, parent + "?watch=true&timeoutSeconds=1", asMetadata, "", ""},
+		"delete":                {http.MethodDelete, path, "application/json", "application/json", `{"dryRun":["All"],"preconditions":{` + conditions + `}}`},
+		"finish":                {http.MethodPatch, path + "?dryRun=All", "application/json", string(types.MergePatchType), `{"metadata":{` + conditions + `,"finalizers":["` + foreign + `"]}}`},
+		"review its own access": {http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "", "application/json", `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`},
+		"discover":              {http.MethodGet, "/apis", "", "", ""},
+		"create an event":       {http.MethodPost, "/api/v1/namespaces/default/events", "", "application/json", `{"metadata":{"generateName":"e","namespace":"default"},"involvedObject":{"namespace":"default"},"reason":"x"}`},
 	} {
 		code, answer := forge(t, config, f)
 		if code >= http.StatusBadRequest || answer == "" {
 			t.Errorf("%s: %d %s", name, code, answer)
 		}
 		if strings.Contains(answer, secretContent) {
-			t.Errorf("%s: it was told the content: %s", name, answer)
+			t.Errorf("%s: the answer has the content of a secret: %s", name, answer)
 		}
 	}
 }
 
-// E2: the namespace controller sweeps namespaces that are being deleted, and no others.
+// The namespace controller deletes objects in terminating namespaces only (R16).
 func TestForgedRequestsOfTheNamespaceController(t *testing.T) {
 	s := sharedServer(t)
 	config, err := s.NamespaceController()
@@ -227,8 +227,8 @@ func TestForgedRequestsOfTheNamespaceController(t *testing.T) {
 	}
 }
 
-// R23: the protection controller takes its finalizer from what is being deleted, and
-// does nothing else to it; what it does not look at it may not read.
+// The protection controller removes its finalizer from objects that are being deleted, changes
+// nothing else, and reads no other resources (R23).
 func TestForgedRequestsOfTheProtectionController(t *testing.T) {
 	s := sharedServer(t)
 	config, err := s.ProtectionController()
@@ -246,26 +246,26 @@ func TestForgedRequestsOfTheProtectionController(t *testing.T) {
 	}
 	released := `"finalizers":["` + foreign + `"]`
 	for name, f := range map[string]forged{
-		"read a secret":                   {http.MethodGet, secret, "", "", ""},
-		"read a secret's metadata":        {http.MethodGet, secret, asMetadata, "", ""},
-		"read a status":                   {http.MethodGet, claims.at("going", "status"), "", "", ""},
-		"release what is active":          patch(active, released, ""),
-		"take another's finalizer away":   patch(going, `"finalizers":["`+volumeprotection.ClaimFinalizer+`"]`, ""),
-		"take all finalizers away":        patch(going, `"finalizers":null`, ""),
-		"add an owner":                    patch(going, `"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]`, ""),
-		"patch labels":                    patch(going, `"labels":{"a":"b"}`, ""),
-		"patch a claim's spec":            patch(going, released, `,"spec":{"volumeName":"x"}`),
-		"patch on no condition":           {http.MethodPatch, claims.at("going"), "", string(types.MergePatchType), `{"metadata":{` + released + `}}`},
-		"patch by JSON patch":             {http.MethodPatch, claims.at("going"), "", string(types.JSONPatchType), `[{"op":"remove","path":"/metadata/finalizers/1"}]`},
-		"patch a status":                  {http.MethodPatch, claims.at("going", "status"), "", string(types.MergePatchType), `{"metadata":{` + released + `}}`},
-		"update":                          {http.MethodPut, claims.at("going"), "", "application/json", `{"metadata":{"name":"going"}}`},
-		"delete a claim":                  {http.MethodDelete, claims.at("active"), "", "", ""},
-		"delete a pod":                    {http.MethodDelete, "/api/v1/namespaces/" + namespace + "/pods/x", "", "", ""},
-		"patch a pod":                     {http.MethodPatch, "/api/v1/namespaces/" + namespace + "/pods/x", "", string(types.MergePatchType), `{"metadata":{"uid":"x","resourceVersion":"1","finalizers":null}}`},
-		"create":                          {http.MethodPost, claims.path, "", "application/json", `{"metadata":{"name":"b"}}`},
-		"make itself an administrator":    {http.MethodPatch, "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:coppice:protection-controller", "", string(types.MergePatchType), `{"rules":[]}`},
-		"campaign for the controllers":    {http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/coppice-controllers", "", "", ""},
-		"look at the control plane's log": {http.MethodGet, "/metrics", "", "", ""},
+		"read a secret":                  {http.MethodGet, secret, "", "", ""},
+		"read a secret's metadata":       {http.MethodGet, secret, asMetadata, "", ""},
+		"read a status":                  {http.MethodGet, claims.at("going", "status"), "", "", ""},
+		"release what is active":         patch(active, released, ""),
+		"take another's finalizer away":  patch(going, `"finalizers":["`+finalizers.PVCProtection+`"]`, ""),
+		"take all finalizers away":       patch(going, `"finalizers":null`, ""),
+		"add an owner":                   patch(going, `"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]`, ""),
+		"patch labels":                   patch(going, `"labels":{"a":"b"}`, ""),
+		"patch a claim's spec":           patch(going, released, `,"spec":{"volumeName":"x"}`),
+		"patch without preconditions":    {http.MethodPatch, claims.at("going"), "", string(types.MergePatchType), `{"metadata":{` + released + `}}`},
+		"patch by JSON patch":            {http.MethodPatch, claims.at("going"), "", string(types.JSONPatchType), `[{"op":"remove","path":"/metadata/finalizers/1"}]`},
+		"patch a status":                 {http.MethodPatch, claims.at("going", "status"), "", string(types.MergePatchType), `{"metadata":{` + released + `}}`},
+		"update":                         {http.MethodPut, claims.at("going"), "", "application/json", `{"metadata":{"name":"going"}}`},
+		"delete a claim":                 {http.MethodDelete, claims.at("active"), "", "", ""},
+		"delete a pod":                   {http.MethodDelete, "/api/v1/namespaces/" + namespace + "/pods/x", "", "", ""},
+		"patch a pod":                    {http.MethodPatch, "/api/v1/namespaces/" + namespace + "/pods/x", "", string(types.MergePatchType), `{"metadata":{"uid":"x","resourceVersion":"1","finalizers":null}}`},
+		"create":                         {http.MethodPost, claims.path, "", "application/json", `{"metadata":{"name":"b"}}`},
+		"make itself an administrator":   {http.MethodPatch, "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:coppice:protection-controller", "", string(types.MergePatchType), `{"rules":[]}`},
+		"read the leader election lease": {http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/coppice-controllers", "", "", ""},
+		"read metrics":                   {http.MethodGet, "/metrics", "", "", ""},
 	} {
 		if code, answer := forge(t, config, f); code != http.StatusForbidden || strings.Contains(answer, secretContent) {
 			t.Errorf("%s: %d %s", name, code, answer)
@@ -279,10 +279,10 @@ func TestForgedRequestsOfTheProtectionController(t *testing.T) {
 	}
 }
 
-// Who campaigns for the controllers writes that Lease, and nothing else.
-func TestForgedRequestsOfTheCandidate(t *testing.T) {
+// The user of leader election writes its Lease, and nothing else (R16).
+func TestForgedRequestsOfLeaderElection(t *testing.T) {
 	s := sharedServer(t)
-	config, err := s.Candidate()
+	config, err := s.LeaderElection()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package apiserver
+package admissionchain
 
 import (
 	"context"
@@ -9,19 +9,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/finalizers"
 )
 
-// protect is an admission plug-in that puts the protection finalizers on claims and
-// volumes when they are created (R23).
-type protect struct{}
+// storageInUseProtection puts the protection finalizers on PersistentVolumeClaims and
+// PersistentVolumes when they are created (R23).
+type storageInUseProtection struct{}
 
 // Handles implements admission.Interface.
-func (protect) Handles(operation admission.Operation) bool { return operation == admission.Create }
+func (storageInUseProtection) Handles(operation admission.Operation) bool {
+	return operation == admission.Create
+}
 
 // Admit implements admission.MutationInterface.
-func (protect) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	finalizer := protectionOf(a.GetResource().GroupResource())
+func (storageInUseProtection) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	finalizer := protectionFinalizer(a.GetResource().GroupResource())
 	if finalizer == "" || a.GetSubresource() != "" {
 		return nil
 	}
@@ -35,13 +37,13 @@ func (protect) Admit(_ context.Context, a admission.Attributes, _ admission.Obje
 	return nil
 }
 
-// protectionOf is the protection finalizer of a resource; empty if it has none.
-func protectionOf(resource schema.GroupResource) string {
+// protectionFinalizer returns the protection finalizer of a resource, "" if it has none.
+func protectionFinalizer(resource schema.GroupResource) string {
 	switch resource {
 	case corev1.Resource("persistentvolumeclaims"):
-		return volumeprotection.ClaimFinalizer
+		return finalizers.PVCProtection
 	case corev1.Resource("persistentvolumes"):
-		return volumeprotection.VolumeFinalizer
+		return finalizers.PVProtection
 	}
 	return ""
 }

@@ -22,43 +22,41 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/stack"
 )
 
-// healthPaths are what a caller without a credential may read, and nothing else.
+// healthPaths are the only paths that anonymous users may read.
 func healthPaths() []string { return []string{"/healthz", "/livez", "/readyz"} }
 
-// Authenticator tells who a caller is: the subject of a client certificate that
-// verify accepts, whoever tokens says that the bearer token is of, or, on the health
-// paths only, anonymous. A credential that is shown and is bad is refused, never
-// treated as anonymous.
+// Authenticator authenticates a request as the subject of a client certificate that verify
+// accepts, as the user of a bearer token according to tokens or, on the health paths only, as
+// anonymous. A request with an invalid credential is refused, never treated as anonymous.
 func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token) authenticator.Request {
 	var conditions []apiserver.AnonymousAuthCondition
 	for _, p := range healthPaths() {
 		conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
 	}
 	certificate := newVerified(x509.NewDynamic(verify, x509.CommonNameUserConversion), clock.RealClock{})
-	return roomy{union.NewFailOnError(
+	return growStack{union.NewFailOnError(
 		group.NewAuthenticatedGroupAdder(union.NewFailOnError(certificate, bearertoken.New(tokens))),
 		anonymous.NewAuthenticator(conditions),
 	)}
 }
 
-// roomy gives the goroutine that serves a request its stack: to authenticate the caller
-// is the first that it does.
-type roomy struct{ authenticator.Request }
+// growStack grows the stack of the goroutine that serves a request (package stack):
+// authentication is the first thing that it does.
+type growStack struct{ authenticator.Request }
 
 // AuthenticateRequest implements authenticator.Request.
-func (r roomy) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+func (r growStack) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
 	stack.Grow()
 	return r.Request.AuthenticateRequest(req)
 }
 
-// Tokens asks all of the given, until one knows a token.
+// Tokens asks the authenticators one after the other until one accepts a token.
 func Tokens(all ...authenticator.Token) authenticator.Token {
 	return group.NewTokenGroupAdder(tokenunion.NewFailOnError(all...), []string{user.AllAuthenticated})
 }
 
-// Authorizer lets administrators do everything, everybody read the health paths, and
-// everybody do what their roles allow. Whatever none of these has an opinion on is
-// refused by the server.
+// Authorizer allows administrators everything, every user to read the health paths, and every
+// user what roles allows. The server refuses a request that none of them has an opinion on.
 func Authorizer(roles authorizer.Authorizer) (authorizer.Authorizer, error) {
 	health, err := path.NewAuthorizer(healthPaths())
 	if err != nil {

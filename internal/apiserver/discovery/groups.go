@@ -1,4 +1,5 @@
-package apiserver
+// Package discovery lists what the server serves: to clients at /apis, and to admission.
+package discovery
 
 import (
 	"fmt"
@@ -6,30 +7,30 @@ import (
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	discoveryendpoint "k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/tools/cache"
 )
 
-// installDiscovery serves /apis: aggregated discovery, where the library puts
-// built-in and custom resources itself, and the older list of groups, into which
-// the groups of CustomResourceDefinitions are put here.
-func (s *Server) installDiscovery(crds *apiextensions.CustomResourceDefinitions) error {
-	// The library's server of custom resources leaves /apis to an aggregator in
-	// front of it. There is none.
-	s.generic.Handler.GoRestfulContainer.Add(discoveryendpoint.WrapAggregatedDiscoveryToHandler(
-		s.generic.DiscoveryGroupManager, s.generic.AggregatedDiscoveryGroupManager, nil,
+// Install serves /apis: aggregated discovery, which k8s.io/apiserver and
+// apiextensions-apiserver fill themselves, and the unaggregated list of groups, to which the
+// groups of CustomResourceDefinitions are added here. changed is called when they have changed.
+//
+// The server of apiextensions-apiserver leaves /apis to kube-aggregator in front of it; there
+// is none here.
+func Install(server *genericapiserver.GenericAPIServer, definitions cache.SharedIndexInformer, changed func()) error {
+	server.Handler.GoRestfulContainer.Add(discoveryendpoint.WrapAggregatedDiscoveryToHandler(
+		server.DiscoveryGroupManager, server.AggregatedDiscoveryGroupManager, nil,
 	).GenerateWebService("/apis", metav1.APIGroupList{}))
 
-	informer := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
-	groups := &customGroups{store: informer.GetStore(), manager: s.generic.DiscoveryGroupManager, listed: map[string]bool{}}
+	groups := &customGroups{store: definitions.GetStore(), manager: server.DiscoveryGroupManager, listed: map[string]bool{}}
 	refresh := func() {
 		groups.refresh()
-		s.doors.mapper.Reset()
+		changed()
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := definitions.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { refresh() },
 		UpdateFunc: func(any, any) { refresh() },
 		DeleteFunc: func(any) { refresh() },
@@ -40,13 +41,13 @@ func (s *Server) installDiscovery(crds *apiextensions.CustomResourceDefinitions)
 	return nil
 }
 
-// groupManager is the part of the library's list of groups that is needed here.
+// groupManager is the part of k8s.io/apiserver's discovery.GroupManager that is used here.
 type groupManager interface {
 	AddGroup(metav1.APIGroup)
 	RemoveGroup(string)
 }
 
-// customGroups keeps the list of groups equal to what the definitions serve.
+// customGroups keeps the unaggregated list of groups equal to what the definitions serve.
 type customGroups struct {
 	store   cache.Store
 	manager groupManager
@@ -82,7 +83,7 @@ func (g *customGroups) refresh() {
 	}
 }
 
-// apiGroup lists versions by maturity and then by number, the first one preferred.
+// apiGroup returns a group with its versions by priority, the first one preferred.
 func apiGroup(name string, versions []string) metav1.APIGroup {
 	slices.SortFunc(versions, func(a, b string) int { return -apimachineryversion.CompareKubeAwareVersionStrings(a, b) })
 	group := metav1.APIGroup{Name: name}

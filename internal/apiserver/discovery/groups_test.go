@@ -1,19 +1,17 @@
-package apiserver
+package discovery
 
 import (
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
-// listedGroups is the library's list of groups.
+// listedGroups is a groupManager that remembers the groups.
 type listedGroups map[string]metav1.APIGroup
 
 func (l listedGroups) AddGroup(g metav1.APIGroup) { l[g.Name] = g }
@@ -74,44 +72,4 @@ func TestCustomGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("gone", map[string][]string{"c.com": {"v1"}})
-}
-
-// The loopback is asked for before there is a server, and says so.
-func TestLoopbackBeforeTheServer(t *testing.T) {
-	l := &loopback{}
-	config := l.config(&rest.Config{Host: "https://localhost", BearerToken: "secret"})
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	get := func() (*http.Response, error) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+"/path", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return client.Do(request)
-	}
-	if response, err := get(); err == nil {
-		response.Body.Close()
-		t.Error("somebody answers")
-	} else if !strings.Contains(err.Error(), "not assembled yet") {
-		t.Error(err)
-	}
-	var seen *http.Request
-	l.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen = r }))
-	response, err := get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if seen.URL.Path != "/path" || seen.Header.Get("Authorization") != "Bearer secret" {
-		t.Errorf("%s %v", seen.URL, seen.Header)
-	}
-}
-
-// A webhook that names a Service is told what to do instead.
-func TestServicesAreNotRoutedTo(t *testing.T) {
-	if _, err := (clusterServices{}).ResolveEndpoint("ns", "hook", 443); err == nil || !strings.Contains(err.Error(), "url instead of a service") {
-		t.Error(err)
-	}
 }

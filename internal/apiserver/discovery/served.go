@@ -1,4 +1,4 @@
-package apiserver
+package discovery
 
 import (
 	"sync/atomic"
@@ -12,34 +12,38 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// servedKinds tells where the objects of a kind are served, as the server itself
-// knows it: nothing is asked over the API.
-type servedKinds struct {
-	builtin map[schema.GroupKind]ownerreferences.Where
-	// definitions is set once the server of custom resources is there, before any
-	// request is.
+// Served knows which kinds the server serves, from the server's own tables and caches:
+// nothing is requested over the API.
+type Served struct {
+	builtin map[schema.GroupKind]ownerreferences.ServedResource
+	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
 	definitions atomic.Pointer[cache.Store]
 }
 
-func newServedKinds() *servedKinds {
-	s := &servedKinds{builtin: map[schema.GroupKind]ownerreferences.Where{
+// NewServed returns the built-in kinds.
+func NewServed() *Served {
+	s := &Served{builtin: map[schema.GroupKind]ownerreferences.ServedResource{
 		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
 	}}
 	for _, k := range registry.Table() {
-		s.builtin[k.GVK().GroupKind()] = ownerreferences.Where{Resource: k.Resource, Namespaced: k.Namespaced}
+		s.builtin[k.GVK().GroupKind()] = ownerreferences.ServedResource{Resource: k.Resource, Namespaced: k.Namespaced}
 	}
 	return s
 }
 
-// where implements owners.Served. A kind is served by all versions or by none: the
-// version of an owner reference is a hint (R1).
-func (s *servedKinds) where(kind schema.GroupKind) (ownerreferences.Where, bool) {
-	if where, ok := s.builtin[kind]; ok {
-		return where, true
+// SetDefinitions adds the kinds of established CustomResourceDefinitions. It is called
+// before the server serves.
+func (s *Served) SetDefinitions(definitions cache.Store) { s.definitions.Store(&definitions) }
+
+// ResourceOf implements ownerreferences.Served. A kind is served in all versions or in none:
+// the version of an owner reference is a hint (R1).
+func (s *Served) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
+	if resource, ok := s.builtin[kind]; ok {
+		return resource, true
 	}
 	definitions := s.definitions.Load()
 	if definitions == nil {
-		return ownerreferences.Where{}, false
+		return ownerreferences.ServedResource{}, false
 	}
 	for _, obj := range (*definitions).List() {
 		d, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
@@ -47,8 +51,8 @@ func (s *servedKinds) where(kind schema.GroupKind) (ownerreferences.Where, bool)
 			continue
 		}
 		if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
-			return ownerreferences.Where{Resource: d.Status.AcceptedNames.Plural, Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped}, true
+			return ownerreferences.ServedResource{Resource: d.Status.AcceptedNames.Plural, Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped}, true
 		}
 	}
-	return ownerreferences.Where{}, false
+	return ownerreferences.ServedResource{}, false
 }

@@ -1,4 +1,4 @@
-package apiserver
+package storageendpoints
 
 import (
 	"encoding/json"
@@ -7,24 +7,24 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// NewestPath is where a collector asks which resources were written to last (R15). The
-// answer is a storage.Newest in JSON.
+// NewestPath serves the revision at which each resource was last written, a storage.Newest
+// as JSON. The collector's barrier reads it (R15).
 const NewestPath = "/coppice/newest"
 
-// newest serves it.
-type newest struct{ store *storage.Store }
+// Newest serves the newest revisions of a store.
+type Newest struct{ Store *storage.Store }
 
 // ServeHTTP implements http.Handler.
-func (n newest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (n Newest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
-		http.Error(w, "this can only be read", http.StatusMethodNotAllowed)
+		http.Error(w, "only GET is supported", http.StatusMethodNotAllowed)
 		return
 	}
-	answer, err := n.store.Newest(r.Context())
+	newest, err := n.Store.Newest(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // whoever does not get it asks again
+	_ = json.NewEncoder(w).Encode(newest) // a client that has gone away asks again
 }

@@ -1,4 +1,4 @@
-package rbac
+package bootstrappolicy
 
 import (
 	"slices"
@@ -6,9 +6,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// workloadRules are what controllers need that make objects of theirs, wait for them and
-// write statuses. To have themselves waited for, they must be able to set finalizers on
-// the owners.
+// workloadRules are for controllers that create dependents, wait for them and write the status
+// of owners. To set blockOwnerDeletion they need update on the finalizers of the owners.
 func workloadRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		rule("", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "pods", "persistentvolumeclaims"),

@@ -1,56 +1,48 @@
-package roles
+package bootstrappolicy
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
+	"log/slog"
 
 	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 )
 
-const (
-	// ensurePoll is how often a server that has just begun to serve is tried.
-	ensurePoll = 10 * time.Millisecond
-	// together is how many objects are written at a time: one after the other they
-	// would be a good part of a start.
-	together = 16
-)
-
-// Ensure makes the default roles and bindings, completes those that have become
-// incomplete, and returns when policy has them all. Until ctx ends it tries again.
-func Ensure(ctx context.Context, client rbacclient.RbacV1Interface, policy *Policy) error {
-	var last error
-	err := wait.PollUntilContextCancel(ctx, ensurePoll, true, func(ctx context.Context) (bool, error) {
-		last = ensure(ctx, client)
-		return last == nil && policy.complete(), nil
+// Ensure creates the default roles and bindings, completes existing ones that grant less, and
+// returns when policy has them all. It retries until ctx ends.
+func Ensure(ctx context.Context, log *slog.Logger, client rbacclient.RbacV1Interface, policy rbac.Policy) error {
+	return poststart.Retry(ctx, log, "create the default roles", func(ctx context.Context) error {
+		if err := ensure(ctx, client); err != nil {
+			return err
+		}
+		return checkComplete(policy)
 	})
-	if err != nil {
-		return fmt.Errorf("make the default roles: %w", errors.Join(err, last))
-	}
-	return nil
 }
 
-// complete tells whether all default roles and bindings are known.
-func (p *Policy) complete() bool {
-	for _, role := range rbac.DefaultRoles() {
-		if _, ok := p.ClusterRole(role.Name); !ok {
-			return false
+// checkComplete returns an error until policy has all default roles and bindings.
+func checkComplete(policy rbac.Policy) error {
+	for _, role := range DefaultRoles() {
+		if _, ok := policy.ClusterRole(role.Name); !ok {
+			return fmt.Errorf("the informer does not have ClusterRole %s yet", role.Name)
 		}
 	}
-	for _, binding := range rbac.DefaultBindings() {
-		if _, err := p.clusterRoleBindings.Get(binding.Name); err != nil {
-			return false
+	known := map[string]bool{}
+	for _, binding := range policy.ClusterRoleBindings() {
+		known[binding.Name] = true
+	}
+	for _, binding := range DefaultBindings() {
+		if !known[binding.Name] {
+			return fmt.Errorf("the informer does not have ClusterRoleBinding %s yet", binding.Name)
 		}
 	}
-	return true
+	return nil
 }
 
 func ensure(ctx context.Context, client rbacclient.RbacV1Interface) error {
@@ -70,11 +62,11 @@ func ensure(ctx context.Context, client rbacclient.RbacV1Interface) error {
 		existingBindings[bindings.Items[i].Name] = &bindings.Items[i]
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(together)
-	for _, wanted := range rbac.DefaultRoles() {
+	group.SetLimit(poststart.Concurrency)
+	for _, wanted := range DefaultRoles() {
 		group.Go(func() error { return ensureRole(ctx, client.ClusterRoles(), existingRoles[wanted.Name], wanted) })
 	}
-	for _, wanted := range rbac.DefaultBindings() {
+	for _, wanted := range DefaultBindings() {
 		group.Go(func() error {
 			return ensureBinding(ctx, client.ClusterRoleBindings(), existingBindings[wanted.Name], wanted)
 		})
@@ -87,7 +79,7 @@ func ensureRole(ctx context.Context, client rbacclient.ClusterRoleInterface, exi
 		_, err := client.Create(ctx, wanted, metav1.CreateOptions{})
 		return err
 	}
-	next, changed := rbac.ReconcileRole(existing, wanted)
+	next, changed := reconcileRole(existing, wanted)
 	if !changed {
 		return nil
 	}
@@ -100,7 +92,7 @@ func ensureBinding(ctx context.Context, client rbacclient.ClusterRoleBindingInte
 		_, err := client.Create(ctx, wanted, metav1.CreateOptions{})
 		return err
 	}
-	next, changed, replace := rbac.ReconcileBinding(existing, wanted)
+	next, changed, replace := reconcileBinding(existing, wanted)
 	if !changed {
 		return nil
 	}

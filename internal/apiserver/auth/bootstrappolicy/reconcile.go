@@ -1,4 +1,4 @@
-package rbac
+package bootstrappolicy
 
 import (
 	"maps"
@@ -8,42 +8,44 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/auth/rbac/validation"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
-// ReconcileRole is what an existing role has to become so that it gives at least what
-// wanted does, or false where nothing is to be done. What an administrator has added
-// stays, and a role whose annotation autoupdate is "false" stays as it is.
-func ReconcileRole(existing, wanted *rbacv1.ClusterRole) (*rbacv1.ClusterRole, bool) {
-	if kept(existing) {
+// reconcileRole returns what an existing role has to become to grant at least what wanted
+// does, or false if it does already. Additions of an administrator stay, and a role with the
+// annotation autoupdate "false" stays as it is.
+func reconcileRole(existing, wanted *rbacv1.ClusterRole) (*rbacv1.ClusterRole, bool) {
+	if isKept(existing) {
 		return nil, false
 	}
 	next := existing.DeepCopy()
-	changed := complete(&next.ObjectMeta, wanted.ObjectMeta)
+	changed := addMetadata(&next.ObjectMeta, wanted.ObjectMeta)
 	if wanted.AggregationRule != nil {
-		// Its rules are those of others.
+		// Its rules are those of the roles that it aggregates.
 		if !equality.Semantic.DeepEqual(existing.AggregationRule, wanted.AggregationRule) {
 			next.AggregationRule, changed = wanted.AggregationRule, true
 		}
 		return next, changed
 	}
 	if covered, missing := validation.Covers(existing.Rules, wanted.Rules); !covered {
-		next.Rules, changed = append(next.Rules, joinVerbs(missing)...), true
+		next.Rules, changed = append(next.Rules, rbac.JoinVerbs(missing)...), true
 	}
 	return next, changed
 }
 
-// ReconcileBinding is ReconcileRole for bindings: subjects are added, none is removed.
-// The role of a binding cannot change; if it is another one, replace is true: the
-// binding is to be made anew.
-func ReconcileBinding(existing, wanted *rbacv1.ClusterRoleBinding) (next *rbacv1.ClusterRoleBinding, changed, replace bool) {
-	if kept(existing) {
+// reconcileBinding is reconcileRole for bindings: subjects are added, none is removed. The role
+// of a binding is immutable; if it differs, replace is true, and the binding has to be deleted
+// and created.
+func reconcileBinding(existing, wanted *rbacv1.ClusterRoleBinding) (next *rbacv1.ClusterRoleBinding, changed, replace bool) {
+	if isKept(existing) {
 		return nil, false, false
 	}
 	if existing.RoleRef != wanted.RoleRef {
 		return wanted, true, true
 	}
 	next = existing.DeepCopy()
-	changed = complete(&next.ObjectMeta, wanted.ObjectMeta)
+	changed = addMetadata(&next.ObjectMeta, wanted.ObjectMeta)
 	for _, subject := range wanted.Subjects {
 		if !slices.Contains(next.Subjects, subject) {
 			next.Subjects, changed = append(next.Subjects, subject), true
@@ -52,13 +54,12 @@ func ReconcileBinding(existing, wanted *rbacv1.ClusterRoleBinding) (next *rbacv1
 	return next, changed, false
 }
 
-// kept: who sets the annotation to "false" wants the object to stay as it is.
-func kept(existing metav1.Object) bool {
+func isKept(existing metav1.Object) bool {
 	return existing.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false"
 }
 
-// complete adds the labels and annotations that are missing.
-func complete(meta *metav1.ObjectMeta, wanted metav1.ObjectMeta) (changed bool) {
+// addMetadata adds missing labels and annotations.
+func addMetadata(meta *metav1.ObjectMeta, wanted metav1.ObjectMeta) (changed bool) {
 	add := func(to map[string]string, from map[string]string) map[string]string {
 		missing := maps.Clone(from)
 		maps.DeleteFunc(missing, func(key, value string) bool { return to[key] == value })

@@ -1,4 +1,7 @@
-package rbac
+// Package bootstrappolicy has the users of the control plane's components and the default
+// roles and bindings of every cluster. Ensure creates them at the start, and completes
+// existing ones.
+package bootstrappolicy
 
 import (
 	"slices"
@@ -6,44 +9,47 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
-// The users that parts of the control plane are, each with a role of the same name.
+// The users of the control plane's components, each with a ClusterRole of the same name.
+// Package restriction bounds them further.
 const (
-	// Collector is the garbage collector. It reads metadata; what it writes is bounded
-	// by more than its role (package confine).
+	// Collector is the garbage collector.
 	Collector = "system:coppice:collector"
-	// NamespaceController empties terminating namespaces.
+	// NamespaceController deletes the contents of terminating namespaces.
 	NamespaceController = "system:coppice:namespace-controller"
-	// WorkloadControllers are those of internal/controller: they own objects.
+	// WorkloadControllers are the controllers of internal/controller.
 	WorkloadControllers = "system:coppice:workload-controllers"
-	// ProtectionController takes its finalizers from claims and volumes that nothing uses.
+	// ProtectionController removes its finalizers from PersistentVolumeClaims and
+	// PersistentVolumes that are not in use.
 	ProtectionController = "system:coppice:protection-controller"
-	// Candidate is a control plane that campaigns for ControllersLease.
-	Candidate = "system:coppice:candidate"
-	// NodeAgent stands for the nodes of this process.
+	// LeaderElection acquires and renews ControllersLease for a control plane.
+	LeaderElection = "system:coppice:leader-election"
+	// NodeAgent is the agent of the nodes in the control plane's process.
 	NodeAgent = "system:coppice:node-agent"
-	// Scheduler puts pods on nodes.
+	// Scheduler binds pods to nodes.
 	Scheduler = "system:coppice:scheduler"
 )
 
-// A node in a process of its own is the user NodeUserPrefix and its name, in the group
-// that the field has for nodes. What is bounded by more than the role Node is in package
-// confine.
+// A node in a process of its own is user NodeUserPrefix + NAME in group system:nodes, and has
+// the ClusterRole Node.
 const (
 	NodeUserPrefix = "system:node:"
 	Node           = "system:node"
 )
 
-// Components are all of these.
+// Components returns the users of all components.
 func Components() []string {
-	return []string{Collector, NamespaceController, ProtectionController, WorkloadControllers, Candidate, NodeAgent, Scheduler}
+	return []string{Collector, NamespaceController, ProtectionController, WorkloadControllers, LeaderElection, NodeAgent, Scheduler}
 }
 
-// ControllersLease is the Lease, in kube-system, that control planes on one etcd campaign for.
+// ControllersLease is the Lease in kube-system by which control planes on one etcd elect the
+// one whose controllers work.
 const ControllersLease = "coppice-controllers"
 
-// The roles that tools and manuals of the field refer to by name.
+// The user-facing roles of Kubernetes.
 const (
 	ClusterAdmin = "cluster-admin"
 	Admin        = "admin"
@@ -56,7 +62,6 @@ const (
 	aggregateLabel = "rbac.authorization.k8s.io/aggregate-to-"
 )
 
-// Verbs, as sets that belong together. They are not changed.
 func reading() []string { return []string{"get", "list", "watch"} }
 
 func writing() []string {
@@ -67,17 +72,16 @@ func rule(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
 }
 
-// DefaultRoles are the ClusterRoles of every control plane. The rules of those that are
-// aggregated are what Aggregate makes of the others.
+// DefaultRoles returns the ClusterRoles of every cluster, the aggregated ones with their rules.
 func DefaultRoles() []*rbacv1.ClusterRole {
 	roles := slices.Concat(generalRoles(), userRoles(), componentRoles())
 	for _, role := range roles {
-		role.Rules = Aggregate(role, roles)
+		role.Rules = rbac.Aggregate(role, roles)
 	}
 	return roles
 }
 
-// DefaultBindings are the ClusterRoleBindings of every control plane.
+// DefaultBindings returns the ClusterRoleBindings of every cluster.
 func DefaultBindings() []*rbacv1.ClusterRoleBinding {
 	bindings := []*rbacv1.ClusterRoleBinding{
 		binding(ClusterAdmin, rbacv1.GroupKind, user.SystemPrivilegedGroup),
@@ -113,12 +117,12 @@ func binding(role, kind, subject string) *rbacv1.ClusterRoleBinding {
 	}
 }
 
-// generalRoles are about the server as such.
+// generalRoles are about the server itself.
 func generalRoles() []*rbacv1.ClusterRole {
 	get := []string{"get"}
 	version := []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}
 	return []*rbacv1.ClusterRole{
-		role(ClusterAdmin, Everything()...),
+		role(ClusterAdmin, rbac.Everything()...),
 		role("system:discovery", rbacv1.PolicyRule{Verbs: get, NonResourceURLs: append(version, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")}),
 		role("system:public-info-viewer", rbacv1.PolicyRule{Verbs: get, NonResourceURLs: version}),
 		role("system:basic-user",
@@ -133,11 +137,11 @@ func generalRoles() []*rbacv1.ClusterRole {
 	}
 }
 
-// userRoles are what people are given in a namespace. What is aggregated lets
-// whoever installs a custom resource say who may see and edit it.
+// userRoles are for users in a namespace. They are aggregated, so that the author of a custom
+// resource can extend them to it.
 func userRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
-		// In this order, as each is made of the one before.
+		// In this order: each aggregates the one before.
 		aggregated(View, Edit), aggregated(Edit, Admin), aggregated(Admin, ""),
 		aggregatedTo(Admin, adminRules()...),
 		aggregatedTo(Edit, editRules()...),
@@ -145,7 +149,7 @@ func userRoles() []*rbacv1.ClusterRole {
 	}
 }
 
-// aggregated is a role that is made of others, and itself part of the next larger.
+// aggregated returns a role that aggregates others, and is itself aggregated to the next larger.
 func aggregated(name, larger string) *rbacv1.ClusterRole {
 	r := role(name)
 	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{
@@ -163,7 +167,7 @@ func aggregatedTo(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return r
 }
 
-// viewRules read what a namespace holds but for secrets, and roles, which say who has what.
+// viewRules allow to read the objects of a namespace except secrets and roles.
 func viewRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		rule("", reading(), "bindings", "configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/status",
@@ -182,8 +186,8 @@ func viewRules() []rbacv1.PolicyRule {
 	}
 }
 
-// editRules write it, secrets included, and act as the namespace's service accounts.
-// Endpoints are left out: by them one could reach what network policies fence off.
+// editRules allow to write them, secrets included, and to act as the namespace's service
+// accounts. Endpoints are left out: they could be used to bypass network policies.
 func editRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		rule("", writing(), "configmaps", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy",
@@ -199,7 +203,7 @@ func editRules() []rbacv1.PolicyRule {
 		rule("events.k8s.io", writing(), "events"),
 		rule("networking.k8s.io", writing(), "ingresses", "networkpolicies"),
 		rule("policy", writing(), "poddisruptionbudgets"),
-		// To make an owner wait for its dependents (blockOwnerDeletion) asks for these.
+		// Setting blockOwnerDeletion on a reference to an owner needs these.
 		rule("", []string{"update"}, "configmaps/finalizers", "persistentvolumeclaims/finalizers", "pods/finalizers",
 			"replicationcontrollers/finalizers", "secrets/finalizers", "serviceaccounts/finalizers", "services/finalizers"),
 		rule("apps", []string{"update"}, "daemonsets/finalizers", "deployments/finalizers", "replicasets/finalizers", "statefulsets/finalizers"),
@@ -207,7 +211,7 @@ func editRules() []rbacv1.PolicyRule {
 	}
 }
 
-// adminRules let somebody hand out, within the namespace, what they have.
+// adminRules allow to grant one's own permissions to others in the namespace.
 func adminRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		rule("authorization.k8s.io", []string{"create"}, "localsubjectaccessreviews"),
@@ -215,7 +219,7 @@ func adminRules() []rbacv1.PolicyRule {
 	}
 }
 
-// componentRoles are what the control plane's own parts need.
+// componentRoles are for the control plane's components and for nodes.
 func componentRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		role(Collector,
@@ -229,7 +233,7 @@ func componentRoles() []*rbacv1.ClusterRole {
 		role(ProtectionController,
 			rule("", reading(), "pods", "persistentvolumeclaims", "persistentvolumes"),
 			rule("", []string{"patch"}, "persistentvolumeclaims", "persistentvolumes")),
-		role(Candidate,
+		role(LeaderElection,
 			named(rule("", []string{"get"}, "namespaces"), metav1.NamespaceSystem),
 			named(rule("coordination.k8s.io", []string{"get", "update"}, "leases"), ControllersLease),
 			rule("coordination.k8s.io", []string{"create"}, "leases")),

@@ -1,19 +1,22 @@
-// Package owners guards owner references: whoever sets one decides when the object is
-// deleted, and, with blockOwnerDeletion, when its owner may go.
+// Package ownerreferences is the admission of owner references: a client that sets one
+// decides when the object is deleted and, with blockOwnerDeletion, when its owner may be.
 //
-// Judge is the rules, without I/O: what is wrong with a write as such, whoever makes it,
-// and which rights the writer needs. Admission asks for these rights, and refuses with the
-// RBAC rule that is missing. The checks are stricter than those of the field:
+// Check has the rules, without I/O: what is wrong with a write, whoever makes it, and which
+// permissions its user needs. Admission asks the authorizer for these permissions, and names
+// the missing RBAC rule in its refusal. It goes by the name of Kubernetes' plug-in
+// OwnerReferencesPermissionEnforcement, and checks more:
 //
-//   - A change of an object's owner references needs the right to delete the object,
-//     unless it takes references away or makes them stop blocking.
+//   - A change of an object's owner references needs the permission to delete the object,
+//     unless it only removes references or makes them stop blocking.
 //   - A reference that begins to block its owner needs update on the owner's finalizers.
-//   - An owner that cannot be one is refused: of a kind that is not served, a namespaced
-//     one of a cluster-scoped object, the object itself.
-//   - An object has 64 references at most. More cost a collector a read each.
+//   - An impossible owner is refused: one of a kind that is not served, a namespaced owner
+//     of a cluster-scoped object, the object itself.
+//   - An object has at most 64 owner references: each may cost the collector a read.
 //   - Nodes do not choose the owners of nodes.
 //
-// What was there before is not judged: an object that breaks a rule can still be changed.
+// Existing references are not checked: an object that breaks a rule can still be changed.
+//
+// BacklogLimit refuses references to absent owners in namespaces that already have many.
 package ownerreferences
 
 import (
@@ -26,44 +29,43 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Limit is how many owner references an object may have.
-const Limit = 64
+// MaxReferences is how many owner references an object may have.
+const MaxReferences = 64
 
-// Write is a write of an object, as far as its owner references are concerned.
+// Write is what Check needs to know of a write.
 type Write struct {
 	Kind       schema.GroupKind
 	Resource   schema.GroupResource
 	Namespace  string // of the object; "" if it is cluster-scoped
-	Name       string // "" if it is yet to be made up
+	Name       string // "" if it will be generated
 	UID        types.UID
 	Creates    bool
 	ByNode     bool // the writer is a node
 	Old, Wants []metav1.OwnerReference
 }
 
-// Served tells where the objects of a kind are served: their resource and whether they
-// have namespaces; ok is false for a kind that is not served.
-type Served func(schema.GroupKind) (s Where, ok bool)
+// Served returns the resource of a kind; ok is false for a kind that is not served.
+type Served func(schema.GroupKind) (r ServedResource, ok bool)
 
-// Where is where the objects of a kind are served.
-type Where struct {
+// ServedResource is the resource at which the objects of a kind are served.
+type ServedResource struct {
 	Resource   string
 	Namespaced bool
 }
 
-// Right is a right that a write needs.
-type Right struct {
+// Permission is a permission that a write needs.
+type Permission struct {
 	Verb        string
 	Resource    schema.GroupResource
 	Subresource string
-	Namespace   string // "" for a right that is needed cluster-wide
+	Namespace   string // "" for a permission that is needed cluster-wide
 	Name        string
-	// Why is the beginning of what a writer without the right is told.
+	// Why begins the error for a user without the permission.
 	Why string
 }
 
-// Rule is the RBAC rule that gives the right, as it is written in a Role.
-func (r Right) Rule() string {
+// Rule returns the RBAC rule that grants the permission, as it is written in a Role.
+func (r Permission) Rule() string {
 	resource := r.Resource.Resource
 	if r.Subresource != "" {
 		resource += "/" + r.Subresource
@@ -71,30 +73,30 @@ func (r Right) Rule() string {
 	return fmt.Sprintf(`{apiGroups: [%q], resources: [%q], verbs: [%q]}`, r.Resource.Group, resource, r.Verb)
 }
 
-// Place is where that rule is needed, in words.
-func (r Right) Place() string {
+// Scope says in which role the rule is needed.
+func (r Permission) Scope() string {
 	if r.Namespace == "" {
-		return "in a ClusterRole that is bound cluster-wide"
+		return "in a ClusterRole bound by a ClusterRoleBinding"
 	}
 	return fmt.Sprintf("in a Role in namespace %q", r.Namespace)
 }
 
-// Judge tells what is wrong with a write, and what rights it needs.
-func Judge(w Write, served Served) ([]Right, field.ErrorList) {
+// Check returns the permissions that a write needs, and what is wrong with it.
+func Check(w Write, served Served) ([]Permission, field.ErrorList) {
 	if slices.EqualFunc(w.Old, w.Wants, equal) {
 		return nil, nil
 	}
 	path := field.NewPath("metadata", "ownerReferences")
 	var errs field.ErrorList
 	if w.ByNode && w.Resource == (schema.GroupResource{Resource: "nodes"}) {
-		errs = append(errs, field.Forbidden(path, "nodes do not choose the owners of nodes"))
+		errs = append(errs, field.Forbidden(path, "nodes may not set the owners of nodes"))
 	}
-	if len(w.Wants) > Limit && len(w.Wants) > len(w.Old) {
-		errs = append(errs, field.TooMany(path, len(w.Wants), Limit))
+	if len(w.Wants) > MaxReferences && len(w.Wants) > len(w.Old) {
+		errs = append(errs, field.TooMany(path, len(w.Wants), MaxReferences))
 	}
-	var rights []Right
-	if !w.Creates && !onlyLess(w.Old, w.Wants) {
-		rights = append(rights, Right{
+	var permissions []Permission
+	if !w.Creates && !onlyRemoves(w.Old, w.Wants) {
+		permissions = append(permissions, Permission{
 			Verb: "delete", Resource: w.Resource, Namespace: w.Namespace, Name: w.Name,
 			Why: "cannot set an ownerRef on a resource you can't delete",
 		})
@@ -103,55 +105,55 @@ func Judge(w Write, served Served) ([]Right, field.ErrorList) {
 		before, had := find(w.Old, ref.UID)
 		begins := !had || before.APIVersion != ref.APIVersion || before.Kind != ref.Kind || before.Name != ref.Name
 		if begins {
-			errs = append(errs, w.judgeOwner(ref, path.Index(i), served)...)
+			errs = append(errs, w.checkOwner(ref, path.Index(i), served)...)
 		}
 		if blocks(ref) && (begins || !blocks(before)) {
-			if right, ok := w.rightToBlock(ref, served); ok {
-				rights = append(rights, right)
+			if permission, ok := w.permissionToBlock(ref, served); ok {
+				permissions = append(permissions, permission)
 			}
 		}
 	}
-	return rights, errs
+	return permissions, errs
 }
 
-// judgeOwner tells why an owner cannot be one.
-func (w Write) judgeOwner(ref metav1.OwnerReference, at *field.Path, served Served) field.ErrorList {
+// checkOwner returns why an owner is impossible.
+func (w Write) checkOwner(ref metav1.OwnerReference, at *field.Path, served Served) field.ErrorList {
 	kind, group, err := kindOf(ref)
 	if err != nil {
-		return nil // the form of references is the registry's to check
+		return nil // the registry validates the form of references
 	}
-	where, ok := served(kind)
+	resource, ok := served(kind)
 	switch {
 	case !ok:
-		return field.ErrorList{field.Invalid(at.Child("kind"), ref.Kind, fmt.Sprintf("no kind %s is served in %s: nothing can be owned by one", ref.Kind, group))}
-	case w.Namespace == "" && where.Namespaced:
-		return field.ErrorList{field.Invalid(at, ref.Kind, fmt.Sprintf("a cluster-scoped object cannot be owned by a %s, which has a namespace", ref.Kind))}
+		return field.ErrorList{field.Invalid(at.Child("kind"), ref.Kind, fmt.Sprintf("kind %s is not served in %s, so it cannot be an owner", ref.Kind, group))}
+	case w.Namespace == "" && resource.Namespaced:
+		return field.ErrorList{field.Invalid(at, ref.Kind, fmt.Sprintf("a cluster-scoped object cannot be owned by a %s, which is namespaced", ref.Kind))}
 	case ref.UID == w.UID && w.UID != "":
 		return field.ErrorList{field.Invalid(at.Child("uid"), ref.UID, "an object cannot own itself")}
 	case kind == w.Kind && ref.Name == w.Name && w.Name != "":
-		// At its own coordinates there is nothing else: the owner is absent, or itself.
-		return field.ErrorList{field.Invalid(at.Child("name"), ref.Name, "an object cannot own itself, nor be owned by one that had its name before")}
+		// There is no other object at its own coordinates: the owner is absent, or the object itself.
+		return field.ErrorList{field.Invalid(at.Child("name"), ref.Name, "an object cannot own itself, nor be owned by an earlier object of its kind and name")}
 	default:
 		return nil
 	}
 }
 
-// rightToBlock is what is needed to hold up the deletion of an owner. Of an owner that
-// cannot be one, nothing is needed: the write is refused anyway.
-func (w Write) rightToBlock(ref metav1.OwnerReference, served Served) (Right, bool) {
+// permissionToBlock returns the permission that is needed to block the deletion of an owner;
+// none for an impossible owner, because the write is refused anyway.
+func (w Write) permissionToBlock(ref metav1.OwnerReference, served Served) (Permission, bool) {
 	kind, _, err := kindOf(ref)
 	if err != nil {
-		return Right{}, false
+		return Permission{}, false
 	}
-	where, ok := served(kind)
+	resource, ok := served(kind)
 	if !ok {
-		return Right{}, false
+		return Permission{}, false
 	}
-	r := Right{
-		Verb: "update", Resource: schema.GroupResource{Group: kind.Group, Resource: where.Resource}, Subresource: "finalizers", Name: ref.Name,
+	r := Permission{
+		Verb: "update", Resource: schema.GroupResource{Group: kind.Group, Resource: resource.Resource}, Subresource: "finalizers", Name: ref.Name,
 		Why: "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on",
 	}
-	if where.Namespaced {
+	if resource.Namespaced {
 		r.Namespace = w.Namespace
 	}
 	return r, true
@@ -169,9 +171,9 @@ func kindOf(ref metav1.OwnerReference) (kind schema.GroupKind, group string, err
 	return gv.WithKind(ref.Kind).GroupKind(), group, nil
 }
 
-// onlyLess tells whether a change does nothing but to take references away and to make
-// references stop blocking. What is left is in the order that it was in.
-func onlyLess(old, wants []metav1.OwnerReference) bool {
+// onlyRemoves reports whether a change only removes references and makes references stop
+// blocking, and leaves the others in their order.
+func onlyRemoves(old, wants []metav1.OwnerReference) bool {
 	rest := old
 	for _, ref := range wants {
 		i := slices.IndexFunc(rest, func(o metav1.OwnerReference) bool {
@@ -202,7 +204,7 @@ func blocks(ref metav1.OwnerReference) bool { return isTrue(ref.BlockOwnerDeleti
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// equal compares what references mean: a flag that is not set is one that is false.
+// equal reports whether references mean the same: a flag that is not set is false.
 func equal(a, b metav1.OwnerReference) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID &&
 		isTrue(a.Controller) == isTrue(b.Controller) && blocks(a) == blocks(b)

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-func served(kind schema.GroupKind) (Where, bool) {
-	where, ok := map[schema.GroupKind]Where{
+func served(kind schema.GroupKind) (ServedResource, bool) {
+	where, ok := map[schema.GroupKind]ServedResource{
 		{Kind: "ConfigMap"}:                 {"configmaps", true},
 		{Kind: "Pod"}:                       {"pods", true},
 		{Kind: "Node"}:                      {"nodes", false},
@@ -65,7 +65,7 @@ const (
 
 // TestJudge has the rights that a write needs, as verb group/resource@namespace, and
 // what is wrong with it.
-func TestJudge(t *testing.T) {
+func TestCheck(t *testing.T) {
 	const deletePod = "delete /pods@ns"
 	pod := Write{Kind: schema.GroupKind{Kind: "Pod"}, Resource: schema.GroupResource{Resource: "pods"}, Namespace: "ns", Name: "p", UID: "up"}
 	created := pod
@@ -97,8 +97,8 @@ func TestJudge(t *testing.T) {
 		"AD-04 it stops blocking, another goes":     {pod, refs(aBlocking, b), refs(a), "", ""},
 		"AD-04 another name of the same uid blocks": {pod, refs(aBlocking), refs("ConfigMap z ua!"), deletePod + ", update /configmaps/finalizers@ns", ""},
 		"AD-06 the order changes":                   {pod, refs(a, b), refs(b, a), deletePod, ""},
-		"AD-06 a kind that is not served, blocking": {created, nil, refs("x.io/Widget w uw!"), "", "no kind Widget is served in API group x.io"},
-		"a kind that is not served":                 {created, nil, refs("Widget w uw"), "", "no kind Widget is served in the core API group"},
+		"AD-06 a kind that is not served, blocking": {created, nil, refs("x.io/Widget w uw!"), "", "kind Widget is not served in API group x.io"},
+		"a kind that is not served":                 {created, nil, refs("Widget w uw"), "", "kind Widget is not served in the core API group"},
 		"a kind that is not served any more":        {pod, refs("x.io/Widget w uw", a), refs("x.io/Widget w uw"), "", ""},
 		"a version that is not served":              {created, nil, []metav1.OwnerReference{{APIVersion: "apps/v7", Kind: "Deployment", Name: "b", UID: "ub"}}, "", ""},
 		"a namespaced owner of a cluster's":         {cluster, nil, refs(a), "delete /nodes@", "cluster-scoped object cannot be owned by a ConfigMap"},
@@ -107,17 +107,17 @@ func TestJudge(t *testing.T) {
 		"itself, by uid under another name":         {pod, nil, refs("Pod q up"), deletePod, "cannot own itself"},
 		"itself as it was before":                   {created, nil, refs("Pod p older"), "", "cannot own itself, nor be owned"},
 		"a namesake of another kind":                {created, nil, refs("ConfigMap p up2"), "", ""},
-		"as many as there may be":                   {created, nil, many(Limit), "", ""},
-		"one too many":                              {created, nil, many(Limit + 1), "", "must have at most 64"},
-		"fewer, but still too many":                 {pod, many(Limit + 9), many(Limit + 8), "", ""},
-		"a node, about nodes":                       {byNode, nil, refs("Node n un"), "delete /nodes@", "nodes do not choose"},
-		"a node, about nodes, to no owner":          {byNode, refs("Node n un"), nil, "", "nodes do not choose"},
+		"as many as there may be":                   {created, nil, many(MaxReferences), "", ""},
+		"one too many":                              {created, nil, many(MaxReferences + 1), "", "must have at most 64"},
+		"fewer, but still too many":                 {pod, many(MaxReferences + 9), many(MaxReferences + 8), "", ""},
+		"a node, about nodes":                       {byNode, nil, refs("Node n un"), "delete /nodes@", "nodes may not set"},
+		"a node, about nodes, to no owner":          {byNode, refs("Node n un"), nil, "", "nodes may not set"},
 		"a node, something else about nodes":        {byNode, refs("Node n un"), refs("Node n un"), "", ""},
 		"a reference of no form":                    {created, nil, []metav1.OwnerReference{{APIVersion: "a/b/c", Kind: "Pod", BlockOwnerDeletion: new(bool)}}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.write.Old, test.write.Wants = test.old, test.want
-			rights, errs := Judge(test.write, served)
+			rights, errs := Check(test.write, served)
 			var words []string
 			for _, r := range rights {
 				resource := r.Resource.Group + "/" + r.Resource.Resource
@@ -164,7 +164,7 @@ func TestRefusalNamesTheMissingRule(t *testing.T) {
 			`can't set finalizers on: user "ann" lacks the rule {apiGroups: ["apps"], resources: ["deployments/finalizers"], verbs: ["update"]} in a Role in namespace "ns"`,
 		}},
 		"not to block a cluster-scoped owner": {rights{"delete pods  ns": true}, pod(ref(node)), []string{
-			`{apiGroups: [""], resources: ["nodes/finalizers"], verbs: ["update"]} in a ClusterRole that is bound cluster-wide`,
+			`{apiGroups: [""], resources: ["nodes/finalizers"], verbs: ["update"]} in a ClusterRole bound by a ClusterRoleBinding`,
 		}},
 		"both": {rights{"delete pods  ns": true, "update deployments finalizers ns": true}, pod(ref(bBlocking)), nil},
 		"wrong, whoever writes": {rights{"delete pods  ns": true}, pod(ref("Widget w uw")), []string{

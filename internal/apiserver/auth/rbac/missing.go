@@ -13,19 +13,18 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
-// Missing are those of the rules that a user does not have in the namespace ("" for
-// everywhere), so that handing them out would be an escalation. They are in their
-// smallest parts, joined by verbs.
+// Missing returns what of the rules a user does not have in the namespace ("" for the whole
+// cluster), so that granting it would be an escalation: one rule for each resource or path.
 func Missing(p Policy, u user.Info, namespace string, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var own []rbacv1.PolicyRule
 	for grant := range Grants(p, u, namespace) {
 		own = append(own, grant.Rule)
 	}
 	_, missing := validation.Covers(own, rules)
-	return joinVerbs(missing)
+	return JoinVerbs(missing)
 }
 
-// Everything is the rules of whoever may do everything.
+// Everything returns rules that allow everything.
 func Everything() []rbacv1.PolicyRule {
 	all := []string{"*"}
 	return []rbacv1.PolicyRule{
@@ -34,8 +33,8 @@ func Everything() []rbacv1.PolicyRule {
 	}
 }
 
-// joinVerbs makes one rule of those that differ in their verbs only.
-func joinVerbs(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+// JoinVerbs joins rules that differ in their verbs only.
+func JoinVerbs(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var joined []rbacv1.PolicyRule
 	for _, rule := range rules {
 		i := slices.IndexFunc(joined, func(other rbacv1.PolicyRule) bool {
@@ -51,8 +50,8 @@ func joinVerbs(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return joined
 }
 
-// Words is a rule as error messages of the field show it.
-func Words(rule rbacv1.PolicyRule) string {
+// Compact formats a rule as error messages of Kubernetes do.
+func Compact(rule rbacv1.PolicyRule) string {
 	var parts []string
 	add := func(name string, values []string) {
 		if len(values) > 0 {
@@ -67,8 +66,8 @@ func Words(rule rbacv1.PolicyRule) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// Aggregate is what the rules of a role with an aggregationRule are to be: those of all
-// roles that it selects, in the order of their names, none twice. It is not made of itself.
+// Aggregate returns the desired rules of a role with an aggregationRule: those of all other
+// roles that it selects, in the order of their names, without duplicates.
 func Aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	if role.AggregationRule == nil {
 		return role.Rules
@@ -91,7 +90,7 @@ func Aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) []rbacv1.Pol
 func selected(rule *rbacv1.AggregationRule, role *rbacv1.ClusterRole) bool {
 	return slices.ContainsFunc(rule.ClusterRoleSelectors, func(s metav1.LabelSelector) bool {
 		selector, err := metav1.LabelSelectorAsSelector(&s)
-		// What was accepted can be parsed; what cannot be selects nothing.
+		// An invalid selector is not admitted; if there is one nevertheless, it selects nothing.
 		return err == nil && selector.Matches(labels.Set(role.Labels))
 	})
 }

@@ -1,4 +1,4 @@
-package roles
+package rbacauthorizer
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
-// Aggregator writes the rules of ClusterRoles that are made of others, whenever one of
-// those has changed.
+// Aggregator writes the rules of ClusterRoles with an aggregationRule when a ClusterRole that
+// they select has changed.
 type Aggregator struct {
 	client rbacclient.ClusterRolesGetter
 	roles  rbaclisters.ClusterRoleLister
@@ -27,7 +27,7 @@ type Aggregator struct {
 	queue  workqueue.TypedRateLimitingInterface[string] // names of roles
 }
 
-// NewAggregator observes the ClusterRoles of shared. What it wants to write, client writes.
+// NewAggregator returns an Aggregator that watches through shared and writes through client.
 func NewAggregator(shared informers.SharedInformerFactory, client rbacclient.ClusterRolesGetter) (*Aggregator, error) {
 	roles := shared.Rbac().V1().ClusterRoles()
 	a := &Aggregator{
@@ -45,7 +45,7 @@ func NewAggregator(shared informers.SharedInformerFactory, client rbacclient.Clu
 	return a, nil
 }
 
-// enqueue queues all roles that are aggregated. There are few, and any change can concern any.
+// enqueue queues all aggregated roles: there are few, and any change may concern each of them.
 func (a *Aggregator) enqueue() {
 	for _, role := range a.all() {
 		if role.AggregationRule != nil {
@@ -62,7 +62,7 @@ func (a *Aggregator) all() []*rbacv1.ClusterRole {
 	return roles
 }
 
-// Run works until ctx ends.
+// Run reconciles until ctx ends.
 func (a *Aggregator) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, a.queue.ShutDown)
 	defer stop()

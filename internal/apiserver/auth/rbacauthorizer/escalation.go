@@ -1,4 +1,4 @@
-package roles
+package rbacauthorizer
 
 import (
 	"context"
@@ -14,24 +14,25 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
-// Escalation is the admission that keeps users from handing out what they do not have:
-// by writing a role's rules, or by binding a role to somebody. Who has the verb escalate
-// on the role, or bind on the role that is bound, may do it nevertheless.
-type Escalation struct {
+// EscalationCheck is the admission that keeps users from granting permissions that they do not
+// have: by writing the rules of a role, or by binding a role. A user with the verb escalate on
+// the role, or bind on the role that is bound, may do so nevertheless.
+type EscalationCheck struct {
 	*admission.Handler
 	policy    rbac.Policy
 	authorize authorizer.UnconditionalAuthorizer
 }
 
-var _ admission.ValidationInterface = (*Escalation)(nil)
+var _ admission.ValidationInterface = (*EscalationCheck)(nil)
 
-// NewEscalation compares with what policy gives; authorize decides on the verbs.
-func NewEscalation(policy rbac.Policy, authorize authorizer.UnconditionalAuthorizer) *Escalation {
-	return &Escalation{admission.NewHandler(admission.Create, admission.Update), policy, authorize}
+// NewEscalationCheck returns a check against the rules that policy grants; authorize decides
+// about the verbs escalate and bind.
+func NewEscalationCheck(policy rbac.Policy, authorize authorizer.UnconditionalAuthorizer) *EscalationCheck {
+	return &EscalationCheck{admission.NewHandler(admission.Create, admission.Update), policy, authorize}
 }
 
 // Validate implements admission.ValidationInterface.
-func (e *Escalation) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (e *EscalationCheck) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().Group != rbacv1.GroupName || a.GetSubresource() != "" {
 		return nil
 	}
@@ -41,7 +42,7 @@ func (e *Escalation) Validate(ctx context.Context, a admission.Attributes, _ adm
 		if updates && equality.Semantic.DeepEqual(obj.Rules, old.Rules) {
 			return nil
 		}
-		return e.mayWrite(ctx, a, obj.Rules)
+		return e.checkRules(ctx, a, obj.Rules)
 	case *rbacv1.ClusterRole:
 		old, updates := a.GetOldObject().(*rbacv1.ClusterRole)
 		if updates && equality.Semantic.DeepEqual(obj.Rules, old.Rules) && equality.Semantic.DeepEqual(obj.AggregationRule, old.AggregationRule) {
@@ -49,50 +50,50 @@ func (e *Escalation) Validate(ctx context.Context, a admission.Attributes, _ adm
 		}
 		rules := obj.Rules
 		if obj.AggregationRule != nil {
-			// What it will select is not known: it may be anything.
+			// It may select any role, also in the future.
 			rules = rbac.Everything()
 		}
-		return e.mayWrite(ctx, a, rules)
+		return e.checkRules(ctx, a, rules)
 	case *rbacv1.RoleBinding:
 		old, updates := a.GetOldObject().(*rbacv1.RoleBinding)
 		if updates && equality.Semantic.DeepEqual(obj.Subjects, old.Subjects) && obj.RoleRef == old.RoleRef {
 			return nil
 		}
-		return e.mayBind(ctx, a, obj.RoleRef)
+		return e.checkBinding(ctx, a, obj.RoleRef)
 	case *rbacv1.ClusterRoleBinding:
 		old, updates := a.GetOldObject().(*rbacv1.ClusterRoleBinding)
 		if updates && equality.Semantic.DeepEqual(obj.Subjects, old.Subjects) && obj.RoleRef == old.RoleRef {
 			return nil
 		}
-		return e.mayBind(ctx, a, obj.RoleRef)
+		return e.checkBinding(ctx, a, obj.RoleRef)
 	default:
 		return nil
 	}
 }
 
-func (e *Escalation) mayWrite(ctx context.Context, a admission.Attributes, rules []rbacv1.PolicyRule) error {
+func (e *EscalationCheck) checkRules(ctx context.Context, a admission.Attributes, rules []rbacv1.PolicyRule) error {
 	return e.check(ctx, a, authorizer.AttributesRecord{
 		Verb: "escalate", Resource: a.GetResource().Resource, Namespace: a.GetNamespace(), Name: a.GetName(),
 	}, rules)
 }
 
-func (e *Escalation) mayBind(ctx context.Context, a admission.Attributes, ref rbacv1.RoleRef) error {
+func (e *EscalationCheck) checkBinding(ctx context.Context, a admission.Attributes, ref rbacv1.RoleRef) error {
 	wanted := authorizer.AttributesRecord{Verb: "bind", Resource: "roles", Namespace: a.GetNamespace(), Name: ref.Name}
 	if ref.Kind == "ClusterRole" {
 		wanted.Resource = "clusterroles"
 	}
 	rules := rbac.RulesOf(e.policy, ref, a.GetNamespace())
 	if rules == nil && !e.exists(ref, a.GetNamespace()) {
-		// What it will be is not known: who binds it first must have what it may become.
+		// It may be created with any rules.
 		if e.allowed(ctx, a, wanted) {
 			return nil
 		}
-		return admission.NewForbidden(a, fmt.Errorf("%s %q not found: to bind it before it exists, the verb bind on it is needed", ref.Kind, ref.Name))
+		return admission.NewForbidden(a, fmt.Errorf("%s %q not found: binding it before it exists needs the verb bind on it", ref.Kind, ref.Name))
 	}
 	return e.check(ctx, a, wanted, rules)
 }
 
-func (e *Escalation) exists(ref rbacv1.RoleRef, namespace string) bool {
+func (e *EscalationCheck) exists(ref rbacv1.RoleRef, namespace string) bool {
 	if ref.Kind == "ClusterRole" {
 		_, ok := e.policy.ClusterRole(ref.Name)
 		return ok
@@ -101,8 +102,8 @@ func (e *Escalation) exists(ref rbacv1.RoleRef, namespace string) bool {
 	return ok
 }
 
-// check lets pass who has the rules already, or the verb.
-func (e *Escalation) check(ctx context.Context, a admission.Attributes, verb authorizer.AttributesRecord, rules []rbacv1.PolicyRule) error {
+// check allows a user who has the rules already, or the verb.
+func (e *EscalationCheck) check(ctx context.Context, a admission.Attributes, verb authorizer.AttributesRecord, rules []rbacv1.PolicyRule) error {
 	if e.allowed(ctx, a, verb) {
 		return nil
 	}
@@ -113,14 +114,14 @@ func (e *Escalation) check(ctx context.Context, a admission.Attributes, verb aut
 	}
 	var words strings.Builder
 	for _, rule := range missing {
-		words.WriteString("\n" + rbac.Words(rule))
+		words.WriteString("\n" + rbac.Compact(rule))
 	}
 	err := apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), fmt.Errorf(
 		"user %q (groups=%q) is attempting to grant RBAC permissions not currently held:%s", u.GetName(), u.GetGroups(), words.String()))
 	return err
 }
 
-func (e *Escalation) allowed(ctx context.Context, a admission.Attributes, verb authorizer.AttributesRecord) bool {
+func (e *EscalationCheck) allowed(ctx context.Context, a admission.Attributes, verb authorizer.AttributesRecord) bool {
 	verb.User, verb.APIGroup, verb.APIVersion, verb.ResourceRequest = a.GetUserInfo(), rbacv1.GroupName, "*", true
 	decision, _, err := e.authorize.Authorize(ctx, verb)
 	return err == nil && decision == authorizer.DecisionAllow

@@ -1,11 +1,10 @@
-// Package roles is what keeps and applies a server's Roles, ClusterRoles and bindings:
-// the rules themselves are in package rbac.
+// Package rbacauthorizer applies the Roles, ClusterRoles and bindings of a server, which
+// package rbac evaluates.
 //
-// Policy answers from the watch caches of the four kinds. Authorizer decides requests by
-// it, and tells users what they may do. Escalation is the admission that lets nobody hand
-// out what they do not have. Ensure makes the roles that every control plane has, and
-// Aggregator keeps up the rules of roles that are made of others.
-package roles
+// Policy reads them from informers. Authorizer authorizes requests by it, and resolves the
+// rules of users. EscalationCheck is the admission that prevents privilege escalation, and
+// Aggregator the controller that aggregates ClusterRoles.
+package rbacauthorizer
 
 import (
 	"context"
@@ -22,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
-// Policy is the roles and bindings as the watch caches have them. It is safe for concurrent use.
+// Policy has the roles and bindings that informers have. It is safe for concurrent use.
 type Policy struct {
 	roles               rbaclisters.RoleLister
 	clusterRoles        rbaclisters.ClusterRoleLister
@@ -32,7 +31,7 @@ type Policy struct {
 
 var _ rbac.Policy = (*Policy)(nil)
 
-// NewPolicy asks shared for the four kinds. Until it is started and synced, nobody has any role.
+// NewPolicy returns a Policy that reads from shared. Until that has synced, no user has any role.
 func NewPolicy(shared informers.SharedInformerFactory) *Policy {
 	v1 := shared.Rbac().V1()
 	return &Policy{v1.Roles().Lister(), v1.ClusterRoles().Lister(), v1.RoleBindings().Lister(), v1.ClusterRoleBindings().Lister()}
@@ -53,7 +52,7 @@ func (p *Policy) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
 // RoleBindings implements rbac.Policy.
 func (p *Policy) RoleBindings(namespace string) []*rbacv1.RoleBinding {
 	bindings, err := p.roleBindings.RoleBindings(namespace).List(labels.Everything())
-	utilruntime.Must(err) // a cache that selects everything has no way to fail
+	utilruntime.Must(err) // listing everything in a cache cannot fail
 	return bindings
 }
 
@@ -64,7 +63,7 @@ func (p *Policy) ClusterRoleBindings() []*rbacv1.ClusterRoleBinding {
 	return bindings
 }
 
-// Authorizer allows what a role allows, and has no opinion on the rest.
+// Authorizer allows what a role allows, and has no opinion about other requests.
 type Authorizer struct {
 	policy rbac.Policy
 }
@@ -74,7 +73,7 @@ var (
 	_ authorizer.RuleResolver = Authorizer{}
 )
 
-// NewAuthorizer decides by policy.
+// NewAuthorizer returns an authorizer that decides by policy.
 func NewAuthorizer(policy rbac.Policy) Authorizer { return Authorizer{policy} }
 
 // Authorize implements authorizer.Authorizer.
@@ -88,12 +87,12 @@ func (a Authorizer) Authorize(_ context.Context, attributes authorizer.Attribute
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// ConditionsAwareAuthorize implements authorizer.Authorizer: no rule has conditions.
+// ConditionsAwareAuthorize implements authorizer.Authorizer. No rule has conditions.
 func (a Authorizer) ConditionsAwareAuthorize(ctx context.Context, attributes authorizer.Attributes) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, attributes))
 }
 
-// EvaluateConditions implements authorizer.Authorizer: there are none.
+// EvaluateConditions implements authorizer.Authorizer. There are none.
 func (a Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
@@ -103,7 +102,7 @@ func (a Authorizer) RulesFor(_ context.Context, u user.Info, namespace string) (
 	resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error,
 ) {
 	if u == nil {
-		return nil, nil, false, fmt.Errorf("no user to tell the rules of")
+		return nil, nil, false, fmt.Errorf("the rules of no user cannot be resolved")
 	}
 	for grant := range rbac.Grants(a.policy, u, namespace) {
 		r := grant.Rule

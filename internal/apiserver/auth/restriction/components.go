@@ -17,64 +17,64 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
-	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/finalizers"
 )
 
-// Admission refuses the writes of confined users that are outside their envelope.
+// Admission refuses writes that the user's restriction does not allow.
 type Admission struct {
 	*admission.Handler
-	users *Users
+	restrictions *Restrictions
 }
 
 var _ admission.ValidationInterface = (*Admission)(nil)
 
-// NewAdmission confines the users.
-func NewAdmission(users *Users) *Admission {
-	return &Admission{admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect), users}
+// NewAdmission returns admission that enforces the restrictions.
+func NewAdmission(restrictions *Restrictions) *Admission {
+	return &Admission{admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect), restrictions}
 }
 
 // Validate implements admission.ValidationInterface.
 func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	envelope, confined := p.users.envelope(a.GetUserInfo())
-	if !confined || isQuestionOfOneself(a) {
+	restriction, restricted := p.restrictions.of(a.GetUserInfo())
+	if !restricted || isSelfReview(a) {
 		return nil
 	}
-	if err := envelope.write(ctx, a); err != nil {
-		return admission.NewForbidden(a, fmt.Errorf("%s is confined: %w", a.GetUserInfo().GetName(), err))
+	if err := restriction.checkWrite(ctx, a); err != nil {
+		return admission.NewForbidden(a, refusal(a.GetUserInfo(), err))
 	}
 	return nil
 }
 
-// isQuestionOfOneself: what is created there is answered, and not stored.
-func isQuestionOfOneself(a admission.Attributes) bool {
+// isSelfReview reports whether a user asks about itself. Such a review is answered, not stored.
+func isSelfReview(a admission.Attributes) bool {
 	group, resource := a.GetResource().Group, a.GetResource().Resource
 	return a.GetOperation() == admission.Create && (group == authorizationv1.GroupName || group == authenticationv1.GroupName) &&
 		slices.Contains([]string{"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}, resource)
 }
 
-// collectorWrites are R16, and Events.
-func collectorWrites(_ context.Context, a admission.Attributes) error {
+// checkCollectorWrite allows what R16 says, and Events.
+func checkCollectorWrite(_ context.Context, a admission.Attributes) error {
 	switch a.GetOperation() {
 	case admission.Create:
 		if a.GetResource().Resource == "events" && a.GetSubresource() == "" {
 			return nil
 		}
-		return errors.New("it creates Events only")
+		return errors.New("it can create Events only")
 	case admission.Update:
-		return collectorChanges(a.GetOldObject(), a.GetObject())
+		return checkCollectorUpdate(a.GetOldObject(), a.GetObject())
 	case admission.Delete:
-		return conditioned(a, "uid", "resourceVersion")
+		return checkPreconditions(a, "uid", "resourceVersion")
 	case admission.Connect:
 	}
-	return errors.New("it has no use for this")
+	return errors.New("it cannot connect to subresources")
 }
 
-// collectorChanges tells what else an update does than to take owner references away,
-// to make them stop blocking, and to take the collector's own finalizers away.
-func collectorChanges(old, changed runtime.Object) error {
+// checkCollectorUpdate allows an update that only removes owner references, makes them stop
+// blocking, and removes the collector's own finalizers.
+func checkCollectorUpdate(old, changed runtime.Object) error {
 	if old == nil || changed == nil {
-		return errors.New("it does not make objects")
+		return errors.New("it cannot create objects by an update")
 	}
 	before, err := meta.Accessor(old)
 	if err != nil {
@@ -84,33 +84,33 @@ func collectorChanges(old, changed runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	if !takesAway(before.GetOwnerReferences(), after.GetOwnerReferences(), lessOwned) {
-		return errors.New("it adds no owner reference and changes none, but to make it stop blocking")
+	if !isSubsequence(before.GetOwnerReferences(), after.GetOwnerReferences(), sameOrUnblocked) {
+		return errors.New("it can only remove owner references, or make them stop blocking")
 	}
-	if err := releases(before.GetFinalizers(), after.GetFinalizers(), metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents); err != nil {
+	if err := checkRemovedFinalizers(before.GetFinalizers(), after.GetFinalizers(), metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents); err != nil {
 		return err
 	}
-	if !sameButFor(old, changed) {
-		return errors.New("it changes owner references and its own finalizers only")
+	if !equalExceptReferences(old, changed) {
+		return errors.New("it can change owner references and its own finalizers only")
 	}
 	return nil
 }
 
-// releases tells what else is done to finalizers than to take some of own away.
-func releases[F ~string](before, after []F, own ...F) error {
+// checkRemovedFinalizers allows a change of finalizers that only removes some of own.
+func checkRemovedFinalizers[F ~string](before, after []F, own ...F) error {
 	for _, finalizer := range before {
 		if !slices.Contains(after, finalizer) && !slices.Contains(own, finalizer) {
-			return fmt.Errorf("finalizer %s is not its own", finalizer)
+			return fmt.Errorf("it cannot remove finalizer %s of others", finalizer)
 		}
 	}
-	if !takesAway(before, after, func(a, b F) bool { return a == b }) {
-		return errors.New("it adds no finalizers")
+	if !isSubsequence(before, after, func(a, b F) bool { return a == b }) {
+		return errors.New("it cannot add finalizers")
 	}
 	return nil
 }
 
-// takesAway tells whether what is left are elements of before, in their order.
-func takesAway[T any](before, left []T, same func(before, left T) bool) bool {
+// isSubsequence reports whether what is left are elements of before, in their order.
+func isSubsequence[T any](before, left []T, same func(before, left T) bool) bool {
 	for _, element := range left {
 		i := slices.IndexFunc(before, func(b T) bool { return same(b, element) })
 		if i < 0 {
@@ -121,7 +121,9 @@ func takesAway[T any](before, left []T, same func(before, left T) bool) bool {
 	return true
 }
 
-func lessOwned(before, left metav1.OwnerReference) bool {
+// sameOrUnblocked reports whether a reference is the same, or differs only in that it has
+// stopped blocking.
+func sameOrUnblocked(before, left metav1.OwnerReference) bool {
 	stops := left.BlockOwnerDeletion == nil || !*left.BlockOwnerDeletion
 	if stops {
 		before.BlockOwnerDeletion, left.BlockOwnerDeletion = nil, nil
@@ -129,13 +131,15 @@ func lessOwned(before, left metav1.OwnerReference) bool {
 	return equality.Semantic.DeepEqual(before, left)
 }
 
-// sameButFor tells whether two objects differ in nothing but what the collector may change.
-func sameButFor(old, changed runtime.Object) bool {
-	return equality.Semantic.DeepEqual(without(old), without(changed))
+// equalExceptReferences reports whether two objects differ only in owner references,
+// finalizers, and what every write changes.
+func equalExceptReferences(old, changed runtime.Object) bool {
+	return equality.Semantic.DeepEqual(withoutReferences(old), withoutReferences(changed))
 }
 
-// without is an object without what the collector may change, and what changes with every write.
-func without(obj runtime.Object) runtime.Object {
+// withoutReferences returns a copy of an object without owner references, finalizers, and what
+// every write changes.
+func withoutReferences(obj runtime.Object) runtime.Object {
 	obj = obj.DeepCopyObject()
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -145,111 +149,111 @@ func without(obj runtime.Object) runtime.Object {
 	m.SetFinalizers(nil)
 	m.SetManagedFields(nil)
 	m.SetResourceVersion("")
-	// What comes from a patch names its kind; what comes from the storage may not.
+	// The result of a patch has its kind set; an object from the storage may not.
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return obj
 }
 
-// conditioned tells which precondition a deletion lacks (R12). Whole collections can be
-// deleted on no condition.
-func conditioned(a admission.Attributes, conditions ...string) error {
+// checkPreconditions returns which precondition a deletion lacks (R12). There are none for
+// the deletion of a collection.
+func checkPreconditions(a admission.Attributes, conditions ...string) error {
 	options, ok := a.GetOperationOptions().(*metav1.DeleteOptions)
 	if !ok || a.GetName() == "" {
-		return errors.New("it deletes one object at a time")
+		return errors.New("it can delete one object at a time only")
 	}
 	for _, condition := range conditions {
 		p := options.Preconditions
 		given := p != nil && (condition == "uid" && p.UID != nil || condition == "resourceVersion" && p.ResourceVersion != nil)
 		if !given {
-			return fmt.Errorf("it deletes on condition of %s", condition)
+			return fmt.Errorf("its deletions must have the precondition %s", condition)
 		}
 	}
 	return nil
 }
 
-// sweeper is what the namespace controller is confined to: namespaces that are being deleted.
-type sweeper struct{ namespaces Namespaces }
+// namespaceController restricts the namespace controller to terminating namespaces.
+type namespaceController struct{ namespaces Namespaces }
 
-func (s sweeper) writes(ctx context.Context, a admission.Attributes) error {
+func (c namespaceController) checkWrite(ctx context.Context, a admission.Attributes) error {
 	isNamespace := a.GetResource().Group == "" && a.GetResource().Resource == "namespaces"
 	switch {
 	case a.GetOperation() == admission.Delete && !isNamespace && a.GetNamespace() != "":
-		return s.sweeps(ctx, a)
+		return c.checkDelete(ctx, a)
 	case a.GetOperation() == admission.Update && isNamespace && a.GetSubresource() != "":
-		return finishes(a)
+		return checkNamespaceUpdate(a)
 	}
-	return errors.New("it deletes what is in namespaces, and writes their status and their finalizers")
+	return errors.New("it can delete objects in namespaces, and update the status and spec.finalizers of namespaces only")
 }
 
-func (s sweeper) sweeps(ctx context.Context, a admission.Attributes) error {
-	terminating, err := s.namespaces.Terminating(ctx, a.GetNamespace())
+func (c namespaceController) checkDelete(ctx context.Context, a admission.Attributes) error {
+	terminating, err := c.namespaces.Terminating(ctx, a.GetNamespace())
 	if err != nil {
 		return err
 	}
 	if !terminating {
-		return fmt.Errorf("namespace %s is not being deleted", a.GetNamespace())
+		return fmt.Errorf("namespace %s is not terminating", a.GetNamespace())
 	}
 	if a.GetName() == "" {
 		return nil
 	}
-	return conditioned(a, "uid")
+	return checkPreconditions(a, "uid")
 }
 
-// finishes: of a namespace that is being deleted, it writes the status, and takes its
-// own token off the finalizers of the spec.
-func finishes(a admission.Attributes) error {
+// checkNamespaceUpdate allows to update the status of a terminating namespace, and to remove
+// the entry kubernetes from its spec.finalizers.
+func checkNamespaceUpdate(a admission.Attributes) error {
 	old, ok := a.GetOldObject().(*corev1.Namespace)
 	if !ok || old.DeletionTimestamp == nil {
-		return errors.New("the namespace is not being deleted")
+		return errors.New("the namespace is not terminating")
 	}
 	changed, ok := a.GetObject().(*corev1.Namespace)
 	if !ok {
-		return errors.New("this is no namespace")
+		return errors.New("the object is not a namespace")
 	}
-	if err := releases(old.Spec.Finalizers, changed.Spec.Finalizers, corev1.FinalizerKubernetes); err != nil {
+	if err := checkRemovedFinalizers(old.Spec.Finalizers, changed.Spec.Finalizers, corev1.FinalizerKubernetes); err != nil {
 		return err
 	}
 	if !equality.Semantic.DeepEqual(old.Finalizers, changed.Finalizers) || !equality.Semantic.DeepEqual(old.OwnerReferences, changed.OwnerReferences) {
-		return errors.New("it changes no metadata")
+		return errors.New("it cannot change metadata")
 	}
 	return nil
 }
 
-// protectorWrites are R23: of a claim or a volume that is being deleted, the controller
-// takes its own finalizer away.
-func protectorWrites(_ context.Context, a admission.Attributes) error {
+// checkProtectionWrite allows what R23 says: to remove the controller's own finalizer from a
+// PersistentVolumeClaim or PersistentVolume that is being deleted.
+func checkProtectionWrite(_ context.Context, a admission.Attributes) error {
 	var own string
 	switch {
 	case a.GetOperation() != admission.Update || a.GetSubresource() != "":
 	case a.GetResource().GroupResource() == corev1.Resource("persistentvolumeclaims"):
-		own = volumeprotection.ClaimFinalizer
+		own = finalizers.PVCProtection
 	case a.GetResource().GroupResource() == corev1.Resource("persistentvolumes"):
-		own = volumeprotection.VolumeFinalizer
+		own = finalizers.PVProtection
 	}
 	old, ok := a.GetOldObject().(metav1.Object)
 	changed, isObject := a.GetObject().(metav1.Object)
 	if own == "" || !ok || !isObject {
-		return errors.New("it releases claims and volumes")
+		return errors.New("it can update PersistentVolumeClaims and PersistentVolumes only")
 	}
 	if old.GetDeletionTimestamp() == nil {
 		return errors.New("the object is not being deleted")
 	}
-	if err := releases(old.GetFinalizers(), changed.GetFinalizers(), own); err != nil {
+	if err := checkRemovedFinalizers(old.GetFinalizers(), changed.GetFinalizers(), own); err != nil {
 		return err
 	}
 	if !equality.Semantic.DeepEqual(old.GetOwnerReferences(), changed.GetOwnerReferences()) ||
-		!equality.Semantic.DeepEqual(without(a.GetOldObject()), without(a.GetObject())) {
-		return errors.New("it changes its own finalizer only")
+		!equalExceptReferences(a.GetOldObject(), a.GetObject()) {
+		return errors.New("it can change its own finalizer only")
 	}
 	return nil
 }
 
-// candidateWrites: who campaigns writes the one Lease.
-func candidateWrites(_ context.Context, a admission.Attributes) error {
+// checkLeaderElectionWrite allows to write the one Lease of leader election.
+func checkLeaderElectionWrite(_ context.Context, a admission.Attributes) error {
 	lease, ok := a.GetObject().(*coordinationv1.Lease)
 	writes := a.GetOperation() == admission.Create || a.GetOperation() == admission.Update
-	if !writes || !ok || a.GetNamespace() != metav1.NamespaceSystem || lease.Name != rbac.ControllersLease {
-		return fmt.Errorf("it writes the Lease %s/%s only", metav1.NamespaceSystem, rbac.ControllersLease)
+	if !writes || !ok || a.GetNamespace() != metav1.NamespaceSystem || lease.Name != bootstrappolicy.ControllersLease {
+		return fmt.Errorf("it can write the Lease %s/%s only", metav1.NamespaceSystem, bootstrappolicy.ControllersLease)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestR16_CollectorChanges: what the collector may do to an object, built-in or custom.
+// What the collector may change in an object, built-in or custom.
 func TestR16_CollectorChanges(t *testing.T) {
 	const foreign = "example.com/hold"
 	owner := func(uid string, blocking bool) metav1.OwnerReference {
@@ -60,10 +60,10 @@ func TestR16_CollectorChanges(t *testing.T) {
 			after := before()
 			test.change(after)
 			after.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"} // as a patch leaves it
-			if err := collectorChanges(before(), after); (err == nil) != test.want {
+			if err := checkCollectorUpdate(before(), after); (err == nil) != test.want {
 				t.Errorf("typed: %v", err)
 			}
-			if err := collectorChanges(custom(t, before()), custom(t, after)); (err == nil) != test.want {
+			if err := checkCollectorUpdate(custom(t, before()), custom(t, after)); (err == nil) != test.want {
 				t.Errorf("custom: %v", err)
 			}
 		})

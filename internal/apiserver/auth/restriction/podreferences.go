@@ -6,14 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// referred are the names of what pods refer to in their namespace.
-type referred struct{ maps, secrets []string }
+// podReferences are names of objects in the namespace of a pod.
+type podReferences struct{ configMaps, secrets []string }
 
-// referencesOf are the config maps and secrets that a pod refers to: by its volumes, the
-// environment of its containers, and for pulling its images. What a storage driver may be
-// told by reference is not among them.
-func referencesOf(pod *corev1.Pod) referred {
-	var r referred
+// referencesOf returns the ConfigMaps and Secrets that a pod refers to by its volumes, the
+// environment of its containers, and imagePullSecrets. The secretRefs of volume drivers are
+// not among them: an agent does not read those.
+func referencesOf(pod *corev1.Pod) podReferences {
+	var r podReferences
 	for i := range pod.Spec.Volumes {
 		r.volume(&pod.Spec.Volumes[i].VolumeSource)
 	}
@@ -30,9 +30,9 @@ func referencesOf(pod *corev1.Pod) referred {
 	return r
 }
 
-func (r *referred) volume(v *corev1.VolumeSource) {
+func (r *podReferences) volume(v *corev1.VolumeSource) {
 	if v.ConfigMap != nil {
-		r.maps = append(r.maps, v.ConfigMap.Name)
+		r.configMaps = append(r.configMaps, v.ConfigMap.Name)
 	}
 	if v.Secret != nil {
 		r.secrets = append(r.secrets, v.Secret.SecretName)
@@ -42,7 +42,7 @@ func (r *referred) volume(v *corev1.VolumeSource) {
 	}
 	for _, source := range v.Projected.Sources {
 		if source.ConfigMap != nil {
-			r.maps = append(r.maps, source.ConfigMap.Name)
+			r.configMaps = append(r.configMaps, source.ConfigMap.Name)
 		}
 		if source.Secret != nil {
 			r.secrets = append(r.secrets, source.Secret.Name)
@@ -50,10 +50,10 @@ func (r *referred) volume(v *corev1.VolumeSource) {
 	}
 }
 
-func (r *referred) environment(env []corev1.EnvVar, from []corev1.EnvFromSource) {
+func (r *podReferences) environment(env []corev1.EnvVar, from []corev1.EnvFromSource) {
 	for _, e := range env {
 		if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
-			r.maps = append(r.maps, e.ValueFrom.ConfigMapKeyRef.Name)
+			r.configMaps = append(r.configMaps, e.ValueFrom.ConfigMapKeyRef.Name)
 		}
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
 			r.secrets = append(r.secrets, e.ValueFrom.SecretKeyRef.Name)
@@ -61,7 +61,7 @@ func (r *referred) environment(env []corev1.EnvVar, from []corev1.EnvFromSource)
 	}
 	for _, f := range from {
 		if f.ConfigMapRef != nil {
-			r.maps = append(r.maps, f.ConfigMapRef.Name)
+			r.configMaps = append(r.configMaps, f.ConfigMapRef.Name)
 		}
 		if f.SecretRef != nil {
 			r.secrets = append(r.secrets, f.SecretRef.Name)

@@ -44,9 +44,9 @@ func TestReferencesOf(t *testing.T) {
 	}
 	got := referencesOf(pod)
 	want := []string{"c-all", "c-key", "debug-all", "debug-key", "init-all", "init-key", "projected", "volume"}
-	slices.Sort(got.maps)
-	if !slices.Equal(got.maps, want) {
-		t.Errorf("config maps %v, want %v", got.maps, want)
+	slices.Sort(got.configMaps)
+	if !slices.Equal(got.configMaps, want) {
+		t.Errorf("config maps %v, want %v", got.configMaps, want)
 	}
 	want = slices.Insert(want, 7, "pull")
 	slices.Sort(got.secrets)

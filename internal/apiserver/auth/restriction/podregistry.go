@@ -1,4 +1,4 @@
-package apiserver
+package restriction
 
 import (
 	"context"
@@ -11,46 +11,43 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 )
 
-// nodePods reads the registry of pods for the rules about nodes. What the watch cache has
-// is enough where it says yes: a node knows of its pods by a watch of the same cache.
-// Where it says no, the store is asked.
-type nodePods struct {
-	pods interface {
-		rest.Getter
-		rest.Lister
-	} // set before the server serves
+// PodRegistry is Pods from the registry of pods. A positive answer may come from the watch
+// cache: a node learns of its pods by a watch on the same cache. A negative one comes from
+// the store.
+type PodRegistry struct {
+	registry podReader
 }
 
-var _ restriction.Pods = (*nodePods)(nil)
+type podReader interface {
+	rest.Getter
+	rest.Lister
+}
 
-// read takes the registry of pods.
-func (n *nodePods) read(pods rest.Storage) error {
-	registry, ok := pods.(interface {
-		rest.Getter
-		rest.Lister
-	})
+var _ Pods = (*PodRegistry)(nil)
+
+// Use sets the registry of pods. It is called before the server serves.
+func (p *PodRegistry) Use(pods rest.Storage) error {
+	registry, ok := pods.(podReader)
 	if !ok {
-		return fmt.Errorf("pods of nodes cannot be found in a %T", pods)
+		return fmt.Errorf("the pods of nodes cannot be found in a %T", pods)
 	}
-	n.pods = registry
+	p.registry = registry
 	return nil
 }
 
-// The resource versions of what may be out of date, and of what is not.
+// The resource versions of a read from the watch cache, and of a live read.
 const (
 	fromCache = "0"
 	live      = ""
 )
 
-// NodeOf implements confine.Pods.
-func (n *nodePods) NodeOf(ctx context.Context, namespace, name string) (node string, found bool, err error) {
+// NodeOf implements Pods.
+func (p *PodRegistry) NodeOf(ctx context.Context, namespace, name string) (node string, found bool, err error) {
 	ctx = genericrequest.WithNamespace(ctx, namespace)
 	for _, version := range []string{fromCache, live} {
-		obj, err := n.pods.Get(ctx, name, &metav1.GetOptions{ResourceVersion: version})
+		obj, err := p.registry.Get(ctx, name, &metav1.GetOptions{ResourceVersion: version})
 		if pod, ok := obj.(*corev1.Pod); ok && err == nil && (pod.Spec.NodeName != "" || version == live) {
 			return pod.Spec.NodeName, true, nil
 		}
@@ -61,12 +58,12 @@ func (n *nodePods) NodeOf(ctx context.Context, namespace, name string) (node str
 	return "", false, nil
 }
 
-// Refers implements confine.Pods.
-func (n *nodePods) Refers(ctx context.Context, node, namespace string, matches func(*corev1.Pod) bool) (bool, error) {
+// HasMatch implements Pods.
+func (p *PodRegistry) HasMatch(ctx context.Context, node, namespace string, matches func(*corev1.Pod) bool) (bool, error) {
 	ctx = genericrequest.WithNamespace(ctx, namespace)
 	for _, version := range []string{fromCache, live} {
 		options := &internalversion.ListOptions{ResourceVersion: version, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node)}
-		obj, err := n.pods.List(ctx, options)
+		obj, err := p.registry.List(ctx, options)
 		if err != nil {
 			return false, fmt.Errorf("list the pods of node %s: %w", node, err)
 		}

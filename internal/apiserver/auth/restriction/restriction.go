@@ -1,18 +1,20 @@
-// Package confine keeps the control plane's own users to what they are for. RBAC can say
-// that the collector may patch everything; it cannot say that it may patch nothing but owner
-// references. So a stolen credential of a component is worth little more than the component.
+// Package restriction bounds what the control plane's own components and nodes may do
+// beyond what RBAC can express, as NodeRestriction does in Kubernetes. RBAC can grant the
+// collector to patch every object; it cannot say that it may patch nothing but owner
+// references. With restrictions, a stolen credential of a component is worth little more
+// than the component.
 //
-// It has two halves. Requests looks at a request before it is handled: a confined user
-// reads metadata only, asks for no subresource that is not its own, selects by no field
-// that is not metadata, and sends patches of one form. What would be a question about
-// contents is refused with them: a patch that succeeds only if a guess is right tells as
-// much as a read. Admission looks at what a write does to the object.
+// There are two halves. WithRestrictions looks at a request before it is handled: a
+// restricted user reads metadata only, uses only its own subresources, selects by no field
+// but metadata, and sends patches of one form. Requests that would disclose contents by how
+// they fail are refused, too: a patch that succeeds only if a guess is right is as good as a
+// read. Admission looks at what a write does to the object.
 //
-// The rules of each user are in an Envelope. All else that these users may do is up to
-// their roles (package rbac).
+// The rules of each user are a Restriction; what they leave open is up to the user's roles
+// (package bootstrappolicy).
 //
-// Nodes outside of the control plane's process, users system:node:NAME, are confined too:
-// each to its Node, its Lease, and the pods that are bound to it (nodes.go).
+// Nodes in other processes, users system:node:NAME, are restricted as well: each to its Node,
+// its Lease, and the pods that are bound to it (nodes.go).
 package restriction
 
 import (
@@ -26,84 +28,78 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// Envelope is what one user is confined to.
-type Envelope struct {
-	// Full are the resources whose objects the user may read as a whole.
-	Full []schema.GroupResource
-	// Subresources are those that the user may use, as "namespaces/status".
+// Restriction is what one user is restricted to.
+type Restriction struct {
+	// Whole are the resources whose objects the user may read in full.
+	Whole []schema.GroupResource
+	// Subresources are those that the user may access, as "namespaces/status".
 	Subresources []string
-	// Patches tells that the user may patch, in the one form that checkPatch allows.
+	// Patches allows the user to patch, in the one form that checkPatch allows.
 	Patches bool
-	// Reports are what the user may patch in any form, as "pods/status", of resources that it
-	// reads whole: what it writes there is looked at when it is admitted.
-	Reports []string
-	// Explains tells that the user says why it deletes, for the audit log.
-	Explains bool
-	// ask tells what is wrong with a request, in place of all the above.
-	ask func(*http.Request, *genericrequest.RequestInfo) error
-	// write tells what is wrong with a write; nil if nothing is.
-	write func(context.Context, admission.Attributes) error
+	// AnyPatch are what the user may patch in any form, as "pods/status", of resources that it
+	// reads in full: admission looks at what it writes there.
+	AnyPatch []string
+	// StatesReason means that the user states why it deletes, for the audit log.
+	StatesReason bool
+	// checkRequest returns why a request is refused, in place of all the above.
+	checkRequest func(*http.Request, *genericrequest.RequestInfo) error
+	// checkWrite returns why admission refuses a write.
+	checkWrite func(context.Context, admission.Attributes) error
 }
 
-// Namespaces tells whether a namespace is being deleted.
-type Namespaces interface {
-	Terminating(ctx context.Context, name string) (bool, error)
+// Restrictions are the restrictions of all users that have one. They do not change.
+type Restrictions struct {
+	components map[string]Restriction // by user
+	pods       Pods
 }
 
-// Users are the confined users. They do not change.
-type Users struct {
-	named map[string]Envelope
-	pods  Pods
+// New returns the restrictions of the control plane's components and of nodes.
+func New(namespaces Namespaces, pods Pods) *Restrictions {
+	return &Restrictions{componentRestrictions(namespaces), pods}
 }
 
-// NewUsers are the users of the control plane's own parts, and nodes.
-func NewUsers(namespaces Namespaces, pods Pods) *Users {
-	return &Users{components(namespaces), pods}
-}
-
-// envelope finds what a user is confined to; false for one who is not.
-func (c *Users) envelope(u user.Info) (Envelope, bool) {
-	if e, ok := c.named[u.GetName()]; ok {
-		return e, true
+// of returns the restriction of a user; false for an unrestricted one.
+func (r *Restrictions) of(u user.Info) (Restriction, bool) {
+	if restriction, ok := r.components[u.GetName()]; ok {
+		return restriction, true
 	}
-	return nodeEnvelope(u, c.pods)
+	return nodeRestriction(u, r.pods)
 }
 
-// components are the confined users that are parts of the control plane.
-func components(namespaces Namespaces) map[string]Envelope {
-	return map[string]Envelope{
-		rbac.Collector: {Patches: true, Explains: true, write: collectorWrites},
-		rbac.NamespaceController: {
-			Full:         []schema.GroupResource{{Resource: "namespaces"}},
+func componentRestrictions(namespaces Namespaces) map[string]Restriction {
+	return map[string]Restriction{
+		bootstrappolicy.Collector: {Patches: true, StatesReason: true, checkWrite: checkCollectorWrite},
+		bootstrappolicy.NamespaceController: {
+			Whole:        []schema.GroupResource{{Resource: "namespaces"}},
 			Subresources: []string{"namespaces/status", "namespaces/finalize"},
-			write:        sweeper{namespaces}.writes,
+			checkWrite:   namespaceController{namespaces}.checkWrite,
 		},
-		rbac.ProtectionController: {
-			Full:    []schema.GroupResource{{Resource: "pods"}, {Resource: "persistentvolumeclaims"}, {Resource: "persistentvolumes"}},
-			Patches: true, write: protectorWrites,
+		bootstrappolicy.ProtectionController: {
+			Whole:   []schema.GroupResource{{Resource: "pods"}, {Resource: "persistentvolumeclaims"}, {Resource: "persistentvolumes"}},
+			Patches: true, checkWrite: checkProtectionWrite,
 		},
-		rbac.Candidate: {
-			Full:  []schema.GroupResource{{Resource: "namespaces"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
-			write: candidateWrites,
+		bootstrappolicy.LeaderElection: {
+			Whole:      []schema.GroupResource{{Resource: "namespaces"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
+			checkWrite: checkLeaderElectionWrite,
 		},
-		rbac.NodeAgent: {
-			Full:         []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
+		bootstrappolicy.NodeAgent: {
+			Whole:        []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
 			Subresources: []string{"nodes/status", "pods/status"},
-			Reports:      []string{"leases", "nodes/status", "pods/status"},
-			write:        nodeWrites{}.check,
+			AnyPatch:     []string{"leases", "nodes/status", "pods/status"},
+			checkWrite:   nodeWrites{}.check,
 		},
-		rbac.Scheduler: {
-			Full:         []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Resource: "events"}},
+		bootstrappolicy.Scheduler: {
+			Whole:        []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Resource: "events"}},
 			Subresources: []string{"pods/binding", "pods/status"},
-			Reports:      []string{"pods/status"},
-			write:        schedulerWrites,
+			AnyPatch:     []string{"pods/status"},
+			checkWrite:   checkSchedulerWrite,
 		},
 	}
 }
 
-func (e Envelope) readsWhole(resource schema.GroupResource) bool {
-	return slices.Contains(e.Full, resource)
+func (allowed Restriction) readsWhole(resource schema.GroupResource) bool {
+	return slices.Contains(allowed.Whole, resource)
 }

@@ -1,4 +1,4 @@
-package tokens
+package serviceaccounttoken
 
 import (
 	"context"
@@ -17,59 +17,60 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// leeway is how long a token outlives the end of the grace period of what it is bound to:
-// what is being deleted may still have to say that it is done.
+// leeway is how long a token stays valid after the grace period of an object that it is bound
+// to: a terminating pod may still have to report to the server.
 const leeway = time.Minute
 
-// Objects are where what tokens are bound to is read, by resource.
-type Objects map[string]rest.Getter
+// Getters read the objects that tokens are bound to, by resource.
+type Getters map[string]rest.Getter
 
-// Authenticator knows whose a token is.
+// Authenticator authenticates service accounts by their tokens.
 type Authenticator struct {
 	key *Key
-	// objects is set before the first request; until then no token is good.
-	objects atomic.Pointer[Objects]
+	// getters is nil until SetGetters.
+	getters atomic.Pointer[Getters]
 }
 
 var _ authenticator.Token = (*Authenticator)(nil)
 
-// NewAuthenticator knows the tokens that key has signed.
+// NewAuthenticator returns an Authenticator of the tokens that key has signed.
 func NewAuthenticator(key *Key) *Authenticator { return &Authenticator{key: key} }
 
-// Look sets where objects are read: "serviceaccounts", "pods", "secrets" and "nodes".
-func (a *Authenticator) Look(objects Objects) { a.objects.Store(&objects) }
+// SetGetters sets the getters of serviceaccounts, pods, secrets and nodes. Until then no token
+// is valid.
+func (a *Authenticator) SetGetters(getters Getters) { a.getters.Store(&getters) }
 
-// AuthenticateToken implements authenticator.Token. A token of another issuer is left to
-// others; one that is ours and is not good any more is refused, with the reason.
+// AuthenticateToken implements authenticator.Token. A token of another issuer is left to other
+// authenticators; one of this issuer that is not valid is refused with the reason.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	claims, err := a.key.verify(token)
-	if errors.Is(err, errForeign) {
+	if errors.Is(err, errForeignToken) {
 		return nil, false, nil
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	asked, ok := authenticator.AudiencesFrom(ctx)
+	requested, ok := authenticator.AudiencesFrom(ctx)
 	if !ok {
-		asked = authenticator.Audiences{Issuer}
+		requested = authenticator.Audiences{Issuer}
 	}
-	audiences := authenticator.Audiences(claims.Audience).Intersect(asked)
+	audiences := authenticator.Audiences(claims.Audience).Intersect(requested)
 	if len(audiences) == 0 {
-		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", claims.Audience, asked)
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", claims.Audience, requested)
 	}
-	if err := a.exists(ctx, claims.Kubernetes); err != nil {
+	if err := a.checkExist(ctx, claims.Kubernetes); err != nil {
 		return nil, false, err
 	}
 	return &authenticator.Response{User: userOf(claims), Audiences: audiences}, true, nil
 }
 
-// exists looks for the account and for what the token is bound to.
-func (a *Authenticator) exists(ctx context.Context, b Bound) error {
-	objects := a.objects.Load()
-	if objects == nil {
+// checkExist returns an error unless the service account and the bound objects exist.
+func (a *Authenticator) checkExist(ctx context.Context, b Bound) error {
+	getters := a.getters.Load()
+	if getters == nil {
 		return errors.New("service accounts cannot be read yet")
 	}
-	for _, need := range []struct {
+	for _, bound := range []struct {
 		resource, namespace string
 		object              *Object
 	}{
@@ -78,34 +79,35 @@ func (a *Authenticator) exists(ctx context.Context, b Bound) error {
 		{"secrets", b.Namespace, b.Secret},
 		{"nodes", "", b.Node},
 	} {
-		if need.object == nil {
+		if bound.object == nil {
 			continue
 		}
-		obj, err := (*objects)[need.resource].Get(genericrequest.WithNamespace(ctx, need.namespace), need.object.Name, &metav1.GetOptions{})
+		obj, err := (*getters)[bound.resource].Get(genericrequest.WithNamespace(ctx, bound.namespace), bound.object.Name, &metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("the token is bound to %s %q, which does not exist any more", need.resource, need.object.Name)
+			return fmt.Errorf("the token is bound to %s %q, which no longer exists", bound.resource, bound.object.Name)
 		}
 		if err != nil {
-			return fmt.Errorf("read what the token is bound to: %w", err)
+			return fmt.Errorf("read an object that the token is bound to: %w", err)
 		}
-		if err := stillIs(obj, *need.object, need.resource, a.key.now()); err != nil {
+		if err := checkBound(obj, *bound.object, bound.resource, a.key.now()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stillIs tells whether an object is the one that is meant, and is to stay.
-func stillIs(obj any, meant Object, resource string, now time.Time) error {
+// checkBound returns an error if an object is another one than the token is bound to, or has
+// been deleted.
+func checkBound(obj any, want Object, resource string, now time.Time) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return err
 	}
-	if string(m.GetUID()) != meant.UID {
-		return fmt.Errorf("the token is bound to %s %q with the uid %s, and this one has %s", resource, meant.Name, meant.UID, m.GetUID())
+	if string(m.GetUID()) != want.UID {
+		return fmt.Errorf("the token is bound to %s %q with uid %s, and there is another one now, with uid %s", resource, want.Name, want.UID, m.GetUID())
 	}
 	if ends := m.GetDeletionTimestamp(); ends != nil && now.After(ends.Add(leeway)) {
-		return fmt.Errorf("the token is bound to %s %q, which has been deleted", resource, meant.Name)
+		return fmt.Errorf("the token is bound to %s %q, which has been deleted", resource, want.Name)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package tokens
+package serviceaccounttoken
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// How long a token is good, in seconds: if nothing is asked for, at least, and at most.
+// The lifetime of tokens in seconds: the default, and the limits of Kubernetes.
 const (
 	defaultSeconds = 60 * 60
 	minSeconds     = 10 * 60
@@ -32,7 +32,7 @@ const (
 // Endpoint is serviceaccounts/NAME/token.
 type Endpoint struct {
 	key     *Key
-	objects Objects
+	getters Getters
 }
 
 var (
@@ -40,8 +40,9 @@ var (
 	_ rest.GroupVersionKindProvider = (*Endpoint)(nil)
 )
 
-// NewEndpoint makes tokens for accounts that objects has, bound to objects that it has.
-func NewEndpoint(key *Key, objects Objects) *Endpoint { return &Endpoint{key, objects} }
+// NewEndpoint returns an endpoint for the service accounts of getters. It binds tokens to the
+// other objects of getters.
+func NewEndpoint(key *Key, getters Getters) *Endpoint { return &Endpoint{key, getters} }
 
 // New implements rest.Storage.
 func (e *Endpoint) New() runtime.Object { return &authenticationv1.TokenRequest{} }
@@ -54,7 +55,7 @@ func (e *Endpoint) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind
 	return authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 }
 
-// Create implements rest.NamedCreater: it answers the request with a token.
+// Create implements rest.NamedCreater. The answer is the request with a token.
 func (e *Endpoint) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	request, ok := obj.(*authenticationv1.TokenRequest)
 	if !ok {
@@ -69,9 +70,9 @@ func (e *Endpoint) Create(ctx context.Context, name string, obj runtime.Object, 
 			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", request.UID, account.GetUID()))
 	}
 	if request.Name != "" && request.Name != name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the token request (%s) is not that of the service account (%s)", request.Name, name))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the token request (%s) does not match the name of the service account (%s)", request.Name, name))
 	}
-	complete(&request.Spec)
+	setDefaults(&request.Spec)
 	if errs := validateSpec(request.Spec); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), name, errs)
 	}
@@ -95,15 +96,14 @@ func (e *Endpoint) Create(ctx context.Context, name string, obj runtime.Object, 
 }
 
 func (e *Endpoint) get(ctx context.Context, resource, name string) (metav1.Object, error) {
-	obj, err := e.objects[resource].Get(ctx, name, &metav1.GetOptions{})
+	obj, err := e.getters[resource].Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	return meta.Accessor(obj)
 }
 
-// complete fills in what the request leaves open.
-func complete(spec *authenticationv1.TokenRequestSpec) {
+func setDefaults(spec *authenticationv1.TokenRequestSpec) {
 	if len(spec.Audiences) == 0 {
 		spec.Audiences = []string{Issuer}
 	}
@@ -121,7 +121,7 @@ func validateSpec(spec authenticationv1.TokenRequestSpec) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"))
 	}
 	if len(spec.Attestations) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("attestations"), "this server attests nothing"))
+		errs = append(errs, field.Forbidden(path.Child("attestations"), "attestations are not supported"))
 	}
 	ref := spec.BoundObjectRef
 	if ref == nil {
@@ -140,7 +140,6 @@ func boundResource(kind string) string {
 	return map[string]string{"Pod": "pods", "Secret": "secrets", "Node": "nodes"}[kind]
 }
 
-// claims are what the token will say.
 func (e *Endpoint) claims(ctx context.Context, account metav1.Object, spec authenticationv1.TokenRequestSpec) (Claims, error) {
 	now := e.key.now()
 	c := Claims{

@@ -1,12 +1,12 @@
-// Package tokens makes and checks the tokens of service accounts: JSON Web Tokens, signed
-// by a key of the control plane's own.
+// Package serviceaccounttoken issues and verifies service account tokens: JSON Web Tokens,
+// signed by a key of the control plane.
 //
-// A token says for whom it is (service account, and possibly an object that it is bound
-// to, each with its UID), for what audiences, and until when. It is good as long as its
-// signature is, and as all of these exist: Authenticator looks, at every request. So a
-// token ends with its account, and an account that is made anew under the name does not
-// bring it back. Endpoint is where tokens are asked for: serviceaccounts/NAME/token.
-package tokens
+// A token names a service account, and possibly an object that it is bound to, each with its
+// UID, its audiences, and when it expires. It is valid as long as its signature is and as all
+// of these objects exist: Authenticator reads them for every request. So a token ends with
+// its service account, and stays invalid when another one is created under that name.
+// Endpoint is where tokens are requested: serviceaccounts/NAME/token.
+package serviceaccounttoken
 
 import (
 	"crypto/ecdsa"
@@ -26,24 +26,24 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
 )
 
-// Issuer is who tokens say that they are of, and the audience of those for this server.
+// Issuer is the issuer of tokens, and the audience of tokens for this server.
 const Issuer = "https://kubernetes.default.svc.cluster.local"
 
-// keyFile is the file of the key, in the directory of the certificates.
+// keyFile is the name of the key's file in the directory of the certificates.
 const keyFile = "service-accounts.key"
 
-// clockSkew is how far the clock may have gone back since a token was signed.
+// clockSkew is how far the clock may be set back after a token was signed.
 const clockSkew = time.Minute
 
-// Key signs tokens, and knows them again.
+// Key signs and verifies tokens.
 type Key struct {
 	private *ecdsa.PrivateKey
 	id      string
 	now     func() time.Time
 }
 
-// LoadKey reads the key kept in dir, or makes one there when dir has none. The directory
-// is created with mode 0700, the key with 0600.
+// LoadKey reads the key in dir, or creates one when there is none. The directory is created
+// with mode 0700, the key with 0600.
 func LoadKey(dir string, now func() time.Time) (*Key, error) {
 	path := filepath.Join(dir, keyFile)
 	encoded, err := keyfile.Load(path)
@@ -51,7 +51,7 @@ func LoadKey(dir string, now func() time.Time) (*Key, error) {
 		encoded, err = createKey(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the key of service account tokens: %w", err)
+		return nil, fmt.Errorf("load the key of service account tokens: %w", err)
 	}
 	parsed, err := keyutil.ParsePrivateKeyPEM(encoded)
 	if err != nil {
@@ -81,14 +81,14 @@ func createKey(path string) ([]byte, error) {
 	return encoded, keyfile.Store(path, encoded)
 }
 
-// Claims are what a token says. The names in JSON are those of the field.
+// Claims are the claims of a token, in JSON as in Kubernetes.
 type Claims struct {
 	jwt.RegisteredClaims
 
 	Kubernetes Bound `json:"kubernetes.io"`
 }
 
-// Bound is what must exist as long as the token is used.
+// Bound are the objects that must exist for the token to be valid.
 type Bound struct {
 	Namespace      string  `json:"namespace"`
 	ServiceAccount Object  `json:"serviceaccount"`
@@ -97,34 +97,33 @@ type Bound struct {
 	Node           *Object `json:"node,omitempty"`
 }
 
-// Object is an object, by its name and its identity.
+// Object identifies an object.
 type Object struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
 }
 
-// sign makes a token of claims.
 func (k *Key) sign(c Claims) (string, error) {
 	token := jwt.NewWithClaims(jwt.SigningMethodES256, c)
 	token.Header["kid"] = k.id
 	return token.SignedString(k.private)
 }
 
-// errForeign: a token that this key has not made, and that does not say so.
-var errForeign = errors.New("the token is of another issuer")
+// errForeignToken is the error for a token that does not claim to be of this issuer.
+var errForeignToken = errors.New("the token is of another issuer")
 
-// verify checks what can be checked by the token alone: signature, issuer, times.
+// verify checks the signature, the issuer and the times of a token.
 func (k *Key) verify(token string) (Claims, error) {
 	var unverified jwt.RegisteredClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &unverified); err != nil || unverified.Issuer != Issuer {
-		return Claims{}, errForeign
+		return Claims{}, errForeignToken
 	}
 	var c Claims
 	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return k.private.Public(), nil },
 		jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}), jwt.WithIssuer(Issuer),
 		jwt.WithExpirationRequired(), jwt.WithNotBeforeRequired(), jwt.WithTimeFunc(k.now), jwt.WithStrictDecoding())
 	if err != nil {
-		return Claims{}, fmt.Errorf("the service account token: %w", err)
+		return Claims{}, fmt.Errorf("verify the service account token: %w", err)
 	}
 	return c, nil
 }

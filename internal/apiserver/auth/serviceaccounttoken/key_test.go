@@ -1,4 +1,4 @@
-package tokens
+package serviceaccounttoken
 
 import (
 	"crypto/elliptic"
@@ -108,7 +108,7 @@ func TestTokensOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, token := range []string{token, "opaque", "", "a.b.c"} {
-		if _, err := key.verify(token); !errors.Is(err, errForeign) {
+		if _, err := key.verify(token); !errors.Is(err, errForeignToken) {
 			t.Errorf("%q: %v", token, err)
 		}
 	}
@@ -147,7 +147,7 @@ func TestKeyThatIsNone(t *testing.T) {
 	}
 }
 
-func TestStillIs(t *testing.T) {
+func TestCheckBound(t *testing.T) {
 	c := noon()
 	ended := metav1.NewTime(c.Time)
 	for name, test := range map[string]struct {
@@ -162,7 +162,7 @@ func TestStillIs(t *testing.T) {
 		"deleted longer ago":      {metav1.ObjectMeta{UID: "u", DeletionTimestamp: &ended}, leeway + time.Second, false},
 		"a grace that is not yet": {metav1.ObjectMeta{UID: "u", DeletionTimestamp: &ended}, -time.Hour, true},
 	} {
-		if err := stillIs(&corev1.Pod{ObjectMeta: test.meta}, Object{"p", "u"}, "pods", c.Add(test.after)); (err == nil) != test.want {
+		if err := checkBound(&corev1.Pod{ObjectMeta: test.meta}, Object{"p", "u"}, "pods", c.Add(test.after)); (err == nil) != test.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

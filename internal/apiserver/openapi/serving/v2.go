@@ -1,4 +1,4 @@
-package apiserver
+package serving
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/tools/cache"
 	kubebuilder "k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/common"
@@ -19,13 +21,11 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-const swaggerPath = "/openapi/v2"
+const v2Path = "/openapi/v2"
 
-// swagger serves OpenAPI v2, which kubectl before 1.27 explains and validates by.
-// The library would build it at every start; here the first request for it does,
-// because most servers are never asked: it is a quarter of an idle server's heap.
-// It is built anew when a CustomResourceDefinition has changed.
-type swagger struct {
+// v2 serves OpenAPI v2, which kubectl before 1.27 explains and validates by. The document is
+// rebuilt when a CustomResourceDefinition has changed.
+type v2 struct {
 	config      *common.Config
 	routes      func() []*restful.WebService
 	definitions cache.Store // of CustomResourceDefinitions
@@ -35,8 +35,18 @@ type swagger struct {
 	handler http.Handler // guarded by mu
 }
 
+// InstallV2 serves OpenAPI v2. version is the version of the server, definitions has the
+// CustomResourceDefinitions.
+func InstallV2(server *genericapiserver.GenericAPIServer, external *runtime.Scheme, version string, definitions cache.Store) {
+	server.Handler.NonGoRestfulMux.Handle(v2Path, &v2{
+		config:      v2Config(external, version),
+		routes:      server.Handler.GoRestfulContainer.RegisteredWebServices,
+		definitions: definitions,
+	})
+}
+
 // ServeHTTP implements http.Handler.
-func (s *swagger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	current, err := s.current()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -45,7 +55,7 @@ func (s *swagger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	current.ServeHTTP(w, r)
 }
 
-func (s *swagger) current() (http.Handler, error) {
+func (s *v2) current() (http.Handler, error) {
 	definitions := s.served()
 	version := versionOf(definitions)
 	s.mu.Lock()
@@ -57,14 +67,14 @@ func (s *swagger) current() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	var fresh onlyHandler
-	handler.NewOpenAPIService(document).RegisterOpenAPIVersionedService(swaggerPath, &fresh)
+	var fresh captured
+	handler.NewOpenAPIService(document).RegisterOpenAPIVersionedService(v2Path, &fresh)
 	s.handler, s.version = fresh.Handler, version
 	return s.handler, nil
 }
 
-// served are the definitions whose instances are served, by name.
-func (s *swagger) served() []*apiextensionsv1.CustomResourceDefinition {
+// served returns the established definitions, by name.
+func (s *v2) served() []*apiextensionsv1.CustomResourceDefinition {
 	var served []*apiextensionsv1.CustomResourceDefinition
 	for _, obj := range s.definitions.List() {
 		if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
@@ -83,8 +93,8 @@ func versionOf(definitions []*apiextensionsv1.CustomResourceDefinition) string {
 	return version.String()
 }
 
-// build describes the built-in kinds by their routes and the others by their definitions.
-func (s *swagger) build(definitions []*apiextensionsv1.CustomResourceDefinition) (*spec.Swagger, error) {
+// build describes the built-in kinds by their routes and custom resources by their definitions.
+func (s *v2) build(definitions []*apiextensionsv1.CustomResourceDefinition) (*spec.Swagger, error) {
 	document, err := kubebuilder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(s.routes()), s.config)
 	if err != nil {
 		return nil, fmt.Errorf("describe the built-in kinds: %w", err)
@@ -96,11 +106,11 @@ func (s *swagger) build(definitions []*apiextensionsv1.CustomResourceDefinition)
 			if !v.Served {
 				continue
 			}
-			described, err := builder.BuildOpenAPIV2(crd, v.Name, builder.Options{V2: true})
+			document, err := builder.BuildOpenAPIV2(crd, v.Name, builder.Options{V2: true})
 			if err != nil {
 				return nil, fmt.Errorf("describe version %s of %s: %w", v.Name, crd.Name, err)
 			}
-			custom = append(custom, described)
+			custom = append(custom, document)
 		}
 	}
 	merged, err := builder.MergeSpecs(document, custom...)
@@ -110,8 +120,8 @@ func (s *swagger) build(definitions []*apiextensionsv1.CustomResourceDefinition)
 	return merged, nil
 }
 
-// onlyHandler catches the handler that the library wants to register.
-type onlyHandler struct{ http.Handler }
+// captured is a common.PathHandler that keeps the handler that kube-openapi registers.
+type captured struct{ http.Handler }
 
 // Handle implements common.PathHandler.
-func (h *onlyHandler) Handle(_ string, registered http.Handler) { h.Handler = registered }
+func (h *captured) Handle(_ string, registered http.Handler) { h.Handler = registered }

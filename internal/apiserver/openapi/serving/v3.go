@@ -1,4 +1,4 @@
-package apiserver
+package serving
 
 import (
 	"fmt"
@@ -7,32 +7,37 @@ import (
 
 	"github.com/emicklei/go-restful/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-const schemasPath = "/openapi/v3"
+const v3Path = "/openapi/v3"
 
-// installSchemas serves OpenAPI v3: a document for each group version. The library
-// would build them all at every start; here the first request does, as most servers
-// are never asked: the documents repeat in each group version what a pod is. Custom
-// resources are added by the library, to the same service.
-func (s *Server) installSchemas(config *common.OpenAPIV3Config) error {
+// InstallV3 serves OpenAPI v3, a document for each group version. It is called after
+// PrepareRun, when all routes are registered; SkipOpenAPIInstallation is set in the generic
+// configuration.
+//
+// The documents of custom resources are added by apiextensions-apiserver, to the same
+// service. It does so only if the server has a StaticOpenAPISpec, which PrepareRun would set
+// if it installed OpenAPI itself; an empty one will do. That is a trick on
+// apiextensions-apiserver, which TestCustomResourcesAreDescribed fails without.
+func InstallV3(server *genericapiserver.GenericAPIServer, config *common.OpenAPIV3Config) error {
 	service := handler3.NewOpenAPIService()
-	if err := service.RegisterOpenAPIV3VersionedService(schemasPath, s.generic.Handler.NonGoRestfulMux); err != nil {
-		return fmt.Errorf("serve %s: %w", schemasPath, err)
+	if err := service.RegisterOpenAPIV3VersionedService(v3Path, server.Handler.NonGoRestfulMux); err != nil {
+		return fmt.Errorf("serve %s: %w", v3Path, err)
 	}
-	// Each document is built from definitions of its own: the library writes into
-	// them, and another document may be built or encoded at that moment. One at a time
-	// is enough, and takes less memory.
+	// Each document is built from definitions of its own: kube-openapi writes into them while
+	// another document may be built or encoded. Building one at a time takes less memory.
 	var building sync.Mutex
 	separate := *config
 	separate.Definitions = nil
-	for _, routes := range s.generic.Handler.GoRestfulContainer.RegisteredWebServices() {
+	for _, routes := range server.Handler.GoRestfulContainer.RegisteredWebServices() {
 		path := strings.TrimPrefix(routes.RootPath(), "/")
 		service.UpdateGroupVersionLazy(path, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
 			building.Lock()
@@ -45,20 +50,21 @@ func (s *Server) installSchemas(config *common.OpenAPIV3Config) error {
 			return document, path, nil
 		})))
 	}
-	s.generic.OpenAPIV3VersionedService = service
+	server.OpenAPIV3VersionedService = service
+	server.StaticOpenAPISpec = &spec.Swagger{}
 	return nil
 }
 
-// nameSharedTypes leaves to the types that every group version has (DeleteOptions,
-// WatchEvent) their name in this one and in core/v1, of all that they have.
+// nameSharedTypes keeps, of the types that every group version has (DeleteOptions,
+// WatchEvent), only the names in this group version and in core/v1.
 func nameSharedTypes(document *spec3.OpenAPI, path string) {
 	here, ok := versionOfPath(path)
 	if !ok || document.Components == nil {
 		return
 	}
 	const extension = "x-kubernetes-group-version-kind"
-	for _, described := range document.Components.Schemas {
-		names, _ := described.Extensions[extension].([]any)
+	for _, typed := range document.Components.Schemas {
+		names, _ := typed.Extensions[extension].([]any)
 		var kept []any
 		for _, name := range names {
 			gvk, _ := name.(map[string]any)
@@ -72,12 +78,12 @@ func nameSharedTypes(document *spec3.OpenAPI, path string) {
 			}
 		}
 		if len(kept) > 0 {
-			described.Extensions[extension] = kept
+			typed.Extensions[extension] = kept
 		}
 	}
 }
 
-// versionOfPath is the group version that is served under api/v1, apis/apps/v1 and so on.
+// versionOfPath returns the group version that is served below api/v1, apis/apps/v1 and so on.
 func versionOfPath(path string) (schema.GroupVersion, bool) {
 	switch parts := strings.Split(path, "/"); {
 	case len(parts) == 2 && parts[0] == "api":

@@ -1,0 +1,76 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
+	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
+)
+
+// addHooks adds the post-start hooks. The server is not ready before they have returned.
+func (s *Server) addHooks() error {
+	hooks := []struct {
+		name string
+		hook func(context.Context) error
+	}{
+		{"start-informers", func(ctx context.Context) error {
+			s.informers.Start(ctx.Done())
+			return nil
+		}},
+		{"default-roles", func(ctx context.Context) error {
+			return bootstrappolicy.Ensure(ctx, s.log, s.client.RbacV1(), s.access.Policy)
+		}},
+		{"default-flow-schemas", func(ctx context.Context) error {
+			return priorityfairness.EnsureDefaults(ctx, s.log, s.client.FlowcontrolV1())
+		}},
+		{"aggregate-roles", func(ctx context.Context) error {
+			go s.aggregator.Run(ctx)
+			return nil
+		}},
+		{"system-namespaces", func(ctx context.Context) error {
+			if err := systemobjects.EnsureNamespaces(ctx, s.log, s.client.CoreV1()); err != nil {
+				return err
+			}
+			return systemobjects.KeepNamespaces(ctx, s.log, s.informers.Core().V1().Namespaces().Informer(), s.client.CoreV1())
+		}},
+		{"system-priority-classes", func(ctx context.Context) error {
+			return systemobjects.EnsurePriorityClasses(ctx, s.log, s.client.SchedulingV1())
+		}},
+		{"announce-readiness", func(ctx context.Context) error {
+			go s.announceReadiness(ctx) // in the background: the server becomes ready after this hook
+			return nil
+		}},
+	}
+	for _, h := range hooks {
+		if err := s.generic.AddPostStartHook(h.name, untilStopped(h.hook)); err != nil {
+			return fmt.Errorf("add hook %s: %w", h.name, err)
+		}
+	}
+	return nil
+}
+
+// untilStopped drops the error of a hook that has not finished when the server stops:
+// k8s.io/apiserver would exit the process.
+func untilStopped(hook func(context.Context) error) genericapiserver.PostStartHookFunc {
+	return func(h genericapiserver.PostStartHookContext) error {
+		if err := hook(h); err != nil && h.Err() == nil {
+			return err
+		}
+		return nil
+	}
+}
+
+// announceReadiness closes ready when /readyz succeeds.
+func (s *Server) announceReadiness(ctx context.Context) {
+	err := poststart.Retry(ctx, s.log, "become ready", func(ctx context.Context) error {
+		return s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+	if err == nil {
+		s.readyOnce.Do(func() { close(s.ready) })
+	}
+}
