@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
 // credentials are those of one user, in kubeconfigs.
@@ -32,12 +32,12 @@ func administrator() identity {
 
 // collectorOutside is the collector in another process: the user that it is in this one.
 func collectorOutside() identity {
-	return identity{rbac.Collector, ContextName + "-collector", func(a *auth.Authority) (auth.Pair, error) { return a.Component(rbac.Collector) }}
+	return identity{bootstrappolicy.Collector, ContextName + "-collector", func(a *auth.Authority) (auth.Pair, error) { return a.Component(bootstrappolicy.Collector) }}
 }
 
 // nodeOutside is a node in a process of its own.
 func nodeOutside(name string) identity {
-	return identity{rbac.NodeUserPrefix + name, ContextName + "-node-" + name, func(a *auth.Authority) (auth.Pair, error) { return a.Node(name) }}
+	return identity{bootstrappolicy.NodeUserPrefix + name, ContextName + "-node-" + name, func(a *auth.Authority) (auth.Pair, error) { return a.Node(name) }}
 }
 
 // issue issues a certificate and writes it to the kubeconfigs. Where they have a context

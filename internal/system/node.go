@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/cri"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
 // NodeOptions say how the agent of one node is to run, in a process of its own. All but
@@ -102,7 +102,7 @@ func nameOf(ctx context.Context, client kubernetes.Interface, wanted string) (st
 		return "", fmt.Errorf("find out which node this is: %w", err)
 	}
 	user := review.Status.UserInfo.Username
-	name, isNode := strings.CutPrefix(user, rbac.NodeUserPrefix)
+	name, isNode := strings.CutPrefix(user, bootstrappolicy.NodeUserPrefix)
 	switch {
 	case isNode && wanted != "" && wanted != name:
 		return "", fmt.Errorf("the credential is that of node %s, and not of %s", name, wanted)

@@ -26,7 +26,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/machine"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/election"
@@ -272,13 +272,13 @@ func control(ctx context.Context, o Options, api *apiserver.Server, shared bool,
 	switch {
 	case !o.controls():
 	case shared:
-		candidate, err := api.Candidate()
+		elector, err := api.LeaderElection()
 		if err != nil {
 			return err
 		}
-		lease := election.Lease{Namespace: metav1.NamespaceSystem, Name: rbac.ControllersLease, Times: election.Brisk(), Log: o.Log}
+		lease := election.Lease{Namespace: metav1.NamespaceSystem, Name: bootstrappolicy.ControllersLease, Times: election.Brisk(), Log: o.Log}
 		group.Go(func() error {
-			return lease.RunAlways(ctx, candidate, &diagnostics.role, func(ctx context.Context) error {
+			return lease.RunAlways(ctx, elector, &diagnostics.role, func(ctx context.Context) error {
 				return runControllers(ctx, o, api, diagnostics)
 			})
 		})

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/verdict"
@@ -124,7 +124,7 @@ func isExplained(t *testing.T, log string) {
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
-		if e.Verb != "delete" || e.User.Username != rbac.Collector || e.ObjectRef.Name != "garbage" {
+		if e.Verb != "delete" || e.User.Username != bootstrappolicy.Collector || e.ObjectRef.Name != "garbage" {
 			continue
 		}
 		var reason collector.Reason
