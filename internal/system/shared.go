@@ -23,7 +23,7 @@ func openStore(ctx context.Context, o Options, dir *workDir) (*storage.Store, er
 		return storage.Connect(ctx, o.Etcd)
 	}
 	return storage.Open(ctx, storage.Options{
-		Dir: dir.join(etcdDir), Ephemeral: o.Ephemeral, QuotaBytes: o.QuotaBytes, Log: o.Log, LastWords: os.Stderr,
+		Dir: dir.join(etcdDir), Ephemeral: o.Ephemeral, QuotaBytes: o.QuotaBytes, Log: o.Log, FatalLog: os.Stderr,
 	})
 }
 

@@ -37,7 +37,7 @@ func SaveSnapshot(ctx context.Context, dir, file string) error {
 	if _, err := os.Stat(locked.join(etcdDir)); err != nil {
 		return fmt.Errorf("no control plane has kept its objects in %s: %w", dir, err)
 	}
-	store, err := storage.Open(ctx, storage.Options{Dir: locked.join(etcdDir), LastWords: os.Stderr})
+	store, err := storage.Open(ctx, storage.Options{Dir: locked.join(etcdDir), FatalLog: os.Stderr})
 	if err != nil {
 		return err
 	}
