@@ -43,7 +43,7 @@ func plugins(c Config, base *genericapiserver.Config, flow *deleteflow.Flow, d *
 	}
 	authorize := base.Authorization.Authorizer
 	all := []plugin{
-		{"DeleteFlow", ready(flow.Conveyor())},
+		{"DeleteFlow", ready(flow.OptionsPlugin())},
 		{lifecycle.PluginName, func() (admission.Interface, error) {
 			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
 		}},
@@ -92,6 +92,6 @@ func admit(ctx context.Context, c Config, base *genericapiserver.Config, flow *d
 	if err != nil {
 		return fmt.Errorf("set up admission: %w", err)
 	}
-	base.AdmissionControl = flow.Admission(chain)
+	base.AdmissionControl = flow.ContinueOnRefusal(chain)
 	return nil
 }

@@ -34,7 +34,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
-	"github.com/coppice-dev/coppice/internal/apiserver/routing"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
@@ -180,8 +179,6 @@ func (s *Server) prepare(schemas *common.OpenAPIV3Config) error {
 		return err
 	}
 	s.generic.Handler.NonGoRestfulMux.Handle(swaggerPath, s.swagger)
-	routes := s.generic.Handler.GoRestfulContainer
-	routes.Router(routing.New(routes.RegisteredWebServices()))
 	// The library describes custom resources, in v3 too, only if it has this.
 	s.generic.StaticOpenAPISpec = &spec.Swagger{}
 	s.prepared = func(ctx context.Context) error { return prepared.RunWithContext(ctx) }
