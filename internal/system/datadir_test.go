@@ -35,7 +35,7 @@ func TestDataDirIsPrivate(t *testing.T) {
 	}
 }
 
-// Whoever comes second is told who is there, and what to do.
+// The error of a locked directory names the holder, and says what to do.
 func TestDataDirHasOneHolder(t *testing.T) {
 	path := t.TempDir()
 	d := mustLock(t, path)

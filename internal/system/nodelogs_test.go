@@ -182,9 +182,9 @@ func posesAs(ctx context.Context, client kubernetes.Interface, node, other strin
 	return nil
 }
 
-// TestNodeThatServesNoLogs: an agent that the server could not tell from others, or could
-// not find, serves none, says why, and runs pods nevertheless. One that cannot have the
-// port that it was told to have does not start.
+// TestNodeThatServesNoLogs: an agent that the server could not authenticate, or could
+// not reach, serves none, says why, and runs pods nevertheless. One whose configured port
+// is taken does not start.
 func TestNodeThatServesNoLogs(t *testing.T) {
 	o := outsideOptions(t, "worker")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -53,7 +53,7 @@ func TestServerURL(t *testing.T) {
 	}
 }
 
-// A port that is taken is told before anything has happened.
+// If the port is taken, nothing is created before the error.
 func TestTakenPort(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -107,7 +107,7 @@ func TestDefaults(t *testing.T) {
 }
 
 // A control plane starts, can be reached by its kubeconfig, removes namespaces and
-// garbage, and stops; what it was told is there when it starts again.
+// garbage, and stops; the objects are there when it starts again.
 func TestRun(t *testing.T) {
 	o := options(t.TempDir())
 	o.WriteKubeconfig = filepath.Join(t.TempDir(), "config")
