@@ -50,7 +50,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/apiserver/routing"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
@@ -158,8 +157,6 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, err
 	}
 	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore())
-	routes := s.generic.Handler.GoRestfulContainer
-	routes.Router(routing.New(routes.RegisteredWebServices()))
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
 	return s, nil

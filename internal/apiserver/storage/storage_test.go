@@ -60,7 +60,7 @@ func (o objects) key(namespace, name string) string {
 func (s *Store) storageOf(t testing.TB, resource string, obj, list runtime.Object, wrap Wrap) objects {
 	t.Helper()
 	kind := corev1.Resource(resource)
-	options, err := s.RESTOptions(noOptions{}, wrap, Unique{corev1.Resource("claims"): valuesOf}).GetRESTOptions(kind, obj)
+	options, err := s.RESTOptions(noOptions{}, wrap, Unique{corev1.Resource("uniques"): valuesOf}).GetRESTOptions(kind, obj)
 	if err != nil {
 		t.Fatal(err)
 	}

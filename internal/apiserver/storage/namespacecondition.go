@@ -19,12 +19,12 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// maxKnown bounds how many namespaces are remembered: 100 bytes each.
+// maxKnown bounds how many namespaces are remembered, at some 100 bytes each.
 const maxKnown = 100_000
 
-// namespaces knows in which revision namespaces were seen active, so that the
-// creation of an object can be made conditional on it (R21). What it knows may be
-// past: then the condition fails, and tells what is true now.
+// namespaces remembers in which revision namespaces were seen active, so that the creation of an
+// object can be conditioned on it (R21). If that is outdated, the condition fails, and the
+// transaction returns the namespace as it is now.
 type namespaces struct {
 	mu     sync.Mutex
 	reader *namespaceReader // nil until the storage of namespaces is open; guarded by mu
@@ -37,15 +37,15 @@ type namespaceReader struct {
 	objectReader
 }
 
-// open says how to read namespaces. Before, creations are unconditional.
+// open sets how namespaces are read. Until then creations are unconditional.
 func (n *namespaces) open(r *namespaceReader) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reader = r
 }
 
-// lookup returns how to read namespaces, and the revision in which this one was last
-// seen active: never, if it was not.
+// lookup returns how namespaces are read, and the revision in which this one was last seen active,
+// or never.
 func (n *namespaces) lookup(name string) (*namespaceReader, int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +55,7 @@ func (n *namespaces) lookup(name string) (*namespaceReader, int64) {
 	return n.reader, never
 }
 
-// never is no key's revision, not even that of a key that is not there.
+// never is the revision of no key, not even of one that does not exist, which is 0.
 const never = -1
 
 func (n *namespaces) remember(name string, revision int64) {
@@ -73,7 +73,7 @@ func (n *namespaces) forget(name string) {
 	delete(n.active, name)
 }
 
-// isTerminating tells whether a stored namespace is being deleted.
+// isTerminating reports whether a stored namespace is being deleted.
 func (r *namespaceReader) isTerminating(ctx context.Context, kv *mvccpb.KeyValue) (bool, error) {
 	obj, err := r.read(ctx, string(kv.Key), kv.Value, kv.ModRevision)
 	if err != nil {
@@ -105,22 +105,24 @@ func (r objectReader) read(ctx context.Context, key string, stored []byte, revis
 	return obj, nil
 }
 
-// creator is the etcd client of one resource. It creates an object in a namespace in
-// a transaction that fails unless the namespace is there and not terminating (R21).
-// Everything else it leaves to the client that it wraps. In the common case, a
-// namespace that has not changed since something was last created in it, that costs a
-// second comparison in the transaction, and nothing is read.
-type creator struct {
+// resourceClient is the etcd client of one resource. It creates an object in a namespace in a
+// transaction that fails unless the namespace exists and is not terminating (R21), and reserves
+// the unique values of an object in the transaction that writes it (unique.go). All else it leaves
+// to the client that it wraps.
+//
+// Usually the namespace has not changed since something was last created in it. Then the price is
+// a second comparison in the transaction, and nothing is read.
+type resourceClient struct {
 	etcdkubernetes.Interface
 	kv         clientv3.KV
 	namespaces *namespaces
 	resource   schema.GroupResource
-	prefix     string      // of the resource's keys; namespace and name follow, or a name only
-	unique     *uniqueness // nil where objects may have any values
+	prefix     string      // of the resource's keys; followed by namespace and name, or by a name only
+	unique     *uniqueKeys // nil if objects have no unique values
 }
 
 // OptimisticPut implements etcdkubernetes.Interface.
-func (c creator) OptimisticPut(
+func (c resourceClient) OptimisticPut(
 	ctx context.Context, key string, data []byte, expectedRevision int64, opts etcdkubernetes.PutOptions,
 ) (etcdkubernetes.PutResponse, error) {
 	namespace, name, namespaced := strings.Cut(strings.TrimPrefix(key, c.prefix), "/")
@@ -129,12 +131,12 @@ func (c creator) OptimisticPut(
 		return c.putAnywhere(ctx, key, data, expectedRevision, opts)
 	}
 	put := clientv3.OpPut(key, string(data), clientv3.WithLease(opts.LeaseID))
-	claims, err := c.unique.claimedBy(ctx, key, data)
+	reservations, err := c.unique.reservationsFor(ctx, key, data)
 	if err != nil {
 		return etcdkubernetes.PutResponse{}, err
 	}
 	for {
-		response, found, err := c.create(ctx, put, reader.prefix+namespace, revision, claims)
+		response, found, err := c.create(ctx, put, reader.prefix+namespace, revision, reservations)
 		switch {
 		case err != nil || response.Succeeded || response.KV != nil:
 			if !opts.GetOnFailure {
@@ -158,8 +160,8 @@ func (c creator) OptimisticPut(
 	}
 }
 
-// putAnywhere writes without regard to the namespace.
-func (c creator) putAnywhere(
+// putAnywhere writes without a condition on the namespace.
+func (c resourceClient) putAnywhere(
 	ctx context.Context, key string, data []byte, expectedRevision int64, opts etcdkubernetes.PutOptions,
 ) (etcdkubernetes.PutResponse, error) {
 	if c.unique == nil {
@@ -169,7 +171,7 @@ func (c creator) putAnywhere(
 }
 
 // OptimisticDelete implements etcdkubernetes.Interface.
-func (c creator) OptimisticDelete(
+func (c resourceClient) OptimisticDelete(
 	ctx context.Context, key string, expectedRevision int64, opts etcdkubernetes.DeleteOptions,
 ) (etcdkubernetes.DeleteResponse, error) {
 	if c.unique == nil {
@@ -178,17 +180,17 @@ func (c creator) OptimisticDelete(
 	return c.unique.remove(ctx, key, expectedRevision, opts)
 }
 
-// create tries a creation once. When it fails, KV of the response is what there is
-// under the object's own key, and the second result is the namespace as it is.
-func (c creator) create(
-	ctx context.Context, put clientv3.Op, namespaceKey string, revision int64, claims claims,
+// create tries a creation once. If it fails, KV of the response is what is stored under the
+// object's own key, and the second result is the namespace as it is now.
+func (c resourceClient) create(
+	ctx context.Context, put clientv3.Op, namespaceKey string, revision int64, reservations reservations,
 ) (etcdkubernetes.PutResponse, *mvccpb.KeyValue, error) {
 	key := string(put.KeyBytes())
-	conditions := append(claims.conditions(),
+	conditions := append(reservations.conditions(),
 		clientv3.Compare(clientv3.ModRevision(key), "=", 0),
 		clientv3.Compare(clientv3.ModRevision(namespaceKey), "=", revision))
-	txn, err := c.kv.Txn(ctx).If(conditions...).Then(append(claims.writes(), put)...).
-		Else(append([]clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(namespaceKey)}, claims.reads()...)...).Commit()
+	txn, err := c.kv.Txn(ctx).If(conditions...).Then(append(reservations.writes(), put)...).
+		Else(append([]clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(namespaceKey)}, reservations.reads()...)...).Commit()
 	if err != nil {
 		return etcdkubernetes.PutResponse{}, nil, err
 	}
@@ -198,12 +200,12 @@ func (c creator) create(
 	}
 	response.KV = firstOf(txn, 0)
 	if response.KV == nil {
-		err = claims.taken(txn, 2)
+		err = reservations.conflict(txn, 2)
 	}
 	return response, firstOf(txn, 1), err
 }
 
-// firstOf is the key and value that the nth operation of a transaction got, if any.
+// firstOf returns the key and value that the nth operation of a transaction read, or nil.
 func firstOf(txn *clientv3.TxnResponse, n int) *mvccpb.KeyValue {
 	if kvs := txn.Responses[n].GetResponseRange().GetKvs(); len(kvs) > 0 {
 		return kvs[0]
@@ -211,13 +213,13 @@ func firstOf(txn *clientv3.TxnResponse, n int) *mvccpb.KeyValue {
 	return nil
 }
 
-// isTerminating is the refusal of the library's admission, which clients know.
+// isTerminating is the error of the NamespaceLifecycle admission plug-in, which clients know.
 func isTerminating(resource schema.GroupResource, namespace, name string) error {
-	refusal := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
-	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{
+	forbidden := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
+	forbidden.ErrStatus.Details.Causes = append(forbidden.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type:    corev1.NamespaceTerminatingCause,
 		Message: fmt.Sprintf("namespace %s is being terminated", namespace),
 		Field:   "metadata.namespace",
 	})
-	return refusal
+	return forbidden
 }

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// connectTimeout is how long an etcd cluster may take for its first answer.
+	// connectTimeout bounds the first answer of an etcd cluster.
 	connectTimeout = 10 * time.Second
 
-	// A member that hangs, as opposed to one that is gone, is found out by these.
+	// By these a member that hangs is detected, as opposed to one that is gone.
 	keepaliveTime    = 5 * time.Second
 	keepaliveTimeout = 3 * time.Second
 )
@@ -28,17 +28,17 @@ const (
 type Cluster struct {
 	// Servers are the URLs of its members.
 	Servers []string
-	// CAFile is the certificate authority, PEM, that the members' certificates are
-	// verified by; the system's if empty.
+	// CAFile is the certificate authority, PEM, that verifies the members' certificates; the
+	// system's if empty.
 	CAFile string
-	// CertFile and KeyFile are the client certificate that is shown, PEM; both or none.
+	// CertFile and KeyFile are the client certificate, PEM; both or none.
 	CertFile, KeyFile string
-	// Prefix of all keys; DefaultPrefix if empty. Control planes that share a cluster
-	// of etcd and are not to share objects need prefixes of their own.
+	// Prefix of all keys; DefaultPrefix if empty. Control planes that share a cluster but not
+	// the objects need prefixes of their own.
 	Prefix string
 }
 
-// Validate finds what is wrong with a cluster without asking it.
+// Validate checks the fields without connecting.
 func (c Cluster) Validate() error {
 	secure := 0
 	for _, server := range c.Servers {
@@ -63,8 +63,8 @@ func (c Cluster) Validate() error {
 	return nil
 }
 
-// Connect makes a store of an etcd cluster, once that answers. The error names the
-// servers that did not.
+// Connect returns the store of an etcd cluster, once that answers. The error names the servers
+// that did not.
 func Connect(ctx context.Context, c Cluster) (*Store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -84,8 +84,11 @@ func Connect(ctx context.Context, c Cluster) (*Store, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	client.Watcher = apart{client.Watcher}
-	s := &Store{client: client, tls: secure, prefix: path.Join("/", prefix)}
+	client.Watcher = streamWatcher{client.Watcher}
+	s := &Store{
+		client: client, tls: secure, prefix: path.Join("/", prefix),
+		cacheClock: progressClock{}, watchCodec: newExpiringCodec,
+	}
 	s.newest = newNewest(client, s.prefix)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -97,22 +100,22 @@ func Connect(ctx context.Context, c Cluster) (*Store, error) {
 	return s, nil
 }
 
-// tls is nil where the servers are not https.
+// tls returns nil if the servers are not https.
 func (c Cluster) tls() (*tls.Config, error) {
 	if !strings.HasPrefix(c.Servers[0], "https:") {
-		return nil, nil //nolint:nilnil // etcd's client knows it by that
+		return nil, nil //nolint:nilnil // nil is how etcd's client is told
 	}
 	info := transport.TLSInfo{CertFile: c.CertFile, KeyFile: c.KeyFile, TrustedCAFile: c.CAFile}
 	config, err := info.ClientConfig()
 	if err != nil {
 		return nil, err
 	}
-	config.MinVersion = tls.VersionTLS12 // what etcd's own servers begin with
+	config.MinVersion = tls.VersionTLS12 // the least that etcd's servers accept
 	return config, nil
 }
 
-// Agree writes down a value for all servers that share the store, unless there is one
-// under that name already. It returns the one that is there then.
+// Agree stores a value for all servers that share the store, unless one is stored under that name
+// already. It returns the stored one.
 func (s *Store) Agree(ctx context.Context, name, value string) (string, error) {
 	key := s.agreementKey(name)
 	txn, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
@@ -123,13 +126,12 @@ func (s *Store) Agree(ctx context.Context, name, value string) (string, error) {
 	case txn.Succeeded:
 		return value, nil
 	}
-	there := firstOf(txn, 0)
-	if there == nil {
+	current := firstOf(txn, 0)
+	if current == nil {
 		return "", fmt.Errorf("read %s from etcd: it is not there", key)
 	}
-	return string(there.Value), nil
+	return string(current.Value), nil
 }
 
-// agreementKey is where a value is that servers agree on: beside the objects of all
-// resources, none of which has that name.
+// agreementKey returns the key of a value that servers agree on. It is no resource's.
 func (s *Store) agreementKey(name string) string { return path.Join(s.prefix, "coppice", name) }

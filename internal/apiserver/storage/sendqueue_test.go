@@ -5,15 +5,16 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// Watches that end together, while events arrive for all of them and their progress is
-// asked for, leave the stream that they share in working order.
+// Watches that end together, while events arrive for all of them and their progress is requested,
+// leave the stream that they share in working order.
 func TestWatchesThatEndTogether(t *testing.T) {
-	const watches, rounds, patience = 100, 20, 2 * time.Minute
+	const watches, rounds = 100, 20
 	s := open(t)
 	writing, stop := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
@@ -28,7 +29,7 @@ func TestWatchesThatEndTogether(t *testing.T) {
 		busy.Wait()
 	})
 	for round := range rounds {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 		var opened []clientv3.WatchChan
 		for range watches {
 			opened = append(opened, s.client.Watch(ctx, "/busy/", clientv3.WithPrefix()))

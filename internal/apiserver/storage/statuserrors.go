@@ -15,74 +15,74 @@ import (
 )
 
 const (
-	// callTimeout bounds each call of etcd, but for lists, which may be long. etcd itself
-	// gives up a write after 7 s without a majority of its members; its client would
-	// repeat a read until the request ends, a minute later.
+	// callTimeout bounds each call to etcd except lists, which may take long. etcd itself
+	// gives up a write after 7 s without a quorum; clientv3 would repeat a read until the
+	// request ends, a minute later.
 	callTimeout = 9 * time.Second
 
-	// ReasonInsufficientStorage is the reason of a write that a full etcd has refused.
+	// ReasonInsufficientStorage is the reason of a write that a full etcd refused.
 	ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 )
 
-// explaining lets API clients know what is the matter when etcd fails: whether the
-// request was carried out, and whether it is of use to repeat it.
-type explaining struct{ etcdkubernetes.Interface }
+// statusErrors turns errors of etcd into API errors which say whether the request may have been
+// carried out, and whether it can be repeated.
+type statusErrors struct{ etcdkubernetes.Interface }
 
 // Get implements etcdkubernetes.Interface.
-func (e explaining) Get(ctx context.Context, key string, opts etcdkubernetes.GetOptions) (etcdkubernetes.GetResponse, error) {
+func (e statusErrors) Get(ctx context.Context, key string, opts etcdkubernetes.GetOptions) (etcdkubernetes.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := e.Interface.Get(ctx, key, opts)
-	return response, refusedRead(err)
+	return response, readError(err)
 }
 
 // List implements etcdkubernetes.Interface.
-func (e explaining) List(ctx context.Context, prefix string, opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
+func (e statusErrors) List(ctx context.Context, prefix string, opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
 	response, err := e.Interface.List(ctx, prefix, opts)
-	return response, refusedRead(err)
+	return response, readError(err)
 }
 
 // Count implements etcdkubernetes.Interface.
-func (e explaining) Count(ctx context.Context, prefix string, opts etcdkubernetes.CountOptions) (int64, error) {
+func (e statusErrors) Count(ctx context.Context, prefix string, opts etcdkubernetes.CountOptions) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	n, err := e.Interface.Count(ctx, prefix, opts)
-	return n, refusedRead(err)
+	return n, readError(err)
 }
 
 // OptimisticPut implements etcdkubernetes.Interface.
-func (e explaining) OptimisticPut(
+func (e statusErrors) OptimisticPut(
 	ctx context.Context, key string, value []byte, expectedRevision int64, opts etcdkubernetes.PutOptions,
 ) (etcdkubernetes.PutResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := e.Interface.OptimisticPut(ctx, key, value, expectedRevision, opts)
-	return response, refusedWrite(err)
+	return response, writeError(err)
 }
 
 // OptimisticDelete implements etcdkubernetes.Interface.
-func (e explaining) OptimisticDelete(
+func (e statusErrors) OptimisticDelete(
 	ctx context.Context, key string, expectedRevision int64, opts etcdkubernetes.DeleteOptions,
 ) (etcdkubernetes.DeleteResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := e.Interface.OptimisticDelete(ctx, key, expectedRevision, opts)
-	return response, refusedWrite(err)
+	return response, writeError(err)
 }
 
-// refusedRead is what the client of a read is told. A read can be repeated.
-func refusedRead(err error) error {
+// readError is the API error of a read. A read can be repeated.
+func readError(err error) error {
 	if !isUnavailable(err) {
 		return err
 	}
-	refusal := apierrors.NewServiceUnavailable("etcd does not answer: " + plain(err).Error())
-	refusal.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
-	return refusal
+	unavailable := apierrors.NewServiceUnavailable("etcd does not answer: " + plain(err).Error())
+	unavailable.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return unavailable
 }
 
-// refusedWrite is what the client of a write is told. A write that etcd gave no answer
-// to may have been carried out, so the client is not told to repeat it.
-func refusedWrite(err error) error {
+// writeError is the API error of a write. A write without an answer may have been carried out, so
+// the client is not told to repeat it.
+func writeError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -95,11 +95,11 @@ func refusedWrite(err error) error {
 	return err
 }
 
-// isUnavailable tells whether an error means that etcd gave no answer: no leader, no
-// majority, no connection, no time left.
+// isUnavailable reports whether etcd gave no answer: no leader, no quorum, no connection, no time
+// left.
 func isUnavailable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
-		return false // whoever asked has gone
+		return false // the client is gone
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true

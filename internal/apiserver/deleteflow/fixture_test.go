@@ -181,8 +181,8 @@ func metaOf(obj runtime.Object) metav1.Object {
 	return m
 }
 
-// world is a registry of one kind, with the delete flow and a storage.
-type world struct {
+// fixture is a registry of one kind, with the delete flow and a storage.
+type fixture struct {
 	*memory
 	t        *testing.T
 	flow     *Flow
@@ -193,10 +193,10 @@ type world struct {
 
 func testNow() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 
-// newWorld makes the registry of a resource, and stores an object in it.
-func newWorld(t *testing.T, obj runtime.Object) *world {
+// newFixture makes the registry of a resource, and stores an object in it.
+func newFixture(t *testing.T, obj runtime.Object) *fixture {
 	t.Helper()
-	w := &world{memory: &memory{}, t: t, flow: New(Config{Now: testNow, Resources: builtin.Resources()})}
+	w := &fixture{memory: &memory{}, t: t, flow: New(Config{Now: testNow, Resources: builtin.Resources()})}
 	schemes := builtin.NewSchemes()
 	for _, k := range builtin.Resources() {
 		if reflect.TypeOf(k.New()) == reflect.TypeOf(obj) {
@@ -221,38 +221,38 @@ func newWorld(t *testing.T, obj runtime.Object) *world {
 
 // restOptions puts the guard around the memory.
 type restOptions struct {
-	world   *world
+	fixture *fixture
 	schemes registry.Schemes
 }
 
 func (o restOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	return generic.RESTOptions{
 		StorageConfig: &storagebackend.ConfigForResource{GroupResource: resource, Config: storagebackend.Config{
-			Codec: o.schemes.Codecs.LegacyCodec(o.world.kind.GroupVersion),
+			Codec: o.schemes.Codecs.LegacyCodec(o.fixture.kind.GroupVersion),
 		}},
 		ResourcePrefix:          resource.Resource,
 		EnableGarbageCollection: true,
 		Decorator: func(*storagebackend.ConfigForResource, string, func(runtime.Object) (string, error), func() runtime.Object, func() runtime.Object,
 			storage.AttrFunc, storage.IndexerFuncs, *cache.Indexers,
 		) (storage.Interface, factory.DestroyFunc, error) {
-			return o.world.flow.Guard(resource, o.world.memory), func() {}, nil
+			return o.fixture.flow.Guard(resource, o.fixture.memory), func() {}, nil
 		},
 	}, nil
 }
 
-// library is the registry as it is for custom resources: its own Delete.
-func (w *world) library() *libraryREST {
-	return &libraryREST{w.registry.(*registry.REST)}
+// upstream is the registry as it is for custom resources: with the Delete of genericregistry.Store.
+func (w *fixture) upstream() *upstreamREST {
+	return &upstreamREST{w.registry.(*registry.REST)}
 }
 
-type libraryREST struct{ *registry.REST }
+type upstreamREST struct{ *registry.REST }
 
-func (r *libraryREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+func (r *upstreamREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	return r.Store.Delete(ctx, name, validate, options)
 }
 
-func (r *libraryREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) error {
-	// The library lists, and the memory cannot. It deletes each along this path.
+func (r *upstreamREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) error {
+	// Upstream lists first, which the memory cannot. It deletes each object this way.
 	_, _, err := r.Store.Delete(ctx, "a", validate, options.DeepCopy())
 	return err
 }
@@ -265,9 +265,8 @@ type answer struct {
 	err     error
 }
 
-// serve serves one request through the filter, by a handler that does with it as the
-// library's do.
-func (w *world) serve(verb, body string, handle func(ctx context.Context, body []byte) (runtime.Object, bool, error)) answer {
+// serve serves one request through the filter, by a handler that is like upstream's.
+func (w *fixture) serve(verb, body string, handle func(ctx context.Context, body []byte) (runtime.Object, bool, error)) answer {
 	w.t.Helper()
 	var got answer
 	handler := WithRequest(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -301,7 +300,7 @@ func (w *world) serve(verb, body string, handle func(ctx context.Context, body [
 	return got
 }
 
-func (w *world) context(ctx context.Context) context.Context {
+func (w *fixture) context(ctx context.Context) context.Context {
 	namespace := metav1.NamespaceNone
 	if w.kind.Namespaced {
 		namespace = metav1.NamespaceDefault
@@ -310,7 +309,7 @@ func (w *world) context(ctx context.Context) context.Context {
 }
 
 // deleteWith is a DELETE by the given registry.
-func (w *world) deleteWith(r rest.GracefulDeleter, options metav1.DeleteOptions) answer {
+func (w *fixture) deleteWith(r rest.GracefulDeleter, options metav1.DeleteOptions) answer {
 	w.t.Helper()
 	body, err := json.Marshal(options)
 	if err != nil {
@@ -326,15 +325,15 @@ func (w *world) deleteWith(r rest.GracefulDeleter, options metav1.DeleteOptions)
 }
 
 // admit is the admission of a DELETE: our plug-in, and none that refuses.
-func (w *world) admit(name string, options *metav1.DeleteOptions) rest.ValidateObjectFunc {
+func (w *fixture) admit(name string, options *metav1.DeleteOptions) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
-		return w.flow.Conveyor().Admit(ctx, admission.NewAttributesRecord(nil, obj, w.kind.GVK(), metav1.NamespaceDefault, name,
+		return w.flow.OptionsPlugin().Admit(ctx, admission.NewAttributesRecord(nil, obj, w.kind.GVK(), metav1.NamespaceDefault, name,
 			w.kind.GroupVersion.WithResource(w.kind.Plural), "", admission.Delete, options, false, nil), nil)
 	}
 }
 
 // update is an update that changes the object, as a patch without resourceVersion.
-func (w *world) update(f func(metav1.Object)) answer {
+func (w *fixture) update(f func(metav1.Object)) answer {
 	w.t.Helper()
 	return w.serve("patch", "{}", func(ctx context.Context, _ []byte) (runtime.Object, bool, error) {
 		info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, existing runtime.Object) (runtime.Object, error) {
@@ -348,7 +347,7 @@ func (w *world) update(f func(metav1.Object)) answer {
 }
 
 // recreate puts another object in the place of the one that is stored.
-func (w *world) recreate() {
+func (w *fixture) recreate() {
 	w.change(func(m metav1.Object) {
 		m.SetUID("2nd")
 		m.SetDeletionTimestamp(nil)

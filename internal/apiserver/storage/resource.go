@@ -25,9 +25,9 @@ import (
 // Wrap decorates the storage of one resource.
 type Wrap func(schema.GroupResource, apistorage.Interface) apistorage.Interface
 
-// RESTOptions makes registries that get their options from next keep their
-// objects in this store. wrap, if not nil, is put around each storage, outermost.
-// unique says which values no two objects of a resource may have.
+// RESTOptions returns options with which registries keep their objects in this store; the rest of
+// the options are those of next. wrap, if not nil, is put around each storage, outermost. unique
+// says which values no two objects of a resource may share.
 func (s *Store) RESTOptions(next generic.RESTOptionsGetter, wrap Wrap, unique Unique) generic.RESTOptionsGetter {
 	return &restOptions{store: s, next: next, wrap: wrap, unique: unique}
 }
@@ -49,10 +49,10 @@ func (o *restOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	return options, nil
 }
 
-// open is called by a registry for its storage: etcd by function call, below the
-// library's watch cache. The parameters are those of generic.StorageDecorator.
+// open builds the storage of a resource: the stack in the package comment, bottom up. It is
+// generic.StorageDecorator.
 //
-//nolint:revive // argument-limit: the signature is the library's
+//nolint:revive // argument-limit: the signature is that of generic.StorageDecorator
 func (o *restOptions) open(
 	config *storagebackend.ConfigForResource, resourcePrefix string,
 	keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
@@ -63,27 +63,27 @@ func (o *restOptions) open(
 	if transformer == nil {
 		transformer = identity.NewEncryptCheckTransformer()
 	}
-	var met atomic.Bool
-	decoder, transformer := readable(etcd3.NewDefaultDecoder(config.Codec, versioner), transformer, &met)
+	var corrupt atomic.Bool
+	decoder, transformer := markCorrupt(etcd3.NewDefaultDecoder(config.Codec, versioner), transformer, &corrupt)
 	reader := objectReader{decoder: decoder, transformer: transformer, newFunc: newFunc}
 	prefix := keysOf(config.Prefix, resourcePrefix)
 	o.store.newest.open(config.GroupResource, prefix)
 	if config.GroupResource == corev1.Resource("namespaces") {
 		o.store.namespaces.open(&namespaceReader{prefix, reader})
 	}
-	client := o.store.creator(config.GroupResource, prefix, o.unique[config.GroupResource].in(o.store, config.GroupResource, reader))
-	etcd, err := etcd3.New(client, o.store.compactor, relisting{config.Codec, &met}, newFunc, newListFunc, config.Prefix, resourcePrefix,
+	client := o.store.resourceClient(config.GroupResource, prefix, o.unique[config.GroupResource].in(o.store, config.GroupResource, reader))
+	etcd, err := etcd3.New(client, o.store.compactor, o.store.watchCodec(config.Codec, &corrupt), newFunc, newListFunc, config.Prefix, resourcePrefix,
 		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, err
 	}
-	direct := onLine{named(etcd, config.GroupResource), &line{resource: config.GroupResource}}
+	direct := separateStreams{withCorruptErrors(etcd, config.GroupResource), &watchStreams{resource: config.GroupResource}}
 	cached, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage: direct, Versioner: versioner, GroupResource: config.GroupResource,
 		EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
 		KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
 		GetAttrsFunc: attributes, IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
-		Clock: eagerClock{},
+		Clock: o.store.cacheClock,
 	})
 	if err != nil {
 		etcd.Close()
@@ -98,34 +98,34 @@ func (o *restOptions) open(
 			etcd.Close()
 		})
 	}
-	var served apistorage.Interface = undeterred{Interface: delegator, direct: direct, cache: cached, met: &met}
+	var served apistorage.Interface = listFallback{Interface: delegator, direct: direct, cache: cached, corrupt: &corrupt}
 	if o.wrap != nil {
 		served = o.wrap(config.GroupResource, served)
 	}
 	return served, destroy, nil
 }
 
-// creator is the etcd client of a resource with that prefix of keys.
-func (s *Store) creator(resource schema.GroupResource, prefix string, unique *uniqueness) *etcdkubernetes.Client {
+// resourceClient returns the etcd client of a resource whose keys have that prefix.
+func (s *Store) resourceClient(resource schema.GroupResource, prefix string, unique *uniqueKeys) *etcdkubernetes.Client {
 	client := &etcdkubernetes.Client{Client: s.client}
-	client.Kubernetes = explaining{creator{Interface: client, kv: s.client.KV, namespaces: &s.namespaces, resource: resource, prefix: prefix, unique: unique}}
+	client.Kubernetes = statusErrors{resourceClient{Interface: client, kv: s.client.KV, namespaces: &s.namespaces, resource: resource, prefix: prefix, unique: unique}}
 	return client
 }
 
-// announceFeatures tells the library that this etcd can be asked for the progress
-// of a watch, which it would otherwise find out over a network connection: with it
-// consistent lists and streamed lists are served from the watch cache.
-func announceFeatures(ctx context.Context) {
+// announceEtcdFeatures tells k8s.io/apiserver that this etcd can be asked for the progress of a
+// watch, which it would otherwise find out over a connection. Only then are consistent and
+// streamed lists served from the watch cache.
+func announceEtcdFeatures(ctx context.Context) {
 	feature.DefaultFeatureSupportChecker.CheckClient(ctx, inProcess{}, apistorage.RequestWatchProgress)
 }
 
-// inProcess answers the library's question for the version of an etcd endpoint.
+// inProcess is an etcd client that answers the question for the version of an endpoint.
 type inProcess struct{}
 
-// Endpoints names the one there is to ask.
+// Endpoints returns the one endpoint there is.
 func (inProcess) Endpoints() []string { return []string{"in-process"} }
 
-// Status answers with the version of the etcd in this binary.
+// Status returns the version of the etcd in this binary.
 func (inProcess) Status(context.Context, string) (*clientv3.StatusResponse, error) {
 	return &clientv3.StatusResponse{Version: version.Version}, nil
 }

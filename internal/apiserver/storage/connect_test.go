@@ -8,6 +8,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 func TestClusterThatCannotBe(t *testing.T) {
@@ -126,11 +128,11 @@ func TestQuorum(t *testing.T) {
 	must(t, contents.create("team", "with three"))
 
 	c.stop(0)
-	eventually(t, func() error { return s.Healthy(t.Context()) })
-	eventually(t, func() error { return contents.create("team", "with two") })
+	eventually.Succeeds(t, func() error { return s.Healthy(t.Context()) })
+	eventually.Succeeds(t, func() error { return contents.create("team", "with two") })
 
 	c.stop(1)
-	eventually(t, func() error {
+	eventually.Succeeds(t, func() error {
 		err := s.Healthy(t.Context())
 		for _, said := range []string{urls[0] + ": connection refused", urls[1] + ": connection refused", urls[2] + ": no leader"} {
 			if err == nil || !strings.Contains(err.Error(), said) {
@@ -149,8 +151,8 @@ func TestQuorum(t *testing.T) {
 	}
 
 	c.start(t, 1)
-	eventually(t, func() error { return s.Healthy(t.Context()) })
-	eventually(t, func() error { return contents.create("team", "with two again") })
+	eventually.Succeeds(t, func() error { return s.Healthy(t.Context()) })
+	eventually.Succeeds(t, func() error { return contents.create("team", "with two again") })
 	got := contents.names(t, s, "team")
 	for _, name := range []string{"with three", "with two", "with two again"} {
 		if !slices.Contains(got, name) {
@@ -169,18 +171,4 @@ func (u unlike) Error() string {
 		return "no error, want " + u.want
 	}
 	return u.error.Error() + ", want " + u.want
-}
-
-// eventually waits until f succeeds.
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
 }

@@ -1,4 +1,5 @@
-// Package build tells which build of Coppice runs.
+// Package version returns the version of this build of Coppice, and the Kubernetes version that it
+// serves.
 package version
 
 import (
@@ -11,10 +12,10 @@ import (
 // stamped is set by the linker in a release build (see the Makefile).
 var stamped string //nolint:gochecknoglobals // the linker can only set a variable
 
-// apiserverModule is the library whose version tells which Kubernetes API is served.
+// apiserverModule is the module whose version says which Kubernetes API is served.
 const apiserverModule = "k8s.io/apiserver"
 
-// Version is Coppice's own version, or "devel" in a build that was not stamped.
+// Version returns the version of Coppice, or "devel" in a build that was not stamped.
 func Version() string {
 	if stamped != "" {
 		return stamped
@@ -22,9 +23,9 @@ func Version() string {
 	return "devel"
 }
 
-// Kubernetes is the Kubernetes version that the API server speaks, as a semantic
+// Kubernetes returns the Kubernetes version that the API server serves, as a semantic
 // version whose build part names Coppice: "v1.37.2+coppice-devel". It is that of
-// the library in this binary: k8s.io/apiserver v0.37.2 is Kubernetes 1.37.2.
+// k8s.io/apiserver in this binary: v0.37.2 is Kubernetes 1.37.2.
 func Kubernetes() string {
 	release := "v" + version.DefaultKubeBinaryVersion + ".0"
 	if info, ok := debug.ReadBuildInfo(); ok {
