@@ -13,7 +13,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/reasons"
 )
 
 // lines is a log that is written to concurrently.
@@ -113,7 +113,7 @@ func TestReasonsInTheAuditLog(t *testing.T) {
 	remove(config, "explained", reason)
 	remove(config, "silent", "")
 	remove(config, "garbled", `{"decision":`)
-	remove(config, "lengthy", `"`+strings.Repeat("x", collector.MaxReason)+`"`)
+	remove(config, "lengthy", `"`+strings.Repeat("x", reasons.MaxLength)+`"`)
 	remove(s.config, "by-hand", reason)
 	wanted := map[string]string{"explained": reason, "silent": none, "garbled": none, "lengthy": none, "by-hand": ""}
 	eventually(t, func() string {
@@ -148,7 +148,7 @@ type said struct {
 func (s said) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	if s.reason != "" {
-		r.Header.Set(collector.ReasonHeader, s.reason)
+		r.Header.Set(reasons.Header, s.reason)
 	}
 	return s.next.RoundTrip(r)
 }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/reasons"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -127,7 +127,7 @@ func isExplained(t *testing.T, log string) {
 		if e.Verb != "delete" || e.User.Username != rbac.Collector || e.ObjectRef.Name != "garbage" {
 			continue
 		}
-		var reason collector.Reason
+		var reason reasons.Reason
 		if err := json.Unmarshal([]byte(e.Annotations[restriction.ReasonAnnotation]), &reason); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}

@@ -21,14 +21,14 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/reasons"
 )
 
 // patchLimit is how long a patch may be, in bytes: more than the library takes.
 const patchLimit = 4 << 20
 
 // ReasonAnnotation is the annotation in the audit log that says why an object was
-// collected: a collector.Reason, as JSON.
+// collected: a reasons.Reason, as JSON.
 const ReasonAnnotation = "collector.coppice.dev/reason"
 
 // Requests refuses the requests of confined users that are outside their envelope, and
@@ -64,8 +64,8 @@ func Requests(next http.Handler, users *Users, codecs runtime.NegotiatedSerializ
 
 // reasonOf is what the collector says of a deletion.
 func reasonOf(r *http.Request) string {
-	reason := r.Header.Get(collector.ReasonHeader)
-	if len(reason) > collector.MaxReason || !json.Valid([]byte(reason)) {
+	reason := r.Header.Get(reasons.Header)
+	if len(reason) > reasons.MaxLength || !json.Valid([]byte(reason)) {
 		return `{"decision":"no reason was given"}`
 	}
 	return reason
