@@ -234,7 +234,10 @@ func (m *model) standing(d ownership.Object, r ownership.Reference) verdict.Stan
 	if d.Namespace == "" && (scope == ownership.Namespaced || scope == ownership.ScopeUnknown && home != "") {
 		return verdict.Misplaced
 	}
-	if isAbsent && (d.Namespace != "" || scope == ownership.Cluster || t.last != nil) {
+	// R5: of a cluster-scoped dependent the owner must not be namespaced. While the kind
+	// that it names is not served, only an owner that was observed under it shows that.
+	isCluster := scope == ownership.Cluster || t.last != nil && t.last.Kind == r.OwnerKind()
+	if isAbsent && (d.Namespace != "" || isCluster) {
 		return verdict.Dangling
 	}
 	if scope == ownership.ScopeUnknown {

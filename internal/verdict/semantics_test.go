@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
@@ -404,22 +405,23 @@ func TestR14(t *testing.T) {
 // request carries anything else is the collector's part.)
 func TestR16(t *testing.T) {
 	checked := 0
-	for seed := range uint64(*seeds) {
-		h, g, m := newHistory(seed), ownership.New(), newModel()
+	rapid.Check(t, func(t *rapid.T) {
+		h, g, m := newGenerator(t), ownership.New(), newModel()
 		for n, kind := range randomKinds {
 			g.SetScope(kind, randomScopes[n])
 		}
-		for range 60 {
-			h.step(g, m)
-		}
+		t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
+			what, _ := h.step(g, m)
+			t.Log(what)
+		}})
 		for o := range g.All() {
 			facts, _ := verdict.Gather(g, o.UID)
 			if err := checkWrites(facts, verdict.Decide(facts)); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
+				t.Fatal(err)
 			}
 			checked++
 		}
-	}
+	})
 	if checked == 0 {
 		t.Error("nothing was checked")
 	}
