@@ -17,7 +17,7 @@ import (
 func TestR15ObjectThatGoesDuringTheListLeavesNothing(t *testing.T) {
 	for _, shown := range []bool{false, true} {
 		t.Run(fmt.Sprint("watch is as new as the list: ", shown), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.Remove(setRef("web"), orphan)
 			// The list of pods was made, its answer is on its way.
@@ -61,8 +61,8 @@ func (l *lateList) List(ctx context.Context, kind ownership.Kind, namespace stri
 
 // A list of many pages: all are read, unless the watch has shown the rest by then.
 func TestR15LongLists(t *testing.T) {
-	world := func(t *testing.T) *world {
-		w := newWorld(t)
+	world := func(t *testing.T) *fixture {
+		w := newFixture(t)
 		web := w.set("web")
 		for i := range 1200 {
 			w.pod(fmt.Sprintf("pod-%04d", i))
@@ -109,7 +109,7 @@ func TestR15LongLists(t *testing.T) {
 func TestR15BadClaimHoldsNobody(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.set("other")
 			w.Hold(podKind)

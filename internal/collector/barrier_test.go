@@ -22,7 +22,7 @@ var widgetKind = ownership.Kind{Group: "example.com", Kind: "Widget"}
 
 // hold lets the collector try for some time, back-off included. A held owner
 // does not come to rest.
-func (w *world) try(times int) {
+func (w *fixture) try(times int) {
 	w.t.Helper()
 	for range times {
 		w.drain()
@@ -30,11 +30,11 @@ func (w *world) try(times int) {
 	}
 }
 
-func (w *world) lists() int { return w.Count("list") }
+func (w *fixture) lists() int { return w.Count("list") }
 
 // OR-07: dependents whose watch lags are not lost, and are not deleted after.
 func TestR15OrphanWaitsForTheWatchOfItsDependents(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.Hold(podKind)
 	w.pod("pod", ownedBy(web))
@@ -56,7 +56,7 @@ func TestR15OrphanWaitsForTheWatchOfItsDependents(t *testing.T) {
 
 // R15 in the foreground: the owner does not go before a dependent that blocks.
 func TestR15ForegroundWaitsForTheWatchOfItsDependents(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.Hold(podKind)
 	w.pod("pod", blocking(ownedBy(web)))
@@ -71,7 +71,7 @@ func TestR15ForegroundWaitsForTheWatchOfItsDependents(t *testing.T) {
 
 // A dependent that does not block does not hold the owner, seen or not.
 func TestR15ForegroundDoesNotWaitForOthers(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.Hold(podKind)
 	w.pod("pod", ownedBy(web))
@@ -88,7 +88,7 @@ func TestR15ForegroundDoesNotWaitForOthers(t *testing.T) {
 func TestR15ListTellsOfAdoption(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.pod("pod")
 			w.settle()
@@ -114,7 +114,7 @@ func TestR15ListTellsOfAdoption(t *testing.T) {
 // owner waits, says for what, and completes when the kind is repaired.
 func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 	events := &eventLog{}
-	w := newWorldWith(t, collector.Config{Events: events})
+	w := newFixtureWith(t, collector.Config{Events: events})
 	w.Hold(widgetKind) // its monitor has never got a list
 	w.Inject(apimodel.Fault{Kind: widgetKind, Err: apierrors.NewInternalError(errors.New("conversion webhook"))})
 	w.Serve(widgetKind, ownership.Namespaced)
@@ -145,7 +145,7 @@ func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 
 // A kind that cannot be read holds those only who could have dependents of it.
 func TestR15BrokenKindHoldsNobodyElse(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: nodeKind, Err: errForbidden})
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n"})
 	w.set("web")
@@ -161,7 +161,7 @@ func TestR15BrokenKindHoldsNobodyElse(t *testing.T) {
 
 // What was proven stays proven: a kind that holds an owner is all that is read again.
 func TestR15OnlyWhatIsOpenIsReadAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Serve(widgetKind, ownership.Namespaced)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: widgetKind, Err: errForbidden})
 	w.set("web")
@@ -187,7 +187,7 @@ func TestR15OnlyWhatIsOpenIsReadAgain(t *testing.T) {
 
 // A group whose discovery fails may serve dependents: it holds all who wait.
 func TestR15UndiscoveredGroupHolds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Undiscovered("metrics.example.com/v1")
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
@@ -203,7 +203,7 @@ func TestR15UndiscoveredGroupHolds(t *testing.T) {
 
 // A server that does not say what it serves holds all who wait, as long as it says to.
 func TestR15DiscoveryThatFailsHolds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "survey", Err: apierrors.NewTooManyRequests("slow down", 7)})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
@@ -223,7 +223,7 @@ func TestR15DiscoveryThatFailsHolds(t *testing.T) {
 
 // A list that is throttled says when to come back.
 func TestR15ThrottledListWaitsAsToldTo(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: apierrors.NewTooManyRequests("slow down", 7)})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
@@ -236,7 +236,7 @@ func TestR15ThrottledListWaitsAsToldTo(t *testing.T) {
 
 // Many kinds that hold are not all named.
 func TestR15MessageNamesAFew(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for i := range 8 {
 		w.Serve(ownership.Kind{Group: "example.com", Kind: fmt.Sprint("Kind", i)}, ownership.Namespaced)
 	}
@@ -253,7 +253,7 @@ func TestR15MessageNamesAFew(t *testing.T) {
 
 // Nothing is proven by a server of which nothing is known.
 func TestR15NothingKnownProvesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	for _, kind := range []ownership.Kind{podKind, setKind, nodeKind} {
 		w.Hold(kind)
@@ -275,7 +275,7 @@ func TestR15NothingKnownProvesNothing(t *testing.T) {
 
 // R14: a finalizer that is put back needs a new proof.
 func TestR15EachCompletionHasItsOwnProof(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	w.Update(setRef("web"), addFinalizer("example.com/own"))
 	for range 2 {
@@ -300,7 +300,7 @@ func TestR15EachCompletionHasItsOwnProof(t *testing.T) {
 
 // What the graph learns after the proof counts.
 func TestR15DependentThatComesAfterTheProof(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.Remove(setRef("web"), orphan)
 	uid, _ := w.keys.Take()
@@ -313,7 +313,7 @@ func TestR15DependentThatComesAfterTheProof(t *testing.T) {
 
 // An owner that goes by itself is off the barrier.
 func TestR15OwnerThatGoesIsNotReadFor(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: errForbidden})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
@@ -333,7 +333,7 @@ func TestR15OwnerThatGoesIsNotReadFor(t *testing.T) {
 
 // The barrier says who waits for what.
 func TestR15StatusNamesWhatHolds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: errForbidden})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)

@@ -18,16 +18,16 @@ import (
 // R14, FG-03: a blocking dependent that hangs holds its owner, until it is
 // released in one of three ways (CF-03).
 func TestR14BlockingDependentHoldsItsOwner(t *testing.T) {
-	ways := map[string]func(w *world){
-		"it goes":                  func(w *world) { w.Update(podRef("pod"), removeFinalizer("example.com/own")) },
-		"it is detached by a user": func(w *world) { w.Update(podRef("pod"), removeOwner("web")) },
-		"it blocks no more": func(w *world) {
+	ways := map[string]func(w *fixture){
+		"it goes":                  func(w *fixture) { w.Update(podRef("pod"), removeFinalizer("example.com/own")) },
+		"it is detached by a user": func(w *fixture) { w.Update(podRef("pod"), removeOwner("web")) },
+		"it blocks no more": func(w *fixture) {
 			w.Update(podRef("pod"), func(o *ownership.Object) { o.Owners[0].BlockOwnerDeletion = ownership.False })
 		},
 	}
 	for name, release := range ways {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.pod("pod", blocking(ownedBy(web)))
 			w.pod("other", ownedBy(web))
@@ -48,7 +48,7 @@ func TestR14BlockingDependentHoldsItsOwner(t *testing.T) {
 
 // FG-04: the finalizer that a second DELETE brings back is removed again.
 func TestR14FinalizerAddedAgainIsRemovedAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	w.Update(setRef("web"), addFinalizer("example.com/own"))
 	for range 2 {
@@ -65,7 +65,7 @@ func TestR14FinalizerAddedAgainIsRemovedAgain(t *testing.T) {
 
 // FG-01: a dependent with another, solid owner is let go, not deleted.
 func TestR14DependentWithSolidOwnerIsDetached(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
 	w.pod("pod", blocking(ownedBy(web)), ownedBy(canary))
 	w.Remove(setRef("web"), foreground)
@@ -76,7 +76,7 @@ func TestR14DependentWithSolidOwnerIsDetached(t *testing.T) {
 
 // FG-07: what has dependents of its own is deleted in the foreground, a leaf in the background.
 func TestR14ForegroundGoesDown(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	top := w.set("top")
 	middle := w.set("middle", blocking(ownedBy(top)))
 	w.pod("leaf", blocking(ownedBy(middle)))
@@ -100,7 +100,7 @@ func TestR14ForegroundGoesDown(t *testing.T) {
 func TestCycleOfThree(t *testing.T) {
 	for name, deleted := range map[string][]string{"one": {"a"}, "all": {"a", "b", "c"}} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.set("a", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "c", UID: "c"})))
 			w.set("b", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "a", UID: "a"})))
 			w.set("c", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "b", UID: "b"})))
@@ -116,7 +116,7 @@ func TestCycleOfThree(t *testing.T) {
 
 // CY-02: an owner of itself; two; a long cycle; all around a cycle deleted at once.
 func TestCycles(t *testing.T) {
-	ring := func(w *world, n int) {
+	ring := func(w *fixture, n int) {
 		for i := range n {
 			before := fmt.Sprint("s", (i+n-1)%n)
 			w.set(fmt.Sprint("s", i), blocking(ownedBy(ownership.Object{Kind: setKind, Name: before, UID: ownership.UID(before)})))
@@ -126,7 +126,7 @@ func TestCycles(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 100} {
 		for name, deleted := range map[string]int{"one": 1, "all": n} {
 			t.Run(fmt.Sprintf("%d, %s deleted", n, name), func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				ring(w, n)
 				for i := range deleted {
 					w.Remove(setRef(fmt.Sprint("s", i)), foreground)
@@ -142,7 +142,7 @@ func TestCycles(t *testing.T) {
 
 // CY-02: a member with a solid owner outside is let go of the cycle, and stays.
 func TestCycleWithOwnerOutside(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	held := w.set("held")
 	w.set("a", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "c", UID: "c"})))
 	w.set("b", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "a", UID: "a"})), ownedBy(held))

@@ -17,7 +17,7 @@ import (
 // H1: the orphan finalizer of a recreated owner was removed on behalf of the
 // owner that had its name before; the new one's dependent was then deleted.
 func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	w.Hold(setKind, podKind)
 	w.Remove(setRef("web"), orphan)
@@ -52,7 +52,7 @@ func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
 // H2: to orphan a dependent stripped the owner reference from a recreated object
 // of the same name.
 func TestH2OwnersOfRecreatedDependentStay(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, live := w.set("web"), w.set("live")
 	w.pod("pod", ownedBy(web))
 	w.Hold(podKind)
@@ -78,7 +78,7 @@ func TestH2OwnersOfRecreatedDependentStay(t *testing.T) {
 // of owner references.
 func TestH3aReferenceRemovedByUserStaysRemoved(t *testing.T) {
 	t.Run("detach", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		held, leaving, doomed := w.set("held"), w.set("leaving"), w.set("doomed")
 		w.pod("pod", ownedBy(held), ownedBy(leaving), ownedBy(doomed))
 		w.onRequest("patch owners", 1, func() { w.Update(podRef("pod"), removeOwner("leaving")) })
@@ -92,7 +92,7 @@ func TestH3aReferenceRemovedByUserStaysRemoved(t *testing.T) {
 		w.mustHaveOwners(podRef("pod"), "held")
 	})
 	t.Run("unblock", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		a := ownership.Object{Kind: setKind, Name: "a", UID: "a"}
 		b := w.set("b", blocking(ownedBy(a)))
 		w.set("a", blocking(ownedBy(b)))
@@ -113,7 +113,7 @@ func TestH3aReferenceRemovedByUserStaysRemoved(t *testing.T) {
 // erased that owner, and the object was deleted for it.
 func TestH3bAdoptionIsNotErased(t *testing.T) {
 	t.Run("detach", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		held, doomed, adopter := w.set("held"), w.set("doomed"), w.set("adopter")
 		w.pod("pod", ownedBy(held), ownedBy(doomed))
 		w.onRequest("patch owners", 1, func() { w.Update(podRef("pod"), addOwner(ownedBy(adopter))) })
@@ -127,7 +127,7 @@ func TestH3bAdoptionIsNotErased(t *testing.T) {
 		w.mustHaveOwners(podRef("pod"), "adopter")
 	})
 	t.Run("disown", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		web, adopter := w.set("web"), w.set("adopter")
 		w.pod("pod", ownedBy(web))
 		w.onRequest("patch owners", 1, func() { w.Update(podRef("pod"), addOwner(ownedBy(adopter))) })
@@ -144,7 +144,7 @@ func TestH3bAdoptionIsNotErased(t *testing.T) {
 func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 	for _, evidence := range []string{"event", "live read"} {
 		t.Run(evidence, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.pod("pod", ownedBy(web))
 			backup := w.Backup()
@@ -189,7 +189,7 @@ func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 // R4: a live read that is older than what was observed is a sign as well. And
 // what was written in the time before counts for nothing.
 func TestR4LiveReadTellsOfAnEarlierTime(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
 	backup := w.Backup()
@@ -216,7 +216,7 @@ func TestR4LiveReadTellsOfAnEarlierTime(t *testing.T) {
 
 // R4: a live read that was under way when the epoch ended is no evidence.
 func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(setKind)
 	w.pod("pod", absent("web"))
 	backup := w.Backup()
@@ -237,7 +237,7 @@ func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
 // portions, until the last of them is known to stand.
 func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 	const owners = 40
-	w := newWorld(t)
+	w := newFixture(t)
 	var all []ownership.Reference
 	for i := range owners {
 		all = append(all, blocking(ownedBy(w.set(fmt.Sprint("web-", i)))))
@@ -265,7 +265,7 @@ func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 
 // R4: a proof of the barrier is one of its epoch.
 func TestR4ProofFromBeforeProvesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
 	backup := w.Backup()
@@ -284,7 +284,7 @@ func TestR4ProofFromBeforeProvesNothing(t *testing.T) {
 // H5: an object was adopted by a live owner between the read that followed a
 // conflict and the second DELETE, which had dropped its resourceVersion.
 func TestH5AdoptionBeforeSecondDelete(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, adopter := w.set("web"), w.set("adopter")
 	w.pod("pod", ownedBy(web))
 	w.Hold(podKind)

@@ -20,10 +20,10 @@ import (
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // newTimedWorld is a world whose clock stands at noon.
-func newTimedWorld(t *testing.T, config collector.Config) (*world, *clocktesting.FakeClock) {
+func newTimedWorld(t *testing.T, config collector.Config) (*fixture, *clocktesting.FakeClock) {
 	clock := clocktesting.NewFakeClock(noon)
 	config.Clock = clock
-	return newWorldWith(t, config), clock
+	return newFixtureWith(t, config), clock
 }
 
 // A record says what was done, to what, and on what evidence.
@@ -72,32 +72,32 @@ func TestRecordOfCollection(t *testing.T) {
 
 // Every kind of change leaves a record with the policy that it is a part of.
 func TestRecordOfEveryChange(t *testing.T) {
-	lines := func(w *world) (lines []string) {
+	lines := func(w *fixture) (lines []string) {
 		for _, r := range w.c.Records() {
 			lines = append(lines, fmt.Sprintf("%s %s %s %s", r.Action, r.Object.Name, r.Policy, r.Answer))
 		}
 		return lines
 	}
 	tests := map[string]struct {
-		run  func(w *world)
+		run  func(w *fixture)
 		want []string
 	}{
-		"orphan": {func(w *world) {
+		"orphan": {func(w *fixture) {
 			w.pod("pod", ownedBy(w.set("web")))
 			w.Remove(setRef("web"), orphan)
 		}, []string{"orphan pod Orphan done", "release web Orphan done"}},
-		"foreground": {func(w *world) {
+		"foreground": {func(w *fixture) {
 			w.pod("pod", blocking(ownedBy(w.set("web"))))
 			w.Remove(setRef("web"), foreground)
 		}, []string{"delete pod Background done", "release web Foreground done"}},
-		"cycle": {func(w *world) {
+		"cycle": {func(w *fixture) {
 			w.set("a", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "a", UID: "a"})))
 			w.Remove(setRef("a"), foreground)
 		}, []string{"unblock a Foreground done", "release a Foreground done"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			test.run(w)
 			w.settle()
 			if diff := cmp.Diff(test.want, lines(w)); diff != "" {
@@ -117,7 +117,7 @@ func TestRecordOfRefusalAndSilence(t *testing.T) {
 		"timeout": {errTimeout, 1}, "internal": {apierrors.NewInternalError(errors.New("x")), 1}, "cut": {errors.New("connection reset"), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.pod("pod", absent("web"))
 			w.Inject(apimodel.Fault{Verb: "delete", Times: 1, Err: test.err, Committed: true})
 			w.settle()
@@ -137,7 +137,7 @@ func TestRecordOfRefusalAndSilence(t *testing.T) {
 
 func TestRecordsAreBounded(t *testing.T) {
 	for size, want := range map[int]int{3: 3, 100: 10, 0: 10, -1: 0} {
-		w := newWorldWith(t, collector.Config{Records: size})
+		w := newFixtureWith(t, collector.Config{Records: size})
 		for i := range 10 {
 			w.pod(fmt.Sprint("pod-", i), absent(fmt.Sprint(i)))
 		}
@@ -155,7 +155,7 @@ func TestRecordsAreBounded(t *testing.T) {
 }
 
 func TestRecordNamesAFewOwners(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var owners []ownership.Reference
 	for i := range 20 {
 		owners = append(owners, absent(fmt.Sprint(i)))
@@ -171,7 +171,7 @@ func TestRecordNamesAFewOwners(t *testing.T) {
 // Observe-only: everything is decided and recorded once, and nothing is written.
 func TestObserveOnlyWritesNothing(t *testing.T) {
 	events := &eventLog{}
-	w := newWorldWith(t, collector.Config{ObserveOnly: true, Events: events})
+	w := newFixtureWith(t, collector.Config{ObserveOnly: true, Events: events})
 	w.pod("garbage", absent("web"))
 	w.pod("detached", absent("web"), ownedBy(w.set("held")))
 	w.pod("orphan", ownedBy(w.set("leaving")))

@@ -10,7 +10,7 @@ import (
 
 // R15 on a server that tells what was written last.
 
-func (w *world) mustList(what string, want int, kinds ...ownership.Kind) {
+func (w *fixture) mustList(what string, want int, kinds ...ownership.Kind) {
 	w.t.Helper()
 	var got int
 	for _, r := range w.Requests() {
@@ -29,7 +29,7 @@ func (w *world) mustList(what string, want int, kinds ...ownership.Kind) {
 func TestR15NoListsWhereTheWatchIsUpToDate(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.TellNewest("one")
 			web := w.set("web")
 			w.pod("pod", blocking(ownedBy(web)))
@@ -46,7 +46,7 @@ func TestR15NoListsWhereTheWatchIsUpToDate(t *testing.T) {
 
 // A kind whose watch lags is listed, and it alone; what the watch has missed holds.
 func TestR15OnlyWhatLagsIsListed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.TellNewest("one")
 	web := w.set("web")
 	w.Hold(podKind)
@@ -70,7 +70,7 @@ func TestR15OnlyWhatLagsIsListed(t *testing.T) {
 // What the watches had come to in another history proves nothing, until the kind was
 // listed anew.
 func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.TellNewest("one")
 	complete := func(name string) {
 		w.set(name)
@@ -95,7 +95,7 @@ func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
 
 // A server that is behind what its watches have shown was put back in time.
 func TestR15RevisionsThatWentBackwards(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.TellNewest("one")
 	w.c = collector.New(&aheadServer{w.Server}, collector.Config{Queue: w.keys, Detachers: 1})
 	w.Connect(w.c.Sink())

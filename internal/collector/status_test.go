@@ -20,7 +20,7 @@ func (k *measuredKeys) Len() int              { return len(k.waiting) }
 func (k *measuredKeys) Oldest() time.Duration { return time.Minute }
 
 func TestStatus(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	held := w.set("held")
 	w.pod("a", ownedBy(held))
 	w.pod("b", ownedBy(held), ownership.Reference{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"})
@@ -94,7 +94,7 @@ func TestLatencyIsMeasured(t *testing.T) {
 
 // R12: writes that are refused are counted, and objects that do not hold still.
 func TestR12ConflictsAreCounted(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
 	n := 0
@@ -113,7 +113,7 @@ func TestR12ConflictsAreCounted(t *testing.T) {
 
 // H10, the graph's side: a kind that is gone leaves nothing.
 func TestH10KindThatIsGoneLeavesNothingInTheGraph(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for range 10 {
 		w.Serve(widgetKind, ownership.Namespaced)
 		for i := range 20 {
@@ -135,7 +135,7 @@ func TestH10KindThatIsGoneLeavesNothingInTheGraph(t *testing.T) {
 // list, and nothing when it is looked at again.
 func TestH9ManyAbsentOwnersAreReadOnce(t *testing.T) {
 	const n = 2000
-	w := newWorld(t)
+	w := newFixture(t)
 	owners := []ownership.Reference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"}}
 	for i := range n {
 		owners = append(owners, absent(fmt.Sprint(i)))

@@ -127,7 +127,7 @@ func TestBackoffStartsAnew(t *testing.T) {
 
 // R3: another UID at the coordinates is evidence.
 func TestR3OtherUIDIsAbsence(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(setKind)
 	w.set("web")
 	stale := absent("web")
@@ -140,7 +140,7 @@ func TestR3OtherUIDIsAbsence(t *testing.T) {
 // CS-01: the watch of the owner's kind lags. The child of a live owner is kept,
 // the child of a missing one is deleted, the child of an unknown kind is kept.
 func TestOwnersWatchLags(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(nodeKind)
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n"})
 	w.pod("live", ownedBy(node))
@@ -201,7 +201,7 @@ func TestUnobservedOwnerIsReadAgain(t *testing.T) {
 
 // Nor by anybody when its kind is served no more: who names it is parked.
 func TestUnobservedOwnerOfWithdrawnKindIsNotReadAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(widgetKind)
 	w.Serve(widgetKind, ownership.Namespaced)
 	widget := w.Create(ownership.Object{Kind: widgetKind, Namespace: space, Name: "w", UID: "w"})
@@ -254,7 +254,7 @@ func TestObservedOwnerIsNotReadAgain(t *testing.T) {
 // H8 in small: an object with many fake owners of one kind costs one list, and
 // those that exist among them are found.
 func TestManyClaimsAreReadTogether(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(setKind) // so that nothing is known of what exists
 	var owners []ownership.Reference
 	for i := range 1000 {
@@ -277,7 +277,7 @@ func TestManyClaimsAreReadTogether(t *testing.T) {
 // cannot be listed, claims are read one by one, and do not keep a worker until all
 // of them are.
 func TestManyClaimsAreReadInTurns(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: setKind, Err: errForbidden})
 	var owners []ownership.Reference
 	for i := range 100 {
@@ -329,7 +329,7 @@ func (l *eventLog) Warn(_ context.Context, regarding ownership.Object, reason, m
 // R5: a reference out of scope is reported on the dependent, once.
 func TestR5OutOfScopeIsReportedOnce(t *testing.T) {
 	events := &eventLog{err: errors.New("no events today")}
-	w := newWorldWith(t, collector.Config{Events: events})
+	w := newFixtureWith(t, collector.Config{Events: events})
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n", Owners: []ownership.Reference{
 		{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web"},
 	}})
@@ -353,7 +353,7 @@ func TestR5OutOfScopeIsReportedOnce(t *testing.T) {
 // R5: the same for an owner that lives in another namespace; the dependent goes.
 func TestR5OwnerInOtherNamespace(t *testing.T) {
 	events := &eventLog{}
-	w := newWorldWith(t, collector.Config{Events: events})
+	w := newFixtureWith(t, collector.Config{Events: events})
 	web := w.set("web")
 	w.Create(ownership.Object{Kind: podKind, Namespace: "elsewhere", Name: "pod", UID: "pod", Owners: []ownership.Reference{ownedBy(web)}})
 	w.settle()

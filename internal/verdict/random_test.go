@@ -3,7 +3,6 @@ package verdict_test
 import (
 	"flag"
 	"fmt"
-	"math/bits"
 	"os"
 	"reflect"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/testing/draw"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -64,39 +64,14 @@ func newGenerator(t *rapid.T) *generator {
 	return h
 }
 
-// uniform generates numbers below n, all with the same probability: rapid's own integers
-// prefer small ones, and with them half of the events below would hardly ever happen.
-func uniform(n int) *rapid.Generator[int] {
-	return rapid.Custom(func(t *rapid.T) int {
-		for {
-			number := 0
-			for range bits.Len(uint(n - 1)) {
-				number <<= 1
-				if rapid.Bool().Draw(t, "bit") {
-					number++
-				}
-			}
-			if number < n {
-				return number
-			}
-		}
-	})
-}
+func (h *generator) intN(n int) int { return draw.IntN(h.t, n) }
 
-func (h *generator) intN(n int) int {
-	if n == 1 {
-		return 0
-	}
-	return uniform(n).Draw(h.t, fmt.Sprint("number below ", n))
-}
+func (h *generator) chance(percent int) bool { return draw.Chance(h.t, percent) }
 
-// chance is true in so many of a hundred cases. It shrinks to false.
-func (h *generator) chance(percent int) bool { return h.intN(100) >= 100-percent }
+func (h *generator) pick(texts ...string) string { return draw.From(h.t, texts...) }
 
-func (h *generator) pick(texts ...string) string { return texts[h.intN(len(texts))] }
-
-// phaseOf is what the model takes for the phase of an object. It does not ask
-// ownership.PhaseOf, which it is compared with in TestPhaseOf of that package.
+// phaseOf returns the phase of a generated object. It shares no code with
+// ownership.PhaseOf, so that a mistake there does not hide itself.
 func phaseOf(deleting bool, finalizers []string) ownership.Phase { //nolint:revive // flag-parameter: whether there is a deletionTimestamp
 	if !deleting {
 		return ownership.Active
