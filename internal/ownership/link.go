@@ -25,8 +25,8 @@ func (g *Graph) link(dependent entryID, namespace spaceID, owners []Reference) r
 	return first
 }
 
-// unlink takes back a list of references. Claims that nobody states any more go
-// with them, and so do entries that nobody claims and nobody has observed.
+// unlink removes a list of references. Claims that no reference states any more go with them,
+// and so do entries that are neither claimed nor observed.
 func (g *Graph) unlink(id refID) {
 	for id != 0 {
 		r := g.references.at(id)
@@ -125,7 +125,7 @@ func (g *Graph) insertClaim(id claimID) {
 	g.laterClaims[c.key()] = id
 }
 
-// dropClaim removes a claim that nobody states, with what was read for it.
+// dropClaim removes a claim that no reference states, with what was read for it.
 func (g *Graph) dropClaim(id claimID) {
 	c := g.claims.at(id)
 	e := g.entries.at(c.owner)

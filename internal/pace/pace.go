@@ -9,10 +9,9 @@
 // github.com/platinummonkey/go-concurrency-limits was read as the alternative. Its AIMD
 // limit is lowered by every refusal, so that the refusals of one overload, which come
 // together, take it down to 1 instead of by half; it grows with every answer instead of
-// every round trip, has no upper bound, and does not look at latency (its gradient and Vegas
-// limits do, but take the many times longer DELETE after a GET for queueing). And its
-// blocking limiter rejects callers when its backlog is full, and waits for a timeout where
-// it should end with the caller's context.
+// every round trip, has no upper bound, and does not look at latency. Its Gradient2 limit
+// looks at nothing but latency. And its blocking limiter rejects callers when its backlog is
+// full, and waits for a timeout where it should end with the caller's context.
 package pace
 
 import (
