@@ -34,7 +34,7 @@ func TestR14BlockingDependentHoldsItsOwner(t *testing.T) {
 			w.Update(podRef("pod"), addFinalizer("example.com/own"))
 			w.Remove(setRef("web"), foreground)
 			w.settle()
-			w.mustStand(setRef("web"), podRef("pod"))
+			w.mustExist(setRef("web"), podRef("pod"))
 			w.mustBeGone(podRef("other"))
 			if n := w.Count("patch finalizers"); n != 0 {
 				t.Fatalf("%d finalizers removed too early", n)
@@ -63,7 +63,7 @@ func TestR14FinalizerAddedAgainIsRemovedAgain(t *testing.T) {
 	w.mustBeGone(setRef("web"))
 }
 
-// FG-01: a dependent with another, solid owner is let go, not deleted.
+// FG-01: a dependent with another, solid owner is detached, not deleted.
 func TestR14DependentWithSolidOwnerIsDetached(t *testing.T) {
 	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
@@ -74,7 +74,7 @@ func TestR14DependentWithSolidOwnerIsDetached(t *testing.T) {
 	w.mustHaveOwners(podRef("pod"), "canary")
 }
 
-// FG-07: what has dependents of its own is deleted in the foreground, a leaf in the background.
+// FG-07: an object that has dependents of its own is deleted in the foreground, a leaf in the background.
 func TestR14ForegroundGoesDown(t *testing.T) {
 	w := newFixture(t)
 	top := w.set("top")
@@ -83,7 +83,7 @@ func TestR14ForegroundGoesDown(t *testing.T) {
 	w.Remove(setRef("top"), foreground)
 	w.settle()
 	if got := w.Len(); got != 0 {
-		t.Errorf("%d objects stand, want none", got)
+		t.Errorf("%d objects are left, want none", got)
 	}
 	var got []string
 	for _, r := range w.Requests() {
@@ -133,14 +133,14 @@ func TestCycles(t *testing.T) {
 				}
 				w.settle()
 				if got := w.Len(); got != 0 {
-					t.Errorf("%d objects stand, want none", got)
+					t.Errorf("%d objects are left, want none", got)
 				}
 			})
 		}
 	}
 }
 
-// CY-02: a member with a solid owner outside is let go of the cycle, and stays.
+// CY-02: a member with a solid owner outside is detached from the cycle, and stays.
 func TestCycleWithOwnerOutside(t *testing.T) {
 	w := newFixture(t)
 	held := w.set("held")
@@ -170,7 +170,7 @@ func TestCascadeOfAThousand(t *testing.T) {
 		s.Remove(setRef("web"), background)
 		synctest.Wait()
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand, want none", got)
+			t.Errorf("%d objects are left, want none", got)
 		}
 		if got := s.Count("") - before; got > n*101/100 {
 			t.Errorf("%d requests for %d objects, want %d at most", got, n, n*101/100)
@@ -205,7 +205,7 @@ func TestCascadeByPolicy(t *testing.T) {
 				test.remove(s)
 				synctest.Wait()
 				if got := s.Len(); got != test.left {
-					t.Errorf("%d objects stand, want %d", got, test.left)
+					t.Errorf("%d objects are left, want %d", got, test.left)
 				}
 				if got := s.Count("") - before; got > n+1+3 {
 					t.Errorf("%d requests, want %d at most", got, n+1+3)
@@ -215,7 +215,7 @@ func TestCascadeByPolicy(t *testing.T) {
 	}
 }
 
-// A server that refuses is asked by fewer at a time, and nothing is lost by it.
+// A server that refuses requests gets fewer at a time, and nothing is lost.
 func TestConcurrencyFollowsTheServer(t *testing.T) {
 	const n = 200
 	limiter := pace.New(32, 64, time.Now)
@@ -235,7 +235,7 @@ func TestConcurrencyFollowsTheServer(t *testing.T) {
 		s.Heal()
 		time.Sleep(10 * time.Second)
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand", got)
+			t.Errorf("%d objects are left", got)
 		}
 	})
 }

@@ -206,11 +206,11 @@ func removeOwner(uid ownership.UID) func(*ownership.Object) {
 	}
 }
 
-func (w *fixture) mustStand(refs ...collector.Ref) {
+func (w *fixture) mustExist(refs ...collector.Ref) {
 	w.t.Helper()
 	for _, ref := range refs {
 		if _, ok := w.Lookup(ref); !ok {
-			w.t.Errorf("%s is gone, want it to stand", ref)
+			w.t.Errorf("%s is gone, want it to exist", ref)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func (w *fixture) mustBeGone(refs ...collector.Ref) {
 	w.t.Helper()
 	for _, ref := range refs {
 		if o, ok := w.Lookup(ref); ok {
-			w.t.Errorf("%s stands (%s, finalizers %v), want it gone", ref, o.Phase, o.Finalizers)
+			w.t.Errorf("%s exists (%s, finalizers %v), want it gone", ref, o.Phase, o.Finalizers)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func (w *fixture) mustHaveOwners(ref collector.Ref, want ...ownership.UID) {
 	w.t.Helper()
 	o, ok := w.Lookup(ref)
 	if !ok {
-		w.t.Errorf("%s is gone, want it to stand", ref)
+		w.t.Errorf("%s is gone, want it to exist", ref)
 		return
 	}
 	var got []ownership.UID

@@ -19,8 +19,8 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// newTimedWorld is a world whose clock stands at noon.
-func newTimedWorld(t *testing.T, config collector.Config) (*fixture, *clocktesting.FakeClock) {
+// newTimedFixture returns a fixture whose clock stands at noon.
+func newTimedFixture(t *testing.T, config collector.Config) (*fixture, *clocktesting.FakeClock) {
 	clock := clocktesting.NewFakeClock(noon)
 	config.Clock = clock
 	return newFixtureWith(t, config), clock
@@ -28,7 +28,7 @@ func newTimedWorld(t *testing.T, config collector.Config) (*fixture, *clocktesti
 
 // A record says what was done, to what, and on what evidence.
 func TestRecordOfCollection(t *testing.T) {
-	w, clock := newTimedWorld(t, collector.Config{})
+	w, clock := newTimedFixture(t, collector.Config{})
 	web := w.set("web")
 	pod := w.pod("pod", ownedBy(web), absent("never"))
 	w.try(1)
@@ -107,7 +107,7 @@ func TestRecordOfEveryChange(t *testing.T) {
 	}
 }
 
-// What is refused changes nothing; what is not answered may have changed something.
+// A refused request leaves no record; a request without an answer may have changed something.
 func TestRecordOfRefusalAndSilence(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
@@ -207,10 +207,10 @@ func TestObserveOnlyWritesNothing(t *testing.T) {
 	}
 }
 
-// The breaker: deletions stop, somebody is told, and all goes on after a resume.
+// The breaker: deletions stop, an Event says so, and they continue after Resume.
 func TestBreakerPausesAndResumes(t *testing.T) {
 	events := &eventLog{}
-	w, clock := newTimedWorld(t, collector.Config{
+	w, clock := newTimedFixture(t, collector.Config{
 		Events: events, Breaker: collector.Breaker{Share: 0.25, Window: time.Minute, Min: 5},
 	})
 	web := w.set("web")
@@ -233,7 +233,7 @@ func TestBreakerPausesAndResumes(t *testing.T) {
 	if len(events.lines) != 1 || !strings.Contains(events.lines[0], "GarbageCollectionPaused: deletions of Pod are paused: 10 of 40") {
 		t.Errorf("events = %q, want one", events.lines)
 	}
-	// It holds nothing else, and does not go on by itself.
+	// It pauses nothing else, and does not end by itself.
 	w.set("other", absent("never"))
 	clock.Step(time.Hour)
 	w.settle()
@@ -247,16 +247,16 @@ func TestBreakerPausesAndResumes(t *testing.T) {
 	}
 	w.settle()
 	if got := w.Len(); got != 0 {
-		t.Errorf("%d objects stand after the resume", got)
+		t.Errorf("%d objects are left after the resume", got)
 	}
 	if got := w.c.Status().Paused; len(got) != 0 {
 		t.Errorf("paused = %+v", got)
 	}
 }
 
-// A DELETE that is refused is not one of too many.
+// A DELETE that is refused does not count for the breaker.
 func TestBreakerDoesNotCountWhatIsRefused(t *testing.T) {
-	w, _ := newTimedWorld(t, collector.Config{Breaker: collector.Breaker{Share: 0.9, Min: 1}})
+	w, _ := newTimedFixture(t, collector.Config{Breaker: collector.Breaker{Share: 0.9, Min: 1}})
 	w.Inject(apimodel.Fault{Verb: "delete", Times: 20, Err: errForbidden})
 	w.pod("pod", absent("web"))
 	w.settle()

@@ -42,7 +42,7 @@ func TestOneRequestCollects(t *testing.T) {
 	}
 }
 
-// What was asked for once is not asked for again while the watch lags.
+// A request is not repeated while the watch lags.
 func TestNoSecondRequestWhileTheWatchLags(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
@@ -80,7 +80,7 @@ func TestR12ConflictIsReadLiveAndDecidedAgain(t *testing.T) {
 	}
 }
 
-// An object that changes whenever it is looked at: some tries at once, then back-off.
+// An object that changes before each write: some tries at once, then back-off.
 func TestR12HotObjectBacksOff(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
@@ -105,7 +105,7 @@ func TestR12HotObjectBacksOff(t *testing.T) {
 	}
 }
 
-// T10: the request is carried out, its answer is lost.
+// T10: the request is carried out, but its answer is lost.
 func TestR12LostAnswers(t *testing.T) {
 	tests := map[string]struct {
 		verb    string
@@ -171,8 +171,8 @@ func TestR12FailedRequestIsRetried(t *testing.T) {
 	}
 }
 
-// What is refused as invalid although the object is the same would be refused
-// again: it is read once, to find out, and then backs off.
+// A write that is refused as invalid although the object is the same would be refused again:
+// the object is read once, to find that out, and then backs off.
 func TestR12InvalidIsNotRepeatedAtOnce(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
@@ -197,7 +197,7 @@ func TestR12ThrottledRequestWaitsAsToldTo(t *testing.T) {
 	}
 }
 
-// A DELETE that finds nothing leaves it to the DELETED event to say so (CF-02).
+// After a DELETE that finds nothing the object stays known until its DELETED event (CF-02).
 func TestR12NotFoundSettles(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
@@ -210,7 +210,7 @@ func TestR12NotFoundSettles(t *testing.T) {
 	w.keys.Add("pod")
 	w.settle()
 	w.mustHaveRequested("delete")
-	w.mustStand(setRef("below"))
+	w.mustExist(setRef("below"))
 
 	w.Unhold(podKind)
 	w.settle()
@@ -234,7 +234,7 @@ func TestTwoOwnersOneDeleted(t *testing.T) {
 	}
 }
 
-// The answer to a patch counts: nothing is computed from what was before it.
+// The answer to a patch counts: nothing is computed from an older observation.
 func TestR12AnswerToPatchIsTakenIn(t *testing.T) {
 	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
@@ -304,7 +304,7 @@ func TestR13FailureKeepsTheFinalizer(t *testing.T) {
 	w.Remove(setRef("web"), orphan)
 	w.drain()
 
-	w.mustStand(setRef("web"))
+	w.mustExist(setRef("web"))
 	w.mustHaveOwners(podRef("a"), "web")
 	w.mustHaveOwners(podRef("b")) // one dependent that fails holds no other
 
@@ -330,7 +330,7 @@ func TestR13DependentThatChangesOrGoes(t *testing.T) {
 	w.mustHaveOwners(podRef("changed"), "live")
 }
 
-// R16: the collector removes nothing but what is its own; the model refuses more.
+// R16: the collector removes its own finalizers only; the model refuses anything else.
 func TestR16ForeignFinalizersStay(t *testing.T) {
 	w := newFixture(t)
 	w.set("web")

@@ -310,7 +310,7 @@ func (h *randomRun) checkRest() {
 			held = held || ok && now.Phase != ownership.Foreground
 		}
 		if !held {
-			h.t.Errorf("%s (%s) is garbage, and stands: %+v", ref, o.UID, o.Owners)
+			h.t.Errorf("%s (%s) is garbage, and is left: %+v", ref, o.UID, o.Owners)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// measuredKeys is a queue that tells how much waits.
+// measuredKeys is a queue with Len and Oldest.
 type measuredKeys struct{ keys }
 
 func (k *measuredKeys) Len() int              { return len(k.waiting) }
@@ -63,9 +63,9 @@ func TestStatusOfTheQueue(t *testing.T) {
 	}
 }
 
-// The time from an owner's end to its dependent's is measured, by event and by read.
+// The time from the end of an owner to that of its dependent is measured, by event and by read.
 func TestLatencyIsMeasured(t *testing.T) {
-	w, clock := newTimedWorld(t, collector.Config{})
+	w, clock := newTimedFixture(t, collector.Config{})
 	web := w.set("web")
 	w.pod("by-event", ownedBy(web))
 	w.set("top")
@@ -92,7 +92,7 @@ func TestLatencyIsMeasured(t *testing.T) {
 	clock.Step(time.Hour)
 }
 
-// R12: writes that are refused are counted, and objects that do not hold still.
+// R12: refused writes are counted, and objects that keep changing.
 func TestR12ConflictsAreCounted(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
@@ -132,7 +132,7 @@ func TestH10KindThatIsGoneLeavesNothingInTheGraph(t *testing.T) {
 }
 
 // H9: an object with many absent owners and one whose kind is not served costs one
-// list, and nothing when it is looked at again.
+// list, and nothing when it is reconsidered.
 func TestH9ManyAbsentOwnersAreReadOnce(t *testing.T) {
 	const n = 2000
 	w := newFixture(t)
@@ -150,5 +150,5 @@ func TestH9ManyAbsentOwnersAreReadOnce(t *testing.T) {
 	if lists, requests := w.Count("list"), w.Count(""); lists != 1 || requests != 1 {
 		t.Errorf("%d requests, %d of them lists; want one list", requests, lists)
 	}
-	w.mustStand(podRef("pod"))
+	w.mustExist(podRef("pod"))
 }

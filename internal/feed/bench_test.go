@@ -174,7 +174,7 @@ func (s *recording) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.events {
 		body = append(body, bytes.NewReader(s.changes))
 	}
-	rest, wire := io.Pipe() // stays open until nobody reads any more
+	rest, wire := io.Pipe() // stays open until the reader closes it
 	context.AfterFunc(r.Context(), func() { wire.Close() })
 	response.Body = io.NopCloser(io.MultiReader(append(body, rest)...))
 	return response, nil

@@ -43,7 +43,7 @@ func (g *Graph) unlink(id refID) {
 }
 
 // join puts a reference in the ring of those that state the claim: a blocking
-// one first, another one last. So one look tells whether any blocks.
+// one first, another one last. So the first one shows whether any blocks.
 func (g *Graph) join(c *claim, id refID) {
 	r := g.references.at(id)
 	if c.first == 0 {

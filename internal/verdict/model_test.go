@@ -7,9 +7,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// model is the slow and obvious form of graph and verdict together: maps of what
-// was seen, and the rules read off them anew for each question. It is the oracle
-// for random histories.
+// model is the slow and obvious form of graph and verdict together: maps of what was seen,
+// to which the rules are applied anew for each question. It is the oracle for random
+// histories.
 type model struct {
 	objects map[ownership.UID]ownership.Object
 	stale   map[ownership.UID]bool // observed before the last epoch
@@ -38,7 +38,7 @@ func newModel() *model {
 	}
 }
 
-// compareVersions tells of two versions which are numbers how they compare.
+// compareVersions compares two versions that are numbers.
 func compareVersions(a, b string) (order int, ok bool) {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)
@@ -180,7 +180,7 @@ func (m *model) newEpoch() {
 	}
 }
 
-// prune forgets what nobody claims.
+// prune forgets what is not claimed.
 func (m *model) prune() {
 	claims, uids := map[ownership.Claim]bool{}, map[ownership.UID]bool{}
 	for _, d := range m.objects {

@@ -341,8 +341,8 @@ func (h *generator) lives() []life {
 			o.ResourceVersion = strconv.Itoa(h.version)
 			l.observations = append(l.observations, o)
 		}
-		// The kind Widget is not served in this test, so nobody can read one. Of
-		// those that end, some orders would know by the event, and some never.
+		// The kind Widget is not served in this test, so none can be read. The end of one
+		// would be known by its event in some orders, and never in others.
 		l.ends = home.Kind != randomKinds[3] && h.chance(30)
 	}
 	for _, l := range lives {

@@ -154,7 +154,7 @@ func TestR4_Deletions(t *testing.T) {
 	s.returns(s.graph.NewEpoch(), "f", "o", "p1", "x", "y")
 	s.decides("f: reread f", "p1: reread f", "o: reread o", "p2: keep: held by ConfigMap o", "x: reread x, y")
 
-	// As it was: all who asked come back. And as it was not.
+	// Once as it was: all that asked come back. And once as it was not.
 	s.returns(s.observe("f ConfigMap default/f rv=1000 foreground"), "f", "p1")
 	s.decides("f: await p1", "p1: delete Background: owners in foreground deletion: ConfigMap f")
 	s.returns(s.observe("o ConfigMap default/o rv=9"))

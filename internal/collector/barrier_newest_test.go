@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// R15 on a server that tells what was written last.
+// R15 on a server that knows what was written last.
 
 func (w *fixture) mustList(what string, want int, kinds ...ownership.Kind) {
 	w.t.Helper()
@@ -25,7 +25,7 @@ func (w *fixture) mustList(what string, want int, kinds ...ownership.Kind) {
 	}
 }
 
-// Nothing is listed of which the watch has shown everything.
+// Kinds whose watch has caught up are not listed.
 func TestR15NoListsWhereTheWatchIsUpToDate(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestR15NoListsWhereTheWatchIsUpToDate(t *testing.T) {
 	}
 }
 
-// A kind whose watch lags is listed, and it alone; what the watch has missed holds.
+// Only a kind whose watch lags is listed; what the watch has missed holds the owner.
 func TestR15OnlyWhatLagsIsListed(t *testing.T) {
 	w := newFixture(t)
 	w.TellNewest("one")
@@ -53,7 +53,7 @@ func TestR15OnlyWhatLagsIsListed(t *testing.T) {
 	w.pod("pod", ownedBy(web))
 	w.Remove(setRef("web"), orphan)
 	w.try(3)
-	w.mustStand(setRef("web"))
+	w.mustExist(setRef("web"))
 	if w.Count("patch finalizers") != 0 {
 		t.Fatal("released, although a dependent was not seen")
 	}
@@ -93,7 +93,7 @@ func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
 	w.mustList("pods were listed anew", 3, setKind)
 }
 
-// A server that is behind what its watches have shown was put back in time.
+// A server whose revision is lower than what its watches have shown was put back in time.
 func TestR15RevisionsThatWentBackwards(t *testing.T) {
 	w := newFixture(t)
 	w.TellNewest("one")
@@ -106,7 +106,7 @@ func TestR15RevisionsThatWentBackwards(t *testing.T) {
 	w.mustList("the watches are ahead of the server", 2, podKind, setKind)
 }
 
-// aheadServer is a server whose watches have come where it has not been.
+// aheadServer is a server whose watches are ahead of its revision.
 type aheadServer struct{ *apimodel.Server }
 
 func (*aheadServer) Reached(ownership.Kind) string { return "1000" }
