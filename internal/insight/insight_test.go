@@ -253,8 +253,7 @@ func TestTooLargeToDraw(t *testing.T) {
 	for i := range 5001 {
 		g.Objects = append(g.Objects, insight.Object{UID: ownership.UID(strconv.Itoa(i)), Kind: "Pod", Name: "p", Phase: "active"})
 	}
-	var large insight.TooLargeError
-	if _, err := g.Encode(insight.SVG); !errors.As(err, &large) {
+	if _, err := g.Encode(insight.SVG); !errors.Is(err, insight.ErrTooLarge) {
 		t.Errorf("drawing 5001 objects: %v", err)
 	}
 	if _, err := g.Encode(insight.DOT); err != nil {

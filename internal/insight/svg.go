@@ -2,21 +2,18 @@ package insight
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 )
 
-// maxDrawn bounds a drawing: nobody looks at a larger one, and no browser shows it well.
+// maxDrawn bounds a drawing: browsers do not show larger ones well, and nobody can read them.
 const maxDrawn = 5000
 
-// TooLargeError says that a picture is too large to be drawn.
-type TooLargeError struct{ Objects int }
-
-func (e TooLargeError) Error() string {
-	return fmt.Sprintf("%d objects are too many to draw, %d is the most: choose some by uid, or another format", e.Objects, maxDrawn)
-}
+// ErrTooLarge is the error of Encode for a graph that is too large to be drawn.
+var ErrTooLarge = errors.New("too many objects to draw")
 
 // Sizes in pixels.
 const (
@@ -55,7 +52,7 @@ const style = `
 // writeSVG draws the picture.
 func (g Graph) writeSVG(w *bytes.Buffer) error {
 	if len(g.Objects) > maxDrawn {
-		return TooLargeError{len(g.Objects)}
+		return fmt.Errorf("%w: %d, at most %d: choose some by uid, or another format", ErrTooLarge, len(g.Objects), maxDrawn)
 	}
 	widths := make([]float64, len(g.Objects))
 	for i := range g.Objects {

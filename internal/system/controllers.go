@@ -36,8 +36,10 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 		}
 		d.set(controllers.Handler())
 		defer d.set(nil)
-		api.CountBacklog(controllers.Backlog)
-		defer api.CountBacklog(nil)
+		if controllers.Collector != nil {
+			api.CountBacklog(controllers.Collector.Backlog)
+			defer api.CountBacklog(nil)
+		}
 		group.Go(func() error { return controllers.Run(ctx) })
 	}
 	if !o.ProtectionDisabled {
@@ -98,18 +100,27 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []fu
 
 // newControllers makes the collector and the namespace controller. Each is a user of
 // its own, which may do what it has to and nothing else.
-func newControllers(o Options, api *apiserver.Server) (*coppice.Collector, error) {
-	collector, err := api.Collector()
-	if err != nil {
-		return nil, err
+func newControllers(o Options, api *apiserver.Server) (controllers coppice.Controllers, err error) {
+	if o.collects() {
+		config, err := api.Collector()
+		if err != nil {
+			return controllers, err
+		}
+		if controllers.Collector, err = coppice.New(config, coppice.Options{Logger: o.Log}); err != nil {
+			return controllers, err
+		}
 	}
-	namespaces, err := api.NamespaceController()
-	if err != nil {
-		return nil, err
+	if !o.NamespacesElsewhere {
+		config, err := api.NamespaceController()
+		if err != nil {
+			return controllers, err
+		}
+		controllers.Namespaces, err = coppice.NewNamespaceController(config, coppice.NamespaceOptions{DeletionOrder: o.NamespaceDeletionOrder, Logger: o.Log})
+		if err != nil {
+			return controllers, err
+		}
 	}
-	return coppice.New(collector, coppice.Options{
-		CollectorDisabled: !o.collects(), Namespaces: !o.NamespacesElsewhere, NamespaceWaves: o.NamespaceWaves, NamespacesConfig: namespaces, Logger: o.Log,
-	})
+	return controllers, nil
 }
 
 // diagnostics lets administrators ask the API server about the controllers, in this
@@ -130,7 +141,7 @@ func (d *diagnostics) set(handler http.Handler) {
 // serve gives them their paths. The server has health checks and metrics of its own,
 // so theirs are in another place.
 func (d *diagnostics) serve(api *apiserver.Server) {
-	answer := d.role.Answering(d)
+	answer := web.StandBy(d.role.StandsBy, d)
 	for _, path := range []string{web.Status, web.Records, web.Graph} {
 		api.Handle(path, answer)
 	}

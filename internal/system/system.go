@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
@@ -72,8 +73,9 @@ type Options struct {
 	CollectorElsewhere bool
 	// NamespacesElsewhere leaves terminating namespaces to another process.
 	NamespacesElsewhere bool
-	// NamespaceWaves is the order in which the contents of a namespace go; see coppice.Options.
-	NamespaceWaves string
+	// NamespaceDeletionOrder is the order in which the contents of a namespace are deleted;
+	// that of coppice.DefaultDeletionOrder if empty.
+	NamespaceDeletionOrder coppice.DeletionOrder
 	// ProtectionDisabled runs without the protection of claims and volumes that are in use.
 	ProtectionDisabled bool
 	// WorkloadsDisabled runs without the controllers that make pods: those of deployments,

@@ -53,7 +53,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("it does not say that %s", outcome)
 		}
 	}
-	if !strings.HasSuffix(string(out), "\nAll came out as said. Stories played: 5.\n") || t.Failed() {
+	if !strings.HasSuffix(string(out), "\nEverything happened as announced. Stories played: 5.\n") || t.Failed() {
 		t.Errorf("it says\n%s", out)
 	}
 	if strings.Contains(string(out), "\x1b") {
@@ -83,7 +83,7 @@ func TestDemoIsStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if strings.HasPrefix(lines.Text(), "All came out") {
+		if strings.HasPrefix(lines.Text(), "Everything happened") {
 			t.Error("it went on")
 		}
 	}
