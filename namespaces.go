@@ -80,8 +80,8 @@ type NamespaceController struct {
 
 // NewNamespaceController returns a namespace controller for the server of config. It sends
 // no request, and neither changes nor keeps config. The identity of config needs the verbs
-// list, delete and deletecollection on all resources, get and watch on namespaces, and
-// update on namespaces/status and namespaces/finalize.
+// list and delete on all resources, get and watch on namespaces, and update on
+// namespaces/status and namespaces/finalize. With deletecollection it is faster.
 func NewNamespaceController(config *rest.Config, options NamespaceOptions) (*NamespaceController, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)

@@ -95,7 +95,7 @@ stops it; its data stays, unless --ephemeral.`,
 	f.order.add(c)
 	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "admission plug-ins to disable: "+admissionOwners+", which refuses owner references that are invalid, or that their writer has no right to")
 	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", defaults.Services.Addresses.String(), "range of the cluster IPs of services")
-	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default audit.log in the data directory)`)
+	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default: audit.log in the data directory)`)
 	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, instead of the etcd in this process; several control planes may share it")
 	flags.StringVar(&f.etcd.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, as PEM (default: those of the system)")
 	flags.StringVar(&f.etcd.CertFile, "etcd-certfile", "", "client certificate for the etcd servers, as PEM")
