@@ -131,7 +131,7 @@ func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the 
 	if plain || !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
 		return screen{stage.Plain{Out: out}, func() {}}
 	}
-	terminal := &stage.Terminal{Out: out, Rest: demoPause, Size: func() (columns, lines int) {
+	terminal := &stage.Terminal{Out: out, PauseTime: demoPause, Size: func() (columns, lines int) {
 		columns, lines, err := term.GetSize(int(file.Fd()))
 		if err != nil {
 			return 80, 24
@@ -143,7 +143,7 @@ func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the 
 
 // playAll plays stories, one after the other, until one fails.
 func playAll(ctx context.Context, p system.Plane, stories []demo.Story, show screen) error {
-	c := stage.Config{Display: show, Patience: demoTimeout}
+	c := stage.Config{Display: show, Timeout: demoTimeout}
 	var err error
 	if c.Client, err = kubernetes.NewForConfig(p.Config); err != nil {
 		return fmt.Errorf("create a client: %w", err)

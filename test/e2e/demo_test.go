@@ -40,14 +40,14 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("%v\n%s\n%s", err, out, errs)
 	}
 	for _, outcome := range []string{
-		"deployment, replica set and pods went, the owner first",
+		"deployment, replica set and pods are gone, the owner first",
 		"the deployment waits for the replica set",
-		"pods, replica set and deployment went, the owner last",
+		"pods, replica set and deployment are gone, the owner last",
 		"the deployment is gone, the replica set has no owner, and its pods run on",
 		"the new deployment owns the old replica set, and no pod was replaced",
 		"the stubborn pod was killed, exit code 137, and is gone",
-		"the config map holds the namespace and with it the role; all else is gone, the pods first",
-		"config map, role and namespace went, in this order",
+		"the config map holds the namespace and the role; everything else is gone, the pods first",
+		"config map, role and namespace are gone, in this order",
 	} {
 		if !strings.Contains(string(out), "\n✓ "+outcome+"\n") {
 			t.Errorf("it does not say that %s", outcome)
