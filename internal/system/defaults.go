@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 )
@@ -26,7 +26,7 @@ type Etcd = storage.Cluster
 func DefaultOptions() Options {
 	return Options{
 		Etcd: Etcd{Prefix: storage.DefaultPrefix}, QuotaBytes: storage.DefaultQuota,
-		Services:  registry.DefaultRanges(),
+		Services:  core.DefaultServiceRanges(),
 		Nodes:     machine.Options{Nodes: 1, Runtime: machine.Simulated},
 		NodeGrace: nodelifecycle.DefaultGrace,
 	}
@@ -39,13 +39,13 @@ func DefaultNodeOptions() NodeOptions {
 
 // ServiceRanges returns the default ranges of services, with another range of addresses
 // unless it is empty.
-func ServiceRanges(addresses string) (registry.Ranges, error) {
-	ranges := registry.DefaultRanges()
+func ServiceRanges(addresses string) (core.ServiceRanges, error) {
+	ranges := core.DefaultServiceRanges()
 	if addresses == "" {
 		return ranges, nil
 	}
 	prefix, err := netip.ParsePrefix(addresses)
-	if err != nil || prefix != prefix.Masked() || prefix.Addr().BitLen()-prefix.Bits() < registry.MinServiceBits {
+	if err != nil || prefix != prefix.Masked() || prefix.Addr().BitLen()-prefix.Bits() < core.MinServiceBits {
 		return ranges, fmt.Errorf("%q is not a range of at least 8 IP addresses, such as %s", addresses, ranges.Addresses)
 	}
 	ranges.Addresses = prefix
