@@ -25,10 +25,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// world is an API server for these tests. Namespaces are in the typed fake of
+// fakeServer is an API server in memory. Namespaces are in the typed fake of
 // client-go; contents are here, with the deletion semantics that fakes lack (uid
 // preconditions, finalizers, pages).
-type world struct {
+type fakeServer struct {
 	t     *testing.T
 	typed *fake.Clientset
 
@@ -44,8 +44,8 @@ type world struct {
 	before          func(request string)                         // runs before a request is served, not under mu
 }
 
-func newWorld(t *testing.T, types ...Resource) *world {
-	w := &world{
+func newFakeServer(t *testing.T, types ...Resource) *fakeServer {
+	w := &fakeServer{
 		t: t, types: slices.Clone(types),
 		typed:   fake.NewClientset(),
 		objects: map[Resource][]*metav1.PartialObjectMetadata{},
@@ -56,8 +56,8 @@ func newWorld(t *testing.T, types ...Resource) *world {
 	return w
 }
 
-// Resources is the catalogue of the world.
-func (w *world) Resources(context.Context) ([]Resource, error) {
+// Resources implements Catalogue.
+func (w *fakeServer) Resources(context.Context) ([]Resource, error) {
 	if err := w.record("discover"); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (w *world) Resources(context.Context) ([]Resource, error) {
 }
 
 // record notes a request, and gives the error that it is to have.
-func (w *world) record(request string) error {
+func (w *fakeServer) record(request string) error {
 	w.before(request)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,9 +79,9 @@ func (w *world) record(request string) error {
 	return w.broken[request]
 }
 
-// Resource makes the world the metadata client too. The fake of client-go drops
+// Resource implements metadata.Interface. The fake of client-go drops
 // limit and continue of a list, so that it cannot stand in here.
-func (w *world) Resource(gvr schema.GroupVersionResource) metadata.Getter {
+func (w *fakeServer) Resource(gvr schema.GroupVersionResource) metadata.Getter {
 	return contentsClient{w: w, gvr: gvr}
 }
 
@@ -89,7 +89,7 @@ func (w *world) Resource(gvr schema.GroupVersionResource) metadata.Getter {
 type contentsClient struct {
 	metadata.ResourceInterface // any other request is a nil dereference
 
-	w         *world
+	w         *fakeServer
 	gvr       schema.GroupVersionResource
 	namespace string
 }
@@ -139,7 +139,7 @@ func (c contentsClient) DeleteCollection(_ context.Context, _ metav1.DeleteOptio
 	return nil
 }
 
-func (w *world) list(namespace string, r Resource, options metav1.ListOptions) *metav1.PartialObjectMetadataList {
+func (w *fakeServer) list(namespace string, r Resource, options metav1.ListOptions) *metav1.PartialObjectMetadataList {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := w.inLocked(namespace, r)
@@ -155,7 +155,7 @@ func (w *world) list(namespace string, r Resource, options metav1.ListOptions) *
 	return list
 }
 
-func (w *world) delete(namespace string, r Resource, name string, options metav1.DeleteOptions) error {
+func (w *fakeServer) delete(namespace string, r Resource, name string, options metav1.DeleteOptions) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if options.PropagationPolicy == nil || *options.PropagationPolicy != metav1.DeletePropagationBackground {
@@ -178,7 +178,7 @@ func (w *world) delete(namespace string, r Resource, name string, options metav1
 	return apierrors.NewNotFound(r.GroupResource(), name)
 }
 
-func (w *world) deleteCollection(namespace string, r Resource, options metav1.ListOptions) {
+func (w *fakeServer) deleteCollection(namespace string, r Resource, options metav1.ListOptions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	page := w.inLocked(namespace, r)
@@ -188,7 +188,7 @@ func (w *world) deleteCollection(namespace string, r Resource, options metav1.Li
 }
 
 // markLocked is the delete flow: mark while there is a finalizer, else remove.
-func (w *world) markLocked(r Resource, o *metav1.PartialObjectMetadata) {
+func (w *fakeServer) markLocked(r Resource, o *metav1.PartialObjectMetadata) {
 	if len(o.Finalizers) == 0 {
 		w.removeLocked(r, o)
 		return
@@ -199,12 +199,12 @@ func (w *world) markLocked(r Resource, o *metav1.PartialObjectMetadata) {
 	o.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 }
 
-func (w *world) removeLocked(r Resource, o *metav1.PartialObjectMetadata) {
+func (w *fakeServer) removeLocked(r Resource, o *metav1.PartialObjectMetadata) {
 	w.objects[r] = slices.DeleteFunc(w.objects[r], func(other *metav1.PartialObjectMetadata) bool { return other == o })
 	w.removed = append(w.removed, r.Resource)
 }
 
-func (w *world) inLocked(namespace string, r Resource) []*metav1.PartialObjectMetadata {
+func (w *fakeServer) inLocked(namespace string, r Resource) []*metav1.PartialObjectMetadata {
 	var found []*metav1.PartialObjectMetadata
 	for _, o := range w.objects[r] {
 		if o.Namespace == namespace {
@@ -214,8 +214,8 @@ func (w *world) inLocked(namespace string, r Resource) []*metav1.PartialObjectMe
 	return found
 }
 
-// create puts an object into the world; names may repeat, uids do not.
-func (w *world) create(namespace string, r Resource, name string, finalizers ...string) {
+// create creates an object; names may repeat, uids do not.
+func (w *fakeServer) create(namespace string, r Resource, name string, finalizers ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.objects[r] = append(w.objects[r], &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
@@ -224,7 +224,7 @@ func (w *world) create(namespace string, r Resource, name string, finalizers ...
 }
 
 // replace deletes an object and creates another one under its name.
-func (w *world) replace(namespace string, r Resource, name string) {
+func (w *fakeServer) replace(namespace string, r Resource, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, o := range w.inLocked(namespace, r) {
@@ -235,7 +235,7 @@ func (w *world) replace(namespace string, r Resource, name string) {
 }
 
 // release removes the finalizers of all objects of a type, as their controllers would.
-func (w *world) release(r Resource) {
+func (w *fakeServer) release(r Resource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, o := range slices.Clone(w.objects[r]) {
@@ -247,7 +247,7 @@ func (w *world) release(r Resource) {
 }
 
 // serveNamespace adds to the fake of client-go: the errors that a test wants, and finalize.
-func (w *world) serveNamespace(a clienttesting.Action) (bool, runtime.Object, error) {
+func (w *fakeServer) serveNamespace(a clienttesting.Action) (bool, runtime.Object, error) {
 	request := a.GetVerb() + " namespace"
 	if a.GetSubresource() != "" {
 		request = a.GetSubresource() + " namespace"
@@ -286,7 +286,7 @@ func (w *world) serveNamespace(a clienttesting.Action) (bool, runtime.Object, er
 }
 
 // terminating creates a namespace that was just deleted; change makes it the one of the test.
-func (w *world) terminating(name string, change ...func(*corev1.Namespace)) {
+func (w *fakeServer) terminating(name string, change ...func(*corev1.Namespace)) {
 	ns := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("ns-" + name), ResourceVersion: "1", DeletionTimestamp: &metav1.Time{Time: time.Now()}},
 		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
@@ -301,7 +301,7 @@ func (w *world) terminating(name string, change ...func(*corev1.Namespace)) {
 }
 
 // touch writes a namespace, as somebody who labels it does.
-func (w *world) touch(name string) {
+func (w *fakeServer) touch(name string) {
 	ns := w.namespace(name).DeepCopy()
 	ns.Labels = map[string]string{"touched": time.Now().String()}
 	if err := w.typed.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), ns, ""); err != nil {
@@ -311,7 +311,7 @@ func (w *world) touch(name string) {
 }
 
 // namespace reads a namespace; nil when it is gone.
-func (w *world) namespace(name string) *corev1.Namespace {
+func (w *fakeServer) namespace(name string) *corev1.Namespace {
 	object, err := w.typed.Tracker().Get(corev1.SchemeGroupVersion.WithResource("namespaces"), "", name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -323,7 +323,7 @@ func (w *world) namespace(name string) *corev1.Namespace {
 }
 
 // condition gives the message of a condition, with its status in front.
-func (w *world) condition(name string, t corev1.NamespaceConditionType) string {
+func (w *fakeServer) condition(name string, t corev1.NamespaceConditionType) string {
 	if ns := w.namespace(name); ns != nil {
 		for _, c := range ns.Status.Conditions {
 			if c.Type == t {
@@ -335,7 +335,7 @@ func (w *world) condition(name string, t corev1.NamespaceConditionType) string {
 }
 
 // count counts the requests that begin so.
-func (w *world) count(prefix string) int {
+func (w *fakeServer) count(prefix string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
@@ -348,7 +348,7 @@ func (w *world) count(prefix string) int {
 }
 
 // run starts a controller; the test ends it. It runs in a synctest bubble, so that time is virtual.
-func (w *world) run(change ...func(*Config)) *Controller {
+func (w *fakeServer) run(change ...func(*Config)) *Controller {
 	w.t.Helper()
 	config := Config{
 		Client: w.typed, Metadata: w, Catalogue: w,
@@ -374,7 +374,7 @@ func (w *world) run(change ...func(*Config)) *Controller {
 }
 
 // goneWithin waits until a namespace is gone, and gives the virtual time that this took.
-func (w *world) goneWithin(name string, limit time.Duration) time.Duration {
+func (w *fakeServer) goneWithin(name string, limit time.Duration) time.Duration {
 	w.t.Helper()
 	start := time.Now()
 	for ; time.Since(start) <= limit; <-time.After(time.Millisecond) {
@@ -387,7 +387,7 @@ func (w *world) goneWithin(name string, limit time.Duration) time.Duration {
 }
 
 // tally counts the requests by kind, for messages.
-func (w *world) tally() []string {
+func (w *fakeServer) tally() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	counts := map[string]int{}

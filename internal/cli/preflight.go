@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -18,77 +17,52 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice"
 )
 
+// The checks before coppice collect and coppice node begin find what would otherwise go
+// wrong again and again: a server that is not there, a resource that it does not have, a
+// right that is missing.
+
 const (
-	// patienceToReach is how long a server may take for its first answer.
-	patienceToReach = 5 * time.Second
-	// patienceToAnswer is how long it may take for each of the others.
-	patienceToAnswer = 20 * time.Second
-	// questions is how many are asked at a time.
-	questions = 16
+	// reachTimeout is how long a server may take for its first answer.
+	reachTimeout = 5 * time.Second
+	// requestTimeout is how long it may take for each of the others.
+	requestTimeout = 20 * time.Second
+	// checkConcurrency is how many requests are sent at the same time.
+	checkConcurrency = 16
 )
 
-// check finds out before the start what would otherwise go wrong for ever: a server
-// that is not there, a resource that it does not have, a right that is missing.
-type check struct {
-	client   kubernetes.Interface
-	metadata metadata.Interface
-	host     string
-	source   string // of the config
-	log      *slog.Logger
-
-	served []schema.GroupVersionResource // can be watched and deleted, less what is ignored; by resources
-}
-
-func newCheck(config *rest.Config, source string, log *slog.Logger) (*check, error) {
-	config = rest.CopyConfig(config)
-	config.QPS, config.Timeout, config.UserAgent = -1, patienceToAnswer, "coppice"
-	config.WarningHandler = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, err)
-	}
-	objects, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, err)
-	}
-	return &check{client: client, metadata: objects, host: config.Host, source: source, log: log}, nil
-}
-
-// reach asks the server for its version.
-func (c *check) reach(ctx context.Context) error {
-	asking, cancel := context.WithTimeout(ctx, patienceToReach)
+// reach checks that the server answers, and accepts the credentials.
+func (s *server) reach(ctx context.Context) error {
+	request, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	err := c.client.Discovery().RESTClient().Get().AbsPath("/version").Do(asking).Error()
+	err := s.client.Discovery().RESTClient().Get().AbsPath("/version").Do(request).Error()
 	var answer apierrors.APIStatus
 	switch {
 	case err == nil, apierrors.IsForbidden(err):
 		return nil
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s does not accept the credentials of %s", c.host, c.source)
+		return fmt.Errorf("%s does not accept the credentials of %s", s.config.Host, s.source)
 	case errors.As(err, &answer):
-		return fmt.Errorf("%s does not answer as an API server does: %w", c.host, err)
-	case asking.Err() != nil && ctx.Err() == nil:
-		return fmt.Errorf("cannot reach %s: no answer within %s", c.host, patienceToReach)
+		return fmt.Errorf("%s does not answer like an API server: %w", s.config.Host, err)
+	case request.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("cannot reach %s: no answer within %s", s.config.Host, reachTimeout)
 	}
-	return fmt.Errorf("cannot reach %s: %w", c.host, causeOf(err))
+	return fmt.Errorf("cannot reach %s: %w", s.config.Host, causeOf(err))
 }
 
-// resources asks which resources there are, and checks that those to ignore are among them.
-func (c *check) resources(ctx context.Context, ignore []schema.GroupResource) error {
-	groups, lists, err := discovery.ToDiscoveryInterfaceWithContext(c.client.Discovery()).ServerGroupsAndResourcesWithContext(ctx)
+// resources returns the resources that can be watched and deleted, without those to ignore,
+// and checks that the server has the latter.
+func (s *server) resources(ctx context.Context, ignore []schema.GroupResource) (watched []schema.GroupVersionResource, err error) {
+	groups, lists, err := discovery.ToDiscoveryInterfaceWithContext(s.client.Discovery()).ServerGroupsAndResourcesWithContext(ctx)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s does not allow %s to: get /api, get /apis; the ClusterRole system:discovery does", c.host, c.source)
+		return nil, fmt.Errorf("%s does not allow %s to: get /api, get /apis; the ClusterRole system:discovery does", s.config.Host, s.source)
 	case err != nil && !partial:
-		return fmt.Errorf("ask %s which resources it has: %w", c.host, causeOf(err))
+		return nil, fmt.Errorf("discover the resources of %s: %w", s.config.Host, causeOf(err))
 	}
 	broken := make(map[string]bool)
 	for version := range failed {
@@ -108,24 +82,24 @@ func (c *check) resources(ctx context.Context, ignore []schema.GroupResource) er
 			resource := version.WithResource(r.Name)
 			all[resource.GroupResource()] = true
 			if version.Version == preferred[version.Group] && watchable(r) && !slices.Contains(ignore, resource.GroupResource()) {
-				c.served = append(c.served, resource)
+				watched = append(watched, resource)
 			}
 		}
 	}
 	for _, resource := range ignore {
 		if !all[resource] && !broken[resource.Group] && !slices.Contains(coppice.DefaultIgnore(), resource) {
-			return usageError{fmt.Errorf("--ignore-resources names %s, which %s does not have%s", resource, c.host, similar(resource, all))}
+			return nil, usageError{fmt.Errorf("--ignore-resources names %s, which %s does not have%s", resource, s.config.Host, similar(resource, all))}
 		}
 	}
-	return nil
+	return watched, nil
 }
 
-// watchable tells whether the collector watches a resource.
+// watchable reports whether the collector watches a resource.
 func watchable(r metav1.APIResource) bool {
 	return !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch")
 }
 
-// similar are resources that may have been meant.
+// similar suggests resources that may have been meant.
 func similar(resource schema.GroupResource, all map[schema.GroupResource]bool) string {
 	var found []string
 	for other := range all {
@@ -140,7 +114,7 @@ func similar(resource schema.GroupResource, all map[schema.GroupResource]bool) s
 	return "; did you mean " + strings.Join(found, " or ") + "?"
 }
 
-// need is a right: a verb on a resource, in a namespace or everywhere.
+// need is a right: a verb on a resource, in one namespace or in all.
 type need struct {
 	verb, group, resource, subresource, namespace string
 }
@@ -159,9 +133,9 @@ func (n need) String() string {
 	return n.verb + " " + resource
 }
 
-// needs are the rights that the work takes. A resource of "*" stands for all that
+// needs returns the rights that the controllers need. The resource "*" stands for all that
 // are not ignored.
-func (f *collectFlags) needs(o coppice.Options) []need {
+func (f *collectFlags) needs() []need {
 	var all []need
 	add := func(group, resource, subresource, namespace string, verbs ...string) {
 		for _, verb := range verbs {
@@ -169,33 +143,34 @@ func (f *collectFlags) needs(o coppice.Options) []need {
 		}
 	}
 	switch {
-	case o.CollectorDisabled:
-	case o.ObserveOnly:
+	case !f.runs(controllerGC):
+	case f.observeOnly:
 		add("*", "*", "", "", "list", "watch", "get")
 	default:
 		add("*", "*", "", "", "list", "watch", "get", "delete", "patch")
 	}
-	if o.Namespaces {
+	if f.runs(controllerNamespace) {
 		add("*", "*", "", "", "list", "delete")
 		add("", "namespaces", "", "", "watch", "get")
 		add("", "namespaces", "status", "", "update")
 		add("", "namespaces", "finalize", "", "update")
 	}
-	if f.election.enabled {
-		add("coordination.k8s.io", "leases", "", f.election.namespace, "get", "create", "update")
+	if f.leaderElect {
+		add("coordination.k8s.io", "leases", "", f.leaseNamespace, "get", "create", "update")
 	}
 	return all
 }
 
-// rights checks that the server grants what is needed, and names what it does not.
-func (c *check) rights(ctx context.Context, needs []need) error {
-	missing, err := c.review(ctx, needs)
+// rights checks that the server grants what is needed on the watched resources, and names
+// what it does not grant.
+func (s *server) rights(ctx context.Context, needs []need, watched []schema.GroupVersionResource) error {
+	missing, err := s.review(ctx, needs, watched)
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-		c.log.DebugContext(ctx, "the server reviews no access; asking for a list of everything instead")
-		missing, err = c.tryLists(ctx)
+		s.log.DebugContext(ctx, "the server does not serve access reviews; listing every resource instead")
+		missing, err = s.tryLists(ctx, watched)
 	}
 	if err != nil {
-		return fmt.Errorf("ask %s what is allowed: %w", c.host, causeOf(err))
+		return fmt.Errorf("check the rights on %s: %w", s.config.Host, causeOf(err))
 	}
 	if len(missing) == 0 {
 		return nil
@@ -210,13 +185,13 @@ func (c *check) rights(ctx context.Context, needs []need) error {
 		more = fmt.Sprintf(" and %d more", len(missing)-named)
 	}
 	return fmt.Errorf("%s does not allow %s to: %s%s; grant it (deploy/kustomize/base/rbac.yaml), or leave resources out with --ignore-resources",
-		c.host, c.source, strings.Join(text, ", "), more)
+		s.config.Host, s.source, strings.Join(text, ", "), more)
 }
 
-// review asks for each right whether it is granted. Where one on everything is not,
-// it asks for every resource.
-func (c *check) review(ctx context.Context, needs []need) ([]need, error) {
-	missing, err := c.denied(ctx, needs)
+// review returns the rights that are not granted. Where one on all resources is not, it asks
+// for each resource.
+func (s *server) review(ctx context.Context, needs []need, watched []schema.GroupVersionResource) ([]need, error) {
+	missing, err := s.denied(ctx, needs)
 	if err != nil {
 		return nil, err
 	}
@@ -226,19 +201,19 @@ func (c *check) review(ctx context.Context, needs []need) ([]need, error) {
 			single = append(single, n)
 			continue
 		}
-		for _, r := range c.served {
+		for _, r := range watched {
 			single = append(single, need{verb: n.verb, group: r.Group, resource: r.Resource})
 		}
 	}
-	return c.denied(ctx, single)
+	return s.denied(ctx, single)
 }
 
-// denied are those rights that are not granted.
-func (c *check) denied(ctx context.Context, needs []need) ([]need, error) {
+// denied returns those of the rights that are not granted.
+func (s *server) denied(ctx context.Context, needs []need) ([]need, error) {
 	granted := make([]bool, len(needs))
 	err := each(ctx, len(needs), func(ctx context.Context, i int) error {
 		n := needs[i]
-		answer, err := c.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		answer, err := s.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: n.verb, Group: n.group, Resource: n.resource, Subresource: n.subresource, Namespace: n.namespace,
 			}},
@@ -258,18 +233,17 @@ func (c *check) denied(ctx context.Context, needs []need) ([]need, error) {
 	return missing, err
 }
 
-// tryLists lists one object of each resource, and returns what is forbidden. Other
-// failures are those of a resource alone: the collector says of them what there is
-// to be said, and they keep it from nothing else.
-func (c *check) tryLists(ctx context.Context) ([]need, error) {
+// tryLists lists one object of each resource, and returns the lists that are forbidden. Other
+// errors concern one resource only; the collector reports them and goes on without it.
+func (s *server) tryLists(ctx context.Context, watched []schema.GroupVersionResource) ([]need, error) {
 	var mu sync.Mutex
 	var missing []need
-	err := each(ctx, len(c.served), func(ctx context.Context, i int) error {
-		_, err := c.metadata.Resource(c.served[i]).Namespace(corev1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
+	err := each(ctx, len(watched), func(ctx context.Context, i int) error {
+		_, err := s.metadata.Resource(watched[i]).Namespace(corev1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 		if apierrors.IsForbidden(err) {
 			mu.Lock()
 			defer mu.Unlock()
-			missing = append(missing, need{verb: "list", group: c.served[i].Group, resource: c.served[i].Resource})
+			missing = append(missing, need{verb: "list", group: watched[i].Group, resource: watched[i].Resource})
 		}
 		return ctx.Err()
 	})
@@ -277,10 +251,10 @@ func (c *check) tryLists(ctx context.Context) ([]need, error) {
 	return missing, err
 }
 
-// each asks n questions, some at a time.
+// each calls ask n times, several of them concurrently.
 func each(ctx context.Context, n int, ask func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(questions)
+	group.SetLimit(checkConcurrency)
 	for i := range n {
 		group.Go(func() error { return ask(ctx, i) })
 	}

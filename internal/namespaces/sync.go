@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// pass brings one namespace as far as it can come now, and says after which
-// time the next pass is due.
-func (c *Controller) pass(ctx context.Context, name string) (after time.Duration, err error) {
+// sync brings one namespace as far as it can come now, and returns after which
+// time the next sync is due.
+func (c *Controller) sync(ctx context.Context, name string) (after time.Duration, err error) {
 	ns, err := c.namespaces.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return never, nil
@@ -42,16 +42,16 @@ func (c *Controller) pass(ctx context.Context, name string) (after time.Duration
 		}
 		return never, c.finalize(ctx, ns, survey)
 	case Verify:
-		// At once, and with back-off should the contents come and go for ever.
+		// At once; with back-off only if contents keep coming and going.
 		return c.backoff.When(name) - minBackoff, nil
 	case Read, Delete:
 	}
-	return 0, fmt.Errorf("namespace %s: pass ended with %T", name, step)
+	return 0, fmt.Errorf("namespace %s: sync ended with step %T", name, step)
 }
 
-// markTerminating makes up for servers that set deletionTimestamp and leave the
-// phase: admission goes by the phase, and what it still lets in is seen only by
-// lists that begin later (R21).
+// markTerminating sets the phase on servers that set deletionTimestamp only: admission
+// goes by the phase, and objects that it still admits are seen only by lists that begin
+// later (R21).
 func (c *Controller) markTerminating(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	if ns.Status.Phase == corev1.NamespaceTerminating {
 		return ns, nil
@@ -65,7 +65,7 @@ func (c *Controller) markTerminating(ctx context.Context, ns *corev1.Namespace) 
 	return marked, nil
 }
 
-// discover begins a survey with the resource types to look at.
+// discover returns a survey of the resource types that may have objects in the namespace.
 func (c *Controller) discover(ctx context.Context, t *termination) *Survey {
 	ask := c.catalogue.recent
 	if t.rediscover {
@@ -76,8 +76,8 @@ func (c *Controller) discover(ctx context.Context, t *termination) *Survey {
 	return &Survey{Resources: resources, Order: c.order, Discovery: err}
 }
 
-// sweep carries out one step after the other, until one ends the pass. Its
-// length is bounded: each type is read twice and deleted from once at most.
+// sweep carries out steps until one ends the sync. Their number is bounded: each type is
+// listed twice and deleted from once at most.
 func (c *Controller) sweep(ctx context.Context, name string, survey *Survey) (Step, error) {
 	for {
 		switch step := Next(survey).(type) {
@@ -98,7 +98,7 @@ func (c *Controller) delete(ctx context.Context, name string, survey *Survey, st
 	errs := c.contents.delete(ctx, name, step.Contents)
 	for i, content := range step.Contents {
 		survey.Sweep(content.Resource, errs[i])
-		log := c.log.With("namespace", name, "wave", survey.Order.Name(step.Wave), "resource", content.Resource.GroupResource(), "objects", len(content.Active))
+		log := c.log.With("namespace", name, "stage", survey.Order.Name(step.Stage), "resource", content.Resource.GroupResource(), "objects", len(content.Active))
 		if errs[i] != nil {
 			log.WarnContext(ctx, "contents of namespace not deleted", "error", errs[i])
 			continue
@@ -107,25 +107,25 @@ func (c *Controller) delete(ctx context.Context, name string, survey *Survey, st
 	}
 }
 
-// wait says in the conditions what the namespace waits for, and when to look
-// again: soon while it gets further, with back-off while it hangs.
+// wait reports in the conditions what the namespace waits for, and returns when the next
+// sync is due: soon while contents become fewer, with back-off while nothing moves.
 func (c *Controller) wait(ctx context.Context, ns *corev1.Namespace, t *termination, survey *Survey, step Wait) (time.Duration, error) {
 	for _, content := range survey.contents {
-		// Either the type is gone, or what we know of it is old.
+		// Either the type is gone, or the discovery that named it is old.
 		t.rediscover = t.rediscover || apierrors.IsNotFound(content.Err)
 	}
 	if step.Progressed(t.last) {
 		c.backoff.Forget(ns.Name)
 	}
 	t.last = step
-	c.log.DebugContext(ctx, "namespace waits", "namespace", ns.Name, "wave", survey.Order.Name(step.Wave), "remaining", step.Remaining, "reason", step.Reason)
+	c.log.DebugContext(ctx, "namespace waits", "namespace", ns.Name, "stage", survey.Order.Name(step.Stage), "remaining", step.Remaining, "reason", step.Reason)
 	if _, err := c.report(ctx, ns, survey); err != nil {
 		return 0, err
 	}
 	return c.backoff.When(ns.Name), nil
 }
 
-// report writes the conditions, if they say anything new.
+// report writes the conditions if they have changed.
 func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, survey *Survey) (*corev1.Namespace, error) {
 	conditions, changed := Conditions(ns.Status.Conditions, survey, metav1.NewTime(c.clock.Now()))
 	if !changed {
@@ -140,13 +140,12 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, survey *S
 	return reported, nil
 }
 
-// finalize removes our token (NS-02). The object that was read carries uid and
-// resourceVersion: if the namespace is another one by now, or was changed, the
-// server refuses.
+// finalize removes our finalizer (NS-02). The object that was read carries its uid and
+// resourceVersion, so the server refuses if the namespace has changed or is another one.
 func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace, survey *Survey) (err error) {
-	left := withoutToken(ns.Spec.Finalizers)
+	left := withoutOurs(ns.Spec.Finalizers)
 	if len(left) > 0 || len(ns.Finalizers) > 0 {
-		// It stays for somebody else; that its contents are gone is worth a write only then.
+		// Another finalizer keeps it. Only then are conditions about its empty contents worth a write.
 		if ns, err = c.report(ctx, ns, survey); err != nil {
 			return err
 		}

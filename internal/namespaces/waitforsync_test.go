@@ -13,7 +13,7 @@ import (
 // Who waits for a controller waits until the namespaces were listed, and no longer.
 func TestWaitForSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFakeServer(t)
 		listed := make(chan struct{})
 		w.typed.PrependReactor("list", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 			<-listed

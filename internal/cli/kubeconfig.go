@@ -13,12 +13,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// inCluster is what a config is called that comes from no file.
+// inCluster is the source of a config that comes from no file.
 const inCluster = "the service account of this pod"
 
 // loadConfig finds the server by client-go's rules: the file named, else those in
-// $KUBECONFIG, else ~/.kube/config, else the cluster that this process runs in. It
-// also returns what to call the place where it was found.
+// $KUBECONFIG, else ~/.kube/config, else the cluster that this process runs in. The source
+// names the place where it was found, for messages.
 func loadConfig(file, context string) (config *rest.Config, source string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
@@ -44,8 +44,8 @@ func loadConfig(file, context string) (config *rest.Config, source string, err e
 	return config, source, nil
 }
 
-// readable checks the files that were named: client-go passes over some that are
-// missing, and then speaks of something else.
+// readable checks the files that were named: client-go skips some that are missing, and
+// then reports another error.
 func readable(rules *clientcmd.ClientConfigLoadingRules) error {
 	var files []string
 	switch named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
@@ -62,7 +62,7 @@ func readable(rules *clientcmd.ClientConfigLoadingRules) error {
 	return nil
 }
 
-// sourceOf names the files that a config is read from.
+// sourceOf returns the names of the files that a config is read from.
 func sourceOf(rules *clientcmd.ClientConfigLoadingRules) string {
 	if rules.ExplicitPath != "" {
 		return rules.ExplicitPath
@@ -79,7 +79,7 @@ func sourceOf(rules *clientcmd.ClientConfigLoadingRules) string {
 	return strings.Join(there, string(os.PathListSeparator))
 }
 
-// withoutPath says of an error about a file what is left when the file was named already.
+// withoutPath strips the path from an error, for a message that has named the file already.
 func withoutPath(err error, path string) error {
 	if file, ok := errors.AsType[*os.PathError](err); ok && file.Path == path {
 		return file.Err
@@ -91,7 +91,7 @@ func withoutPath(err error, path string) error {
 	return errors.New(text)
 }
 
-// causeOf is what is wrong with a connection, without the request and the addresses around it.
+// causeOf returns the cause of a connection error, without the request and the addresses.
 func causeOf(err error) error {
 	if asked, ok := errors.AsType[*url.Error](err); ok {
 		err = asked.Err
