@@ -33,15 +33,15 @@ func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind
 type reconciler struct {
 	client kubernetes.Interface
 	crons  batchlisters.CronJobLister
-	jobs   *controller.Dependents[*batchv1.Job]
+	jobs   *controller.RefManager[*batchv1.Job]
 	events record.EventRecorder
 	now    func() time.Time
 
 	// written knows how far the cache of CronJobs must have come: one that is older than
 	// its last status would have a job made again that is gone already.
-	written *controller.Ledger
+	written *controller.Expectations
 	// made knows the jobs that were created and are not in view yet: they count as running.
-	made *controller.Ledger
+	made *controller.Expectations
 
 	mu   sync.Mutex
 	runs map[cache.ObjectName]run // guarded by mu
@@ -54,23 +54,23 @@ type run struct {
 }
 
 // New is the controller of batch/v1 CronJob.
-func New(w *controller.World) (*controller.Controller, error) {
-	crons, jobs := w.Shared.Batch().V1().CronJobs(), w.Shared.Batch().V1().Jobs()
-	dependents, err := controller.NewDependents(jobs.Informer(),
+func New(shared *controller.Context) (*controller.Controller, error) {
+	crons, jobs := shared.Informers.Batch().V1().CronJobs(), shared.Informers.Batch().V1().Jobs()
+	dependents, err := controller.NewRefManager(jobs.Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*batchv1.Job, error) {
-			return w.Client.BatchV1().Jobs(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
+			return shared.Client.BatchV1().Jobs(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
 		})
 	if err != nil {
 		return nil, err
 	}
 	c := &reconciler{
-		client: w.Client, crons: crons.Lister(), jobs: dependents, events: w.Events(name), now: w.Clock.Now,
-		written: controller.NewLedger(crons.Informer().GetIndexer()), made: controller.NewLedger(dependents.View()),
+		client: shared.Client, crons: crons.Lister(), jobs: dependents, events: shared.Events(name), now: shared.Clock.Now,
+		written: controller.NewExpectations(crons.Informer().GetIndexer()), made: controller.NewExpectations(dependents.Indexer()),
 		runs: map[cache.ObjectName]run{},
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
-		Sources: []controller.Source{controller.Themselves(crons.Informer()), dependents.Source(kind(), nil)},
+		Sources: []controller.Source{controller.For(crons.Informer()), dependents.Source(kind(), nil)},
 	}, nil
 }
 
@@ -84,7 +84,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	c.forget(key, cron.UID)
-	if c.written.Behind(cron.UID) || c.made.Behind(cron.UID) {
+	if !c.written.Satisfied(cron.UID) || !c.made.Satisfied(cron.UID) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
 	plan := Decide(cron, Observed{Mine: c.jobs.ControlledBy(cron.UID), Ran: c.ran(key)}, c.now())
@@ -105,7 +105,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 
 // carryOut deletes and creates jobs, and takes the one that was created into the status.
 func (c *reconciler) carryOut(ctx context.Context, key cache.ObjectName, cron *batchv1.CronJob, plan *Plan) error {
-	err := controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+	err := controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
 		return c.remove(ctx, cron, plan.Delete[i])
 	})
 	if err != nil || plan.Create.IsZero() {
@@ -158,7 +158,7 @@ func (c *reconciler) create(ctx context.Context, cron *batchv1.CronJob, job *bat
 		}
 		made = there
 	}
-	c.made.Created(cron.UID, made.ResourceVersion)
+	c.made.ExpectVersion(cron.UID, made.ResourceVersion)
 	return made, nil
 }
 
@@ -173,7 +173,7 @@ func (c *reconciler) write(ctx context.Context, cron *batchv1.CronJob, status ba
 	if err != nil {
 		return nil, fmt.Errorf("write the status of cron job %s/%s: %w", cron.Namespace, cron.Name, err)
 	}
-	c.written.Created(cron.UID, updated.ResourceVersion)
+	c.written.ExpectVersion(cron.UID, updated.ResourceVersion)
 	return updated, nil
 }
 

@@ -35,7 +35,7 @@ type simulation struct {
 	cachedJobs map[string]*batchv1.Job
 	cachedAt   view
 
-	made, written *controller.Ledger
+	made, written *controller.Expectations
 	ran           time.Time
 
 	runs map[string]int // how often the job of a time was made
@@ -61,7 +61,7 @@ type broken struct{ crash bool }
 func (s *simulation) restart() {
 	s.cachedCron, s.cachedJobs, s.events = s.cron, maps.Clone(s.jobs), nil
 	s.cachedAt = view(strconv.Itoa(s.version))
-	s.made, s.written, s.ran = controller.NewLedger(&s.cachedAt), controller.NewLedger(cronView{s}), time.Time{}
+	s.made, s.written, s.ran = controller.NewExpectations(&s.cachedAt), controller.NewExpectations(cronView{s}), time.Time{}
 }
 
 func (s *simulation) note(format string, args ...any) {
@@ -123,7 +123,7 @@ func (s *simulation) pass() {
 		}
 	}()
 	cron := s.cachedCron
-	if s.written.Behind(cron.UID) || s.made.Behind(cron.UID) {
+	if !s.written.Satisfied(cron.UID) || !s.made.Satisfied(cron.UID) {
 		return
 	}
 	plan := Decide(cron, Observed{Mine: slices.Collect(maps.Values(s.cachedJobs)), Ran: s.ran}, s.now)
@@ -153,7 +153,7 @@ func (s *simulation) record(cron *batchv1.CronJob, status batchv1.CronJobStatus)
 func (s *simulation) createAndLook(cron *batchv1.CronJob, job *batchv1.Job) {
 	defer func() {
 		if there := s.jobs[job.Name]; there != nil {
-			s.made.Created(cron.UID, there.ResourceVersion)
+			s.made.ExpectVersion(cron.UID, there.ResourceVersion)
 		}
 	}()
 	s.write("create "+job.Name, func() bool { s.create(job); return true })
@@ -212,7 +212,7 @@ func (s *simulation) writeStatus(seen *batchv1.CronJob, status batchv1.CronJobSt
 	changed := s.cron.DeepCopy()
 	changed.Status = status
 	s.storeCron(changed)
-	s.written.Created(changed.UID, changed.ResourceVersion)
+	s.written.ExpectVersion(changed.UID, changed.ResourceVersion)
 	return true
 }
 

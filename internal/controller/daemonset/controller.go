@@ -32,46 +32,46 @@ const (
 )
 
 type reconciler struct {
-	client  kubernetes.Interface
-	sets    appslisters.DaemonSetLister
-	nodes   corelisters.NodeLister
-	pods    *controller.Dependents[*corev1.Pod]
-	history *controllerrevision.Keeper
-	hand    *controller.Hand
-	pauses  pauses
-	now     func() time.Time
+	client     kubernetes.Interface
+	sets       appslisters.DaemonSetLister
+	nodes      corelisters.NodeLister
+	pods       *controller.RefManager[*corev1.Pod]
+	revisions  *controllerrevision.Control
+	podControl *controller.PodControl
+	pauses     pauses
+	now        func() time.Time
 }
 
 // object is one set as the caches show it.
 type object struct {
 	*appsv1.DaemonSet
 
-	owner controller.Owner
-	past  controllerrevision.History
-	hash  string // of the present revision
-	mine  []*corev1.Pod
+	owner     controller.Owner
+	revisions controllerrevision.Revisions
+	hash      string // of the present revision
+	mine      []*corev1.Pod
 }
 
 func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("DaemonSet") }
 
 // New makes the controller of apps/v1 DaemonSet.
-func New(w *controller.World) (*controller.Controller, error) {
-	keeper, err := controllerrevision.NewKeeper(w, appsv1.DefaultDaemonSetUniqueLabelKey)
+func New(shared *controller.Context) (*controller.Controller, error) {
+	revisions, err := controllerrevision.NewControl(shared, appsv1.DefaultDaemonSetUniqueLabelKey)
 	if err != nil {
 		return nil, err
 	}
-	sets, nodes := w.Shared.Apps().V1().DaemonSets(), w.Shared.Core().V1().Nodes()
+	sets, nodes := shared.Informers.Apps().V1().DaemonSets(), shared.Informers.Core().V1().Nodes()
 	c := &reconciler{
-		client: w.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: w.Pods, history: keeper,
-		hand: w.Hand(name), pauses: pauses{spots: map[spot]pause{}}, now: w.Clock.Now,
+		client: shared.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: shared.Pods, revisions: revisions,
+		podControl: shared.PodControl(name), pauses: pauses{spots: map[spot]pause{}}, now: shared.Clock.Now,
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.Themselves(sets.Informer(), c.hand.Ledger, keeper.Ledger()),
-			w.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName { return c.matching(pod) }),
-			keeper.Revisions().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName { return c.matching(r) }),
-			{Informer: nodes.Informer(), Keys: c.everywhere, Same: sameToAll},
+			controller.For(sets.Informer(), c.podControl.Expectations, revisions.Expectations()),
+			shared.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName { return c.matching(pod) }),
+			revisions.RefManager().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName { return c.matching(r) }),
+			{Informer: nodes.Informer(), Keys: c.everywhere, Ignore: sameToAll},
 		},
 	}, nil
 }
@@ -82,7 +82,7 @@ func (c *reconciler) matching(obj metav1.Object) []cache.ObjectName {
 	if err != nil {
 		return nil // the cache has no errors
 	}
-	return controller.Adopters(obj, list, func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector })
+	return controller.MatchingOwners(obj, list, func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector })
 }
 
 // everywhere are all sets: each of them asks of every node whether it fits.
@@ -113,11 +113,11 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	if c.hand.Ledger.Behind(set.UID) || c.history.Behind(set.UID) {
+	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
 	o, err := c.observe(ctx, set)
-	if err != nil || o.past.Update == nil {
+	if err != nil || o.revisions.Update == nil {
 		return 0, err // a set that is being deleted, and its history is gone: nothing can be said
 	}
 	seen, err := c.seen(o)
@@ -146,15 +146,15 @@ func (c *reconciler) observe(ctx context.Context, set *appsv1.DaemonSet) (object
 	}}}
 	subject := controllerrevision.Subject{Owner: o.owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
 	if set.DeletionTimestamp != nil {
-		o.past, err = c.history.Look(subject)
+		o.revisions, err = c.revisions.Get(subject)
 	} else {
-		o.past, err = c.history.Of(ctx, subject)
+		o.revisions, err = c.revisions.Sync(ctx, subject)
 	}
-	if err != nil || o.past.Update == nil {
+	if err != nil || o.revisions.Update == nil {
 		return o, err
 	}
-	o.hash = c.history.Hash(set, o.past.Update)
-	o.mine, err = c.pods.Of(ctx, o.owner, c.hand.Ledger)
+	o.hash = c.revisions.Hash(set, o.revisions.Update)
+	o.mine, err = c.pods.AdoptAndRelease(ctx, o.owner, c.podControl.Expectations)
 	return o, err
 }
 
@@ -185,27 +185,27 @@ func (c *reconciler) seen(o object) (Observed, error) {
 			seen.Pause[nodeOf(pod)] = c.pauses.left(spot{o.UID, o.hash, nodeOf(pod)}, c.now())
 		}
 	}
-	seen.Leaving = c.hand.Ledger.Leaving(o.UID, shown)
+	seen.Leaving = c.podControl.Expectations.PendingDeletions(o.UID, shown)
 	return seen, nil
 }
 
 func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
-	removed := controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+	removed := controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
 		pod := plan.Delete[i]
-		if err := c.hand.Delete(ctx, o.owner, o.DaemonSet, pod); err != nil {
+		if err := c.podControl.Delete(ctx, o.owner, o.DaemonSet, pod); err != nil {
 			return err
 		}
 		if pod.Status.Phase == corev1.PodFailed {
 			c.pauses.failed(spot{o.UID, o.hash, nodeOf(pod)}, c.now())
-			c.hand.Events.Eventf(o.DaemonSet, corev1.EventTypeWarning, "FailedDaemonPod", "Pod %s has failed on node %s and was deleted", pod.Name, nodeOf(pod))
+			c.podControl.Events.Eventf(o.DaemonSet, corev1.EventTypeWarning, "FailedDaemonPod", "Pod %s has failed on node %s and was deleted", pod.Name, nodeOf(pod))
 		}
 		return nil
 	})
-	created := controller.Batch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+	created := controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
 		pod := newPod(&o.Spec.Template, o.Namespace, plan.Create[i])
 		pod.GenerateName = pods.NamePrefix(o.Name)
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDaemonSetUniqueLabelKey, o.hash)
-		return c.hand.Create(ctx, o.owner, o.DaemonSet, pod)
+		return c.podControl.Create(ctx, o.owner, o.DaemonSet, pod)
 	})
 	return errors.Join(removed, created)
 }
@@ -220,7 +220,7 @@ func (c *reconciler) trim(ctx context.Context, o object) error {
 	if o.Spec.RevisionHistoryLimit != nil {
 		limit = *o.Spec.RevisionHistoryLimit
 	}
-	return c.history.Trim(ctx, o.past, func(r *appsv1.ControllerRevision) bool { return live[c.history.Hash(o, r)] }, limit)
+	return c.revisions.Truncate(ctx, o.revisions, func(r *appsv1.ControllerRevision) bool { return live[c.revisions.Hash(o, r)] }, limit)
 }
 
 func (c *reconciler) writeStatus(ctx context.Context, o object, n Counts) error {
@@ -229,8 +229,8 @@ func (c *reconciler) writeStatus(ctx context.Context, o object, n Counts) error 
 		DesiredNumberScheduled: n.Desired, CurrentNumberScheduled: n.Current, NumberMisscheduled: n.Misscheduled,
 		NumberReady: n.Ready, UpdatedNumberScheduled: n.Updated, NumberAvailable: n.Available, NumberUnavailable: n.Desired - n.Available,
 	}
-	if o.past.Collisions > 0 {
-		status.CollisionCount = &o.past.Collisions
+	if o.revisions.Collisions > 0 {
+		status.CollisionCount = &o.revisions.Collisions
 	}
 	if equality.Semantic.DeepEqual(status, o.Status) {
 		return nil

@@ -32,8 +32,8 @@ const (
 type reconciler struct {
 	client      kubernetes.Interface
 	deployments appslisters.DeploymentLister
-	sets        *controller.Dependents[*appsv1.ReplicaSet]
-	pods        *controller.Dependents[*corev1.Pod]
+	sets        *controller.RefManager[*appsv1.ReplicaSet]
+	pods        *controller.RefManager[*corev1.Pod]
 	events      record.EventRecorder
 	now         func() time.Time
 }
@@ -41,22 +41,22 @@ type reconciler struct {
 func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("Deployment") }
 
 // New makes the controller of apps/v1 Deployment.
-func New(w *controller.World) (*controller.Controller, error) {
-	source := w.Shared.Apps().V1().Deployments()
-	sets, err := controller.NewDependents(w.Shared.Apps().V1().ReplicaSets().Informer(),
+func New(shared *controller.Context) (*controller.Controller, error) {
+	source := shared.Informers.Apps().V1().Deployments()
+	sets, err := controller.NewRefManager(shared.Informers.Apps().V1().ReplicaSets().Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*appsv1.ReplicaSet, error) {
-			return w.Client.AppsV1().ReplicaSets(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
+			return shared.Client.AppsV1().ReplicaSets(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
 		})
 	if err != nil {
 		return nil, err
 	}
-	c := &reconciler{client: w.Client, deployments: source.Lister(), sets: sets, pods: w.Pods, events: w.Events(name), now: w.Clock.Now}
+	c := &reconciler{client: shared.Client, deployments: source.Lister(), sets: sets, pods: shared.Pods, events: shared.Events(name), now: shared.Clock.Now}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.Themselves(source.Informer()),
+			controller.For(source.Informer()),
 			sets.Source(kind(), c.matching),
-			{Informer: w.Shared.Core().V1().Pods().Informer(), Keys: c.recreating},
+			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.recreating},
 		},
 	}, nil
 }
@@ -67,7 +67,7 @@ func (c *reconciler) matching(set *appsv1.ReplicaSet) []cache.ObjectName {
 	if err != nil {
 		return nil // the cache has no errors
 	}
-	return controller.Adopters(set, list, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
+	return controller.MatchingOwners(set, list, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
 }
 
 // recreating is the deployment that waits for a pod to end before it makes others.
@@ -80,7 +80,7 @@ func (c *reconciler) recreating(obj any) []cache.ObjectName {
 	if owner == nil || owner.Kind != "ReplicaSet" {
 		return nil
 	}
-	known, exists, err := c.sets.View().GetByKey(pod.Namespace + "/" + owner.Name)
+	known, exists, err := c.sets.Indexer().GetByKey(pod.Namespace + "/" + owner.Name)
 	set, ok := known.(*appsv1.ReplicaSet)
 	if err != nil || !exists || !ok || set.UID != owner.UID {
 		return nil
@@ -108,7 +108,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, fmt.Errorf("read the selector: %w", err)
 	}
-	sets, err := c.sets.Of(ctx, controller.Owner{
+	sets, err := c.sets.AdoptAndRelease(ctx, controller.Owner{
 		Object: d, Kind: kind(), Selector: selector,
 		Live: func(ctx context.Context) (metav1.Object, error) {
 			return c.client.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})

@@ -44,18 +44,18 @@ type reconciler struct {
 }
 
 // New makes the controller of endpoint slices.
-func New(w *controller.World) *controller.Controller {
-	services, endpoints := w.Shared.Core().V1().Services(), w.Shared.Discovery().V1().EndpointSlices()
+func New(shared *controller.Context) *controller.Controller {
+	services, endpoints := shared.Informers.Core().V1().Services(), shared.Informers.Discovery().V1().EndpointSlices()
 	written := endpointsliceutil.NewEndpointSliceTracker()
 	c := &reconciler{
-		services: services.Lister(), pods: w.Shared.Core().V1().Pods().Lister(), slices: endpoints.Lister(), written: written, now: w.Clock.Now,
-		library: endpointslice.NewReconciler(w.Client, w.Shared.Core().V1().Nodes().Lister(), perSlice, written, nil, w.Events("endpoint-slice-controller"), name),
+		services: services.Lister(), pods: shared.Informers.Core().V1().Pods().Lister(), slices: endpoints.Lister(), written: written, now: shared.Clock.Now,
+		library: endpointslice.NewReconciler(shared.Client, shared.Informers.Core().V1().Nodes().Lister(), perSlice, written, nil, shared.Events("endpoint-slice-controller"), name),
 	}
 	return &controller.Controller{
 		Name: "endpoint-slice-controller", Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.Themselves(services.Informer()),
-			{Informer: w.Shared.Core().V1().Pods().Informer(), Keys: c.reaching},
+			controller.For(services.Informer()),
+			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.reaching},
 			{Informer: endpoints.Informer(), Keys: serviceOf},
 		},
 	}

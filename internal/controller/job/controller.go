@@ -30,19 +30,19 @@ const (
 )
 
 type reconciler struct {
-	client kubernetes.Interface
-	jobs   batchlisters.JobLister
-	pods   *controller.Dependents[*corev1.Pod]
-	hand   *controller.Hand
-	events record.EventRecorder
-	now    func() time.Time
+	client     kubernetes.Interface
+	jobs       batchlisters.JobLister
+	pods       *controller.RefManager[*corev1.Pod]
+	podControl *controller.PodControl
+	events     record.EventRecorder
+	now        func() time.Time
 
 	// written knows how far the cache of jobs must have come: a job that is older than its
 	// last status would have pods counted, and created, again.
-	written *controller.Ledger
+	written *controller.Expectations
 	// untracked knows the pods whose finalizers are gone, until the cache shows it: there is
 	// no need to remove them again.
-	untracked *controller.Ledger
+	untracked *controller.Expectations
 
 	mu        sync.Mutex
 	histories map[cache.ObjectName]history // guarded by mu
@@ -57,19 +57,19 @@ type history struct {
 // Controllers are those of batch/v1 Job: the one that runs jobs, and deletes those that
 // have finished when their time is over, and the one that frees the pods of jobs that are
 // no more.
-func Controllers(w *controller.World) []*controller.Controller {
-	source := w.Shared.Batch().V1().Jobs()
+func Controllers(shared *controller.Context) []*controller.Controller {
+	source := shared.Informers.Batch().V1().Jobs()
 	c := &reconciler{
-		client: w.Client, jobs: source.Lister(), pods: w.Pods, hand: w.Hand(name), events: w.Events(name), now: w.Clock.Now,
-		written: controller.NewLedger(source.Informer().GetIndexer()), untracked: controller.NewLedger(w.Pods.View()),
+		client: shared.Client, jobs: source.Lister(), pods: shared.Pods, podControl: shared.PodControl(name), events: shared.Events(name), now: shared.Clock.Now,
+		written: controller.NewExpectations(source.Informer().GetIndexer()), untracked: controller.NewExpectations(shared.Pods.Indexer()),
 		histories: map[cache.ObjectName]history{},
 	}
 	return []*controller.Controller{
 		{
 			Name: name, Reconcile: c.reconcile, Workers: workers,
-			Sources: []controller.Source{controller.Themselves(source.Informer()), w.Pods.Source(kind(), c.matching)},
+			Sources: []controller.Source{controller.For(source.Informer()), shared.Pods.Source(kind(), c.matching)},
 		},
-		c.tracking(source.Informer(), w.Shared.Core().V1().Pods()),
+		c.tracking(source.Informer(), shared.Informers.Core().V1().Pods()),
 	}
 }
 
@@ -88,14 +88,14 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, nil
 	}
 	c.forget(key, job.UID)
-	if c.hand.Ledger.Behind(job.UID) || c.written.Behind(job.UID) {
+	if !c.podControl.Expectations.Satisfied(job.UID) || !c.written.Satisfied(job.UID) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
 	owner, err := c.owner(job)
 	if err != nil {
 		return 0, err
 	}
-	mine, err := c.pods.Of(ctx, owner, c.hand.Ledger)
+	mine, err := c.pods.AdoptAndRelease(ctx, owner, c.podControl.Expectations)
 	if err != nil {
 		return 0, err
 	}
@@ -131,7 +131,7 @@ func (c *reconciler) observed(key cache.ObjectName, job *batchv1.Job, mine []*co
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Observed{Mine: mine, Leaving: c.hand.Ledger.Leaving(job.UID, ending), History: c.histories[key].History}
+	return Observed{Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(job.UID, ending), History: c.histories[key].History}
 }
 
 func (c *reconciler) remember(key cache.ObjectName, job *batchv1.Job, h History) {
@@ -149,7 +149,7 @@ func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
 		return
 	}
 	delete(c.histories, key)
-	for _, ledger := range []*controller.Ledger{c.hand.Ledger, c.written, c.untracked} {
+	for _, ledger := range []*controller.Expectations{c.podControl.Expectations, c.written, c.untracked} {
 		ledger.Forget(h.job)
 	}
 }
@@ -165,7 +165,7 @@ func (c *reconciler) write(ctx context.Context, job *batchv1.Job, plan Plan) err
 	if err != nil {
 		return fmt.Errorf("write the status of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	c.written.Created(job.UID, updated.ResourceVersion)
+	c.written.ExpectVersion(job.UID, updated.ResourceVersion)
 	for _, news := range plan.News {
 		c.events.Event(job, news.Type, news.Reason, news.Message)
 	}
@@ -178,17 +178,17 @@ func (c *reconciler) unseen(job *batchv1.Job, mine, list []*corev1.Pod) []*corev
 	for _, pod := range mine {
 		gone[pod.UID] = !Tracked(pod)
 	}
-	done := c.untracked.Leaving(job.UID, gone)
+	done := c.untracked.PendingDeletions(job.UID, gone)
 	return slices.DeleteFunc(list, func(pod *corev1.Pod) bool { return done[pod.UID] })
 }
 
 // untrack takes the finalizer from pods that have been counted, whatever else has changed
 // about them.
 func (c *reconciler) untrack(ctx context.Context, job *batchv1.Job, list []*corev1.Pod) error {
-	err := controller.Batch(ctx, len(list), func(ctx context.Context, i int) error {
+	err := controller.SlowStartBatch(ctx, len(list), func(ctx context.Context, i int) error {
 		_, err := c.removeFinalizer(ctx, list[i], "")
 		if err == nil || apierrors.IsNotFound(err) {
-			c.untracked.Deleted(job.UID, list[i].UID)
+			c.untracked.ExpectDeletion(job.UID, list[i].UID)
 			return nil
 		}
 		return err
@@ -215,20 +215,20 @@ func (c *reconciler) removeFinalizer(ctx context.Context, pod *corev1.Pod, at st
 }
 
 func (c *reconciler) carryOut(ctx context.Context, owner controller.Owner, job *batchv1.Job, plan Plan) error {
-	err := controller.Batch(ctx, len(plan.Discard), func(ctx context.Context, i int) error {
+	err := controller.SlowStartBatch(ctx, len(plan.Discard), func(ctx context.Context, i int) error {
 		return c.discard(ctx, owner, job, plan.Discard[i])
 	})
 	if err != nil {
 		return err
 	}
-	err = controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		return c.hand.Delete(ctx, owner, job, plan.Delete[i])
+	err = controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		return c.podControl.Delete(ctx, owner, job, plan.Delete[i])
 	})
 	if err != nil {
 		return err
 	}
-	err = controller.Batch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
-		return c.hand.Create(ctx, owner, job, podOf(job, plan.Create[i]))
+	err = controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+		return c.podControl.Create(ctx, owner, job, podOf(job, plan.Create[i]))
 	})
 	return err
 }
@@ -246,7 +246,7 @@ func (c *reconciler) discard(ctx context.Context, owner controller.Owner, job *b
 		}
 		pod = changed
 	}
-	return c.hand.Delete(ctx, owner, job, pod)
+	return c.podControl.Delete(ctx, owner, job, pod)
 }
 
 // expire deletes a job that has finished, when its time is over.
@@ -271,5 +271,5 @@ func (c *reconciler) matching(pod *corev1.Pod) []cache.ObjectName {
 	if err != nil {
 		return nil // the cache has no errors
 	}
-	return controller.Adopters(pod, list, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector })
+	return controller.MatchingOwners(pod, list, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector })
 }

@@ -35,7 +35,7 @@ type simulation struct {
 	cachedPods map[types.UID]*corev1.Pod
 	cachedAt   view
 
-	hand, written *controller.Ledger
+	hand, written *controller.Expectations
 	history       History
 
 	// truth is how the pods have ended that carried the finalizer then.
@@ -76,7 +76,7 @@ func newSimulation(t *testing.T, seed uint64, job *batchv1.Job) *simulation {
 func (s *simulation) restart() {
 	s.cachedJob, s.cachedPods, s.events = s.job, maps.Clone(s.pods), nil
 	s.cachedAt = view(strconv.Itoa(s.version))
-	s.hand, s.written = controller.NewLedger(&s.cachedAt), controller.NewLedger(jobView{s})
+	s.hand, s.written = controller.NewExpectations(&s.cachedAt), controller.NewExpectations(jobView{s})
 	s.history = History{}
 }
 
@@ -143,7 +143,7 @@ func (s *simulation) pass() {
 		}
 	}()
 	job := s.cachedJob
-	if finished(job) != nil || s.hand.Behind(job.UID) || s.written.Behind(job.UID) {
+	if finished(job) != nil || !s.hand.Satisfied(job.UID) || !s.written.Satisfied(job.UID) {
 		return
 	}
 	seen := Observed{Mine: slices.Collect(maps.Values(s.cachedPods)), History: s.history}
@@ -151,7 +151,7 @@ func (s *simulation) pass() {
 	for uid, pod := range s.cachedPods {
 		ending[uid] = pod.DeletionTimestamp != nil
 	}
-	seen.Leaving = s.hand.Leaving(job.UID, ending)
+	seen.Leaving = s.hand.PendingDeletions(job.UID, ending)
 	plan := Decide(job, seen, s.now)
 	s.history = plan.History
 	if !equality.Semantic.DeepEqual(plan.Status, job.Status) {
@@ -170,11 +170,11 @@ func (s *simulation) pass() {
 			}
 		}
 		s.write("discard "+pod.Name, func() bool { return s.remove(pod.UID, at) })
-		s.hand.Deleted(job.UID, pod.UID)
+		s.hand.ExpectDeletion(job.UID, pod.UID)
 	}
 	for _, pod := range plan.Delete {
 		s.write("delete "+pod.Name, func() bool { return s.remove(pod.UID, pod.ResourceVersion) })
-		s.hand.Deleted(job.UID, pod.UID)
+		s.hand.ExpectDeletion(job.UID, pod.UID)
 	}
 	for _, of := range plan.Create {
 		s.create(job, of)
@@ -189,7 +189,7 @@ func (s *simulation) writeStatus(seen *batchv1.Job, status batchv1.JobStatus) bo
 	changed := s.job.DeepCopy()
 	changed.Status = status
 	s.storeJob(changed)
-	s.written.Created(changed.UID, changed.ResourceVersion)
+	s.written.ExpectVersion(changed.UID, changed.ResourceVersion)
 	return true
 }
 
@@ -243,7 +243,7 @@ func (s *simulation) create(job *batchv1.Job, of NewPod) {
 	pod.Name = pod.GenerateName + strconv.Itoa(s.made)
 	pod.UID, pod.CreationTimestamp = types.UID(pod.Name), metav1.NewTime(s.now)
 	pod.Status.Phase = corev1.PodPending
-	defer s.hand.Created(job.UID, strconv.Itoa(s.version+1)) // also when the answer is lost: the controller looks
+	defer s.hand.ExpectVersion(job.UID, strconv.Itoa(s.version+1)) // also when the answer is lost: the controller looks
 	s.write("create "+pod.Name, func() bool { s.store(pod); return true })
 	running, indexes := 0, map[int]int{}
 	for _, p := range s.pods {

@@ -34,7 +34,7 @@ type reconciler struct {
 	client kubernetes.Interface
 	nodes  corelisters.NodeLister
 	leases cache.Indexer
-	world  *controller.World
+	shared *controller.Context
 	events record.EventRecorder
 	grace  time.Duration
 
@@ -43,24 +43,24 @@ type reconciler struct {
 }
 
 // New makes the controller. A node that is silent for the grace period is unreachable.
-func New(w *controller.World, grace time.Duration) *controller.Controller {
-	nodes := w.Shared.Core().V1().Nodes()
-	leases := coordinationinformers.NewLeaseInformer(w.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
+func New(shared *controller.Context, grace time.Duration) *controller.Controller {
+	nodes := shared.Informers.Core().V1().Nodes()
+	leases := coordinationinformers.NewLeaseInformer(shared.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
 	c := &reconciler{
-		client: w.Client, nodes: nodes.Lister(), leases: leases.GetIndexer(), world: w, events: w.Events(name), grace: grace,
+		client: shared.Client, nodes: nodes.Lister(), leases: leases.GetIndexer(), shared: shared, events: shared.Events(name), grace: grace,
 		heard: map[string]heard{},
 	}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers, Own: []cache.SharedIndexInformer{leases},
+		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{leases},
 		Sources: []controller.Source{
-			controller.Themselves(nodes.Informer()),
+			controller.For(nodes.Informer()),
 			{Informer: leases, Keys: func(obj any) []cache.ObjectName {
 				if lease, ok := obj.(*coordinationv1.Lease); ok {
 					return []cache.ObjectName{{Name: lease.Name}}
 				}
 				return nil
 			}},
-			{Informer: w.Shared.Core().V1().Pods().Informer(), Keys: c.tainted},
+			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.tainted},
 		},
 	}
 }
@@ -88,7 +88,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	now := c.world.Clock.Now()
+	now := c.shared.Clock.Now()
 	verdict := Judge(node, c.lastHeard(node.Name, now), c.grace, now)
 	switch changed := node.DeepCopy(); {
 	case !equality.Semantic.DeepEqual(verdict.Conditions, node.Status.Conditions):
@@ -128,7 +128,7 @@ func (c *reconciler) clear(ctx context.Context, node *corev1.Node, now time.Time
 		return 0, nil
 	}
 	var failed []error
-	for _, pod := range c.world.PodsOn(node.Name) {
+	for _, pod := range c.shared.PodsOn(node.Name) {
 		at, leaves := Evict(pod, node.Spec.Taints, now)
 		switch left := at.Sub(now); {
 		case pods.IsTerminating(pod):

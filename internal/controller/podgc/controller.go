@@ -22,8 +22,8 @@ const (
 	name = "pod-garbage-collector"
 	// period is how often all pods are looked at when nothing asks for it sooner.
 	period = 20 * time.Second
-	// together is how long events are gathered for one look at all pods.
-	together = 500 * time.Millisecond
+	// batchPeriod is how long events are gathered before all pods are looked at.
+	batchPeriod = 500 * time.Millisecond
 )
 
 type reconciler struct {
@@ -37,13 +37,13 @@ type reconciler struct {
 }
 
 // New makes the controller.
-func New(w *controller.World, limits Limits) *controller.Controller {
-	nodes, all := w.Shared.Core().V1().Nodes(), w.Shared.Core().V1().Pods()
-	c := &reconciler{client: w.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: w.Clock.Now, missed: map[string]time.Time{}}
+func New(shared *controller.Context, limits Limits) *controller.Controller {
+	nodes, all := shared.Informers.Core().V1().Nodes(), shared.Informers.Core().V1().Pods()
+	c := &reconciler{client: shared.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: shared.Clock.Now, missed: map[string]time.Time{}}
 	// There is one key: what is decided is about all pods.
 	everything := []cache.ObjectName{{Name: "pods"}}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: 1, Pause: together,
+		Name: name, Reconcile: c.reconcile, Workers: 1, BatchPeriod: batchPeriod,
 		Sources: []controller.Source{
 			{Informer: nodes.Informer(), Keys: func(any) []cache.ObjectName { return everything }},
 			{Informer: all.Informer(), Keys: func(obj any) []cache.ObjectName {

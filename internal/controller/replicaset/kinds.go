@@ -117,7 +117,7 @@ func (k replicaSets) matching(pod *corev1.Pod) []cache.ObjectName {
 	if err != nil {
 		return nil // the cache has no errors
 	}
-	return controller.Adopters(pod, list, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })
+	return controller.MatchingOwners(pod, list, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })
 }
 
 type replicationControllers struct {
@@ -188,7 +188,7 @@ func (k replicationControllers) matching(pod *corev1.Pod) []cache.ObjectName {
 	if err != nil {
 		return nil // the cache has no errors
 	}
-	return controller.Adopters(pod, list, func(rc *corev1.ReplicationController) *metav1.LabelSelector {
+	return controller.MatchingOwners(pod, list, func(rc *corev1.ReplicationController) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}
 	})
 }

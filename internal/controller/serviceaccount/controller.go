@@ -42,15 +42,15 @@ type reconciler struct {
 }
 
 // New makes the controller. The authority is in PEM.
-func New(w *controller.World, authority []byte) *controller.Controller {
-	namespaces := w.Shared.Core().V1().Namespaces()
-	accounts := coreinformers.NewFilteredServiceAccountInformer(w.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Account))
-	maps := coreinformers.NewFilteredConfigMapInformer(w.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Authority))
-	c := &reconciler{w.Client, namespaces.Lister(), accounts.GetIndexer(), maps.GetIndexer(), string(authority)}
+func New(shared *controller.Context, authority []byte) *controller.Controller {
+	namespaces := shared.Informers.Core().V1().Namespaces()
+	accounts := coreinformers.NewFilteredServiceAccountInformer(shared.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Account))
+	maps := coreinformers.NewFilteredConfigMapInformer(shared.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Authority))
+	c := &reconciler{shared.Client, namespaces.Lister(), accounts.GetIndexer(), maps.GetIndexer(), string(authority)}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers, Own: []cache.SharedIndexInformer{accounts, maps},
+		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{accounts, maps},
 		Sources: []controller.Source{
-			controller.Themselves(namespaces.Informer()), {Informer: accounts, Keys: namespaceOf}, {Informer: maps, Keys: namespaceOf},
+			controller.For(namespaces.Informer()), {Informer: accounts, Keys: namespaceOf}, {Informer: maps, Keys: namespaceOf},
 		},
 	}
 }

@@ -37,18 +37,18 @@ const (
 )
 
 type reconciler struct {
-	client  kubernetes.Interface
-	sets    appslisters.StatefulSetLister
-	claims  corelisters.PersistentVolumeClaimLister
-	pods    *controller.Dependents[*corev1.Pod]
-	history *controllerrevision.Keeper
-	hand    *controller.Hand
+	client     kubernetes.Interface
+	sets       appslisters.StatefulSetLister
+	claims     corelisters.PersistentVolumeClaimLister
+	pods       *controller.RefManager[*corev1.Pod]
+	revisions  *controllerrevision.Control
+	podControl *controller.PodControl
 	// written knows the statuses that the cache does not show yet: which revision is the
 	// current one is known from there alone.
-	written *controller.Ledger
+	written *controller.Expectations
 	// claimed knows the claims that the cache does not show yet: one that is not seen would
 	// outlive its pod.
-	claimed *controller.Ledger
+	claimed *controller.Expectations
 	now     func() time.Time
 }
 
@@ -56,33 +56,33 @@ type reconciler struct {
 type object struct {
 	*appsv1.StatefulSet
 
-	owner controller.Owner
-	past  controllerrevision.History
-	mine  []*corev1.Pod
+	owner     controller.Owner
+	revisions controllerrevision.Revisions
+	mine      []*corev1.Pod
 }
 
 func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("StatefulSet") }
 
 // New makes the controller of apps/v1 StatefulSet.
-func New(w *controller.World) (*controller.Controller, error) {
-	keeper, err := controllerrevision.NewKeeper(w, hashLabel)
+func New(shared *controller.Context) (*controller.Controller, error) {
+	revisions, err := controllerrevision.NewControl(shared, hashLabel)
 	if err != nil {
 		return nil, err
 	}
-	sets, claims := w.Shared.Apps().V1().StatefulSets(), w.Shared.Core().V1().PersistentVolumeClaims()
+	sets, claims := shared.Informers.Apps().V1().StatefulSets(), shared.Informers.Core().V1().PersistentVolumeClaims()
 	c := &reconciler{
-		client: w.Client, sets: sets.Lister(), claims: claims.Lister(), pods: w.Pods, history: keeper,
-		hand: w.Hand(name), now: w.Clock.Now,
-		written: controller.NewLedger(sets.Informer().GetIndexer()), claimed: controller.NewLedger(claims.Informer().GetIndexer()),
+		client: shared.Client, sets: sets.Lister(), claims: claims.Lister(), pods: shared.Pods, revisions: revisions,
+		podControl: shared.PodControl(name), now: shared.Clock.Now,
+		written: controller.NewExpectations(sets.Informer().GetIndexer()), claimed: controller.NewExpectations(claims.Informer().GetIndexer()),
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.Themselves(sets.Informer(), c.hand.Ledger, keeper.Ledger(), c.written, c.claimed),
-			w.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName {
+			controller.For(sets.Informer(), c.podControl.Expectations, revisions.Expectations(), c.written, c.claimed),
+			shared.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName {
 				return c.matching(pod, func(set *appsv1.StatefulSet) bool { return isMember(set, pod) })
 			}),
-			keeper.Revisions().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName {
+			revisions.RefManager().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName {
 				return c.matching(r, func(*appsv1.StatefulSet) bool { return true })
 			}),
 			{Informer: claims.Informer(), Keys: c.using},
@@ -102,7 +102,7 @@ func (c *reconciler) matching(obj metav1.Object, may func(*appsv1.StatefulSet) b
 		return nil // the cache has no errors
 	}
 	list = slices.DeleteFunc(list, func(set *appsv1.StatefulSet) bool { return !may(set) })
-	return controller.Adopters(obj, list, func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector })
+	return controller.MatchingOwners(obj, list, func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector })
 }
 
 func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
@@ -113,21 +113,21 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	if c.hand.Ledger.Behind(set.UID) || c.history.Behind(set.UID) || c.written.Behind(set.UID) || c.claimed.Behind(set.UID) {
+	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) || !c.written.Satisfied(set.UID) || !c.claimed.Satisfied(set.UID) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
 	o := object{StatefulSet: set}
 	if o.owner, err = c.owner(set); err != nil {
 		return 0, err
 	}
-	if o.past, err = c.past(ctx, set, o.owner); err != nil {
+	if o.revisions, err = c.syncRevisions(ctx, set, o.owner); err != nil {
 		return 0, err
 	}
-	o.owner.Member = func(obj metav1.Object) bool { return isMember(set, obj) }
-	if o.mine, err = c.pods.Of(ctx, o.owner, c.hand.Ledger); err != nil {
+	o.owner.Match = func(obj metav1.Object) bool { return isMember(set, obj) }
+	if o.mine, err = c.pods.AdoptAndRelease(ctx, o.owner, c.podControl.Expectations); err != nil {
 		return 0, err
 	}
-	wanted := wish(set, o.past)
+	wanted := wish(set, o.revisions)
 	plan := Decide(wanted, Observed{Mine: o.mine, Leaving: c.leaving(o)}, c.now())
 	if !wanted.Ending {
 		err = errors.Join(c.carryOut(ctx, o, plan), c.trim(ctx, o))
@@ -149,16 +149,16 @@ func (c *reconciler) owner(set *appsv1.StatefulSet) (controller.Owner, error) {
 }
 
 // past are the revisions of the set. A set that is being deleted gets no more.
-func (c *reconciler) past(ctx context.Context, set *appsv1.StatefulSet, owner controller.Owner) (controllerrevision.History, error) {
+func (c *reconciler) syncRevisions(ctx context.Context, set *appsv1.StatefulSet, owner controller.Owner) (controllerrevision.Revisions, error) {
 	subject := controllerrevision.Subject{Owner: owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
 	if set.DeletionTimestamp != nil {
-		return c.history.Look(subject)
+		return c.revisions.Get(subject)
 	}
-	return c.history.Of(ctx, subject)
+	return c.revisions.Sync(ctx, subject)
 }
 
 // wish reads the set.
-func wish(set *appsv1.StatefulSet, past controllerrevision.History) Set {
+func wish(set *appsv1.StatefulSet, revisions controllerrevision.Revisions) Set {
 	s := Set{
 		Name: set.Name, Start: start(set), Replicas: replicas(set),
 		Parallel: set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
@@ -167,10 +167,10 @@ func wish(set *appsv1.StatefulSet, past controllerrevision.History) Set {
 		Current:  set.Status.CurrentRevision, Update: set.Status.UpdateRevision,
 		Ending: set.DeletionTimestamp != nil, MaxUnavailable: 1,
 	}
-	if past.Update != nil {
-		s.Update = past.Update.Name
+	if revisions.Update != nil {
+		s.Update = revisions.Update.Name
 	}
-	if revisionNamed(past, s.Current) == nil && !s.Ending {
+	if revisionNamed(revisions, s.Current) == nil && !s.Ending {
 		s.Current = s.Update
 	}
 	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
@@ -199,8 +199,8 @@ func replicas(set *appsv1.StatefulSet) int {
 	return int(*set.Spec.Replicas)
 }
 
-func revisionNamed(past controllerrevision.History, name string) *appsv1.ControllerRevision {
-	for _, r := range past.Revisions {
+func revisionNamed(revisions controllerrevision.Revisions, name string) *appsv1.ControllerRevision {
+	for _, r := range revisions.All {
 		if r.Name == name {
 			return r
 		}
@@ -213,7 +213,7 @@ func (c *reconciler) leaving(o object) map[types.UID]bool {
 	for _, pod := range o.mine {
 		shown[pod.UID] = pods.IsTerminating(pod)
 	}
-	return c.hand.Ledger.Leaving(o.UID, shown)
+	return c.podControl.Expectations.PendingDeletions(o.UID, shown)
 }
 
 // carryOut does what the plan says. Owners of claims come first: they say what becomes
@@ -230,21 +230,21 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 			return err
 		}
 	}
-	err := controller.Batch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+	err := controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
 		return c.create(ctx, o, plan.Create[i])
 	})
 	if err != nil {
 		return err
 	}
-	err = controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		return c.hand.Delete(ctx, o.owner, o.StatefulSet, plan.Delete[i])
+	err = controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		return c.podControl.Delete(ctx, o.owner, o.StatefulSet, plan.Delete[i])
 	})
 	return err
 }
 
 func (c *reconciler) create(ctx context.Context, o object, at Place) error {
 	template := &o.Spec.Template
-	if r := revisionNamed(o.past, at.Revision); r != nil && r != o.past.Update {
+	if r := revisionNamed(o.revisions, at.Revision); r != nil && r != o.revisions.Update {
 		var err error
 		if template, err = controllerrevision.Template(r); err != nil {
 			return err
@@ -254,7 +254,7 @@ func (c *reconciler) create(ctx context.Context, o object, at Place) error {
 	if usable, err := c.claim(ctx, o, pod.Name); err != nil || !usable {
 		return err
 	}
-	return c.hand.Create(ctx, o.owner, o.StatefulSet, pod)
+	return c.podControl.Create(ctx, o.owner, o.StatefulSet, pod)
 }
 
 // label gives an adopted pod what it is selected by.
@@ -270,13 +270,13 @@ func (c *reconciler) label(ctx context.Context, o object, pod *corev1.Pod) error
 	if err != nil {
 		return fmt.Errorf("label pod %s: %w", pod.Name, err)
 	}
-	c.hand.Ledger.Created(o.UID, changed.ResourceVersion)
+	c.podControl.Expectations.ExpectVersion(o.UID, changed.ResourceVersion)
 	return nil
 }
 
 // trim removes revisions that no pod is of and that are too many.
 func (c *reconciler) trim(ctx context.Context, o object) error {
-	live := map[string]bool{o.Status.CurrentRevision: true, o.past.Update.Name: true}
+	live := map[string]bool{o.Status.CurrentRevision: true, o.revisions.Update.Name: true}
 	for _, pod := range o.mine {
 		live[pod.Labels[appsv1.ControllerRevisionHashLabelKey]] = true
 	}
@@ -284,13 +284,13 @@ func (c *reconciler) trim(ctx context.Context, o object) error {
 	if o.Spec.RevisionHistoryLimit != nil {
 		limit = *o.Spec.RevisionHistoryLimit
 	}
-	return c.history.Trim(ctx, o.past, func(r *appsv1.ControllerRevision) bool { return live[r.Name] }, limit)
+	return c.revisions.Truncate(ctx, o.revisions, func(r *appsv1.ControllerRevision) bool { return live[r.Name] }, limit)
 }
 
 func (c *reconciler) writeStatus(ctx context.Context, o object, wanted Set, plan Plan) error {
 	n := plan.Counts
 	status := appsv1.StatefulSetStatus{
-		ObservedGeneration: o.Generation, Conditions: o.Status.Conditions, CollisionCount: &o.past.Collisions,
+		ObservedGeneration: o.Generation, Conditions: o.Status.Conditions, CollisionCount: &o.revisions.Collisions,
 		Replicas: n.Replicas, ReadyReplicas: n.Ready, AvailableReplicas: n.Available, CurrentReplicas: n.Current, UpdatedReplicas: n.Updated,
 		CurrentRevision: wanted.Current, UpdateRevision: wanted.Update,
 	}
@@ -306,6 +306,6 @@ func (c *reconciler) writeStatus(ctx context.Context, o object, wanted Set, plan
 	if err != nil {
 		return fmt.Errorf("write the status: %w", err)
 	}
-	c.written.Created(o.UID, written.ResourceVersion)
+	c.written.ExpectVersion(o.UID, written.ResourceVersion)
 	return nil
 }

@@ -69,13 +69,13 @@ func (c *reconciler) createClaim(ctx context.Context, set *appsv1.StatefulSet, t
 	created, err := c.client.CoreV1().PersistentVolumeClaims(set.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		c.claimed.Created(set.UID, created.ResourceVersion)
-		c.hand.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created claim: %s", claim.Name)
+		c.claimed.ExpectVersion(set.UID, created.ResourceVersion)
+		c.podControl.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created claim: %s", claim.Name)
 		return nil
 	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return err // what there is, is not in view yet; or there will be no more of it
 	}
-	c.hand.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating claim %s: %v", claim.Name, err)
+	c.podControl.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating claim %s: %v", claim.Name, err)
 	return fmt.Errorf("create claim %s: %w", claim.Name, err)
 }
 
@@ -133,6 +133,6 @@ func (c *reconciler) own(ctx context.Context, o object, claim *corev1.Persistent
 	if err != nil {
 		return fmt.Errorf("change the owners of claim %s: %w", claim.Name, err)
 	}
-	c.claimed.Created(o.UID, owned.ResourceVersion)
+	c.claimed.ExpectVersion(o.UID, owned.ResourceVersion)
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package lagging is an API server in memory, and caches that lag behind it, for the
+// Package laggingcache is an API server in memory, and caches that lag behind it, for the
 // tests of controllers.
 //
 // A World is the real frame and real controllers. Their client writes to the Server at
@@ -8,7 +8,7 @@
 //
 // The server knows names, uids, resourceVersions, preconditions, patches and statuses.
 // It validates nothing, and nobody collects garbage.
-package lagging
+package laggingcache
 
 import (
 	"encoding/json"
