@@ -10,9 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 )
 
-func at(t *testing.T, text string) time.Time {
+func at(t rapid.TB, text string) time.Time {
 	t.Helper()
 	parsed, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -106,7 +107,7 @@ func jobIn(t *testing.T, c *batchv1.CronJob, line string) *batchv1.Job {
 		case "target":
 			end.Type = batchv1.JobFailureTarget
 		case "byhand":
-			job.Annotations[byHand] = "manual"
+			job.Annotations[instantiateAnnotation] = "manual"
 			continue
 		case "deleted":
 			job.DeletionTimestamp = &c.CreationTimestamp
@@ -136,8 +137,8 @@ func outcome(p Plan) string {
 	if last := p.Status.LastSuccessfulTime; last != nil {
 		out = append(out, "succeeded "+last.UTC().Format("15:04"))
 	}
-	for _, news := range p.News {
-		out = append(out, news.Reason)
+	for _, event := range p.Events {
+		out = append(out, event.Reason)
 	}
 	return strings.Join(out, ", ")
 }
