@@ -27,8 +27,8 @@ import (
 const (
 	name    = "daemonset-controller"
 	workers = 2
-	// keptRevisions is how many old revisions there are where the set does not say.
-	keptRevisions = 10
+	// defaultHistoryLimit is how many old revisions are kept if the set does not say.
+	defaultHistoryLimit = 10
 )
 
 type reconciler struct {
@@ -38,11 +38,11 @@ type reconciler struct {
 	pods       *controller.RefManager[*corev1.Pod]
 	revisions  *controllerrevision.Control
 	podControl *controller.PodControl
-	pauses     pauses
+	backoffs   backoffs
 	now        func() time.Time
 }
 
-// object is one set as the caches show it.
+// object is a set as the caches show it.
 type object struct {
 	*appsv1.DaemonSet
 
@@ -54,7 +54,7 @@ type object struct {
 
 func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("DaemonSet") }
 
-// New makes the controller of apps/v1 DaemonSet.
+// New returns the controller of apps/v1 DaemonSet.
 func New(shared *controller.Context) (*controller.Controller, error) {
 	revisions, err := controllerrevision.NewControl(shared, appsv1.DefaultDaemonSetUniqueLabelKey)
 	if err != nil {
@@ -63,7 +63,7 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	sets, nodes := shared.Informers.Apps().V1().DaemonSets(), shared.Informers.Core().V1().Nodes()
 	c := &reconciler{
 		client: shared.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: shared.Pods, revisions: revisions,
-		podControl: shared.PodControl(name), pauses: pauses{spots: map[spot]pause{}}, now: shared.Clock.Now,
+		podControl: shared.PodControl(name), backoffs: backoffs{byKey: map[backoffKey]backoff{}}, now: shared.Clock.Now,
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
@@ -71,25 +71,25 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 			controller.For(sets.Informer(), c.podControl.Expectations, revisions.Expectations()),
 			shared.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName { return c.matching(pod) }),
 			revisions.RefManager().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName { return c.matching(r) }),
-			{Informer: nodes.Informer(), Keys: c.everywhere, Ignore: sameToAll},
+			{Informer: nodes.Informer(), Keys: c.all, Ignore: sameFit},
 		},
 	}, nil
 }
 
-// matching are the sets that may adopt an object.
+// matching returns the sets that may adopt an object.
 func (c *reconciler) matching(obj metav1.Object) []cache.ObjectName {
 	list, err := c.sets.DaemonSets(obj.GetNamespace()).List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
 	return controller.MatchingOwners(obj, list, func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector })
 }
 
-// everywhere are all sets: each of them asks of every node whether it fits.
-func (c *reconciler) everywhere(any) []cache.ObjectName {
+// all returns all sets: a node may fit any of them.
+func (c *reconciler) all(any) []cache.ObjectName {
 	list, err := c.sets.List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
 	keys := make([]cache.ObjectName, len(list))
 	for i, set := range list {
@@ -98,8 +98,8 @@ func (c *reconciler) everywhere(any) []cache.ObjectName {
 	return keys
 }
 
-// sameToAll tells of a change of a node that it makes it no more and no less fitting.
-func sameToAll(before, now any) bool {
+// sameFit reports whether a change of a node has no influence on which sets it fits.
+func sameFit(before, now any) bool {
 	a, ok := before.(*corev1.Node)
 	b, both := now.(*corev1.Node)
 	return ok && both && a.UID == b.UID && equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints)
@@ -118,24 +118,24 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	}
 	o, err := c.observe(ctx, set)
 	if err != nil || o.revisions.Update == nil {
-		return 0, err // a set that is being deleted, and its history is gone: nothing can be said
+		return 0, err // the set is being deleted and its revisions are gone: nothing can be said
 	}
 	seen, err := c.seen(o)
 	if err != nil {
 		return 0, err
 	}
-	plan := Decide(wish(o), seen, c.now())
+	plan := Decide(desired(o), seen, c.now())
 	if set.DeletionTimestamp == nil {
-		err = errors.Join(c.carryOut(ctx, o, plan), c.trim(ctx, o))
+		err = errors.Join(c.carryOut(ctx, o, plan), c.truncate(ctx, o))
 	}
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		err = nil // no use to try again
+		err = nil // no retry can succeed
 	}
 	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
 }
 
-// observe reads what the set owns, adopted and released. A set that is being deleted
-// gets no more revisions.
+// observe reads what the set owns, adopted and released. A set that is being deleted gets no
+// new revisions.
 func (c *reconciler) observe(ctx context.Context, set *appsv1.DaemonSet) (object, error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *reconciler) observe(ctx context.Context, set *appsv1.DaemonSet) (object
 	return o, err
 }
 
-func wish(o object) Set {
+func desired(o object) Set {
 	s := Set{
 		Hash: o.hash, MinReady: time.Duration(o.Spec.MinReadySeconds) * time.Second,
 		OnDelete: o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType, Ending: o.DeletionTimestamp != nil,
@@ -174,15 +174,15 @@ func (c *reconciler) seen(o object) (Observed, error) {
 	if err != nil {
 		return Observed{}, err
 	}
-	seen := Observed{Mine: o.mine, Nodes: make(map[string]Fit, len(nodes)), Pause: map[string]time.Duration{}}
+	seen := Observed{Mine: o.mine, Nodes: make(map[string]Fit, len(nodes)), Backoff: map[string]time.Duration{}}
 	for _, node := range nodes {
-		seen.Nodes[node.Name] = FitOf(&o.Spec.Template, node)
+		seen.Nodes[node.Name] = fitOf(&o.Spec.Template, node)
 	}
 	shown := make(map[types.UID]bool, len(o.mine))
 	for _, pod := range o.mine {
 		shown[pod.UID] = pods.IsTerminating(pod)
 		if pod.Status.Phase == corev1.PodFailed {
-			seen.Pause[nodeOf(pod)] = c.pauses.left(spot{o.UID, o.hash, nodeOf(pod)}, c.now())
+			seen.Backoff[nodeOf(pod)] = c.backoffs.left(backoffKey{o.UID, o.hash, nodeOf(pod)}, c.now())
 		}
 	}
 	seen.Leaving = c.podControl.Expectations.PendingDeletions(o.UID, shown)
@@ -196,7 +196,7 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 			return err
 		}
 		if pod.Status.Phase == corev1.PodFailed {
-			c.pauses.failed(spot{o.UID, o.hash, nodeOf(pod)}, c.now())
+			c.backoffs.failed(backoffKey{o.UID, o.hash, nodeOf(pod)}, c.now())
 			c.podControl.Events.Eventf(o.DaemonSet, corev1.EventTypeWarning, "FailedDaemonPod", "Pod %s has failed on node %s and was deleted", pod.Name, nodeOf(pod))
 		}
 		return nil
@@ -210,13 +210,13 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 	return errors.Join(removed, created)
 }
 
-// trim removes revisions that no pod is of and that are too many.
-func (c *reconciler) trim(ctx context.Context, o object) error {
+// truncate removes the revisions beyond the history limit that no pod has.
+func (c *reconciler) truncate(ctx context.Context, o object) error {
 	live := map[string]bool{o.hash: true}
 	for _, pod := range o.mine {
 		live[pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
 	}
-	limit := int32(keptRevisions)
+	limit := int32(defaultHistoryLimit)
 	if o.Spec.RevisionHistoryLimit != nil {
 		limit = *o.Spec.RevisionHistoryLimit
 	}

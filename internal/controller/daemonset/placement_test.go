@@ -55,7 +55,7 @@ func TestFitOf(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"disk": "ssd"}}, Spec: corev1.NodeSpec{Taints: c.taints}}
-			if got := FitOf(&corev1.PodTemplateSpec{Spec: c.spec}, node); got != c.want {
+			if got := fitOf(&corev1.PodTemplateSpec{Spec: c.spec}, node); got != c.want {
 				t.Errorf("fit %d, want %d", got, c.want)
 			}
 		})

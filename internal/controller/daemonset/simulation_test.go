@@ -27,7 +27,7 @@ type simulation struct {
 	maxUnavailable int
 	surge          bool
 	down           map[string]bool // nodes where the controller has taken the available pod away
-	broken         string          // what contradicts a rule; the first of them
+	broken         string          // the first rule that was broken
 }
 
 func newSimulation(t *rapid.T) *simulation {
@@ -81,7 +81,7 @@ func (s *simulation) minReady(set *appsv1.DaemonSet) time.Duration {
 	return time.Duration(set.Spec.MinReadySeconds) * time.Second
 }
 
-// watch sees what the controller does, beside what it knows of the nodes.
+// watch checks what the controller does against the nodes that its cache shows.
 func (s *simulation) watch(verb string, obj runtime.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	set, err := s.Informers.Apps().V1().DaemonSets().Lister().DaemonSets("ns").Get("agent")
@@ -112,16 +112,16 @@ func (s *simulation) created(pod *corev1.Pod) string {
 		}
 	})
 	if same > 0 || !s.surge && other+leaving > 0 || other > 1 {
-		return fmt.Sprintf("%s gets a pod and has %d of the same revision, %d of others, %d that go", nodeOf(pod), same, other, leaving)
+		return fmt.Sprintf("%s gets a pod and has %d of the same revision, %d of others, %d that are leaving", nodeOf(pod), same, other, leaving)
 	}
 	return ""
 }
 
-// deleted: on no more nodes than the set says may the available pod be taken away; with a
-// surge on none.
+// deleted: the available pod may be deleted on no more nodes than the set says; with a surge on
+// none.
 func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
 	node, err := s.Informers.Core().V1().Nodes().Lister().Get(nodeOf(pod))
-	if err != nil || FitOf(&set.Spec.Template, node) != Fitting || !s.Available(pod, s.minReady(set)) {
+	if err != nil || fitOf(&set.Spec.Template, node) != Fitting || !s.Available(pod, s.minReady(set)) {
 		return ""
 	}
 	covered := false
@@ -143,7 +143,7 @@ func (s *simulation) Observe() string {
 	set := s.set()
 	fitting := map[string]bool{}
 	for _, node := range laggingcache.All[*corev1.Node](s.Cluster, "nodes") {
-		fitting[node.Name] = FitOf(&set.Spec.Template, node) == Fitting
+		fitting[node.Name] = fitOf(&set.Spec.Template, node) == Fitting
 	}
 	for node := range s.down {
 		if !fitting[node] {
@@ -158,7 +158,7 @@ func (s *simulation) Observe() string {
 	return s.broken
 }
 
-// Live lets the kubelet of one pod in that many, and the collector of pods, do something.
+// Live lets the kubelet of one pod in that many, and podgc, do something.
 func (s *simulation) Live(many int) bool {
 	nodes := map[string]bool{}
 	for _, node := range laggingcache.All[*corev1.Node](s.Cluster, "nodes") {
@@ -231,7 +231,7 @@ func (s *simulation) AtRest() string {
 	hash := s.hash(set)
 	var want Counts
 	for _, node := range laggingcache.All[*corev1.Node](s.Cluster, "nodes") {
-		fit, n := FitOf(&set.Spec.Template, node), len(on[node.Name])
+		fit, n := fitOf(&set.Spec.Template, node), len(on[node.Name])
 		switch {
 		case fit == Fitting:
 			want.Desired++
@@ -259,7 +259,7 @@ func (s *simulation) AtRest() string {
 	return strings.Join(wrong, "; ")
 }
 
-// hash is of the revision that holds the template, which must have the highest number.
+// hash returns that of the revision that holds the template, which must have the highest number.
 func (s *simulation) hash(set *appsv1.DaemonSet) string {
 	data, err := controllerrevision.Data(&set.Spec.Template)
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/coppice-dev/coppice/internal/pods"
+	"k8s.io/kubectl/pkg/util/podutils"
 )
 
 // count moves pods that have ended into the status, and from there to the counters.
@@ -187,7 +186,7 @@ func (d *decision) report() {
 	running := in(d.pods, active)
 	ready := 0
 	for _, pod := range running {
-		if pods.IsReady(pod.Pod) {
+		if podutils.IsPodReady(pod.Pod) {
 			ready++
 		}
 	}

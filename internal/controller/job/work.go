@@ -76,7 +76,7 @@ func (d *decision) surplus(running []observedPod, want int) []*corev1.Pod {
 		}
 	}
 	if over := len(rest) - want; over > 0 {
-		idle = append(idle, pods.First(rest, rest, d.now)[:over]...)
+		idle = append(idle, pods.DeletionOrder(rest, rest, d.now)[:over]...)
 	}
 	return idle
 }

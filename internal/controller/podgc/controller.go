@@ -20,7 +20,7 @@ import (
 
 const (
 	name = "pod-garbage-collector"
-	// period is how often all pods are looked at when nothing asks for it sooner.
+	// period is how often all pods are looked at if no event asks for it sooner.
 	period = 20 * time.Second
 	// batchPeriod is how long events are gathered before all pods are looked at.
 	batchPeriod = 500 * time.Millisecond
@@ -33,14 +33,14 @@ type reconciler struct {
 	limits Limits
 	now    func() time.Time
 
-	missed map[string]time.Time // by the one worker
+	missed map[string]time.Time // only the one worker uses it
 }
 
-// New makes the controller.
+// New returns the controller.
 func New(shared *controller.Context, limits Limits) *controller.Controller {
 	nodes, all := shared.Informers.Core().V1().Nodes(), shared.Informers.Core().V1().Pods()
 	c := &reconciler{client: shared.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: shared.Clock.Now, missed: map[string]time.Time{}}
-	// There is one key: what is decided is about all pods.
+	// There is a single key: each decision is about all pods.
 	everything := []cache.ObjectName{{Name: "pods"}}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: 1, BatchPeriod: batchPeriod,
@@ -107,7 +107,7 @@ func (c *reconciler) remove(ctx context.Context, r Removal) error {
 	if r.Reason == NodeGone {
 		_, err := c.client.CoreV1().Nodes().Get(ctx, r.Pod.Spec.NodeName, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
-			return err // nil for a node that is there again
+			return err // nil for a node that has come back
 		}
 	}
 	version := r.Pod.ResourceVersion
@@ -124,7 +124,7 @@ func (c *reconciler) remove(ctx context.Context, r Removal) error {
 	}))
 }
 
-// fail marks a pod as failed: controllers that wait for its end see how it ended.
+// fail sets the phase of a pod to Failed: controllers that wait for its end see how it ended.
 func (c *reconciler) fail(ctx context.Context, r Removal) (*corev1.Pod, error) {
 	failed := r.Pod.DeepCopy()
 	failed.Status.Phase = corev1.PodFailed

@@ -25,12 +25,12 @@ type reconciler struct {
 	now        func() time.Time
 }
 
-// ReplicaSets is the controller of apps/v1 ReplicaSet.
+// ReplicaSets returns the controller of apps/v1 ReplicaSet.
 func ReplicaSets(shared *controller.Context) *controller.Controller {
 	return newController(shared, newReplicaSets(shared.Client, shared.Informers))
 }
 
-// ReplicationControllers is the controller of v1 ReplicationController.
+// ReplicationControllers returns the controller of v1 ReplicationController.
 func ReplicationControllers(shared *controller.Context) *controller.Controller {
 	return newController(shared, newReplicationControllers(shared.Client, shared.Informers))
 }
@@ -63,7 +63,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		shown[pod.UID] = pods.IsTerminating(pod)
 	}
 	seen := Observed{Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(obj.GetUID(), shown)}
-	if len(mine) > int(obj.Replicas) { // only which pods to delete depends on them
+	if len(mine) > int(obj.Replicas) { // needed only to choose which pods to delete
 		seen.Related = c.related(obj)
 	}
 	plan := Decide(obj.Set, seen, c.now())
@@ -76,13 +76,13 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		}
 	}
 	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
-		failed = nil // no use to try again
+		failed = nil // no retry can succeed
 	}
 	return plan.Again, errors.Join(failed, obj.write(ctx, plan.Counts, reason))
 }
 
-// related are the pods of objects that have the same controller, which are the other
-// revisions of one Deployment.
+// related returns the pods of objects that have the same controller: of the other revisions of
+// a Deployment.
 func (c *reconciler) related(obj *object) []*corev1.Pod {
 	owner := metav1.GetControllerOfNoCopy(obj)
 	if owner == nil {
@@ -90,7 +90,7 @@ func (c *reconciler) related(obj *object) []*corev1.Pod {
 	}
 	indexed, err := c.kind.informer().GetIndexer().ByIndex(controller.ByController, string(owner.UID))
 	if err != nil {
-		return nil // nobody indexes these
+		return nil // no controller indexes these
 	}
 	var related []*corev1.Pod
 	for _, sibling := range indexed {
@@ -114,7 +114,7 @@ func (c *reconciler) carryOut(ctx context.Context, obj *object, plan Plan) error
 		return c.podControl.Delete(ctx, obj.Owner, obj.on, plan.Delete[i])
 	})
 	if err != nil {
-		return fmt.Errorf("remove pods: %w", err)
+		return fmt.Errorf("delete pods: %w", err)
 	}
 	return nil
 }

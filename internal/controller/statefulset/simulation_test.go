@@ -20,14 +20,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
 
-// simulation is a set, its controller on caches that lag, kubelets, a collector, and a
+// simulation is a set, its controller on caches that lag, kubelets, a garbage collector, and a
 // user who changes everything that can be changed.
 type simulation struct {
 	*laggingcache.Cluster
 	choose histories.Choose
 	image  int
 	down   map[string]bool // ordinals that the controller has made unavailable
-	broken string          // what contradicts a rule; the first of them
+	broken string          // the first rule that was broken
 }
 
 func newSimulation(t *rapid.T) *simulation {
@@ -82,7 +82,7 @@ func (s *simulation) minReady(set *appsv1.StatefulSet) time.Duration {
 	return time.Duration(set.Spec.MinReadySeconds) * time.Second
 }
 
-// watch sees what the controller does, beside what it knows to be wished for.
+// watch checks what the controller does against the set that its cache shows.
 func (s *simulation) watch(verb string, obj runtime.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	set, err := s.Informers.Apps().V1().StatefulSets().Lister().StatefulSets("ns").Get("web")
@@ -97,8 +97,8 @@ func (s *simulation) watch(verb string, obj runtime.Object) {
 	}
 }
 
-// created: a pod below the partition is of the current revision, and has a claim that is
-// not about to go with an earlier pod.
+// created: a pod below the partition is of the current revision, and has a volume claim that
+// will not be collected with an earlier pod.
 func (s *simulation) created(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	n, _ := ordinalOf("web", pod.Name)
 	current := laggingcache.Peek[*appsv1.StatefulSet](s.Cluster, "statefulsets", "ns/web").Status.CurrentRevision
@@ -108,14 +108,14 @@ func (s *simulation) created(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	}
 	claim := laggingcache.Peek[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims", "ns/"+claimName("data", pod.Name))
 	if claim == nil || isStale(claim, pod.Name) {
-		return fmt.Sprintf("%s is made for a claim that is not to stay: %v", pod.Name, claim)
+		return fmt.Sprintf("%s is created for a volume claim that is about to go: %v", pod.Name, claim)
 	}
 	return ""
 }
 
-// deleted: of the pods that are available not more may be taken down than the set says;
-// those that people or nodes take down are not the controller's doing. A pod that is one
-// too many takes its claim along where that is the policy.
+// deleted: of the available pods no more may be taken down than the set says; those that users
+// or nodes take down do not count. A condemned pod takes its volume claim along if that is the
+// policy.
 func (s *simulation) deleted(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	if isCondemned(set, pod) {
 		claim := laggingcache.Peek[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims", "ns/"+claimName("data", pod.Name))
@@ -150,7 +150,7 @@ func (s *simulation) Observe() string {
 	return s.broken
 }
 
-// Live lets the kubelet of one pod in that many, and the collector, do something.
+// Live lets the kubelet of one pod in that many, and the garbage collector, do something.
 func (s *simulation) Live(many int) bool {
 	worked := false
 	for _, pod := range s.pods() {
@@ -232,7 +232,7 @@ func (s *simulation) AtRest() string {
 		case !labels.SelectorFromSet(identityLabels(pod.Name, ordinal)).Matches(labels.Set(pod.Labels)):
 			wrong = append(wrong, fmt.Sprintf("%s has labels %v", pod.Name, pod.Labels))
 		case !want[pod.Name]:
-			wrong = append(wrong, pod.Name+" is one too many")
+			wrong = append(wrong, pod.Name+" is condemned")
 		case !s.Available(pod, s.minReady(set)):
 			wrong = append(wrong, pod.Name+" is not available")
 		case ordinal-start(set) >= int(*set.Spec.UpdateStrategy.RollingUpdate.Partition) && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != update:
@@ -250,7 +250,7 @@ func (s *simulation) AtRest() string {
 	return strings.Join(append(wrong, s.claims(set)), "; ")
 }
 
-// revision is the one that holds the template, which must have the highest number.
+// revision returns the one that holds the template, which must have the highest number.
 func (s *simulation) revision(set *appsv1.StatefulSet) string {
 	data, err := controllerrevision.Data(&set.Spec.Template)
 	if err != nil {
@@ -272,7 +272,7 @@ func (s *simulation) revision(set *appsv1.StatefulSet) string {
 	return all[len(all)-1].Name
 }
 
-// claims says what is wrong with the claims of pods.
+// claims returns what is wrong with the volume claims of pods.
 func (s *simulation) claims(set *appsv1.StatefulSet) string {
 	known := map[string]*corev1.PersistentVolumeClaim{}
 	for _, claim := range laggingcache.All[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims") {

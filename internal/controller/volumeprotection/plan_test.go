@@ -105,17 +105,17 @@ func TestR23_Volume(t *testing.T) {
 	}
 }
 
-// check compares a decision with the finalizers that are to be left; nil stands for Keep.
+// check compares a decision with the finalizers that are left; nil stands for Keep.
 func check(t *testing.T, got Decision, want []string) {
 	t.Helper()
 	switch d := got.(type) {
 	case Keep:
 		if want != nil {
-			t.Errorf("kept, because %s; want it released with %v", d.Reason, want)
+			t.Errorf("kept, because %s; want it to have %v left", d.Reason, want)
 		}
-	case Release:
+	case RemoveFinalizer:
 		if want == nil || !slices.Equal(d.Finalizers, want) {
-			t.Errorf("released with %v, want %v (nil: kept)", d.Finalizers, want)
+			t.Errorf("it has %v left, want %v (nil: kept)", d.Finalizers, want)
 		}
 	}
 }
