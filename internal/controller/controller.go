@@ -26,7 +26,7 @@
 //     a [Controller].
 //  2. Its sources: [For] its own objects, [RefManager.Source] for its dependents, and
 //     whatever else changes its mind. Every informer comes from Context.Informers, unless
-//     nobody else wants the whole resource (then it is in Controller.Informers).
+//     no other controller needs the resource (then it is in Controller.Informers).
 //  3. Whatever it creates it expects: pods through [PodControl], other objects by
 //     Expectations.ExpectVersion. Every other write carries uid and resourceVersion.
 //  4. A simulation on caches that lag (package laggingcache) where it creates or deletes.
@@ -80,8 +80,8 @@ type Source struct {
 	// Keys returns the objects to reconcile when obj was added, has changed or is gone.
 	// After a change it is called with both the old and the new object.
 	Keys func(obj any) []cache.ObjectName
-	// Ignore reports whether a change concerns nobody, as the heartbeat of a node does; nil
-	// if every change concerns somebody.
+	// Ignore reports whether a change gives no work, like the heartbeat of a node; nil if
+	// every change does.
 	Ignore func(before, now any) bool
 	// Expectations about these objects' dependents are dropped when the object is gone.
 	Expectations []*Expectations

@@ -189,13 +189,13 @@ func TestPlanOfCronJobs(t *testing.T) {
 		"replaced":                            {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent)}, jobs: []string{"a", "b complete=03:00", "d deleted"}, want: "delete a, create 12:00, active d, succeeded 03:00"},
 		"not replaced, as it was run by hand": {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent)}, jobs: []string{"a byhand"}, want: "create 12:00, active a"},
 		"nothing to replace yet":              {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent), ran(t, noon)}, jobs: []string{"a"}, want: "active a, ran 12:00"},
-		"history": {
+		"history limits": {
 			cron: []func(*batchv1.CronJob){limits(1, 1), ran(t, noon)},
 			jobs: []string{"a complete=05:00", "b complete=03:00", "x complete=04:00 byhand", "d failed", "e failed", "f"},
 			want: "delete b, delete x, delete d, active f, ran 12:00, succeeded 05:00",
 		},
-		"all history":         {cron: []func(*batchv1.CronJob){limits(0, 0), ran(t, noon)}, jobs: []string{"a complete=05:00", "d failed deleted"}, want: "delete a, ran 12:00, succeeded 05:00"},
-		"history without end": {cron: []func(*batchv1.CronJob){ran(t, noon)}, jobs: []string{"a complete=05:00"}, want: "ran 12:00, succeeded 05:00"},
+		"history limits of 0": {cron: []func(*batchv1.CronJob){limits(0, 0), ran(t, noon)}, jobs: []string{"a complete=05:00", "d failed deleted"}, want: "delete a, ran 12:00, succeeded 05:00"},
+		"no history limits":   {cron: []func(*batchv1.CronJob){ran(t, noon)}, jobs: []string{"a complete=05:00"}, want: "ran 12:00, succeeded 05:00"},
 		"it has ended": {
 			cron: []func(*batchv1.CronJob){ran(t, noon), func(c *batchv1.CronJob) {
 				c.Status.Active = []corev1.ObjectReference{{Name: "a", UID: "a"}, {Name: "lost", UID: "lost"}}

@@ -251,7 +251,7 @@ func (s *simulation) finish() {
 	}
 }
 
-// forget removes a job that has finished, as somebody else may: once the run is on record.
+// forget removes a finished job, as any user may, once its run is recorded.
 func (s *simulation) forget() {
 	for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
 		if job := s.jobs[name]; finished(job) != nil && !scheduledTime(s.t, job).After(lastRun(&s.cron.Status)) {

@@ -95,7 +95,7 @@ func TestNodeOf(t *testing.T) {
 		want string
 	}{
 		{"bound", corev1.Pod{Spec: corev1.PodSpec{NodeName: "one", Affinity: newPod(&corev1.PodTemplateSpec{}, "", "two").Spec.Affinity}}, "one"},
-		{"for nobody", corev1.Pod{}, ""},
+		{"for no node", corev1.Pod{}, ""},
 		{"of other affinity", corev1.Pod{Spec: corev1.PodSpec{Affinity: required(corev1.NodeSelectorTerm{})}}, ""},
 	} {
 		if got := nodeOf(&c.pod); got != c.want {

@@ -82,11 +82,11 @@ func TestPlanOfIndexes(t *testing.T) {
 			job: jobWith(indexed, completed("1,3"), success(batchv1.SuccessPolicyRule{SucceededIndexes: new("1-2")})), pods: []string{"a index=0", "b index=2"},
 			want: "| active 2 ready 0 terminating 0 succeeded 2 failed 0 completed 1,3",
 		},
-		"enough of those that have to": {
+		"as many of the indexes as required": {
 			job: jobWith(indexed, completed("1,3"), success(batchv1.SuccessPolicyRule{SucceededIndexes: new("1-2"), SucceededCount: new(int32(1))})), pods: []string{"a free index=0 failed=1h"},
 			want: "| active 0 ready 0 terminating 0 succeeded 2 failed 0 completed 1,3 SuccessCriteriaMet=True:SuccessPolicy Complete=True:SuccessPolicy",
 		},
-		"a rule that nobody can read": {
+		"a rule that cannot be parsed": {
 			job: jobWith(indexed, completed("1,3"), success(batchv1.SuccessPolicyRule{SucceededIndexes: new("x")})), pods: []string{"a index=0", "b index=2"},
 			want: "| active 2 ready 0 terminating 0 succeeded 2 failed 0 completed 1,3",
 		},

@@ -144,7 +144,7 @@ func TestOwners(t *testing.T) {
 		{"a reference that does not block", []metav1.OwnerReference{plain}, retention{WithSet: true}, []metav1.OwnerReference{set}, true},
 		{"others stay", []metav1.OwnerReference{bystander, pod}, retention{WithSet: true}, []metav1.OwnerReference{bystander, set}, true},
 		{"another order is no change", []metav1.OwnerReference{set, bystander}, retention{WithSet: true}, []metav1.OwnerReference{bystander, set}, false},
-		{"somebody else controls it", []metav1.OwnerReference{other}, retention{WithSet: true}, []metav1.OwnerReference{other}, false},
+		{"another object controls it", []metav1.OwnerReference{other}, retention{WithSet: true}, []metav1.OwnerReference{other}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: c.has}}

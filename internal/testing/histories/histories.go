@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Check runs that many histories, in which Repeat takes that many steps on the average. Where
-// -rapid.checks or -rapid.steps is on the command line, it counts instead.
+// Check runs that many histories, in which Repeat takes that many steps on average. -rapid.checks
+// and -rapid.steps on the command line override these.
 func Check(t *testing.T, histories, steps int, history func(*rapid.T)) {
 	t.Helper()
 	given := map[string]bool{}

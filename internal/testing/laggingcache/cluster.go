@@ -259,7 +259,7 @@ func (c *Cluster) reconcile(ctx context.Context, item work) {
 	again, err := running.Reconcile(ctx, item.key)
 	if err != nil {
 		again = retryAfter
-		if !expected(err) {
+		if !isExpected(err) {
 			c.Errors = append(c.Errors, fmt.Errorf("%s: %s: %w", running.Name, item.key, err))
 		}
 	}
