@@ -68,12 +68,12 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []func() error, err error) {
 	var pods cache.SharedIndexInformer
 	if o.Workloads == InProcess {
-		world, err := newWorld(o, api)
+		shared, err := newControllerContext(o, api)
 		if err != nil {
 			return nil, err
 		}
-		pods = world.Shared.Core().V1().Pods().Informer()
-		parts = append(parts, func() error { return runWorkloads(ctx, o, api, world) })
+		pods = shared.Informers.Core().V1().Pods().Informer()
+		parts = append(parts, func() error { return runWorkloads(ctx, o, api, shared) })
 	}
 	if o.Nodes.Nodes > 0 {
 		nodes, err := newNodes(o, api, pods)

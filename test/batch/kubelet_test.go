@@ -26,13 +26,13 @@ func runKubelet(ctx context.Context) error {
 	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	world, err := controller.NewWorld(client, clock.RealClock{}, slog.New(slog.DiscardHandler))
+	shared, err := controller.NewContext(client, clock.RealClock{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	source := world.Shared.Core().V1().Pods()
-	return world.Run(ctx, &controller.Controller{
-		Name: "kubelet", Workers: 4, Sources: []controller.Source{controller.Themselves(source.Informer())},
+	source := shared.Informers.Core().V1().Pods()
+	return shared.Run(ctx, &controller.Controller{
+		Name: "kubelet", Workers: 4, Sources: []controller.Source{controller.For(source.Informer())},
 		Reconcile: func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 			pod, err := source.Lister().Pods(key.Namespace).Get(key.Name)
 			if err == nil {

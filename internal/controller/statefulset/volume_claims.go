@@ -19,15 +19,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// using are the sets that a claim may be one of.
-func (c *reconciler) using(obj any) []cache.ObjectName {
+// setsOfClaim returns the sets to which a volume claim may belong.
+func (c *reconciler) setsOfClaim(obj any) []cache.ObjectName {
 	claim, ok := obj.(*corev1.PersistentVolumeClaim)
 	if !ok {
 		return nil
 	}
 	list, err := c.sets.StatefulSets(claim.Namespace).List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
 	var keys []cache.ObjectName
 	for _, set := range list {
@@ -40,9 +40,9 @@ func (c *reconciler) using(obj any) []cache.ObjectName {
 	return keys
 }
 
-// claim makes the claims that a pod needs, and tells whether they are all there to be
-// used.
-func (c *reconciler) claim(ctx context.Context, o object, pod string) (bool, error) {
+// ensureClaims creates the volume claims that a pod needs, and reports whether all of them
+// can be used.
+func (c *reconciler) ensureClaims(ctx context.Context, o object, pod string) (bool, error) {
 	usable := true
 	for i := range o.Spec.VolumeClaimTemplates {
 		template := &o.Spec.VolumeClaimTemplates[i]
@@ -69,40 +69,41 @@ func (c *reconciler) createClaim(ctx context.Context, set *appsv1.StatefulSet, t
 	created, err := c.client.CoreV1().PersistentVolumeClaims(set.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		c.claimed.Created(set.UID, created.ResourceVersion)
-		c.hand.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created claim: %s", claim.Name)
+		c.volumeClaims.ExpectVersion(set.UID, created.ResourceVersion)
+		c.podControl.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created claim: %s", claim.Name)
 		return nil
 	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return err // what there is, is not in view yet; or there will be no more of it
+		return err // the cache does not show it yet; or no retry can succeed
 	}
-	c.hand.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating claim %s: %v", claim.Name, err)
+	c.podControl.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating claim %s: %v", claim.Name, err)
 	return fmt.Errorf("create claim %s: %w", claim.Name, err)
 }
 
-// claimAgain makes claims that pods are waiting for: they were removed after the pod was
-// made, and before it was started.
-func (c *reconciler) claimAgain(ctx context.Context, o object) error {
+// recreateClaims creates volume claims that pods are waiting for: they were removed after the
+// pod was created, and before it was started.
+func (c *reconciler) recreateClaims(ctx context.Context, o object) error {
 	for _, pod := range o.mine {
 		if pod.Status.Phase != corev1.PodPending || pods.IsTerminating(pod) || isCondemned(o.StatefulSet, pod) {
 			continue
 		}
-		if _, err := c.claim(ctx, o, pod.Name); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := c.ensureClaims(ctx, o, pod.Name); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	return nil
 }
 
-// isCondemned tells whether the set is to have no pod of that ordinal.
+// isCondemned reports whether the set is to have no pod of that ordinal.
 func isCondemned(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 	ordinal, ok := ordinalOf(set.Name, pod.Name)
 	first := start(set)
 	return ok && (ordinal < first || ordinal >= first+replicas(set))
 }
 
-// retain gives the claims of the set's pods the owners that the policy says. Until then
-// no pod may go: the claim would stay when it ought to go, or go when it ought to stay.
-func (c *reconciler) retain(ctx context.Context, o object) error {
+// setClaimOwners gives the volume claims of the set's pods the owners that the retention policy
+// demands. No pod may be deleted before: its volume claim would be kept against the policy, or
+// collected against it.
+func (c *reconciler) setClaimOwners(ctx context.Context, o object) error {
 	var failed []error
 	for _, pod := range o.mine {
 		policy := retentionOf(o.StatefulSet, isCondemned(o.StatefulSet, pod))
@@ -111,15 +112,15 @@ func (c *reconciler) retain(ctx context.Context, o object) error {
 			if err != nil || claim.DeletionTimestamp != nil {
 				continue
 			}
-			failed = append(failed, c.own(ctx, o, claim, pod, policy))
+			failed = append(failed, c.setOwners(ctx, o, claim, pod, policy))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// own changes the owner references of a claim as the cache shows it.
-func (c *reconciler) own(ctx context.Context, o object, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod, policy Retention) error {
-	owners, changed := Owners(claim, metav1.NewControllerRef(o, kind()), metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod")), policy)
+// setOwners changes the owner references of a volume claim as the cache shows it.
+func (c *reconciler) setOwners(ctx context.Context, o object, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod, policy retention) error {
+	owners, changed := claimOwners(claim, metav1.NewControllerRef(o, kind()), metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod")), policy)
 	if !changed {
 		return nil
 	}
@@ -133,6 +134,6 @@ func (c *reconciler) own(ctx context.Context, o object, claim *corev1.Persistent
 	if err != nil {
 		return fmt.Errorf("change the owners of claim %s: %w", claim.Name, err)
 	}
-	c.claimed.Created(o.UID, owned.ResourceVersion)
+	c.volumeClaims.ExpectVersion(o.UID, owned.ResourceVersion)
 	return nil
 }

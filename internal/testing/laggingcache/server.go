@@ -1,14 +1,14 @@
-// Package lagging is an API server in memory, and caches that lag behind it, for the
+// Package laggingcache is an API server in memory, and caches that lag behind it, for the
 // tests of controllers.
 //
-// A World is the real frame and real controllers. Their client writes to the Server at
-// once; what they read are caches that are behind it, each by as much as the test lets
-// it be: Step brings one event of one resource to its cache, or lets one controller work
-// on one key. Requests can be refused, and answers lost.
+// A Cluster has a real controller context and real controllers. Their client writes to the
+// Server at once; what they read are caches that lag behind it, each by as much as the test
+// lets it: Step brings one event of one resource to its cache, or lets one controller
+// reconcile one key. Requests can be refused, and answers lost. Play does so at random.
 //
-// The server knows names, uids, resourceVersions, preconditions, patches and statuses.
-// It validates nothing, and nobody collects garbage.
-package lagging
+// The server knows names, uids, resourceVersions, preconditions, patches and statuses. It
+// validates nothing, and no garbage is collected.
+package laggingcache
 
 import (
 	"encoding/json"
@@ -33,7 +33,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// errLost is what a client gets when the answer to a request is lost.
+// errLost is the error of a client if the answer to a request is lost.
 var errLost = errors.New("the connection was lost")
 
 // object is what the server holds.
@@ -42,7 +42,7 @@ type object interface {
 	metav1.Object
 }
 
-// change is one watch event. Of an object that is gone it holds the last state.
+// change is one watch event. For an object that is gone it has the last state.
 type change struct {
 	object object
 	gone   bool
@@ -50,10 +50,10 @@ type change struct {
 
 // Server is an API server in memory. It is safe for concurrent use.
 type Server struct {
-	// Fate decides what becomes of a request; nil for the best.
+	// Fate decides what becomes of a request; nil if all are answered.
 	Fate func(verb, resource, name string) Fate
-	// Watch is called before something is created, with what that is, and before something
-	// is deleted, with what it was.
+	// Watch is called with an object before it is created, and with one that is there before it
+	// is deleted.
 	Watch func(verb string, obj runtime.Object)
 
 	now func() time.Time
@@ -165,7 +165,7 @@ func (s *Server) createLocked(resource string, obj object) (runtime.Object, erro
 	return s.putLocked(resource, obj), nil
 }
 
-// listLocked lists pods, which is all that is asked for.
+// listLocked lists pods: controllers list nothing else.
 func (s *Server) listLocked(resource, namespace string) (runtime.Object, error) {
 	if resource != "pods" {
 		return nil, fmt.Errorf("list %s: not modelled", resource)
@@ -242,7 +242,7 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// updateLocked writes statuses, which is all that controllers update.
+// updateLocked writes statuses: controllers update nothing else.
 func (s *Server) updateLocked(resource string, was object, action clienttesting.UpdateAction) (runtime.Object, error) {
 	sent, ok := action.GetObject().(object)
 	if !ok || action.GetSubresource() != "status" {
@@ -319,7 +319,7 @@ func uidOf(resource string, revision int) types.UID {
 	return types.UID(fmt.Sprintf("%s-%d", resource, revision))
 }
 
-// expected tells of an error that the cache's lag or the server's Fate explains.
-func expected(err error) bool {
+// isExpected reports whether a lagging cache or the Fate of a request explains an error.
+func isExpected(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err) || errors.Is(err, errLost)
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What is refused is refused to one first, and to all of one step at most.
-func TestBatch(t *testing.T) {
+// Where all requests would be refused, one is; later at most those of one step.
+func TestSlowStartBatch(t *testing.T) {
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {
 		n, refuse int // refuse is the first call that fails; -1 for none
@@ -23,7 +23,7 @@ func TestBatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int32
-			err := Batch(t.Context(), c.n, func(_ context.Context, i int) error {
+			err := SlowStartBatch(t.Context(), c.n, func(_ context.Context, i int) error {
 				calls.Add(1)
 				if i == c.refuse {
 					return refused

@@ -10,37 +10,37 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// verdict is what becomes of a job that does not go on. Its pods have yet to end.
-type verdict struct {
+// outcome is how a job ends. Its pods may still run.
+type outcome struct {
 	target          batchv1.JobConditionType // FailureTarget or SuccessCriteriaMet
 	reason, message string
 }
 
-func (v *verdict) isFailure() bool { return v.target == batchv1.JobFailureTarget }
+func (v *outcome) isFailure() bool { return v.target == batchv1.JobFailureTarget }
 
-// judge says whether the job is settled. What was settled stays so. Failure comes before
-// success: a job that has failed in one way has failed.
-func (d *decision) judge() *verdict {
+// outcome returns the outcome of the job, nil if it goes on. An outcome is final. Failure
+// comes before success.
+func (d *decision) outcome() *outcome {
 	for _, target := range []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet} {
-		if c := held(d.job, target); c != nil {
-			return &verdict{target, c.Reason, c.Message}
+		if c := trueCondition(d.job, target); c != nil {
+			return &outcome{target, c.Reason, c.Message}
 		}
 	}
 	if d.job.DeletionTimestamp != nil {
 		return nil
 	}
-	if v := d.judgeFailure(); v != nil {
+	if v := d.failure(); v != nil {
 		return v
 	}
-	return d.judgeSuccess()
+	return d.success()
 }
 
-func (d *decision) judgeFailure() *verdict {
+func (d *decision) failure() *outcome {
 	spec := &d.job.Spec
-	fail := func(reason, message string) *verdict { return &verdict{batchv1.JobFailureTarget, reason, message} }
+	fail := func(reason, message string) *outcome { return &outcome{batchv1.JobFailureTarget, reason, message} }
 	switch {
-	case d.hopeless != "":
-		return fail(batchv1.JobReasonPodFailurePolicy, d.hopeless)
+	case d.podFailure != "":
+		return fail(batchv1.JobReasonPodFailurePolicy, d.podFailure)
 	case spec.BackoffLimit != nil && (d.failed > int(*spec.BackoffLimit) || d.restarts() >= max(1, int(*spec.BackoffLimit))):
 		return fail(batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
 	case d.isOverdue():
@@ -54,8 +54,8 @@ func (d *decision) judgeFailure() *verdict {
 	return nil
 }
 
-// restarts are those of the containers in the pods there are, where a container that
-// fails is restarted in its pod.
+// restarts returns how often containers were restarted in their pods, where the restart
+// policy says so.
 func (d *decision) restarts() int {
 	if d.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
 		return 0
@@ -69,8 +69,8 @@ func (d *decision) restarts() int {
 	return n
 }
 
-// isOverdue tells whether the job has had all the time it may take, and asks for another
-// look when it will have.
+// isOverdue reports whether the job has exceeded its active deadline, and asks for another
+// reconciliation when it will have.
 func (d *decision) isOverdue() bool {
 	limit, start := d.job.Spec.ActiveDeadlineSeconds, d.startTime()
 	if limit == nil || start == nil || isSuspended(d.job) {
@@ -81,26 +81,26 @@ func (d *decision) isOverdue() bool {
 	return left <= 0
 }
 
-// startTime is when the job began or, after it was suspended, begins anew.
+// startTime returns when the job began or, after it was suspended, begins anew.
 func (d *decision) startTime() *metav1.Time {
-	resumed := held(d.job, batchv1.JobSuspended) != nil
+	resumed := trueCondition(d.job, batchv1.JobSuspended) != nil
 	if !isSuspended(d.job) && (d.job.Status.StartTime == nil || resumed) {
 		return &metav1.Time{Time: d.now}
 	}
 	return d.job.Status.StartTime
 }
 
-func (d *decision) judgeSuccess() *verdict {
+func (d *decision) success() *outcome {
 	spec := &d.job.Spec
-	succeed := func(reason, message string) *verdict {
-		return &verdict{batchv1.JobSuccessCriteriaMet, reason, message}
+	succeed := func(reason, message string) *outcome {
+		return &outcome{batchv1.JobSuccessCriteriaMet, reason, message}
 	}
 	if rule := successMatch(spec.SuccessPolicy, d.completed); isIndexed(d.job) && rule >= 0 {
 		return succeed(batchv1.JobReasonSuccessPolicy, fmt.Sprintf("Matched rules at index %d", rule))
 	}
 	done := spec.Completions != nil && d.succeeded >= int(*spec.Completions)
 	if spec.Completions == nil {
-		// A queue of work is empty when one pod has found it so and all others have ended.
+		// A work queue is empty when one pod has found it so and all others have ended.
 		done = d.succeeded > 0 && len(in(d.pods, active)) == 0
 	}
 	if done {
@@ -109,9 +109,9 @@ func (d *decision) judgeSuccess() *verdict {
 	return nil
 }
 
-// conclude writes the conditions, and when the job has begun and ended. Complete and
-// Failed are the last that is written of a job: no pod of it runs, and all are counted.
-func (d *decision) conclude(v *verdict) {
+// conclude writes the conditions, and when the job has begun and ended. Complete and Failed
+// are written last: then no pod of the job runs, and all are counted.
+func (d *decision) conclude(v *outcome) {
 	if d.job.DeletionTimestamp != nil {
 		return
 	}
@@ -122,39 +122,39 @@ func (d *decision) conclude(v *verdict) {
 		return
 	}
 	d.set(v.target, corev1.ConditionTrue, v.reason, v.message)
-	unsettled := func(pod sighting) bool {
-		return pod.tracked || pod.phase == active || pod.phase == terminating || pod.phase == leaving
+	unsettled := func(pod observedPod) bool {
+		return pod.tracked || pod.state == active || pod.state == terminating || pod.state == leaving
 	}
 	uncounted := status.UncountedTerminatedPods
 	if len(uncounted.Succeeded)+len(uncounted.Failed) > 0 || slices.ContainsFunc(d.pods, unsettled) {
 		return
 	}
-	if status.StartTime == nil { // it never ran, and that was soon decided
+	if status.StartTime == nil { // it never ran
 		status.StartTime = &metav1.Time{Time: d.now}
 	}
 	if v.isFailure() {
 		d.set(batchv1.JobFailed, corev1.ConditionTrue, v.reason, v.message)
-		d.tell(corev1.EventTypeWarning, v.reason, v.message)
+		d.event(corev1.EventTypeWarning, v.reason, v.message)
 		return
 	}
 	d.set(batchv1.JobComplete, corev1.ConditionTrue, v.reason, v.message)
 	status.CompletionTime = &metav1.Time{Time: d.now}
-	d.tell(corev1.EventTypeNormal, "Completed", "Job completed")
+	d.event(corev1.EventTypeNormal, "Completed", "Job completed")
 }
 
 func (d *decision) concludeSuspension() {
-	was := held(d.job, batchv1.JobSuspended) != nil
+	was := trueCondition(d.job, batchv1.JobSuspended) != nil
 	switch {
 	case isSuspended(d.job) && !was:
 		d.set(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended")
-		d.tell(corev1.EventTypeNormal, "Suspended", "Job suspended")
+		d.event(corev1.EventTypeNormal, "Suspended", "Job suspended")
 	case !isSuspended(d.job) && was:
 		d.set(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed")
-		d.tell(corev1.EventTypeNormal, "Resumed", "Job resumed")
+		d.event(corev1.EventTypeNormal, "Resumed", "Job resumed")
 	}
 }
 
-// set puts a condition into the status, unless it is there.
+// set sets a condition in the status, unless it is set.
 func (d *decision) set(t batchv1.JobConditionType, is corev1.ConditionStatus, reason, message string) {
 	now := metav1.Time{Time: d.now}
 	condition := batchv1.JobCondition{Type: t, Status: is, LastProbeTime: now, LastTransitionTime: now, Reason: reason, Message: message}
@@ -168,12 +168,12 @@ func (d *decision) set(t batchv1.JobConditionType, is corev1.ConditionStatus, re
 	}
 }
 
-func (d *decision) tell(kind, reason, message string) {
-	d.plan.News = append(d.plan.News, News{kind, reason, message})
+func (d *decision) event(kind, reason, message string) {
+	d.plan.Events = append(d.plan.Events, Event{kind, reason, message})
 }
 
-// held is the condition of that type if it is true, else nil.
-func held(job *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondition {
+// trueCondition returns the condition of that type if it is true, else nil.
+func trueCondition(job *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondition {
 	for i, c := range job.Status.Conditions {
 		if c.Type == t && c.Status == corev1.ConditionTrue {
 			return &job.Status.Conditions[i]
@@ -182,15 +182,15 @@ func held(job *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondition {
 	return nil
 }
 
-// finished is the condition with which the job has finished, nil before.
+// finished returns the condition with which the job has finished, nil before.
 func finished(job *batchv1.Job) *batchv1.JobCondition {
-	if c := held(job, batchv1.JobComplete); c != nil {
+	if c := trueCondition(job, batchv1.JobComplete); c != nil {
 		return c
 	}
-	return held(job, batchv1.JobFailed)
+	return trueCondition(job, batchv1.JobFailed)
 }
 
-// expiry is how long from now until the job is to be deleted, not positive when it is
+// expiry returns the time from now until the job is to be deleted, not positive when it is
 // due. The second result is false for a job that stays or has not finished.
 func expiry(job *batchv1.Job, now time.Time) (time.Duration, bool) {
 	end, ttl := finished(job), job.Spec.TTLSecondsAfterFinished
