@@ -26,6 +26,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/coppice-dev/coppice/bench/internal/report"
 	"github.com/coppice-dev/coppice/bench/internal/sections"
@@ -152,7 +153,7 @@ func measure(ctx context.Context, c config, file *report.File, progress io.Write
 				Kubernetes: binaries,
 			}
 			began := stopwatch.Start()
-			if err := s.Measure(ctx, b); err != nil {
+			if err := once(ctx, s, b); err != nil {
 				failures = append(failures, fmt.Errorf("%s, run %d: %w", s.Name, turn+1, err))
 				fmt.Fprintln(progress, failures[len(failures)-1])
 				continue
@@ -164,6 +165,15 @@ func measure(ctx context.Context, c config, file *report.File, progress io.Write
 		}
 	}
 	return errors.Join(append(failures, ctx.Err())...)
+}
+
+// runTimeout bounds one run of one section, so that a server that hangs fails one and not all.
+const runTimeout = 20 * time.Minute
+
+func once(ctx context.Context, s sections.Section, b *sections.Bench) error {
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	return s.Measure(ctx, b)
 }
 
 // publish prints the report, and writes it into the directory of the results if there is one.

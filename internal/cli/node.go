@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/agent"
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/version"
 )
@@ -68,7 +68,7 @@ coppice up --write-node-kubeconfig writes it.`,
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says how to reach the server, and has the node's credential (default $KUBECONFIG, else ~/.kube/config)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use (default its current one)")
 	flags.StringVar(&f.name, "name", "", "name of the node (default that of its credential)")
-	flags.StringVar(&f.runtime, "runtime", machine.Simulated, "what runs containers: simulated, which has none, or cri, a container runtime on this machine; that needs root, as a rule")
+	flags.StringVar(&f.runtime, "runtime", nodeconfig.Simulated, "what runs containers: simulated, which has none, or cri, a container runtime on this machine; that needs root, as a rule")
 	flags.StringVar(&f.socket, "cri-socket", "", "where the container runtime of --runtime=cri serves, such as unix:///run/containerd/containerd.sock")
 	flags.StringVar(&f.dataDir, "data-dir", "", "where an agent with --runtime=cri keeps logs and volumes of pods (default node, in what coppice up calls --data-dir); with another one it does not find its containers again")
 	flags.StringVar(&f.bind, "bind-address", "127.0.0.1", "IP address to serve the logs of pods on, to the API server only")
@@ -127,7 +127,7 @@ func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 	if err != nil {
 		return none, usageError{err}
 	}
-	if err := (machine.Options{Runtime: f.runtime, Socket: f.socket, Nodes: 1}).Validate("--runtime"); err != nil {
+	if err := (nodeconfig.Options{Runtime: f.runtime, Socket: f.socket, Nodes: 1}).Validate("--runtime"); err != nil {
 		return none, usageError{err}
 	}
 	if f.lease < leastLease {
@@ -143,7 +143,7 @@ func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 		return none, err
 	}
 	dir := f.dataDir
-	if dir == "" && f.runtime == machine.CRI {
+	if dir == "" && f.runtime == nodeconfig.CRI {
 		above, err := dataDir()
 		if err != nil {
 			return none, err

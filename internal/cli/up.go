@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
@@ -59,7 +59,7 @@ type upFlags struct {
 	quota           int64
 	pkiDir          string
 	externalHost    string
-	nodes           machine.Options
+	nodes           nodeconfig.Options
 	nodeGrace       time.Duration
 	writeNodes      map[string]string // the files, by the names of the nodes
 }
@@ -108,7 +108,7 @@ line that begins with "ready". Ctrl-C stops it; its data stays, unless --ephemer
 	flags.StringVar(&f.pkiDir, "pki-dir", "", "where the keys are that all control planes on one etcd must share (default pki in --data-dir)")
 	flags.StringVar(&f.externalHost, "external-hostname", "", "name or IP address, :port if it differs, that clients reach the server by, when that is a load balancer's")
 	flags.IntVar(&f.nodes.Nodes, "nodes", 1, "how many simulated nodes to have: pods on them start, run and end in honest time, without containers. With --node-runtime=cri there is one, this machine, or none")
-	flags.StringVar(&f.nodes.Runtime, "node-runtime", machine.Simulated, "what runs the containers of pods: simulated, which has none, or cri, a container runtime on this machine; that needs root, as a rule")
+	flags.StringVar(&f.nodes.Runtime, "node-runtime", nodeconfig.Simulated, "what runs the containers of pods: simulated, which has none, or cri, a container runtime on this machine; that needs root, as a rule")
 	flags.StringVar(&f.nodes.Socket, "cri-socket", "", "where the container runtime of --node-runtime=cri serves, such as unix:///run/containerd/containerd.sock")
 	flags.DurationVar(&f.nodeGrace, "node-monitor-grace-period", nodelifecycle.DefaultGrace, "how long a node may be silent before it counts as not ready")
 	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "put a kubeconfig for coppice node into a file, as NAME=FILE: of the node of that name, which may touch itself and its pods, and nothing else; can be repeated")

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
@@ -80,7 +80,7 @@ type Options struct {
 	// replica sets and so on.
 	WorkloadsDisabled bool
 	// Nodes are the nodes of this process; Dir, Version and Log are set by Run.
-	Nodes machine.Options
+	Nodes nodeconfig.Options
 	// NodeGrace is how long a node may be silent before it is not ready; nodes.DefaultGrace
 	// if 0.
 	NodeGrace time.Duration
@@ -101,7 +101,7 @@ type Options struct {
 	Log     *slog.Logger
 
 	audit      io.Writer        // set by Run, as is what follows
-	machine    *machine.Machine // nil without nodes
+	machine    *nodeconfig.Setup // nil without nodes
 	references *references      // of the pods on machine; nil without nodes
 }
 

@@ -38,7 +38,8 @@ type Client struct {
 // Clients are connections of one user.
 type Clients []*Client
 
-// Dial opens n connections with the credentials of the configuration.
+// Dial opens n connections with the credentials of the configuration. They are good until the
+// deadline of ctx.
 func Dial(ctx context.Context, config *rest.Config, n int) (Clients, error) {
 	settings, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -56,6 +57,12 @@ func Dial(ctx context.Context, config *rest.Config, n int) (Clients, error) {
 		if err != nil {
 			clients.Close()
 			return nil, fmt.Errorf("connect a client: %w", err)
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			if err := connection.SetDeadline(deadline); err != nil {
+				clients.Close()
+				return nil, fmt.Errorf("bound a connection in time: %w", err)
+			}
 		}
 		clients = append(clients, &Client{
 			url: "https://" + base.Host, connection: connection,
