@@ -28,7 +28,7 @@ type record struct {
 	written *corev1.Pod // what the API answered to our last write, until the watch has it too
 
 	mu      sync.Mutex
-	memory  lifecycle.Memory // guarded by mu
+	state  lifecycle.State // guarded by mu
 	changed bool             // guarded by mu; a step has ended since the last decision
 }
 
@@ -133,7 +133,7 @@ func (a *Agent) decide(r *record, gone bool) (lifecycle.Plan, lifecycle.Observed
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	in := lifecycle.Input{Pod: r.pod, Gone: gone, Observed: observed, HostIPs: a.nodes[r.pod.Spec.NodeName].Addresses, Now: a.clock.Now()}
-	return lifecycle.Decide(in, &r.memory), observed
+	return lifecycle.Decide(in, &r.state), observed
 }
 
 // hasChanged tells, once, that a step has ended.
@@ -151,7 +151,7 @@ func (a *Agent) begin(ctx context.Context, r *record, steps []lifecycle.Step) {
 		uid := r.pod.UID
 		done := func(err error) {
 			r.mu.Lock()
-			r.memory.Finished(s, err, a.clock.Now())
+			r.state.Finished(s, err, a.clock.Now())
 			r.changed = true
 			r.mu.Unlock()
 			a.queue.Add(uid)

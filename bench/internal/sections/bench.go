@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/coppice-dev/coppice/bench/internal/controlplane"
 	"github.com/coppice-dev/coppice/bench/internal/report"
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
@@ -92,7 +94,13 @@ func (b *Bench) onKubernetes(ctx context.Context, measure measurement) (err erro
 
 // onBoth measures on coppice up, and then on etcd and kube-apiserver.
 func (b *Bench) onBoth(ctx context.Context, measure func(ctx context.Context, p *controlplane.Plane, side string) error) error {
-	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error { return measure(ctx, p, coppiceUp) })
+	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
+		// Its controllers must not create objects among those that are measured.
+		if err := populated(ctx, p, metav1.NamespaceDefault); err != nil {
+			return err
+		}
+		return measure(ctx, p, coppiceUp)
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", coppiceUp, err)
 	}

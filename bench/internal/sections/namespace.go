@@ -72,7 +72,12 @@ func (b *Bench) populatedNamespace(ctx context.Context, p *controlplane.Plane) (
 	if err != nil {
 		return "", err
 	}
-	return name, controlplane.Poll(ctx, "the namespace gets no service account or no certificate", func(ctx context.Context) (bool, error) {
+	return name, populated(ctx, p, name)
+}
+
+// populated waits for what controllers put into a namespace.
+func populated(ctx context.Context, p *controlplane.Plane, name string) error {
+	return controlplane.Poll(ctx, "the namespace gets no service account or no certificate", func(ctx context.Context) (bool, error) {
 		_, account := p.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		_, certificate := p.Client.CoreV1().ConfigMaps(name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		if apierrors.IsNotFound(account) || apierrors.IsNotFound(certificate) {

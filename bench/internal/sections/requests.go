@@ -130,7 +130,7 @@ func watchLag(ctx context.Context, b *Bench) error {
 			return err
 		}
 		defer watchers.Close()
-		seen := make(chan struct{}, b.Sizes.Watchers)
+		seen := make(chan struct{}, 2*b.Sizes.Watchers)
 		path := rawclient.ConfigMaps(object.Namespace) + "?watch=1&resourceVersion=" + object.ResourceVersion
 		for _, watcher := range watchers {
 			if _, err := watcher.Watch(ctx, path, func() { seen <- struct{}{} }); err != nil {
@@ -152,6 +152,9 @@ func (b *Bench) change(ctx context.Context, side string, writer *rawclient.Clien
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	n := b.Sizes.Watchers
+	if len(seen) > 0 {
+		return fmt.Errorf("the watches have %d events before the change", len(seen))
+	}
 	sent := make(chan error, 1)
 	watch := stopwatch.Start()
 	go func() { sent <- writer.Update(ctx, object) }()

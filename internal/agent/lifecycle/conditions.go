@@ -65,8 +65,8 @@ func (d *decision) initializedCondition(s *corev1.PodStatus) corev1.PodCondition
 		return c
 	}
 	var left []string
-	for i := range d.units {
-		if u := &d.units[i]; u.role == initial && !u.succeeded() || u.role == sidecar && !u.hasStarted() {
+	for i := range d.containers {
+		if u := &d.containers[i]; u.role == initial && !u.succeeded() || u.role == sidecar && !u.hasStarted() {
 			left = append(left, u.spec.Name)
 		}
 	}
@@ -90,8 +90,8 @@ func (d *decision) containersCondition(s *corev1.PodStatus) corev1.PodCondition 
 	case corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
 	}
 	var left []string
-	for i := range d.units {
-		if u := &d.units[i]; u.role != initial && !u.isReady(d.in.Now) {
+	for i := range d.containers {
+		if u := &d.containers[i]; u.role != initial && !u.isReady(d.in.Now) {
 			left = append(left, u.spec.Name)
 		}
 	}

@@ -3,11 +3,11 @@
 //
 //	the pod, as the API has it ──┐
 //	what the runtime observes  ──┼──▶ Decide ──▶ Plan: steps, the pod's status, when to look again
-//	Memory of what was begun   ──┘
+//	State: what was begun      ──┘
 //
 // It is level-triggered: a plan follows from what is there, never from what has changed.
 // What an agent must not forget over a restart is in the runtime (the attempt of a
-// container, and the back-off that went before it) or in the pod's status. What Memory
+// container, and the back-off that went before it) or in the pod's status. What State
 // holds is lost at a restart, to the good of the pod: probes begin anew from the readiness
 // that the status reports, and a termination begins anew with its whole grace period.
 //

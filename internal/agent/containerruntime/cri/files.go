@@ -26,7 +26,7 @@ func isFiles(v *corev1.VolumeSource) bool {
 
 // filesOf are the files of a volume, in the order of their paths. Where two have the same
 // path, the later one counts.
-func filesOf(of *corev1.Pod, v *corev1.VolumeSource, m *material) ([]file, error) {
+func filesOf(of *corev1.Pod, v *corev1.VolumeSource, m *references) ([]file, error) {
 	byPath := map[string]file{}
 	for _, source := range sourcesOf(v) {
 		files, err := projected(of, &source.VolumeProjection, m, source.mode)
@@ -84,7 +84,7 @@ func modeOf(mode *int32) os.FileMode {
 }
 
 // projected are the files that one source gives.
-func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *material, mode os.FileMode) ([]file, error) {
+func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *references, mode os.FileMode) ([]file, error) {
 	switch {
 	case from.ConfigMap != nil:
 		object, err := m.configMap(from.ConfigMap.Name, from.ConfigMap.Optional)

@@ -104,7 +104,7 @@ func (r *Runtime) sleep(ctx context.Context, of subject, d time.Duration) error 
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C():
-			if !r.view.instance(of.pod.UID, of.id).Alive() {
+			if !r.cache.instance(of.pod.UID, of.id).Alive() {
 				return nil
 			}
 		}

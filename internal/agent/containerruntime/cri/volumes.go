@@ -18,7 +18,7 @@ import (
 // (files.go). A pod with any other does not start.
 
 // prepare makes the volumes of a pod. It may be called again.
-func (s *store) prepare(of *corev1.Pod, m *material) error {
+func (s *store) prepare(of *corev1.Pod, m *references) error {
 	for i := range of.Spec.Volumes {
 		if err := s.prepareVolume(of, &of.Spec.Volumes[i], m); err != nil {
 			return fmt.Errorf("volume %q: %w", of.Spec.Volumes[i].Name, err)
@@ -27,7 +27,7 @@ func (s *store) prepare(of *corev1.Pod, m *material) error {
 	return nil
 }
 
-func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume, m *material) error {
+func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume, m *references) error {
 	switch {
 	case isFiles(&v.VolumeSource):
 		files, err := filesOf(of, &v.VolumeSource, m)

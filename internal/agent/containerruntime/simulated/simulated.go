@@ -37,7 +37,7 @@ type Runtime struct {
 	mu        sync.Mutex
 	pods      map[types.UID]*pod // guarded by mu, and so is all below
 	addresses addresses
-	agenda    agenda
+	events    eventQueue
 	changed   func(types.UID) // nil before Run
 }
 
@@ -124,7 +124,7 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 		}
 	case lifecycle.RemoveSandbox:
 		if p := r.pods[of.UID]; p != nil {
-			r.addresses.release(p.sandbox.IPs)
+			r.addresses.free(p.sandbox.IPs)
 			delete(r.pods, of.UID)
 		}
 	case lifecycle.Start:
