@@ -27,17 +27,18 @@ func All() []Section {
 			`From the DELETE of an owner until the watch event after which nothing is left to do. The first column is coppice up; the others are
 			collectors that take turns on one kube-apiserver: kube-controller-manager's as it comes, the same with --kube-api-qps=5000
 			--kube-api-burst=10000 --concurrent-gc-syncs=50, and coppice collect. Plain DELETE is how many objects that server deletes in a second
-			for 32 clients which just delete them, in the same run and with no collector on kube-apiserver. Ratios are taken within each run.`),
+			for 32 clients which just delete them, in the same run: coppice up with its collector, kube-apiserver with none. Ratios are taken within each run.`),
 		section("scale", "100 000 objects", 2, scale,
 			`ConfigMaps with 512 bytes of data, owned by 1 000 others. The memory is that of all processes, less what they had before; the start is on
 			the data directory with these objects. Idle memory is that after the start. kube-controller-manager runs its collector only, with its limits lifted.`),
-		section("crd", "A new custom resource", 0, newResource,
+		section("crd", "A new custom resource", 3, newResource,
 			`From the creation of a CustomResourceDefinition until the collector has deleted an object of it, whose owner was deleted at once.
 			Upstream's collector discovers resources every 30 seconds; the runs begin at different times in between.`),
 		section("owners", "10 000 fake owners", 3, fakeOwners,
 			`What the cascades of one namespace suffer when an object with 10 000 owners that do not exist is created in another: p99 of the time from
 			an owner's DELETE until its one dependent is gone, one cascade after the other, compared with an object as large that has no owners.
-			There are 300 cascades, 50 for upstream's collector as it comes.`),
+			There are 300 cascades, 50 for upstream's collector as it comes. On kube-apiserver only: coppice up refuses an object with more than
+			64 owner references.`),
 		section("workloads", "Deployments on simulated nodes", 2, workloads,
 			`300 Deployments of 3 pods each, created until all pods are ready and deleted until all that they owned is gone; and who sends which
 			requests, from 0.05 for each pod on.`),

@@ -26,6 +26,7 @@ import (
 const (
 	coppiceUp      = "coppice"
 	kubernetes     = "upstream"
+	serverAlone    = "kube-apiserver without a collector"
 	asItComes      = "upstream, as it comes"
 	limitsLifted   = "upstream, limits lifted"
 	coppiceCollect = "coppice collect on kube-apiserver"

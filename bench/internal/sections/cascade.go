@@ -47,7 +47,7 @@ func cascades(ctx context.Context, b *Bench) error {
 		}
 		defer clients.Close()
 		m := meter{Bench: b, plane: p, clients: clients}
-		if err := m.plainDelete(ctx, limitsLifted); err != nil {
+		if err := m.plainDelete(ctx, serverAlone); err != nil {
 			return err
 		}
 		return m.compare(ctx)
@@ -106,6 +106,7 @@ func (m *meter) compare(ctx context.Context) error {
 
 // policies measures a cascade of n dependents of each policy and returns their speeds.
 func (m *meter) policies(ctx context.Context, side string, n int) (map[metav1.DeletionPropagation]float64, error) {
+	m.add(side, "dependents of each cascade", "", float64(n))
 	speeds := map[metav1.DeletionPropagation]float64{}
 	for _, policy := range policies() {
 		speed, err := m.cascade(ctx, side, policy, n)
@@ -162,7 +163,6 @@ func (m *meter) cascade(ctx context.Context, side string, policy metav1.Deletion
 	}
 	// The DELETE of the owner and one reading of the metrics are the benchmark's own.
 	m.add(side, what+", requests for each", "", (after-before-2)/float64(n))
-	m.add(side, what+", dependents", "", float64(n))
 	m.add(side, what+", share of the plain DELETE rate", "%", 100*speed/m.plain)
 	if policy == metav1.DeletePropagationOrphan {
 		err = each(ctx, m.clients, objects, remove)

@@ -22,14 +22,9 @@ const bytesOfOwner = 100
 // fakeOwners measures what the cascades of one namespace suffer when an object with very many
 // owners that do not exist is created in another: the time from an owner's DELETE until its
 // dependent is gone, beside that object and beside one as large that has no owners. What the
-// server takes to store and show a megabyte is not the collector's.
+// server takes to store and show a megabyte is not the collector's. It is measured on
+// kube-apiserver only: coppice up refuses an object with more than 64 owner references.
 func fakeOwners(ctx context.Context, b *Bench) error {
-	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
-		return b.bystanders(ctx, p, coppiceUp, b.Sizes.Bystanders)
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", coppiceUp, err)
-	}
 	return b.onKubernetes(ctx, func(ctx context.Context, p *controlplane.Plane) error {
 		return b.eachCollector(ctx, p, func(ctx context.Context, c collector, _ *controlplane.Collector) error {
 			n := b.Sizes.Bystanders

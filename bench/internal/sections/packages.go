@@ -29,7 +29,7 @@ func barrier() goBenchmark {
 func packages(ctx context.Context, b *Bench) error {
 	for _, g := range []goBenchmark{
 		{".", "1s", []string{"./internal/ownership"}},
-		{".", "5x", []string{"./internal/feed", "./internal/collector"}},
+		{".", "3x", []string{"./internal/feed", "./internal/collector"}},
 		barrier(),
 	} {
 		if err := b.goTest(ctx, g, "coppice", nil); err != nil {
