@@ -16,6 +16,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
 // validity of the certificates: longer than any run.
@@ -95,9 +97,10 @@ func newAuthority() (*authority, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("generate the key of the certificate authority: %w", err)
 	}
+	now := stopwatch.Now()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(validity),
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(validity),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -29,7 +29,8 @@ func startProcess(dir string, binaries Binaries, name Binary, args ...string) (*
 	if !ok {
 		return nil, fmt.Errorf("start %s: it was not built", name)
 	}
-	p := &process{name: name, cmd: exec.Command(path, args...), output: filepath.Join(dir, string(name)+".log"), ended: make(chan struct{})}
+	command := exec.Command(path, args...) //nolint:noctx // it is to be stopped in order, not killed with a context
+	p := &process{name: name, cmd: command, output: filepath.Join(dir, string(name)+".log"), ended: make(chan struct{})}
 	file, err := os.OpenFile(p.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -14,7 +14,7 @@ import (
 // server has accepted the watch; the connection serves that watch only, until it is closed.
 // What ends the watch is sent to failed.
 func (c *Client) Watch(ctx context.Context, path string, event func()) (failed <-chan error, err error) {
-	response, err := c.send(ctx, http.MethodGet, path, nil)
+	response, err := c.send(ctx, http.MethodGet, path, nil) //nolint:bodyclose // closed where the watch ends
 	if err != nil {
 		return nil, err
 	}

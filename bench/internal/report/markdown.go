@@ -44,7 +44,10 @@ func (f *File) preamble(text *strings.Builder) {
 		{"date", m.Date},
 		{"processor", fmt.Sprintf("%s, %d cores", m.Processor, m.Cores)},
 		{"memory", fmt.Sprintf("%d GiB", m.MemoryGiB)},
-		{"kernel", m.Kernel}, {"Go", m.Go}, {"coppice", m.Coppice}, {"upstream", m.Kubernetes},
+		{"kernel", m.Kernel},
+		{"Go", m.Go},
+		{"coppice", m.Coppice},
+		{"upstream", m.Kubernetes},
 	} {
 		if row[1] != "" {
 			fmt.Fprintf(text, "| %s | %s |\n", row[0], row[1])
@@ -123,7 +126,7 @@ const lineLength = 120
 func wrap(paragraph string) string {
 	var text strings.Builder
 	length := 0
-	for _, word := range strings.Fields(paragraph) {
+	for word := range strings.FieldsSeq(paragraph) {
 		switch {
 		case length == 0:
 		case length+1+len(word) > lineLength:
