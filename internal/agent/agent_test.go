@@ -110,7 +110,7 @@ func (h *host) create(name string, annotations map[string]string) {
 	}
 }
 
-// mark is a user's DELETE: the API has the pod as one that is being deleted.
+// mark returns a user's DELETE: the API has the pod as one that is being deleted.
 func (h *host) mark(name string) {
 	h.t.Helper()
 	p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
@@ -188,7 +188,7 @@ func TestRemovalIsOfThisPod(t *testing.T) {
 	}
 }
 
-// TestPodThatStaysAfterItsRemoval, for a finalizer, keeps nobody busy.
+// TestPodThatStaysAfterItsRemoval, for a finalizer, keeps no worker busy.
 func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 	h := newHost(t)
 	h.hold = true
@@ -204,7 +204,7 @@ func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 	h.runs("next")
 }
 
-// TestPodsOfOtherNodes are left alone.
+// TestPodsOfOtherNodes returns left alone.
 func TestPodsOfOtherNodes(t *testing.T) {
 	h := newHost(t, pod("other", "m", nil), pod("nowhere", "", nil))
 	h.run()
@@ -218,7 +218,7 @@ func TestPodsOfOtherNodes(t *testing.T) {
 	}
 }
 
-// TestReportThatIsRefused is made again; one about a pod that is gone stops nobody.
+// TestReportThatIsRefused returns made again; one about a pod that is gone stops no worker.
 func TestReportThatIsRefused(t *testing.T) {
 	h := newHost(t)
 	asked := map[string]int{}

@@ -113,7 +113,7 @@ func (u *container) alive() bool     { return u.current.Alive() }
 func (u *container) exited() bool    { return u.current != nil && !u.current.Alive() }
 func (u *container) succeeded() bool { return u.exited() && u.current.ExitCode == 0 }
 
-// restarts tells whether a container that has ended is to run again.
+// restarts reports whether a container that has ended is to run again.
 func (u *container) restarts() bool {
 	switch u.policy {
 	case corev1.RestartPolicyNever:
@@ -125,15 +125,15 @@ func (u *container) restarts() bool {
 	return true
 }
 
-// isOver tells whether a container has ended for good.
+// isOver reports whether a container has ended for good.
 func (u *container) isOver() bool { return u.exited() && !u.restarts() }
 
-// hasStarted tells whether a container has started up, so that what waits for it may follow.
+// hasStarted reports whether a container has started up, so that what waits for it may follow.
 func (u *container) hasStarted() bool {
 	return u.alive() && (u.spec.StartupProbe == nil || u.kept.probes[Startup].outcome == passing)
 }
 
-// isReady tells whether a container can serve.
+// isReady reports whether a container can serve.
 func (u *container) isReady(now time.Time) bool {
 	if u.role == initial {
 		return u.succeeded()
@@ -142,7 +142,7 @@ func (u *container) isReady(now time.Time) bool {
 		(u.spec.ReadinessProbe == nil || u.kept.probes[Readiness].outcome == passing)
 }
 
-// nextAttempt is the number of the next instance. It counts on from the API's where the
+// nextAttempt returns the number of the next instance. It counts on from the API's where the
 // runtime has lost the instances.
 func (u *container) nextAttempt() int32 {
 	switch {
@@ -154,7 +154,7 @@ func (u *container) nextAttempt() int32 {
 	return 0
 }
 
-// nextBackoff is how long to wait between the end of the last instance and the next one.
+// nextBackoff returns how long to wait between the end of the last instance and the next one.
 func (u *container) nextBackoff() time.Duration {
 	switch last := u.current; {
 	case !u.exited(), last.Attempt == 0, last.Finished.Sub(last.Started) >= steadyAfter:
@@ -166,7 +166,7 @@ func (u *container) nextBackoff() time.Duration {
 	}
 }
 
-// restartAt is when the next instance may start; zero if there is none to wait for.
+// restartAt returns when the next instance may start; zero if there is none to wait for.
 func (u *container) restartAt() time.Time {
 	if !u.exited() {
 		return time.Time{}

@@ -79,7 +79,7 @@ func (d *decision) intend() intent {
 
 func isFinal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
-// deadline is when the pod has been active for as long as it may; zero if there is no limit.
+// deadline returns when the pod has been active for as long as it may; zero if there is no limit.
 func (d *decision) deadline() time.Time {
 	limit, began := d.in.Pod.Spec.ActiveDeadlineSeconds, d.in.Pod.Status.StartTime
 	if limit == nil || began == nil {
@@ -88,7 +88,7 @@ func (d *decision) deadline() time.Time {
 	return began.Add(seconds(*limit))
 }
 
-// expired tells whether the pod has been active for as long as it may.
+// expired reports whether the pod has been active for as long as it may.
 func (d *decision) expired() bool {
 	deadline := d.deadline()
 	return !deadline.IsZero() && !d.in.Now.Before(deadline)
@@ -112,7 +112,7 @@ func (d *decision) hasFinished() (finished bool, at time.Time) {
 	return finished, at
 }
 
-// initialized tells whether the init containers are done with. They are when a regular
+// initialized reports whether the init containers are done with. They are when a regular
 // container has ever run: a sidecar that restarts later does not stop the others.
 func (d *decision) initialized() bool {
 	return !slices.ContainsFunc(d.containers, func(u container) bool {
@@ -141,7 +141,7 @@ func (d *decision) run() {
 	}
 }
 
-// mayPass tells whether what comes after an init container may start.
+// mayPass reports whether what comes after an init container may start.
 func (d *decision) mayPass(u *container) bool {
 	switch u.role {
 	case initial:
@@ -153,7 +153,7 @@ func (d *decision) mayPass(u *container) bool {
 	return true
 }
 
-// hasSandbox tells whether there is a sandbox to run in, and sees to it that there will be one.
+// hasSandbox reports whether there is a sandbox to run in, and sees to it that there will be one.
 func (d *decision) hasSandbox() bool {
 	s := d.in.Observed.Sandbox
 	switch {
@@ -184,7 +184,7 @@ func (d *decision) start(u *container) {
 	d.try(u.spec.Name, Start{Container: u.spec.Name, Attempt: u.nextAttempt(), Backoff: u.nextBackoff()})
 }
 
-// tidy removes what nobody needs: instances older than the last two, and, when the pod
+// tidy removes what is no longer needed: instances older than the last two, and, when the pod
 // has ended, all.
 func (d *decision) tidy() {
 	for i := range d.in.Observed.Instances {
@@ -198,7 +198,7 @@ func (d *decision) tidy() {
 	}
 	if s := d.in.Observed.Sandbox; s.ID != "" {
 		// The dead containers of a pod that has finished can be looked at until it is deleted,
-		// and how they have ended is known to nobody else until the API has been told.
+		// and only the runtime knows how they ended until the status is written.
 		if d.intent == leave && d.endIsReported() || d.intent == vanish {
 			d.try(s.ID, RemoveSandbox{ID: s.ID, Final: true})
 		}
@@ -209,7 +209,7 @@ func (d *decision) tidy() {
 	}
 }
 
-// endIsReported tells whether the API has it that the pod has ended, and how each container has.
+// endIsReported reports whether the API has it that the pod has ended, and how each container has.
 func (d *decision) endIsReported() bool {
 	return isFinal(d.in.Pod.Status.Phase) && !slices.ContainsFunc(d.containers, func(u container) bool {
 		return u.current != nil && (u.prior == nil || u.prior.State.Terminated == nil || u.prior.ContainerID != u.current.ID)

@@ -315,7 +315,7 @@ func TestFinishedBeforeTheDeadline(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{ActiveDeadlineSeconds: new(int64(60)), RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a")})
 	w.passes(59 * time.Second)
 	w.exits("a", 0)
-	w.now = w.now.Add(time.Minute) // nobody looked
+	w.now = w.now.Add(time.Minute) // no decision in between
 	w.settle()
 	w.wantPhase(corev1.PodSucceeded)
 }

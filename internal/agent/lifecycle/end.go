@@ -32,7 +32,7 @@ func (d *decision) end() {
 	}
 }
 
-// endAll ends what is no sidecar, and tells whether all of it has ended.
+// endAll ends what is no sidecar, and reports whether all of it has ended.
 func (d *decision) endAll(deadline time.Time) bool {
 	ended := true
 	for i := range d.containers {
@@ -48,7 +48,7 @@ func (d *decision) endAll(deadline time.Time) bool {
 	return ended || !d.in.Now.Before(deadline)
 }
 
-// soonest is when a container has to have ended, which may be stopped itself.
+// soonest returns when a container has to have ended, which may be stopped itself.
 func (d *decision) soonest(u *container, deadline time.Time) time.Time {
 	if t := u.kept; !t.stopping.IsZero() && t.stopping.Add(t.grace).Before(deadline) {
 		return t.stopping.Add(t.grace)
@@ -56,7 +56,7 @@ func (d *decision) soonest(u *container, deadline time.Time) time.Time {
 	return deadline
 }
 
-// endOfGrace is when the containers of a pod that is to end have to have ended. Of a pod
+// endOfGrace returns when the containers of a pod that is to end have to have ended. Of a pod
 // that is being deleted the API tells how long they have, and only ever makes it shorter;
 // one that ended already before that has no longer for being deleted.
 func (d *decision) endOfGrace() time.Time {

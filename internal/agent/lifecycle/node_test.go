@@ -108,7 +108,7 @@ func (w *fakeNode) do(s lifecycle.Step) {
 	case lifecycle.Probe:
 		switch {
 		case w.mute:
-			err = fmt.Errorf("%w: nobody answers", lifecycle.ErrUndecided)
+			err = fmt.Errorf("%w: no answer", lifecycle.ErrUndecided)
 		case w.unwell[s.Kind]:
 			err = errors.New("unwell")
 		}
@@ -157,7 +157,7 @@ func (w *fakeNode) exits(container string, code int32) {
 	w.t.Fatalf("container %s is not alive", container)
 }
 
-// delete is a DELETE with a grace period.
+// delete returns a DELETE with a grace period.
 func (w *fakeNode) delete(grace int64) {
 	end := metav1.NewTime(w.now.Add(time.Duration(grace) * time.Second))
 	w.pod.DeletionTimestamp, w.pod.DeletionGracePeriodSeconds = &end, &grace
@@ -202,7 +202,7 @@ func (w *fakeNode) wantPhase(phase corev1.PodPhase) {
 	}
 }
 
-// condition is the status and the reason of a condition.
+// condition returns the status and the reason of a condition.
 func (w *fakeNode) condition(of corev1.PodConditionType) string {
 	for _, c := range w.pod.Status.Conditions {
 		if c.Type == of {

@@ -13,8 +13,8 @@ const (
 	defaultSuccesses = 1
 )
 
-// judge tells from the results of probes how the living instances are, and condemns those
-// that are not well.
+// judge updates the health of the living instances from the results of their probes, and
+// stops those that failed.
 func (d *decision) judge() {
 	for i := range d.containers {
 		u := &d.containers[i]

@@ -92,7 +92,7 @@ func (h *trace) decide() {
 
 func isFinal(p corev1.PodPhase) bool { return p == corev1.PodFailed || p == corev1.PodSucceeded }
 
-// alive tells whether a container is; any for "".
+// alive reports whether a container is; any for "".
 func (h *trace) alive(container string) bool {
 	for _, i := range h.observed.Instances {
 		if i.Alive() && (container == "" || i.Container == container) {
@@ -124,12 +124,12 @@ func (h *trace) isSidecar(container string) bool {
 	return false
 }
 
-// graceOver tells whether the grace period of the deletion is over.
+// graceOver reports whether the grace period of the deletion is over.
 func (h *trace) graceOver() bool {
 	return h.gone || !h.deletedAt.IsZero() && !h.now.Before(h.deletedAt.Add(time.Duration(*h.pod.DeletionGracePeriodSeconds)*time.Second))
 }
 
-// checkBegin is what must hold whenever a step is begun.
+// checkBegin returns what must hold whenever a step is begun.
 func (h *trace) checkBegin(s lifecycle.Step) {
 	switch s := s.(type) {
 	case lifecycle.Start:
@@ -279,7 +279,7 @@ func (h *trace) advance(d time.Duration) {
 	h.now = until
 }
 
-// happen is one thing that may happen to a pod.
+// happen returns one thing that may happen to a pod.
 func (h *trace) happen() {
 	switch n := h.r.IntN(20); {
 	case n < 4 && len(h.observed.Instances) > 0:

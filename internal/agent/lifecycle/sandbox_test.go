@@ -47,7 +47,7 @@ func TestFinal(t *testing.T) {
 	}
 }
 
-// That nobody can be asked how a container is says nothing about it.
+// A probe that could not be carried out says nothing about the container.
 func TestUndecided(t *testing.T) {
 	probed := containers("a")
 	probed[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 3}

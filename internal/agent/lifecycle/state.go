@@ -22,7 +22,7 @@ const (
 	removal = "(removal)"
 )
 
-// errThere is that a pod is in the API after it was removed.
+// errThere means that a pod is still in the API after it was removed.
 var errThere = errors.New("the pod is still there")
 
 // instanceState is what is remembered of one instance.
@@ -53,7 +53,7 @@ const (
 	failing
 )
 
-// failure is that something could not be made.
+// failure is what is remembered of attempts that failed.
 type failure struct {
 	at      time.Time
 	count   int
@@ -61,8 +61,8 @@ type failure struct {
 	message string
 }
 
-// StartError is why a container or a sandbox could not be started, in the words that a
-// pod's status uses for it.
+// StartError is the error of starting a container or a sandbox, with the reason that the
+// status of the pod gets.
 type StartError struct {
 	Reason string // such as ErrImagePull
 	Err    error
@@ -74,7 +74,7 @@ func (e StartError) Error() string { return e.Err.Error() }
 // Unwrap returns what went wrong.
 func (e StartError) Unwrap() error { return e.Err }
 
-// ErrUndecided is that a probe could not ask: nobody knows how the container is.
+// ErrUndecided is the result of a probe that could not be carried out: it says nothing about the container.
 var ErrUndecided = errors.New("probe undecided")
 
 func isStartError(err error) bool {
@@ -82,7 +82,7 @@ func isStartError(err error) bool {
 	return ok
 }
 
-// begin notes that a step is begun, and tells whether it was not under way already.
+// begin notes that a step is begun, and reports whether it was not under way already.
 func (m *State) begin(s Step, now time.Time) bool {
 	if _, ok := m.running[s]; ok {
 		return false
@@ -171,7 +171,7 @@ func (m *State) tried(what string, err error, now time.Time) {
 	}
 }
 
-// retryAt is when to try again what has failed; zero if it has not.
+// retryAt returns when to try again what has failed; zero if it has not.
 func (m *State) retryAt(what string) time.Time {
 	f := m.failed[what]
 	if f == nil {
@@ -192,7 +192,7 @@ func (m *State) instance(id string) *instanceState {
 	return t
 }
 
-// peek is what is remembered of an instance, to be read only.
+// peek returns what is remembered of an instance, to be read only.
 func (m *State) peek(id string) instanceState {
 	if t := m.instances[id]; t != nil {
 		return *t
@@ -200,7 +200,7 @@ func (m *State) peek(id string) instanceState {
 	return instanceState{}
 }
 
-// starting tells whether an instance of a container may be about to appear.
+// starting reports whether an instance of a container may be about to appear.
 func (m *State) starting(container string) bool {
 	for s := range m.running {
 		if start, ok := s.(Start); ok && start.Container == container {
@@ -210,7 +210,7 @@ func (m *State) starting(container string) bool {
 	return false
 }
 
-// underWay tells whether a step is begun and not finished.
+// underWay reports whether a step is begun and not finished.
 func (m *State) underWay(s Step) bool {
 	_, ok := m.running[s]
 	return ok

@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lost is the exit code of a container of which nobody knows how it has ended: that of KILL.
+// lost is the exit code of a container whose real one is not known: that of KILL.
 const lost = 137
 
-// status is the pod's status as of now. What others report in it stays. Of a pod whose
+// status returns the pod's status as of now. What others report in it stays. Of a pod whose
 // removal the API has taken there is nothing left to report.
 func (d *decision) status() corev1.PodStatus {
 	pod := d.in.Pod
@@ -79,7 +79,7 @@ func (d *decision) phase(s *corev1.PodStatus) corev1.PodPhase {
 	return corev1.PodRunning
 }
 
-// allSucceeded tells whether every container has ended well. One that never ran has not.
+// allSucceeded reports whether every container has ended well. One that never ran has not.
 func (d *decision) allSucceeded(s *corev1.PodStatus) bool {
 	for _, c := range s.ContainerStatuses {
 		if c.State.Terminated == nil || c.State.Terminated.ExitCode != 0 {
@@ -112,7 +112,7 @@ func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 	return s
 }
 
-// containerState is the state of a container of which the runtime has an instance.
+// containerState returns the state of a container of which the runtime has an instance.
 func (d *decision) containerState(u *container) corev1.ContainerState {
 	if u.alive() {
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: instant(u.current.Started)}}
@@ -125,7 +125,7 @@ func (d *decision) containerState(u *container) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: termination(u.current)}
 }
 
-// waiting is why a container that is to run again does not; nil if it is about to.
+// waiting returns why a container that is to run again does not; nil if it is about to.
 func (d *decision) waiting(u *container) *corev1.ContainerStateWaiting {
 	if f := d.state.failed[u.spec.Name]; f != nil {
 		return d.failureOf(u, f)
@@ -150,7 +150,7 @@ func (d *decision) failureOf(u *container, f *failure) *corev1.ContainerStateWai
 	return &corev1.ContainerStateWaiting{Reason: f.reason, Message: f.message}
 }
 
-// neverRan is the state of a container that has had no instance.
+// neverRan returns the state of a container that has had no instance.
 func (d *decision) neverRan(u *container) corev1.ContainerState {
 	f := d.state.failed[u.spec.Name]
 	if f == nil {
@@ -169,7 +169,7 @@ func (d *decision) neverRan(u *container) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
 }
 
-// lostState is the state of a container that the API knows and the runtime does not.
+// lostState returns the state of a container that the API knows and the runtime does not.
 func (d *decision) lostState(u *container) (state, last corev1.ContainerState) {
 	end := u.prior.State.Terminated
 	if end == nil {
@@ -186,7 +186,7 @@ func unknownEnd(message string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{ExitCode: lost, Reason: "ContainerStatusUnknown", Message: message}
 }
 
-// lastTermination is how the instance before the current one ended; of one that waits to
+// lastTermination returns how the instance before the current one ended; of one that waits to
 // run again, how the current one did.
 func (u *container) lastTermination() corev1.ContainerState {
 	switch {
@@ -211,5 +211,5 @@ func termination(i *Instance) *corev1.ContainerStateTerminated {
 	}
 }
 
-// instant is a time as the API keeps it, in whole seconds.
+// instant returns a time as the API keeps it, in whole seconds.
 func instant(t time.Time) metav1.Time { return metav1.NewTime(t).Rfc3339Copy() }

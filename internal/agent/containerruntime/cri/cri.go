@@ -221,7 +221,7 @@ func (r *Runtime) look(ctx context.Context) (changed []types.UID, err error) {
 	return changed, nil
 }
 
-// listings is what lists tell: of each pod, or of one, its sandboxes and containers with their states.
+// listings returns what lists tell: of each pod, or of one, its sandboxes and containers with their states.
 func (r *Runtime) listings(ctx context.Context, of types.UID) (map[types.UID]listing, error) {
 	selector := r.store.labels()
 	if of != "" {
@@ -282,7 +282,7 @@ func (r *Runtime) mend(ctx context.Context, s *runtimeapi.ContainerStatus) {
 	}
 }
 
-// quiet keeps the library from logging what its callers report.
+// quiet keeps gRPC from logging errors that its callers report.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
 // Clear ends all containers at once, and removes them and whatever else there is of pods.

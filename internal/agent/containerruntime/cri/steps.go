@@ -19,7 +19,7 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
-		go done(context.Canceled) // nobody decides anything any more
+		go done(context.Canceled) // the agent is stopping
 		return
 	}
 	r.steps.Go(func() {
@@ -33,7 +33,7 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 	})
 }
 
-// changes tells whether a step makes a difference to what is observed.
+// changes reports whether a step makes a difference to what is observed.
 func changes(s lifecycle.Step) bool {
 	switch s.(type) {
 	case lifecycle.Probe, lifecycle.PreStop, lifecycle.Delete:
@@ -214,7 +214,7 @@ func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 	return nil
 }
 
-// withAddresses is a pod whose status has the addresses that it has got meanwhile.
+// withAddresses returns a pod whose status has the addresses that it has got meanwhile.
 func (r *Runtime) withAddresses(of *corev1.Pod) *corev1.Pod {
 	ips := r.Observe(of.UID).Sandbox.IPs
 	of = of.DeepCopy()

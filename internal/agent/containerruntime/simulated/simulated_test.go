@@ -47,7 +47,7 @@ func newNode(t *testing.T, pod *corev1.Pod) *node {
 	return n
 }
 
-// stored is the pod as the API has it.
+// stored returns the pod as the API has it.
 func (n *node) stored() *corev1.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,7 +100,7 @@ func (n *node) passes(d time.Duration) {
 	synctest.Wait()
 }
 
-// state is what the container does, as kubectl would show it.
+// state returns what the container does, as kubectl would show it.
 func (n *node) state() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
