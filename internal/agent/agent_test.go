@@ -21,6 +21,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/simulated"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // host is an API in memory, with the agent of node n at work.
@@ -124,19 +125,9 @@ func (h *host) mark(name string) {
 	}
 }
 
-// comes waits for what must happen.
-func (h *host) comes(what string, holds func() bool) {
-	h.t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("it does not happen that %s", what)
-		}
-	}
-}
-
 func (h *host) runs(name string) {
 	h.t.Helper()
-	h.comes(name+" runs", func() bool {
+	eventually.Holds(h.t, name+" runs", func() bool {
 		p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
 		return err == nil && p.Status.Phase == corev1.PodRunning && p.Status.ContainerStatuses[0].Ready
 	})
@@ -161,7 +152,7 @@ func TestManyPodsEnd(t *testing.T) {
 		h.runs(fmt.Sprintf("p%d", i))
 		h.mark(fmt.Sprintf("p%d", i))
 	}
-	h.comes("all are removed", func() bool { return len(h.removals()) >= many })
+	eventually.Holds(h.t, "all are removed", func() bool { return len(h.removals()) >= many })
 	h.create("next", nil)
 	h.runs("next")
 	if n := len(h.removals()); n != many {
@@ -177,7 +168,7 @@ func TestRemovalIsOfThisPod(t *testing.T) {
 	h.create("web", map[string]string{"simulated.coppice.dev/term-exit-code": "3"})
 	h.runs("web")
 	h.mark("web")
-	h.comes("it is removed", func() bool { return len(h.removals()) == 1 })
+	eventually.Holds(h.t, "it is removed", func() bool { return len(h.removals()) == 1 })
 	r := h.removals()[0]
 	if o := r.options; o.GracePeriodSeconds == nil || *o.GracePeriodSeconds != 0 || o.Preconditions == nil || *o.Preconditions.UID != "web-uid" {
 		t.Errorf("options %+v", o)
@@ -199,7 +190,7 @@ func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 		h.runs(name)
 		h.mark(name)
 	}
-	h.comes("their removal is asked for", func() bool { return len(h.removals()) >= 20 })
+	eventually.Holds(h.t, "their removal is asked for", func() bool { return len(h.removals()) >= 20 })
 	h.create("next", nil)
 	h.runs("next")
 }

@@ -82,7 +82,7 @@ type Step interface{ step() }
 type (
 	// CreateSandbox makes the sandbox.
 	CreateSandbox struct{ Attempt int32 }
-	// RemoveSandbox releases what the sandbox holds on the node: dead containers, network, mounts.
+	// RemoveSandbox frees what the sandbox holds on the node: dead containers, network, mounts.
 	RemoveSandbox struct {
 		ID string
 		// Final means that the pod goes, and with it all else that it has: logs, volumes.

@@ -170,7 +170,7 @@ func (r *Runtime) Known() []types.UID { return append(r.cache.known(), r.store.k
 // Forget implements runtime.Runtime.
 func (r *Runtime) Forget(uid types.UID) {
 	r.cache.forget(uid)
-	if err := r.store.release(uid); err != nil {
+	if err := r.store.remove(uid); err != nil {
 		r.log.Warn("files of a pod not removed", "uid", uid, "error", err)
 	}
 }

@@ -113,7 +113,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if err := r.removeSandboxes(ctx, listings[of.UID]); err != nil || !s.Final {
 		return err
 	}
-	if err := r.store.release(of.UID); err != nil {
+	if err := r.store.remove(of.UID); err != nil {
 		return fmt.Errorf("remove the files of the pod: %w", err)
 	}
 	return nil

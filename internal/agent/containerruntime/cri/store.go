@@ -144,8 +144,8 @@ func (s *store) known() []types.UID {
 	return uids
 }
 
-// release removes the directory of a pod.
-func (s *store) release(uid types.UID) error {
+// remove removes the directory of a pod.
+func (s *store) remove(uid types.UID) error {
 	if uid == "" {
 		return nil
 	}
