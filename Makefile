@@ -50,15 +50,9 @@ kubernetes: ## the conformance suite, and the comparison of deletions, against a
 replicas: ## two control planes on three etcd members, each of the five killed in turn under load (a minute)
 	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all
 
-bench: build ## all that README and docs claim in figures: half an hour, and kube-apiserver is built first
-	go test -run '^$$' -bench . ./internal/ownership
-	go test -run '^$$' -bench . -benchtime 5x ./internal/feed ./internal/collector
-	go test -run '^$$' -bench 'Barrier|FakeOwners' -benchtime 3x ./test/conformance
-	cd bench && go run . -binary ../bin/coppice
-	cd bench && go run . -binary ../bin/coppice -writes
-	cd bench && go run . -binary ../bin/coppice -workloads
-	cd bench && go run ./onkubernetes -dir .. go test -run '^$$' -bench Barrier -benchtime 3x ./test/conformance
-	cd bench && go run . -kubernetes -binary ../bin/coppice
+SECTIONS ?=
+bench: build ## every figure of README and docs, both sides, into docs/performance: an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only
+	cd bench && go run . -binary ../bin/coppice -o ../docs/performance $(SECTIONS)
 
 generate: ## the OpenAPI definitions
 	go generate ./internal/apiserver/openapi

@@ -3,6 +3,7 @@ module github.com/coppice-dev/coppice/bench
 go 1.26.0
 
 require (
+	github.com/prometheus/procfs v0.21.1
 	golang.org/x/sync v0.22.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2

@@ -1,171 +1,212 @@
-// Command bench measures a control plane from outside: how soon it is ready, how
-// much memory it takes idle, and how fast and at what cost in requests it carries
-// out a cascade of many dependents under each policy.
+// Command bench measures all that README and docs state in figures, and writes the report.
 //
-// Each run starts a control plane of its own, on loopback, with an empty data
-// directory that is synced to disk. What is printed is the median of the runs, with
-// the lowest and the highest.
+//	go run . [-runs 5] [-o ../docs/performance] [section ...]
 //
-//	go run . -binary ../bin/coppice -runs 3 -dependents 10000
+// Without arguments it measures all sections (go run . -h lists them), each several times, in
+// turn: a machine whose speed varies slows all of them then, and not one. Each run of a section
+// starts what it measures anew. With -o it writes each value to raw/<date>.jsonl and the report
+// to README.md in that directory; sections that were measured before on the same day keep their
+// figures until they are measured again.
 //
-// With -kubernetes it measures collectors instead, side by side on one unmodified
-// kube-apiserver: upstream's with its default settings, upstream's with its limits
-// lifted, and ours (coppice collect). The ratios are taken within each run.
-//
-//	go run . -kubernetes -runs 3 -dependents 2000
-//
-// With -writes it measures how many small objects are written in a second, and how soon
-// a change reaches many watchers.
-//
-// With -workloads it measures deployments on simulated nodes: created until all of their
-// pods run, deleted until all is gone, and which part sends how many requests for a pod.
-//
-//	go run . -workloads -deployments 100 -runs 1
-//
-// A cascade is timed from its DELETE to the watch event after which nothing is left
-// to do. Its requests are those that the server counted meanwhile.
+// With -quick it shows within minutes that the sections work; the figures then mean nothing.
 package main
 
 import (
-	"cmp"
+	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
-	"text/tabwriter"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/coppice-dev/coppice/bench/internal/report"
+	"github.com/coppice-dev/coppice/bench/internal/sections"
+	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
+	"github.com/coppice-dev/coppice/bench/realserver"
 )
 
 // config is what the flags say.
 type config struct {
-	binary     string
-	runs       int
-	dependents int
-	limited    int
-	creators   int
-	output     string
-	kubernetes bool
-	module     string
-	writes     bool
-	watchers   int
-	profiles   string
-
-	workloads   bool
-	deployments int
-}
-
-// How many dependents a cascade has where nothing else is said: more for a control
-// plane alone than where collectors are compared, of which one is slow.
-const (
-	manyDependents    = 10000
-	compareDependents = 2000
-)
-
-// sample is one measured figure.
-type sample struct {
-	what, unit string
-	value      float64
+	binary, module, repository string
+	runs                       int
+	quick                      bool
+	output, profiles           string
+	sections                   []sections.Section
 }
 
 func main() {
-	var c config
-	flag.StringVar(&c.binary, "binary", "../bin/coppice", "the coppice binary to measure")
-	flag.IntVar(&c.runs, "runs", 3, "how many control planes to start, one after the other")
-	flag.IntVar(&c.dependents, "dependents", 0, "dependents of the owner that is deleted (default 10000; 2000 with -kubernetes)")
-	flag.IntVar(&c.limited, "limited-dependents", 200, "the same for upstream's collector with its default limit of some 20 objects a second")
-	flag.IntVar(&c.creators, "creators", 32, "clients that create the dependents")
-	flag.StringVar(&c.output, "o", "", "json, or empty for a table")
-	flag.BoolVar(&c.kubernetes, "kubernetes", false, "compare collectors on one kube-apiserver")
-	flag.StringVar(&c.module, "module", "kubernetes", "the directory of the module that kube-apiserver is built from")
-	flag.BoolVar(&c.writes, "writes", false, "measure creates, updates and deletes of small objects, and the fan-out of watches")
-	flag.IntVar(&c.watchers, "watchers", 1000, "watchers of the object that is changed, with -writes")
-	flag.BoolVar(&c.workloads, "workloads", false, "measure deployments on simulated nodes")
-	flag.IntVar(&c.deployments, "deployments", 1000, "how many deployments of 3 there are, with -workloads")
-	flag.StringVar(&c.profiles, "profiles", "", "a directory to put CPU profiles of the control plane into; it is slower meanwhile")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	c, err := parse(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := measure(ctx, c); err != nil {
+	if err := run(ctx, c, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func measure(ctx context.Context, c config) error {
-	once := oneRun
-	if c.kubernetes {
-		c.dependents = cmp.Or(c.dependents, compareDependents)
-		a, err := startArena(ctx, c)
-		if err != nil {
-			return err
+func parse(args []string) (config, error) {
+	var c config
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.StringVar(&c.binary, "binary", "../bin/coppice", "the coppice binary to measure")
+	flags.StringVar(&c.module, "module", "kubernetes", "the directory of the module that upstream's binaries are built from")
+	flags.StringVar(&c.repository, "repository", "..", "the directory of the main module")
+	flags.IntVar(&c.runs, "runs", 5, "how often to measure; sections that take long are limited to fewer")
+	flags.BoolVar(&c.quick, "quick", false, "one run with small sizes, to see that the sections work")
+	flags.StringVar(&c.output, "o", "", "the directory for the report and the raw values; without it the report is printed only")
+	flags.StringVar(&c.profiles, "profiles", "", "a directory for CPU profiles of the servers, which are slower meanwhile")
+	all := sections.All()
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "usage: bench [flags] [section ...]\n\nSections:\n")
+		for _, s := range all {
+			fmt.Fprintf(flags.Output(), "  %-10s %s\n", s.Name, s.Title)
 		}
-		defer func() {
-			if err := a.server.Stop(); err != nil {
-				fmt.Fprintln(os.Stderr, "bench:", err)
+		fmt.Fprintf(flags.Output(), "\nFlags:\n")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return config{}, err
+	}
+	if c.runs < 1 {
+		return config{}, fmt.Errorf("-runs %d is less than 1", c.runs)
+	}
+	if c.quick {
+		c.runs = 1
+	}
+	c.sections = all
+	if flags.NArg() > 0 {
+		c.sections = slices.DeleteFunc(slices.Clone(all), func(s sections.Section) bool { return !slices.Contains(flags.Args(), s.Name) })
+	}
+	for _, name := range flags.Args() {
+		if !slices.ContainsFunc(all, func(s sections.Section) bool { return s.Name == name }) {
+			return config{}, fmt.Errorf("there is no section %q", name)
+		}
+	}
+	return c, nil
+}
+
+// run measures the sections and reports. A section that fails does not keep the others from
+// being measured.
+func run(ctx context.Context, c config, out, progress io.Writer) error {
+	machine, err := describe(ctx, c)
+	if err != nil {
+		return err
+	}
+	file, err := open(c, machine)
+	if err != nil {
+		return err
+	}
+	began := stopwatch.Start()
+	failures := []error{measure(ctx, c, file, progress)}
+	fmt.Fprintf(progress, "all sections: %.0f s\n", began.Seconds())
+	failures = append(failures, publish(c, file, out), file.Close())
+	return errors.Join(failures...)
+}
+
+func open(c config, machine report.Machine) (*report.File, error) {
+	if c.output == "" {
+		return report.Memory(machine), nil
+	}
+	var names []string
+	for _, s := range c.sections {
+		names = append(names, s.Name)
+	}
+	return report.Open(c.output, machine, names)
+}
+
+// measure measures one run of all sections after the other.
+func measure(ctx context.Context, c config, file *report.File, progress io.Writer) error {
+	binaries := sync.OnceValues(func() (realserver.Binaries, error) {
+		return realserver.Find(ctx, c.module, progress, realserver.Etcd, realserver.APIServer, realserver.ControllerManager)
+	})
+	sizes := sections.Full()
+	if c.quick {
+		sizes = sections.Quick()
+	}
+	var failures []error
+	for turn := range c.runs {
+		for _, s := range c.sections {
+			runs := c.runs
+			if s.MostRuns > 0 {
+				runs = min(runs, s.MostRuns)
 			}
-		}()
-		once = a.oneRun
-	}
-	if c.writes {
-		once = writes
-	}
-	if c.workloads {
-		once = workloads
-	}
-	c.dependents = cmp.Or(c.dependents, manyDependents)
-	var samples []sample
-	for run := range c.runs {
-		fmt.Fprintf(os.Stderr, "run %d of %d\n", run+1, c.runs)
-		got, err := once(ctx, c)
-		if err != nil {
-			return err
+			if turn >= runs || ctx.Err() != nil {
+				continue
+			}
+			b := &sections.Bench{
+				Coppice: c.binary, Repository: c.repository, Profiles: c.profiles, Sizes: sizes, Section: s.Name, Run: turn, Runs: runs,
+				Kubernetes: binaries,
+			}
+			began := stopwatch.Start()
+			if err := once(ctx, s, b); err != nil {
+				failures = append(failures, fmt.Errorf("%s, run %d: %w", s.Name, turn+1, err))
+				fmt.Fprintln(progress, failures[len(failures)-1])
+				continue
+			}
+			fmt.Fprintf(progress, "%s, run %d of %d: %.0f s\n", s.Name, turn+1, runs, began.Seconds())
+			if err := file.Add(b.Values...); err != nil {
+				return errors.Join(append(failures, err)...)
+			}
 		}
-		samples = append(samples, got...)
 	}
-	return report(summarize(samples), c.output)
+	return errors.Join(append(failures, ctx.Err())...)
 }
 
-// figure is what a benchmark reports: the median of its samples and their range.
-type figure struct {
-	What   string  `json:"what"`
-	Unit   string  `json:"unit"`
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-	Runs   int     `json:"runs"`
+// runTimeout bounds one run of one section, so that a server that hangs fails one and not all.
+const runTimeout = 20 * time.Minute
+
+func once(ctx context.Context, s sections.Section, b *sections.Bench) error {
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	return s.Measure(ctx, b)
 }
 
-func summarize(samples []sample) []figure {
-	var order []string
-	values := map[string][]float64{}
-	units := map[string]string{}
-	for _, s := range samples {
-		if _, ok := values[s.what]; !ok {
-			order = append(order, s.what)
-		}
-		values[s.what] = append(values[s.what], s.value)
-		units[s.what] = s.unit
+// publish prints the report, and writes it into the directory of the results if there is one.
+func publish(c config, file *report.File, out io.Writer) error {
+	var headings []report.Section
+	for _, s := range sections.All() {
+		headings = append(headings, s.Section)
 	}
-	var figures []figure
-	for _, what := range order {
-		v := slices.SortedFunc(slices.Values(values[what]), cmp.Compare[float64])
-		figures = append(figures, figure{What: what, Unit: units[what], Median: v[len(v)/2], Min: v[0], Max: v[len(v)-1], Runs: len(v)})
+	var text bytes.Buffer
+	if err := file.Markdown(&text, headings); err != nil {
+		return err
 	}
-	return figures
+	if _, err := out.Write(text.Bytes()); err != nil {
+		return err
+	}
+	if c.output == "" {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(c.output, "README.md"), text.Bytes(), 0o644)
 }
 
-func report(figures []figure, output string) error {
-	if output == "json" {
-		encoder := json.NewEncoder(os.Stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(figures)
+// describe returns the machine and the versions of both sides.
+func describe(ctx context.Context, c config) (report.Machine, error) {
+	machine, err := report.ThisMachine()
+	if err != nil {
+		return report.Machine{}, err
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "WHAT\tMEDIAN\tMIN\tMAX\tUNIT")
-	for _, f := range figures {
-		fmt.Fprintf(w, "%s\t%.4g\t%.4g\t%.4g\t%s\n", f.What, f.Median, f.Min, f.Max, f.Unit)
+	machine.Quick = c.quick
+	version, err := exec.CommandContext(ctx, c.binary, "version").Output()
+	if err != nil {
+		return report.Machine{}, fmt.Errorf("%s version: %w", c.binary, err)
 	}
-	return w.Flush()
+	machine.Coppice = strings.Join(strings.Fields(string(version)), " ")
+	machine.Kubernetes, err = realserver.Versions(ctx, c.module)
+	return machine, err
 }

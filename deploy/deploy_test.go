@@ -1,39 +1,91 @@
+// Package deploy_test renders the Helm chart and the kustomizations with Helm's own
+// engine and kustomize's own API, and compares what they make.
+//
+// It is a module of its own: Helm requires newer versions of libraries that are part of the
+// control plane (gRPC, OpenTelemetry, golang.org/x/net) than Kubernetes' own modules do, and a
+// test shall not choose the versions that the binary is built with.
 package deploy_test
 
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
-	"net/http"
-	"net/http/httptest"
-	"os"
+	"maps"
+	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"text/template"
 
 	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/common"
+	chartutil "helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/yaml"
-
-	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/internal/metrics"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// objects reads the documents of a file, and has unknown fields be errors.
-func objects(t *testing.T, text []byte) []runtime.Object {
+const (
+	chartDir  = "helm/coppice"
+	namespace = "coppice-system"
+)
+
+// values overrides values of the chart.
+type values = map[string]any
+
+// render returns the manifests that the chart makes for a release. A value that a template
+// names and values.yaml does not have is an error.
+func render(t *testing.T, release string, override values) []byte {
+	t.Helper()
+	loaded := load(t)
+	options := common.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(loaded, override, options, common.DefaultCapabilities)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := engine.Engine{Strict: true}.RenderWithContext(t.Context(), loaded, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if path.Ext(name) == ".yaml" {
+			out.WriteString("---\n" + files[name] + "\n")
+		}
+	}
+	return out.Bytes()
+}
+
+// build returns the manifests that a kustomization makes.
+func build(t *testing.T, name string) []byte {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
+		Run(filesys.MakeFsOnDisk(), filepath.Join("kustomize", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := made.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// objects decodes manifests, by kind and name. An unknown field is an error.
+func objects(t *testing.T, manifests []byte) map[string]any {
 	t.Helper()
 	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
-	var all []runtime.Object
-	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+	all := map[string]any{}
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests))); ; {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			return all
@@ -41,184 +93,139 @@ func objects(t *testing.T, text []byte) []runtime.Object {
 		if err != nil {
 			t.Fatal(err)
 		}
-		object, _, err := decoder.Decode(document, nil, nil)
+		if len(bytes.TrimSpace(document)) == 0 {
+			continue
+		}
+		object, kind, err := decoder.Decode(document, nil, nil)
 		if err != nil {
 			t.Fatalf("%v in:\n%s", err, document)
 		}
-		all = append(all, object)
-	}
-}
-
-// base are the objects of the kustomize base.
-func base(t *testing.T) []runtime.Object {
-	t.Helper()
-	var kustomization struct{ Resources []string }
-	parse(t, "kustomize/base/kustomization.yaml", &kustomization)
-	var all []runtime.Object
-	for _, file := range kustomization.Resources {
-		all = append(all, objects(t, read(t, filepath.Join("kustomize/base", file)))...)
-	}
-	return all
-}
-
-func read(t *testing.T, path string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
-func parse(t *testing.T, path string, into any) {
-	t.Helper()
-	if err := yaml.Unmarshal(read(t, path), into); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-}
-
-// render does what helm does, with those of its functions that the chart uses.
-func render(t *testing.T, release string, change func(values map[string]any)) []byte {
-	t.Helper()
-	values := map[string]any{}
-	parse(t, "helm/coppice/values.yaml", &values)
-	if change != nil {
-		change(values)
-	}
-	functions := template.FuncMap{
-		"toYaml": func(v any) (string, error) {
-			data, err := yaml.Marshal(v)
-			return strings.TrimSuffix(string(data), "\n"), err
-		},
-		"nindent": func(n int, text string) string {
-			indent := "\n" + strings.Repeat(" ", n)
-			return indent + strings.ReplaceAll(text, "\n", indent)
-		},
-		"join": func(separator string, list []any) string {
-			var parts []string
-			for _, part := range list {
-				parts = append(parts, part.(string))
-			}
-			return strings.Join(parts, separator)
-		},
-		"has":   func(one any, list []any) bool { return slices.Contains(list, one) },
-		"quote": func(text any) (string, error) { data, err := json.Marshal(text); return string(data), err },
-	}
-	files, err := filepath.Glob("helm/coppice/templates/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no templates: %v", err)
-	}
-	var out bytes.Buffer
-	for _, file := range files {
-		out.WriteString("---\n")
-		parsed, err := template.New(file).Option("missingkey=error").Funcs(functions).Parse(string(read(t, file)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := parsed.Execute(&out, map[string]any{"Values": values, "Release": map[string]any{"Name": release, "Namespace": "coppice-system"}}); err != nil {
-			t.Fatal(err)
-		}
-		out.WriteString("\n")
-	}
-	return out.Bytes()
-}
-
-// TestChartIsTheBase: with its default values the chart makes what the kustomize base
-// makes, but for the namespace, which helm makes itself.
-func TestChartIsTheBase(t *testing.T) {
-	want := byName(t, base(t))
-	delete(want, "Namespace coppice-system")
-	if diff := cmp.Diff(want, byName(t, objects(t, render(t, "coppice", nil)))); diff != "" {
-		t.Errorf("the chart differs from the base (-base +chart):\n%s", diff)
-	}
-}
-
-// byName is what the objects say, by kind and name.
-func byName(t *testing.T, all []runtime.Object) map[string]any {
-	t.Helper()
-	named := map[string]any{}
-	for _, object := range all {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 		if err != nil {
 			t.Fatal(err)
 		}
-		metadata := fields["metadata"].(map[string]any)
-		named[object.GetObjectKind().GroupVersionKind().Kind+" "+metadata["name"].(string)] = fields
+		key := kind.Kind + " " + fields["metadata"].(map[string]any)["name"].(string)
+		if all[key] != nil {
+			t.Fatalf("%s is there twice", key)
+		}
+		all[key] = fields
 	}
-	return named
 }
 
-// TestChartValues changes every value.
-func TestChartValues(t *testing.T) {
-	text := string(render(t, "second", func(v map[string]any) {
-		v["controllers"] = []any{"gc", "namespace"}
-		v["ignoreResources"] = []any{"leases.coordination.k8s.io", "pods"}
-		v["extraArgs"] = []any{"--log-level=debug"}
-		v["nodeSelector"] = map[string]any{"kubernetes.io/os": "linux"}
-		v["tolerations"] = []any{map[string]any{"operator": "Exists"}}
-		v["replicas"] = 3
-	}))
-	objects(t, []byte(text))
-	for _, want := range []string{
-		"--controllers=gc,namespace", "--ignore-resources=leases.coordination.k8s.io,pods", "--log-level=debug",
-		"kubernetes.io/os: linux", "operator: Exists", "replicas: 3", "namespaces/finalize", "deletecollection", "name: second",
+// TestChartIsTheKustomization: the chart makes what the kustomization makes, but for the
+// namespace, which helm creates itself.
+func TestChartIsTheKustomization(t *testing.T) {
+	for _, c := range []struct {
+		kustomization string
+		chart         values
+	}{
+		{"base", nil},
+		{"observe-only", values{"observeOnly": true}},
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the chart does not say %q:\n%s", want, text)
-		}
-	}
-	text = string(render(t, "coppice", func(v map[string]any) { v["observeOnly"] = true }))
-	objects(t, []byte(text))
-	if !strings.Contains(text, "--observe-only") || strings.Contains(text, "delete") || strings.Contains(text, "patch") {
-		t.Errorf("the chart that observes may change something:\n%s", text)
+		t.Run(c.kustomization, func(t *testing.T) {
+			want := objects(t, build(t, c.kustomization))
+			if want["Namespace "+namespace] == nil || len(want) < 2 {
+				t.Fatalf("the kustomization makes %v", slices.Sorted(maps.Keys(want)))
+			}
+			delete(want, "Namespace "+namespace)
+			if diff := cmp.Diff(want, objects(t, render(t, "coppice", c.chart))); diff != "" {
+				t.Errorf("the chart differs from the kustomization (-kustomization +chart):\n%s", diff)
+			}
+		})
 	}
 }
 
-// TestMetricsExist: whatever the dashboard and the alerts ask for is there to be scraped.
-func TestMetricsExist(t *testing.T) {
-	known := scraped(t)
-	for _, file := range []string{"monitoring/alerts.yaml", "monitoring/dashboard.json"} {
-		text := string(read(t, file))
-		var any map[string]any
-		parse(t, file, &any)
-		names := regexp.MustCompile(`\bcoppice_[a-z_]+`).FindAllString(text, -1)
-		if len(names) < 5 {
-			t.Errorf("%s names %d metrics", file, len(names))
+// TestObserveOnlyMayChangeNothing: neither form of it has a verb that writes, but for the
+// Lease that the replicas elect their leader with.
+func TestObserveOnlyMayChangeNothing(t *testing.T) {
+	for name, manifests := range map[string][]byte{
+		"kustomization": build(t, "observe-only"),
+		"chart":         render(t, "coppice", values{"observeOnly": true}),
+	} {
+		all := objects(t, manifests)
+		role, ok := all["ClusterRole coppice"].(map[string]any)
+		if !ok {
+			t.Fatalf("%s: no ClusterRole among %v", name, slices.Sorted(maps.Keys(all)))
 		}
-		for _, name := range names {
-			if !known[name] && !known[strings.TrimSuffix(name, "_bucket")] {
-				t.Errorf("%s asks for %s, which there is not", file, name)
+		for _, rule := range role["rules"].([]any) {
+			for _, verb := range rule.(map[string]any)["verbs"].([]any) {
+				if !slices.Contains([]any{"get", "list", "watch"}, verb) {
+					t.Errorf("%s: the ClusterRole allows %s", name, verb)
+				}
 			}
 		}
+		if !bytes.Contains(manifests, []byte("- --observe-only\n")) {
+			t.Errorf("%s: the Deployment does not say --observe-only:\n%s", name, manifests)
+		}
 	}
 }
 
-// scraped are the names of all metrics.
-func scraped(t *testing.T) map[string]bool {
-	t.Helper()
-	set := metrics.New(func() metrics.Reading {
-		return metrics.Reading{
-			Monitors:  []feed.MonitorStatus{{}},
-			Collector: collector.Status{Barrier: []collector.BarrierWait{{Holds: []collector.Hold{{}}}}, Paused: []collector.Pause{{}}},
-		}
-	})
-	request := httptest.NewRequest(http.MethodGet, "http://server/api/v1/pods", http.NoBody)
-	if _, err := set.Transport(answering{}).RoundTrip(request); err != nil {
-		t.Fatal(err)
+// TestChartValues: every value of values.yaml changes what the chart makes.
+func TestChartValues(t *testing.T) {
+	cases := map[string]struct {
+		value any
+		want  []string
+	}{
+		"image": {
+			values{"repository": "registry.example/gc", "tag": "v9", "pullPolicy": "Always"},
+			[]string{"image: registry.example/gc:v9\n", "imagePullPolicy: Always\n"},
+		},
+		"replicas":        {3, []string{"replicas: 3\n"}},
+		"controllers":     {[]any{"gc", "namespace"}, []string{"--controllers=gc,namespace\n", "namespaces/finalize", "deletecollection"}},
+		"ignoreResources": {[]any{"leases.coordination.k8s.io", "pods"}, []string{"--ignore-resources=leases.coordination.k8s.io,pods\n"}},
+		"observeOnly":     {true, []string{"- --observe-only\n"}},
+		"extraArgs":       {[]any{"--log-level=debug"}, []string{"--log-level=debug"}},
+		"resources":       {values{"limits": values{"memory": "1Gi"}}, []string{"memory: 1Gi\n"}},
+		"nodeSelector":    {values{"kubernetes.io/os": "linux"}, []string{"kubernetes.io/os: linux\n"}},
+		"tolerations":     {[]any{values{"operator": "Exists"}}, []string{"operator: Exists\n"}},
 	}
-	families, err := metrics.Gatherer(set).Gather()
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(load(t).Values)), slices.Sorted(maps.Keys(cases))); diff != "" {
+		t.Fatalf("values that are not tested (-values.yaml +tested):\n%s", diff)
+	}
+	unchanged := string(render(t, "second", nil))
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			manifests := render(t, "second", values{name: c.value})
+			objects(t, manifests)
+			for _, want := range c.want {
+				if strings.Contains(unchanged, want) {
+					t.Errorf("the chart says %q without that value, too", want)
+				}
+				if !strings.Contains(string(manifests), want) {
+					t.Errorf("the chart does not say %q:\n%s", want, manifests)
+				}
+			}
+		})
+	}
+}
+
+// TestReleaseName: two releases have no object in common.
+func TestReleaseName(t *testing.T) {
+	first, second := objects(t, render(t, "first", nil)), objects(t, render(t, "second", nil))
+	if len(first) != len(second) {
+		t.Errorf("the releases have %d and %d objects", len(first), len(second))
+	}
+	for name := range first {
+		if second[name] != nil {
+			t.Errorf("both releases have %s", name)
+		}
+	}
+}
+
+// TestChartLints runs the checks of helm lint.
+func TestChartLints(t *testing.T) {
+	for _, message := range lint.RunAll(chartDir, nil, namespace).Messages {
+		if message.Severity >= support.WarningSev {
+			t.Error(message)
+		}
+	}
+}
+
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	loaded, err := loader.LoadDir(chartDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{}
-	for _, family := range families {
-		known[family.GetName()] = true
-	}
-	return known
-}
-
-type answering struct{}
-
-func (answering) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	return loaded
 }

@@ -5,8 +5,8 @@
 // It starts etcd and kube-apiserver (see package realserver) and runs the command
 // with KUBECONFIG and COPPICE_CONFORMANCE_KUBECONFIG set. With -upstream,
 // kube-controller-manager runs its garbage collector and its namespace controller
-// beside it, and COPPICE_CONFORMANCE_COLLECTOR says so. Everything ends with the
-// command, whose exit code is that of onkubernetes.
+// beside it, and COPPICE_CONFORMANCE_COLLECTOR says so. When the command ends, all of
+// that is stopped, and onkubernetes exits with its code.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
-	"time"
 
+	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 	"github.com/coppice-dev/coppice/bench/realserver"
 )
 
@@ -62,13 +62,13 @@ func run(ctx context.Context, c config, command []string) (err error) {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
+	began := stopwatch.Start()
 	server, err := realserver.Start(ctx, binaries)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	fmt.Fprintf(os.Stderr, "kube-apiserver is ready after %.1f s\n", time.Since(began).Seconds())
+	fmt.Fprintf(os.Stderr, "kube-apiserver is ready after %.1f s\n", began.Seconds())
 
 	environment := append(os.Environ(), "KUBECONFIG="+server.Kubeconfig, "COPPICE_CONFORMANCE_KUBECONFIG="+server.Kubeconfig)
 	if c.upstream {

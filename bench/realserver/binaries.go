@@ -1,11 +1,11 @@
 // Package realserver runs an unmodified kube-apiserver with etcd, and on demand
-// kube-controller-manager, on loopback: what the conformance tests run against
-// besides our own server, and what benchmarks compare with.
+// kube-controller-manager, on loopback: the conformance tests run against it as well as
+// against our own server, and the benchmarks compare with it.
 //
-// Find gives the binaries: those of an envtest installation if there is one, else it
+// Find returns the binaries: those of an envtest installation if there is one, else it
 // builds them from the module in bench/kubernetes, once, into the user's cache.
-// Start starts etcd and kube-apiserver in a directory of their own, with keys
-// that live as long as they do; Stop ends what was started, by pid.
+// Start starts etcd and kube-apiserver in a directory of their own, with keys and
+// certificates made for it; Stop ends what was started, by pid.
 package realserver
 
 import (
@@ -23,33 +23,34 @@ import (
 // Binary names one program.
 type Binary string
 
-// What can be run.
+// The programs that can be run.
 const (
 	Etcd              Binary = "etcd"
 	APIServer         Binary = "kube-apiserver"
 	ControllerManager Binary = "kube-controller-manager"
 )
 
-// packages are where the programs are built from.
-var packages = map[Binary]string{
-	Etcd:              "go.etcd.io/etcd/server/v3",
-	APIServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
-	ControllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
+// mainPackage returns the package that a program is built from.
+func (b Binary) mainPackage() string {
+	if b == Etcd {
+		return "go.etcd.io/etcd/server/v3"
+	}
+	return "k8s.io/kubernetes/cmd/" + string(b)
 }
 
-// Binaries is where programs are.
+// Binaries are the paths of programs.
 type Binaries map[Binary]string
 
 // assetsVariable names a directory with ready binaries, as for envtest.
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
-// Find returns where the programs are. Those that are neither in the directory
+// Find returns the paths of the programs. Those that are neither in the directory
 // that KUBEBUILDER_ASSETS names nor in the cache are built from module, the
 // directory of bench/kubernetes; the builds' output goes to progress.
 func Find(ctx context.Context, module string, progress io.Writer, wanted ...Binary) (Binaries, error) {
-	w := workshop{module: module, progress: progress}
+	w := builder{module: module, progress: progress}
 	var err error
-	if w.version, err = kubernetesVersion(ctx, module); err != nil {
+	if w.version, err = versionOf(ctx, module, "k8s.io/kubernetes"); err != nil {
 		return nil, err
 	}
 	cache, err := cacheDir(w.version)
@@ -75,18 +76,28 @@ func Find(ctx context.Context, module string, progress io.Writer, wanted ...Bina
 	return found, nil
 }
 
-// kubernetesVersion is the version of k8s.io/kubernetes that module requires.
-func kubernetesVersion(ctx context.Context, module string) (string, error) {
-	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+// Versions returns the versions of the programs that module requires.
+func Versions(ctx context.Context, module string) (string, error) {
+	kubernetes, err := versionOf(ctx, module, "k8s.io/kubernetes")
+	if err != nil {
+		return "", err
+	}
+	etcd, err := versionOf(ctx, module, "go.etcd.io/etcd/server/v3")
+	return "Kubernetes " + kubernetes + ", etcd " + etcd, err
+}
+
+// versionOf returns the version of a module that module requires.
+func versionOf(ctx context.Context, module, required string) (string, error) {
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", required)
 	list.Dir = module
 	out, err := list.Output()
 	if err != nil {
-		return "", fmt.Errorf("ask %s for the version of k8s.io/kubernetes: %w", module, explained(err))
+		return "", fmt.Errorf("ask %s for the version of %s: %w", module, required, explained(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
-// cacheDir is where built programs are kept.
+// cacheDir returns the directory that keeps built programs.
 func cacheDir(version string) (string, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {
@@ -95,14 +106,14 @@ func cacheDir(version string) (string, error) {
 	return filepath.Join(user, "coppice", "kubernetes-"+version), nil
 }
 
-// workshop is where programs are built.
-type workshop struct {
+// builder builds programs from a module.
+type builder struct {
 	module, version string
 	progress        io.Writer
 }
 
-// build builds one program. It appears under its path when it is complete.
-func (w workshop) build(ctx context.Context, name Binary, path string) error {
+// build builds one program. The file appears under its path only when it is complete.
+func (w builder) build(ctx context.Context, name Binary, path string) error {
 	fmt.Fprintf(w.progress, "building %s for kubernetes %s; this takes minutes, once\n", name, w.version)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make the cache: %w", err)
@@ -110,7 +121,7 @@ func (w workshop) build(ctx context.Context, name Binary, path string) error {
 	partial := fmt.Sprintf("%s.%d", path, os.Getpid())
 	defer func() { _ = os.Remove(partial) }() // not there any more when all went well
 	stamp := "-s -w -X k8s.io/component-base/version.gitVersion=" + w.version
-	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", stamp, "-o", partial, packages[name])
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", stamp, "-o", partial, name.mainPackage())
 	command.Dir = w.module
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	command.Stdout, command.Stderr = w.progress, w.progress
@@ -128,7 +139,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// explained adds what a command said on stderr.
+// explained adds what a command wrote on stderr.
 func explained(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process may take to end before it is killed.
+// stopTimeout is the time that a process has to end before it is killed.
 const stopTimeout = 20 * time.Second
 
 // process is a program that runs, with its output in a file.
@@ -23,20 +23,22 @@ type process struct {
 	ended  chan struct{} // closed when the process has ended
 }
 
-// startProcess starts a program. It ends with stop only.
+// startProcess starts a program, which runs until stop.
 func startProcess(dir string, binaries Binaries, name Binary, args ...string) (*process, error) {
 	path, ok := binaries[name]
 	if !ok {
 		return nil, fmt.Errorf("start %s: it was not built", name)
 	}
-	p := &process{name: name, cmd: exec.Command(path, args...), output: filepath.Join(dir, string(name)+".log"), ended: make(chan struct{})}
+	command := exec.Command(path, args...) //nolint:noctx // it is to be stopped in order, not killed with a context
+	p := &process{name: name, cmd: command, output: filepath.Join(dir, string(name)+".log"), ended: make(chan struct{})}
 	file, err := os.OpenFile(p.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer file.Close()
 	p.cmd.Stdout, p.cmd.Stderr = file, file
-	p.cmd.SysProcAttr = processGroup()
+	// A group of its own: Ctrl-C on the terminal does not reach it, and it is stopped in order.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -47,26 +49,33 @@ func startProcess(dir string, binaries Binaries, name Binary, args ...string) (*
 	return p, nil
 }
 
-// processGroup keeps a Ctrl-C on the terminal from the process: it is stopped in order.
-func processGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
-// stop ends the process, by its pid.
-func (p *process) stop() error {
+// running reports whether the process was started and has not ended.
+func (p *process) running() bool {
 	if p == nil {
-		return nil
+		return false
 	}
 	select {
 	case <-p.ended:
-		return nil
+		return false
 	default:
+		return true
+	}
+}
+
+// stop ends the process, by its pid.
+func (p *process) stop() error {
+	if !p.running() {
+		return nil
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.name, err)
 	}
+	timeout := time.NewTimer(stopTimeout)
+	defer timeout.Stop()
 	select {
 	case <-p.ended:
 		return nil
-	case <-time.After(stopTimeout):
+	case <-timeout.C:
 	}
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", p.name, err)
@@ -87,15 +96,15 @@ func (p *process) until(ctx context.Context, check func(ctx context.Context) err
 		select {
 		case <-tick.C:
 		case <-p.ended:
-			return fmt.Errorf("%s has ended: %s", p.name, p.lastWords())
+			return fmt.Errorf("%s has ended: %s", p.name, p.tail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w; %s", p.name, err, p.lastWords())
+			return fmt.Errorf("%s is not ready: %w; %s", p.name, err, p.tail())
 		}
 	}
 }
 
-// lastWords is the end of the process's output.
-func (p *process) lastWords() string {
+// tail returns the last lines of the process's output.
+func (p *process) tail() string {
 	const lines = 10
 	data, err := os.ReadFile(p.output)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
 // startTimeout bounds the start of one program on a busy machine.
@@ -22,13 +23,22 @@ const startTimeout = 3 * time.Minute
 
 // Server is a kube-apiserver that is ready, with its etcd.
 type Server struct {
-	// Kubeconfig is a file that makes one the administrator.
+	// Kubeconfig is the path of a kubeconfig with the administrator's credentials.
 	Kubeconfig string
 
 	binaries  Binaries
 	dir       string
+	port      int
+	ca        []byte
+	admin     keyPair
 	etcd, api *process
 	others    []*process
+}
+
+// Process is a running program.
+type Process struct {
+	Name Binary
+	PID  int
 }
 
 // Start starts etcd and kube-apiserver and waits until they are ready.
@@ -43,21 +53,53 @@ func Start(ctx context.Context, binaries Binaries) (_ *Server, err error) {
 			err = errors.Join(err, s.Stop())
 		}
 	}()
+	if s.admin, s.ca, err = writeKeys(dir); err != nil {
+		return nil, err
+	}
+	if s.port, err = freePort(ctx); err != nil {
+		return nil, err
+	}
+	if err = s.serve(ctx); err != nil {
+		return nil, err
+	}
+	return s, writeKubeconfig(s.Kubeconfig, s.address(), s.ca, s.admin)
+}
+
+// Restart stops kube-apiserver and etcd, starts them again on the same data, and returns
+// the time from that start until they are ready.
+func (s *Server) Restart(ctx context.Context) (time.Duration, error) {
+	if err := errors.Join(s.api.stop(), s.etcd.stop()); err != nil {
+		return 0, err
+	}
+	watch := stopwatch.Start()
+	err := s.serve(ctx)
+	return watch.Elapsed(), err
+}
+
+// Processes returns the programs that were started and have not been stopped.
+func (s *Server) Processes() []Process {
+	var running []Process
+	for _, p := range append([]*process{s.etcd, s.api}, s.others...) {
+		if p.running() {
+			running = append(running, Process{p.name, p.cmd.Process.Pid})
+		}
+	}
+	return running
+}
+
+// serve starts etcd and kube-apiserver and waits until they are ready.
+func (s *Server) serve(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	admin, ca, err := writeKeys(dir)
-	if err != nil {
-		return nil, err
-	}
 	socket, err := s.startEtcd(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	address, err := s.startAPIServer(ctx, socket, ca, admin)
-	if err != nil {
-		return nil, err
-	}
-	return s, writeKubeconfig(s.Kubeconfig, address, ca, admin)
+	return s.startAPIServer(ctx, socket)
+}
+
+func (s *Server) address() string {
+	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
 }
 
 // startEtcd starts etcd on a socket in the server's directory, and returns its URL.
@@ -66,7 +108,7 @@ func (s *Server) startEtcd(ctx context.Context) (string, error) {
 	var err error
 	s.etcd, err = startProcess(s.dir, s.binaries, Etcd,
 		"--data-dir="+filepath.Join(s.dir, "etcd"), "--log-level=warn",
-		"--listen-client-urls="+client, "--advertise-client-urls=http://127.0.0.1:0", // which nobody asks for
+		"--listen-client-urls="+client, "--advertise-client-urls=http://127.0.0.1:0", // no client asks for it
 		"--listen-peer-urls=http://127.0.0.1:0", // there are no peers
 	)
 	if err != nil {
@@ -81,38 +123,35 @@ func (s *Server) startEtcd(ctx context.Context) (string, error) {
 	})
 }
 
-// startAPIServer starts kube-apiserver on a free port and returns its URL. The
-// ServiceAccount admission is off, as in envtest: it waits for controllers that
-// do not run here.
-func (s *Server) startAPIServer(ctx context.Context, etcd string, ca []byte, admin pair) (string, error) {
-	port, err := freePort(ctx)
-	if err != nil {
-		return "", err
-	}
+// startAPIServer starts kube-apiserver. The ServiceAccount admission plug-in is off, as in
+// envtest: it waits for controllers that do not run here.
+func (s *Server) startAPIServer(ctx context.Context, etcd string) error {
 	in := func(name string) string { return filepath.Join(s.dir, name) }
+	var err error
 	s.api, err = startProcess(s.dir, s.binaries, APIServer,
-		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
+		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(s.port),
 		"--tls-cert-file="+in(servingFile), "--tls-private-key-file="+in(servingKeyFile), "--client-ca-file="+in(authorityFile),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+in(accountsPubFile),
 		"--service-account-signing-key-file="+in(accountsFile), "--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount", "--cert-dir="+in("certs"),
 	)
 	if err != nil {
-		return "", err
+		return err
 	}
-	client, err := adminClient(ca, admin)
+	client, err := adminClient(s.ca, s.admin)
 	if err != nil {
-		return "", err
+		return err
 	}
-	address := "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	return address, s.api.until(ctx, func(ctx context.Context) error { return ready(ctx, client, address+"/readyz") })
+	return s.api.until(ctx, func(ctx context.Context) error { return ready(ctx, client, s.address()+"/readyz") })
 }
 
-// StartControllerManager starts kube-controller-manager with more arguments, and
-// returns how to stop it. It is ready when its controllers have done something.
+// StartControllerManager starts kube-controller-manager with more arguments, and returns the
+// function that stops it. It does not wait: its controllers are ready when they have done
+// something.
 func (s *Server) StartControllerManager(args ...string) (stop func() error, err error) {
 	p, err := startProcess(s.dir, s.binaries, ControllerManager, append([]string{
 		"--kubeconfig=" + s.Kubeconfig, "--leader-elect=false", "--secure-port=0",
+		"--root-ca-file=" + filepath.Join(s.dir, authorityFile),
 	}, args...)...)
 	if err != nil {
 		return nil, err
@@ -121,7 +160,7 @@ func (s *Server) StartControllerManager(args ...string) (stop func() error, err 
 	return p.stop, nil
 }
 
-// Stop ends what was started, in the reverse order, and removes its directory.
+// Stop stops what was started, in the reverse order, and removes its directory.
 func (s *Server) Stop() error {
 	var failures []error
 	for _, p := range slices.Backward(s.others) {
@@ -131,7 +170,7 @@ func (s *Server) Stop() error {
 	return errors.Join(failures...)
 }
 
-// freePort is a port that was free a moment ago: kube-apiserver wants to be told one.
+// freePort returns a port that was free a moment ago: kube-apiserver cannot choose one itself.
 func freePort(ctx context.Context) (int, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -145,7 +184,7 @@ func freePort(ctx context.Context) (int, error) {
 	return strconv.Atoi(port)
 }
 
-func adminClient(ca []byte, admin pair) (*http.Client, error) {
+func adminClient(ca []byte, admin keyPair) (*http.Client, error) {
 	certificate, err := tls.X509KeyPair(admin.Certificate, admin.Key)
 	if err != nil {
 		return nil, fmt.Errorf("load the administrator's certificate: %w", err)
@@ -173,5 +212,3 @@ func ready(ctx context.Context, client *http.Client, url string) error {
 	}
 	return err
 }
-
-func base64Of(data []byte) string { return base64.StdEncoding.EncodeToString(data) }

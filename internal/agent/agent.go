@@ -147,7 +147,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // whoever runs the informer has stopped already
+			return nil // the owner of the informer has stopped it
 		}
 		return fmt.Errorf("watch pods: %w", err)
 	}
@@ -186,7 +186,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// observe takes in that a pod has changed or is gone.
+// observe enqueues a pod that has changed or is gone.
 func (a *Agent) observe(obj any) {
 	if pod, ok := obj.(*corev1.Pod); ok && a.isOurs(pod) {
 		a.queue.Add(pod.UID)

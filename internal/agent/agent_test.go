@@ -21,6 +21,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/simulated"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // host is an API in memory, with the agent of node n at work.
@@ -110,7 +111,7 @@ func (h *host) create(name string, annotations map[string]string) {
 	}
 }
 
-// mark is a user's DELETE: the API has the pod as one that is being deleted.
+// mark returns a user's DELETE: the API has the pod as one that is being deleted.
 func (h *host) mark(name string) {
 	h.t.Helper()
 	p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
@@ -124,19 +125,9 @@ func (h *host) mark(name string) {
 	}
 }
 
-// comes waits for what must happen.
-func (h *host) comes(what string, holds func() bool) {
-	h.t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("it does not happen that %s", what)
-		}
-	}
-}
-
 func (h *host) runs(name string) {
 	h.t.Helper()
-	h.comes(name+" runs", func() bool {
+	eventually.Holds(h.t, name+" runs", func() bool {
 		p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
 		return err == nil && p.Status.Phase == corev1.PodRunning && p.Status.ContainerStatuses[0].Ready
 	})
@@ -161,7 +152,7 @@ func TestManyPodsEnd(t *testing.T) {
 		h.runs(fmt.Sprintf("p%d", i))
 		h.mark(fmt.Sprintf("p%d", i))
 	}
-	h.comes("all are removed", func() bool { return len(h.removals()) >= many })
+	eventually.Holds(h.t, "all are removed", func() bool { return len(h.removals()) >= many })
 	h.create("next", nil)
 	h.runs("next")
 	if n := len(h.removals()); n != many {
@@ -177,7 +168,7 @@ func TestRemovalIsOfThisPod(t *testing.T) {
 	h.create("web", map[string]string{"simulated.coppice.dev/term-exit-code": "3"})
 	h.runs("web")
 	h.mark("web")
-	h.comes("it is removed", func() bool { return len(h.removals()) == 1 })
+	eventually.Holds(h.t, "it is removed", func() bool { return len(h.removals()) == 1 })
 	r := h.removals()[0]
 	if o := r.options; o.GracePeriodSeconds == nil || *o.GracePeriodSeconds != 0 || o.Preconditions == nil || *o.Preconditions.UID != "web-uid" {
 		t.Errorf("options %+v", o)
@@ -188,7 +179,7 @@ func TestRemovalIsOfThisPod(t *testing.T) {
 	}
 }
 
-// TestPodThatStaysAfterItsRemoval, for a finalizer, keeps nobody busy.
+// TestPodThatStaysAfterItsRemoval, for a finalizer, keeps no worker busy.
 func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 	h := newHost(t)
 	h.hold = true
@@ -199,12 +190,12 @@ func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 		h.runs(name)
 		h.mark(name)
 	}
-	h.comes("their removal is asked for", func() bool { return len(h.removals()) >= 20 })
+	eventually.Holds(h.t, "their removal is asked for", func() bool { return len(h.removals()) >= 20 })
 	h.create("next", nil)
 	h.runs("next")
 }
 
-// TestPodsOfOtherNodes are left alone.
+// TestPodsOfOtherNodes returns left alone.
 func TestPodsOfOtherNodes(t *testing.T) {
 	h := newHost(t, pod("other", "m", nil), pod("nowhere", "", nil))
 	h.run()
@@ -218,7 +209,7 @@ func TestPodsOfOtherNodes(t *testing.T) {
 	}
 }
 
-// TestReportThatIsRefused is made again; one about a pod that is gone stops nobody.
+// TestReportThatIsRefused returns made again; one about a pod that is gone stops no worker.
 func TestReportThatIsRefused(t *testing.T) {
 	h := newHost(t)
 	asked := map[string]int{}

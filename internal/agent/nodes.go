@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// DefaultLease is how long a lease counts, as in the field. It is renewed four times as often.
+	// DefaultLease is the duration of a Lease, which is the kubelet's. It is renewed four times in it.
 	DefaultLease = 40 * time.Second
 	renewals     = 4
 	statusEvery  = 5 * time.Minute
-	// registrars is how many nodes are registered at a time, and heartbeats sent.
+	// registrars is the number of nodes that are registered, or whose heartbeats are sent, at the same time.
 	registrars = 4
 	// retryAfter is how long a registration that failed is put off.
 	retryAfter = time.Second
@@ -29,7 +29,7 @@ const (
 	reports = 3
 )
 
-// errRemoved is that a node is not in the API any more, or that there is another of its name.
+// errRemoved means that a node is no longer in the API, or that another one has its name.
 var errRemoved = errors.New("the node was removed from the API")
 
 // Node is a node that an agent stands for.
@@ -167,7 +167,7 @@ func (a *Agent) each(ctx context.Context, do func(Node)) {
 	working.Wait()
 }
 
-// pause waits, and tells whether ctx goes on.
+// pause waits, and reports whether ctx goes on.
 func (a *Agent) pause(ctx context.Context, d time.Duration) bool {
 	timer := a.clock.NewTimer(d)
 	defer timer.Stop()
@@ -221,7 +221,7 @@ func (a *Agent) beginLease(ctx context.Context, name string, node types.UID) (*c
 	return lease, nil
 }
 
-// patchLease renews a lease, if nobody else has written it.
+// patchLease renews a Lease, on condition that it was not written meanwhile.
 func (a *Agent) patchLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": lease.UID, "resourceVersion": lease.ResourceVersion},
@@ -290,7 +290,7 @@ func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) error {
 	return fmt.Errorf("report the status of node %s: %w", n.Name, conflict)
 }
 
-// nodePatch is what is said about a node that is in the API, on condition that it is as it
+// nodePatch returns what is said about a node that is in the API, on condition that it is as it
 // was read. Since when its conditions are what they are stays.
 func (a *Agent) nodePatch(n Node, node *corev1.Node) ([]byte, error) {
 	status := a.object(n).Status
@@ -305,7 +305,7 @@ func (a *Agent) nodePatch(n Node, node *corev1.Node) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}, "status": status})
 }
 
-// object is what the API is told about a node.
+// object returns what the API is told about a node.
 func (a *Agent) object(n Node) *corev1.Node {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{

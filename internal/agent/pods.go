@@ -28,8 +28,8 @@ type record struct {
 	written *corev1.Pod // what the API answered to our last write, until the watch has it too
 
 	mu      sync.Mutex
-	memory  lifecycle.Memory // guarded by mu
-	changed bool             // guarded by mu; a step has ended since the last decision
+	state   lifecycle.State // guarded by mu
+	changed bool            // guarded by mu; a step has ended since the last decision
 }
 
 // leftover makes a record of a pod that only the runtime has; nil if it has nothing of it.
@@ -49,8 +49,8 @@ func (a *Agent) leftover(uid types.UID) *record {
 	return &record{pod: left}
 }
 
-// find finds the record of a pod, and puts into it what the API has of it. It tells whether
-// the API has the pod; without a record, there is nothing to do.
+// find returns the record of a pod, updated from the API, and whether the API has the pod.
+// Without a record there is nothing to do.
 func (a *Agent) find(uid types.UID) (r *record, found bool, err error) {
 	known, err := a.pods.GetIndexer().ByIndex(byUID, string(uid))
 	if err != nil {
@@ -133,7 +133,7 @@ func (a *Agent) decide(r *record, gone bool) (lifecycle.Plan, lifecycle.Observed
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	in := lifecycle.Input{Pod: r.pod, Gone: gone, Observed: observed, HostIPs: a.nodes[r.pod.Spec.NodeName].Addresses, Now: a.clock.Now()}
-	return lifecycle.Decide(in, &r.memory), observed
+	return lifecycle.Decide(in, &r.state), observed
 }
 
 // hasChanged tells, once, that a step has ended.
@@ -151,7 +151,7 @@ func (a *Agent) begin(ctx context.Context, r *record, steps []lifecycle.Step) {
 		uid := r.pod.UID
 		done := func(err error) {
 			r.mu.Lock()
-			r.memory.Finished(s, err, a.clock.Now())
+			r.state.Finished(s, err, a.clock.Now())
 			r.changed = true
 			r.mu.Unlock()
 			a.queue.Add(uid)
@@ -176,7 +176,7 @@ func (a *Agent) logStep(ctx context.Context, pod *corev1.Pod, s lifecycle.Step) 
 	}
 }
 
-// report writes the status of a pod, if it is another than the API has, and tells whether
+// report writes the status of a pod, if it is another than the API has, and reports whether
 // it was written. The write is conditioned on the uid.
 func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus) (wrote bool, err error) {
 	if equality.Semantic.DeepEqual(&r.pod.Status, status) {
@@ -201,7 +201,7 @@ func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus)
 	return true, nil
 }
 
-// statusPatch is what changes the status of this very pod. What others report in it is not touched.
+// statusPatch returns what changes the status of this very pod. What others report in it is not touched.
 func statusPatch(pod *corev1.Pod, status *corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
 	if err != nil {
@@ -227,7 +227,7 @@ func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// Pod is a pod on a node of this agent, as the agent has seen it last; NotFound if it has
+// Pod returns a pod on a node of this agent, as the agent has seen it last; NotFound if it has
 // not seen it.
 func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
 	if !a.pods.HasSynced() {
@@ -243,7 +243,7 @@ func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
-// Logs are the lines that a container of a pod has written, if the pod is on a node of this
+// Logs returns the lines that a container of a pod has written, if the pod is on a node of this
 // agent; NotFound if there is no such container.
 func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	if !a.isOurs(pod) {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/demo"
 	"github.com/coppice-dev/coppice/internal/demo/stage"
 	"github.com/coppice-dev/coppice/internal/system"
@@ -103,7 +103,7 @@ func runDemo(ctx context.Context, f demoFlags, s Streams) error {
 	played := errors.New("stopped before it began")
 	ended := make(chan struct{})
 	err = system.Run(ctx, system.Options{
-		Ephemeral: true, AuditPath: system.NoAuditLog, Nodes: machine.Options{Nodes: demoNodes}, Scheduler: true, Version: version.Kubernetes(), Log: log,
+		Ephemeral: true, AuditPath: system.NoAuditLog, Nodes: nodeconfig.Options{Nodes: demoNodes}, Scheduler: true, Version: version.Kubernetes(), Log: log,
 	}, func(p system.Plane) {
 		go func() {
 			defer close(ended)

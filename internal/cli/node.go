@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/version"
 )
@@ -70,7 +70,7 @@ only: "coppice up --write-node-kubeconfig" writes one.`,
 	flags.IntVar(&f.port, "port", 0, "port to serve the logs on; 0 picks a free one")
 	flags.StringVar(&f.address, "node-ip", "", "IP address of the node, by which the API server reaches the logs (default: --bind-address)")
 	flags.DurationVar(&f.lease, "lease-duration", defaults.Lease, "how long a heartbeat is valid; heartbeats are sent four times as often. Must be shorter than the --node-monitor-grace-period of coppice up")
-	completeWith(c, "runtime", machine.Simulated, machine.CRI)
+	completeWith(c, "runtime", nodeconfig.Simulated, nodeconfig.CRI)
 	return c
 }
 
@@ -108,7 +108,7 @@ func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 	if err != nil {
 		return none, usageError{err}
 	}
-	if err := (machine.Options{Runtime: f.runtime, Socket: f.socket, Nodes: 1}).Validate("--runtime"); err != nil {
+	if err := (nodeconfig.Options{Runtime: f.runtime, Socket: f.socket, Nodes: 1}).Validate("--runtime"); err != nil {
 		return none, usageError{err}
 	}
 	if f.lease < leastLease {
@@ -124,7 +124,7 @@ func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 		return none, err
 	}
 	dir := f.dataDir
-	if dir == "" && f.runtime == machine.CRI {
+	if dir == "" && f.runtime == nodeconfig.CRI {
 		above, err := dataDir()
 		if err != nil {
 			return none, err

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/version"
 )
@@ -52,7 +52,7 @@ type upFlags struct {
 	quota           int64
 	pkiDir          string
 	externalHost    string
-	nodes           machine.Options
+	nodes           nodeconfig.Options
 	nodeGrace       time.Duration
 	writeNodes      map[string]string // the files, by the names of the nodes
 }
@@ -109,7 +109,7 @@ stops it; its data stays, unless --ephemeral.`,
 	flags.StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
 	completeWith(c, "controllers", controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
 	completeWith(c, "disable-admission-plugins", system.OwnerReferencesPlugin)
-	completeWith(c, "node-runtime", machine.Simulated, machine.CRI)
+	completeWith(c, "node-runtime", nodeconfig.Simulated, nodeconfig.CRI)
 	completeWith(c, "log-level", logLevels()...)
 	return c
 }

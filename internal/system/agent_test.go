@@ -23,7 +23,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/simulated"
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 )
 
 // aNode is an agent of one node against a real server, by a clock of the test's.
@@ -79,7 +79,7 @@ func withNode(t *testing.T, use func(ctx context.Context, n *aNode) error) {
 			return fmt.Errorf("the client is a %T", client.CoreV1().RESTClient())
 		}
 		core.Client.Transport = counting{core.Client.Transport, &n.deletions}
-		worker, err := machine.Open(ctx, machine.Options{Runtime: machine.Simulated, Nodes: 1, Name: "worker", Address: "127.0.0.1", Version: "v1", Log: slog.New(slog.DiscardHandler)})
+		worker, err := nodeconfig.Open(ctx, nodeconfig.Options{Runtime: nodeconfig.Simulated, Nodes: 1, Name: "worker", Address: "127.0.0.1", Version: "v1", Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
 		}

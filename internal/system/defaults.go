@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/coppice-dev/coppice/internal/agent"
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
@@ -27,14 +27,14 @@ func DefaultOptions() Options {
 	return Options{
 		Etcd: Etcd{Prefix: storage.DefaultPrefix}, QuotaBytes: storage.DefaultQuota,
 		Services:  core.DefaultServiceRanges(),
-		Nodes:     machine.Options{Nodes: 1, Runtime: machine.Simulated},
+		Nodes:     nodeconfig.Options{Nodes: 1, Runtime: nodeconfig.Simulated},
 		NodeGrace: nodelifecycle.DefaultGrace,
 	}
 }
 
 // DefaultNodeOptions returns what the flags of coppice node are by default.
 func DefaultNodeOptions() NodeOptions {
-	return NodeOptions{Runtime: machine.Simulated, Bind: net.IPv4(127, 0, 0, 1), Lease: agent.DefaultLease}
+	return NodeOptions{Runtime: nodeconfig.Simulated, Bind: net.IPv4(127, 0, 0, 1), Lease: agent.DefaultLease}
 }
 
 // ServiceRanges returns the default ranges of services, with another range of addresses

@@ -18,7 +18,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/cri"
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
@@ -31,7 +31,7 @@ type NodeOptions struct {
 	Reread func() (*rest.Config, error)
 	// Name of the node; that of its credential if empty.
 	Name string
-	// Runtime is machine.Simulated or machine.CRI, and Socket where that one is served. Dir
+	// Runtime is nodeconfig.Simulated or nodeconfig.CRI, and Socket where that one is served. Dir
 	// is where it keeps logs and volumes of pods; no other user may read it.
 	Runtime, Socket, Dir string
 	// Address is the IP address of the node.
@@ -69,7 +69,7 @@ func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error 
 		return err
 	}
 	defer logs.close()
-	own, err := machine.Open(ctx, machine.Options{
+	own, err := nodeconfig.Open(ctx, nodeconfig.Options{
 		Runtime: o.Runtime, Socket: o.Socket, Dir: o.Dir, Nodes: 1, Name: o.Name, Address: o.Address.String(), Version: o.Version, Log: o.Log,
 		Objects: cri.FromAPI(client),
 	})

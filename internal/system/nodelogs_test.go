@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
@@ -41,7 +41,7 @@ func outsideOptions(t *testing.T, names ...string) Options {
 
 func nodeOptions(config *rest.Config) NodeOptions {
 	loopback := net.IPv4(127, 0, 0, 1)
-	return NodeOptions{Config: config, Runtime: machine.Simulated, Address: loopback, Bind: loopback, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)}
+	return NodeOptions{Config: config, Runtime: nodeconfig.Simulated, Address: loopback, Bind: loopback, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)}
 }
 
 // withNodeOutside runs the agent of a node, as coppice node does, while use runs.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/cri"
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/scheduler"
 )
@@ -32,7 +32,7 @@ func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine fu
 	}
 	o.references = &references{}
 	o.Nodes.Dir, o.Nodes.Version, o.Nodes.Log, o.Nodes.Objects = dir.join(nodesDir), o.Version, o.Log, o.references
-	o.machine, err = machine.Open(ctx, o.Nodes)
+	o.machine, err = nodeconfig.Open(ctx, o.Nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) 
 	if err != nil {
 		return nil, fmt.Errorf("create the client of the node agent: %w", err)
 	}
-	if o.Nodes.Runtime == machine.CRI {
+	if o.Nodes.Runtime == nodeconfig.CRI {
 		// With the rights of the one node, which may read what its pods refer to. The agent
 		// of all nodes may not read secrets.
 		reader, err := kubernetes.NewForConfig(api.Node(o.machine.Nodes[0].Name))

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/agent/machine"
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/version"
@@ -88,7 +88,7 @@ type Options struct {
 	Workloads Placement
 	// Nodes are the nodes of this process; none if Nodes.Nodes is 0. Dir, Version and Log are
 	// set by Run.
-	Nodes machine.Options
+	Nodes nodeconfig.Options
 	// NodeGrace is how long a node may be silent before it is not ready;
 	// nodelifecycle.DefaultGrace if 0.
 	NodeGrace time.Duration
@@ -109,9 +109,9 @@ type Options struct {
 	// Log is discarded if nil.
 	Log *slog.Logger
 
-	audit      io.Writer        // set by Run, as is what follows
-	machine    *machine.Machine // nil without nodes
-	references *references      // of the pods on machine; nil without nodes
+	audit      io.Writer           // set by Run, as is what follows
+	machine    *nodeconfig.Setup // nil without nodes
+	references *references         // of the pods on machine; nil without nodes
 }
 
 // complete checks the options and fills in the defaults.

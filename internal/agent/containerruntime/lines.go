@@ -18,7 +18,7 @@ type Line struct {
 	Text string // with its newline
 }
 
-// Select is the text of the lines that are asked for, in their order.
+// Select returns the text of the lines that are asked for, in their order.
 func Select(lines []Line, o *corev1.PodLogOptions, now time.Time) string {
 	since := time.Time{}
 	switch {

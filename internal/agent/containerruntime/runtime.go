@@ -25,9 +25,9 @@ type Runtime interface {
 	// Adopt makes a pod known that this agent has not seen before; pod.Status is what was
 	// last reported of it.
 	Adopt(pod *corev1.Pod)
-	// Observe tells what there is of a pod.
+	// Observe returns the sandbox and the containers of a pod.
 	Observe(uid types.UID) lifecycle.Observed
-	// Known are the pods of which there is something.
+	// Known returns the pods that have a sandbox, containers or files.
 	Known() []types.UID
 	// Forget is about a pod that the API does not have any more, and of which nothing can
 	// be observed. If it is Known still, by files that it left, it is not afterwards.

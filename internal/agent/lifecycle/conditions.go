@@ -55,7 +55,7 @@ func (d *decision) sandboxCondition() corev1.PodCondition {
 	return corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: isTrue(d.in.Observed.Sandbox.Ready)}
 }
 
-// initializedCondition tells whether all init containers are done with.
+// initializedCondition reports whether all init containers are done with.
 func (d *decision) initializedCondition(s *corev1.PodStatus) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}
 	if s.Phase == corev1.PodSucceeded {
@@ -65,8 +65,8 @@ func (d *decision) initializedCondition(s *corev1.PodStatus) corev1.PodCondition
 		return c
 	}
 	var left []string
-	for i := range d.units {
-		if u := &d.units[i]; u.role == initial && !u.succeeded() || u.role == sidecar && !u.hasStarted() {
+	for i := range d.containers {
+		if u := &d.containers[i]; u.role == initial && !u.succeeded() || u.role == sidecar && !u.hasStarted() {
 			left = append(left, u.spec.Name)
 		}
 	}
@@ -77,7 +77,7 @@ func (d *decision) initializedCondition(s *corev1.PodStatus) corev1.PodCondition
 	return c
 }
 
-// containersCondition tells whether every container that runs for as long as the pod is ready.
+// containersCondition reports whether every container that runs for as long as the pod is ready.
 func (d *decision) containersCondition(s *corev1.PodStatus) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse}
 	switch s.Phase {
@@ -90,8 +90,8 @@ func (d *decision) containersCondition(s *corev1.PodStatus) corev1.PodCondition 
 	case corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
 	}
 	var left []string
-	for i := range d.units {
-		if u := &d.units[i]; u.role != initial && !u.isReady(d.in.Now) {
+	for i := range d.containers {
+		if u := &d.containers[i]; u.role != initial && !u.isReady(d.in.Now) {
 			left = append(left, u.spec.Name)
 		}
 	}
@@ -103,7 +103,7 @@ func (d *decision) containersCondition(s *corev1.PodStatus) corev1.PodCondition 
 	return c
 }
 
-// readyCondition tells whether the pod can serve: its containers can, and whoever has a
+// readyCondition reports whether the pod can serve: its containers can, and whoever has a
 // say in it by a readiness gate says so.
 func (d *decision) readyCondition(s *corev1.PodStatus, containers corev1.PodCondition) corev1.PodCondition {
 	c := containers

@@ -21,8 +21,8 @@ type Input struct {
 
 // Decide decides what to do about a pod. It notes in m which steps it begins with that; the
 // caller carries them out and says how they ended by m.Finished.
-func Decide(in Input, m *Memory) Plan {
-	d := &decision{in: in, memory: m, units: units(in.Pod, &in.Observed, m)}
+func Decide(in Input, m *State) Plan {
+	d := &decision{in: in, state: m, containers: containersOf(in.Pod, &in.Observed, m)}
 	d.judge()
 	d.intent = d.intend()
 	if d.intent == run {
@@ -49,12 +49,12 @@ const (
 
 // decision is one decision while it is made.
 type decision struct {
-	in     Input
-	memory *Memory
-	units  []unit
-	intent intent
-	steps  []Step
-	next   time.Time
+	in         Input
+	state      *State
+	containers []container
+	intent     intent
+	steps      []Step
+	next       time.Time
 }
 
 // intend tells what the pod is to do, the strongest reason first.
@@ -79,7 +79,7 @@ func (d *decision) intend() intent {
 
 func isFinal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
-// deadline is when the pod has been active for as long as it may; zero if there is no limit.
+// deadline returns when the pod has been active for as long as it may; zero if there is no limit.
 func (d *decision) deadline() time.Time {
 	limit, began := d.in.Pod.Spec.ActiveDeadlineSeconds, d.in.Pod.Status.StartTime
 	if limit == nil || began == nil {
@@ -88,7 +88,7 @@ func (d *decision) deadline() time.Time {
 	return began.Add(seconds(*limit))
 }
 
-// expired tells whether the pod has been active for as long as it may.
+// expired reports whether the pod has been active for as long as it may.
 func (d *decision) expired() bool {
 	deadline := d.deadline()
 	return !deadline.IsZero() && !d.in.Now.Before(deadline)
@@ -98,8 +98,8 @@ func (d *decision) expired() bool {
 // init containers, or an init container that is not to be tried again.
 func (d *decision) hasFinished() (finished bool, at time.Time) {
 	finished = true
-	for i := range d.units {
-		u := &d.units[i]
+	for i := range d.containers {
+		u := &d.containers[i]
 		switch {
 		case u.role == initial && u.isOver() && !u.succeeded():
 			return true, u.current.Finished
@@ -112,12 +112,12 @@ func (d *decision) hasFinished() (finished bool, at time.Time) {
 	return finished, at
 }
 
-// initialized tells whether the init containers are done with. They are when a regular
+// initialized reports whether the init containers are done with. They are when a regular
 // container has ever run: a sidecar that restarts later does not stop the others.
 func (d *decision) initialized() bool {
-	return !slices.ContainsFunc(d.units, func(u unit) bool {
+	return !slices.ContainsFunc(d.containers, func(u container) bool {
 		return u.role == initial && !u.succeeded() || u.role == sidecar && !u.hasStarted()
-	}) || slices.ContainsFunc(d.units, func(u unit) bool { return u.role == regular && u.current != nil })
+	}) || slices.ContainsFunc(d.containers, func(u container) bool { return u.role == regular && u.current != nil })
 }
 
 // run begins what is missing.
@@ -126,11 +126,11 @@ func (d *decision) run() {
 		return
 	}
 	initialized := d.initialized()
-	for i := range d.units {
-		u := &d.units[i]
+	for i := range d.containers {
+		u := &d.containers[i]
 		switch {
 		case u.alive():
-			d.endCondemned(u)
+			d.endStopping(u)
 		case u.isOver(), u.role == initial && initialized:
 		default:
 			d.start(u)
@@ -141,8 +141,8 @@ func (d *decision) run() {
 	}
 }
 
-// mayPass tells whether what comes after an init container may start.
-func (d *decision) mayPass(u *unit) bool {
+// mayPass reports whether what comes after an init container may start.
+func (d *decision) mayPass(u *container) bool {
 	switch u.role {
 	case initial:
 		return u.succeeded()
@@ -153,7 +153,7 @@ func (d *decision) mayPass(u *unit) bool {
 	return true
 }
 
-// hasSandbox tells whether there is a sandbox to run in, and sees to it that there will be one.
+// hasSandbox reports whether there is a sandbox to run in, and sees to it that there will be one.
 func (d *decision) hasSandbox() bool {
 	s := d.in.Observed.Sandbox
 	switch {
@@ -163,8 +163,8 @@ func (d *decision) hasSandbox() bool {
 		attempt := int32(0)
 		d.try(sandbox, CreateSandbox{Attempt: attempt})
 	case d.anyAlive():
-		for i := range d.units {
-			d.kill(&d.units[i])
+		for i := range d.containers {
+			d.kill(&d.containers[i])
 		}
 	default:
 		// Its network is gone, and with it all containers. They count on.
@@ -173,8 +173,8 @@ func (d *decision) hasSandbox() bool {
 	return false
 }
 
-func (d *decision) start(u *unit) {
-	if d.memory.starting(u.spec.Name) {
+func (d *decision) start(u *container) {
+	if d.state.starting(u.spec.Name) {
 		return
 	}
 	if at := u.restartAt(); d.in.Now.Before(at) {
@@ -184,7 +184,7 @@ func (d *decision) start(u *unit) {
 	d.try(u.spec.Name, Start{Container: u.spec.Name, Attempt: u.nextAttempt(), Backoff: u.nextBackoff()})
 }
 
-// tidy removes what nobody needs: instances older than the last two, and, when the pod
+// tidy removes what is no longer needed: instances older than the last two, and, when the pod
 // has ended, all.
 func (d *decision) tidy() {
 	for i := range d.in.Observed.Instances {
@@ -198,26 +198,26 @@ func (d *decision) tidy() {
 	}
 	if s := d.in.Observed.Sandbox; s.ID != "" {
 		// The dead containers of a pod that has finished can be looked at until it is deleted,
-		// and how they have ended is known to nobody else until the API has been told.
+		// and only the runtime knows how they ended until the status is written.
 		if d.intent == leave && d.endIsReported() || d.intent == vanish {
 			d.try(s.ID, RemoveSandbox{ID: s.ID, Final: true})
 		}
 		return
 	}
-	if d.intent == leave && isFinal(d.in.Pod.Status.Phase) && !d.memory.underWay(CreateSandbox{}) {
+	if d.intent == leave && isFinal(d.in.Pod.Status.Phase) && !d.state.underWay(CreateSandbox{}) {
 		d.try(removal, Delete{})
 	}
 }
 
-// endIsReported tells whether the API has it that the pod has ended, and how each container has.
+// endIsReported reports whether the API has it that the pod has ended, and how each container has.
 func (d *decision) endIsReported() bool {
-	return isFinal(d.in.Pod.Status.Phase) && !slices.ContainsFunc(d.units, func(u unit) bool {
+	return isFinal(d.in.Pod.Status.Phase) && !slices.ContainsFunc(d.containers, func(u container) bool {
 		return u.current != nil && (u.prior == nil || u.prior.State.Terminated == nil || u.prior.ContainerID != u.current.ID)
 	})
 }
 
 func (d *decision) keeps(instance *Instance) bool {
-	return slices.ContainsFunc(d.units, func(u unit) bool { return instance == u.current || instance == u.previous })
+	return slices.ContainsFunc(d.containers, func(u container) bool { return instance == u.current || instance == u.previous })
 }
 
 func (d *decision) anyAlive() bool {
@@ -225,19 +225,19 @@ func (d *decision) anyAlive() bool {
 }
 
 func (d *decision) anyStarting() bool {
-	return slices.ContainsFunc(d.units, func(u unit) bool { return d.memory.starting(u.spec.Name) })
+	return slices.ContainsFunc(d.containers, func(u container) bool { return d.state.starting(u.spec.Name) })
 }
 
 // do begins a step, unless it is under way.
 func (d *decision) do(s Step) {
-	if d.memory.begin(s, d.in.Now) {
+	if d.state.begin(s, d.in.Now) {
 		d.steps = append(d.steps, s)
 	}
 }
 
 // try begins a step, unless it is under way, or has failed just now.
 func (d *decision) try(what string, s Step) {
-	if at := d.memory.retryAt(what); d.in.Now.Before(at) {
+	if at := d.state.retryAt(what); d.in.Now.Before(at) {
 		d.at(at)
 		return
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestPodStartsAndIsReady(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a", "b")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a", "b")})
 	w.want(w.settle(), "sandbox, start a, start b")
 	w.wantPhase(corev1.PodRunning)
 	for _, of := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady, corev1.PodInitialized, corev1.PodReadyToStartContainers, corev1.PodScheduled} {
@@ -29,7 +29,7 @@ func TestPodStartsAndIsReady(t *testing.T) {
 }
 
 func TestInitContainersInOrder(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{InitContainers: append(containers("i1"), aSidecar("s"), containers("i2")[0]), Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{InitContainers: append(containers("i1"), aSidecar("s"), containers("i2")[0]), Containers: containers("a")})
 	w.want(w.settle(), "sandbox, start i1")
 	if got := w.pod.Status.ContainerStatuses[0].State.Waiting; got == nil || got.Reason != "PodInitializing" {
 		t.Errorf("the container waits for %v", got)
@@ -56,7 +56,7 @@ func TestInitContainersInOrder(t *testing.T) {
 }
 
 func TestInitContainerThatMayNotFail(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, InitContainers: []corev1.Container{aSidecar("s"), containers("i")[0]}, Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, InitContainers: []corev1.Container{aSidecar("s"), containers("i")[0]}, Containers: containers("a")})
 	w.want(w.settle(), "sandbox, start s, start i")
 	w.exits("i", 1)
 	w.want(w.settle(), "TERM s")
@@ -69,7 +69,7 @@ func TestInitContainerThatMayNotFail(t *testing.T) {
 func TestSidecarHoldsUntilItHasStarted(t *testing.T) {
 	s := aSidecar("s")
 	s.StartupProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 100}
-	w := newWorld(t, corev1.PodSpec{InitContainers: []corev1.Container{s}, Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{InitContainers: []corev1.Container{s}, Containers: containers("a")})
 	w.unwell[lifecycle.Startup] = true
 	w.want(w.passes(20*time.Second), "sandbox, start s")
 	w.unwell[lifecycle.Startup] = false
@@ -90,7 +90,7 @@ func TestRestartPolicies(t *testing.T) {
 		{corev1.RestartPolicyNever, 0, "", corev1.PodSucceeded},
 		{corev1.RestartPolicyNever, 1, "", corev1.PodFailed},
 	} {
-		w := newWorld(t, corev1.PodSpec{RestartPolicy: test.policy, Containers: containers("a")})
+		w := newNode(t, corev1.PodSpec{RestartPolicy: test.policy, Containers: containers("a")})
 		w.settle()
 		w.exits("a", test.exits)
 		w.want(w.settle(), test.steps)
@@ -99,7 +99,7 @@ func TestRestartPolicies(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	for _, want := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 300} {
 		w.exits("a", 1)
@@ -109,7 +109,7 @@ func TestBackoff(t *testing.T) {
 				t.Errorf("while it waits: %+v", got)
 			}
 			// What it waits for survives the agent.
-			w.memory = &lifecycle.Memory{}
+			w.state = &lifecycle.State{}
 			w.want(w.passes(1), "start a")
 		} else {
 			w.want(w.settle(), "start a")
@@ -124,7 +124,7 @@ func TestBackoff(t *testing.T) {
 }
 
 func TestImagePullBackoff(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.startup = lifecycle.StartError{Reason: "ErrImagePull", Err: errors.New("no such image")}
 	w.want(w.settle(), "sandbox, start a")
 	if got := w.pod.Status.ContainerStatuses[0].State.Waiting; got == nil || got.Reason != "ErrImagePull" {
@@ -140,7 +140,7 @@ func TestImagePullBackoff(t *testing.T) {
 }
 
 func TestGracefulEnd(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a", "b")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a", "b")})
 	w.settle()
 	w.delete(30)
 	w.want(w.settle(), "TERM a, TERM b, remove, delete")
@@ -150,7 +150,7 @@ func TestGracefulEnd(t *testing.T) {
 // TestEndIsReportedBeforeItIsForgotten: with the sandbox goes what is known of how the
 // containers ended, so the API is told first.
 func TestEndIsReportedBeforeItIsForgotten(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a", "b")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a", "b")})
 	w.settle()
 	w.exit = 3
 	w.delete(30)
@@ -164,7 +164,7 @@ func TestEndIsReportedBeforeItIsForgotten(t *testing.T) {
 
 // TestNothingIsReportedAfterTheRemoval: the API would say that there is no such pod.
 func TestNothingIsReportedAfterTheRemoval(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	w.delete(30)
 	w.want(w.settle(), "TERM a, remove, delete")
@@ -176,7 +176,7 @@ func TestNothingIsReportedAfterTheRemoval(t *testing.T) {
 }
 
 func TestDeafContainerIsKilledAtTheEndOfItsGrace(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	w.deaf = true
 	w.delete(30)
@@ -186,7 +186,7 @@ func TestDeafContainerIsKilledAtTheEndOfItsGrace(t *testing.T) {
 }
 
 func TestGraceIsShortenedByALaterDelete(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	w.deaf = true
 	w.delete(3600)
@@ -197,7 +197,7 @@ func TestGraceIsShortenedByALaterDelete(t *testing.T) {
 }
 
 func TestSidecarsEndLastAndInReverse(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{InitContainers: []corev1.Container{aSidecar("s1"), aSidecar("s2")}, Containers: containers("a", "b")})
+	w := newNode(t, corev1.PodSpec{InitContainers: []corev1.Container{aSidecar("s1"), aSidecar("s2")}, Containers: containers("a", "b")})
 	w.settle()
 	w.deaf = true
 	w.delete(30)
@@ -213,7 +213,7 @@ func TestSidecarsEndLastAndInReverse(t *testing.T) {
 }
 
 func TestSidecarsEndWithTheGraceOfThePod(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{InitContainers: []corev1.Container{aSidecar("s1"), aSidecar("s2")}, Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{InitContainers: []corev1.Container{aSidecar("s1"), aSidecar("s2")}, Containers: containers("a")})
 	w.settle()
 	w.deaf = true
 	w.delete(5)
@@ -221,7 +221,7 @@ func TestSidecarsEndWithTheGraceOfThePod(t *testing.T) {
 }
 
 func TestSidecarsEndWithTheirJob(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, InitContainers: []corev1.Container{aSidecar("s")}, Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, InitContainers: []corev1.Container{aSidecar("s")}, Containers: containers("a")})
 	w.settle()
 	w.exits("a", 0)
 	w.want(w.settle(), "TERM s")
@@ -231,12 +231,12 @@ func TestSidecarsEndWithTheirJob(t *testing.T) {
 func TestPreStop(t *testing.T) {
 	hooked := containers("a")
 	hooked[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
-	w := newWorld(t, corev1.PodSpec{Containers: hooked})
+	w := newNode(t, corev1.PodSpec{Containers: hooked})
 	w.settle()
 	w.delete(30)
 	w.want(w.settle(), "preStop a, TERM a, remove, delete")
 
-	w = newWorld(t, corev1.PodSpec{Containers: hooked})
+	w = newNode(t, corev1.PodSpec{Containers: hooked})
 	w.settle()
 	w.hooks, w.deaf = false, true
 	w.delete(30)
@@ -249,7 +249,7 @@ func TestPreStop(t *testing.T) {
 func TestLiveness(t *testing.T) {
 	probed := containers("a")
 	probed[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 3}
-	w := newWorld(t, corev1.PodSpec{Containers: append(probed, containers("b")...)})
+	w := newNode(t, corev1.PodSpec{Containers: append(probed, containers("b")...)})
 	w.want(w.passes(time.Minute), "sandbox, start a, start b")
 	w.unwell[lifecycle.Liveness], w.deaf = true, true
 	w.want(w.passes(10*time.Second), "")
@@ -265,7 +265,7 @@ func TestLiveness(t *testing.T) {
 func TestReadiness(t *testing.T) {
 	probed := containers("a")
 	probed[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 2, InitialDelaySeconds: 10}
-	w := newWorld(t, corev1.PodSpec{Containers: probed, ReadinessGates: []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}})
+	w := newNode(t, corev1.PodSpec{Containers: probed, ReadinessGates: []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}})
 	w.passes(9 * time.Second)
 	if got := w.condition(corev1.PodReady); got != "False ContainersNotReady" {
 		t.Errorf("before the first probe: %s", got)
@@ -280,7 +280,7 @@ func TestReadiness(t *testing.T) {
 		t.Errorf("ready: %s", got)
 	}
 	// An agent that was restarted does not make it unready, whatever it has not asked yet.
-	w.memory = &lifecycle.Memory{}
+	w.state = &lifecycle.State{}
 	w.unwell[lifecycle.Readiness] = true
 	w.settle()
 	if got := w.condition(corev1.PodReady); got != "True" {
@@ -296,7 +296,7 @@ func TestReadiness(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{ActiveDeadlineSeconds: new(int64(60)), Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{ActiveDeadlineSeconds: new(int64(60)), Containers: containers("a")})
 	w.want(w.passes(time.Minute-1), "sandbox, start a")
 	w.deaf = true
 	w.want(w.passes(1), "TERM a")
@@ -312,16 +312,16 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestFinishedBeforeTheDeadline(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{ActiveDeadlineSeconds: new(int64(60)), RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{ActiveDeadlineSeconds: new(int64(60)), RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a")})
 	w.passes(59 * time.Second)
 	w.exits("a", 0)
-	w.now = w.now.Add(time.Minute) // nobody looked
+	w.now = w.now.Add(time.Minute) // no decision in between
 	w.settle()
 	w.wantPhase(corev1.PodSucceeded)
 }
 
 func TestDeletedBeforeItStarted(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.delete(30)
 	w.want(w.settle(), "delete")
 	w.wantPhase(corev1.PodFailed)
@@ -331,14 +331,14 @@ func TestDeletedBeforeItStarted(t *testing.T) {
 }
 
 func TestForgottenByTheAPI(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	w.gone = true
 	w.want(w.settle(), "KILL a, remove")
 }
 
 func TestSandboxThatDied(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	w.observed.Sandbox.Ready = false
 	w.want(w.settle(), "KILL a, remove, sandbox, start a")
@@ -349,12 +349,12 @@ func TestSandboxThatDied(t *testing.T) {
 
 // TestRestartOfTheAgent: nothing restarts and nothing is forgotten.
 func TestRestartOfTheAgent(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{InitContainers: containers("i"), Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{InitContainers: containers("i"), Containers: containers("a")})
 	w.settle()
 	w.exits("i", 0)
 	w.settle()
 	before := w.pod.Status.DeepCopy()
-	w.memory, w.now = &lifecycle.Memory{}, w.now.Add(time.Hour)
+	w.state, w.now = &lifecycle.State{}, w.now.Add(time.Hour)
 	w.want(w.settle(), "")
 	if got := w.pod.Status; !got.ContainerStatuses[0].State.Running.StartedAt.Equal(&before.ContainerStatuses[0].State.Running.StartedAt) || got.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("status: %+v", got)
@@ -362,14 +362,14 @@ func TestRestartOfTheAgent(t *testing.T) {
 	w.deaf = true
 	w.delete(30)
 	w.want(w.passes(20*time.Second), "TERM a")
-	w.memory = &lifecycle.Memory{}
+	w.state = &lifecycle.State{}
 	w.want(w.settle(), "TERM a") // who knows whether it was sent
 	w.exits("a", 0)
 	w.want(w.settle(), "remove, delete")
 }
 
 func TestStatusOfOthersStays(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	since := metav1.NewTime(begin().Add(-time.Hour))
 	w.pod.Status.Conditions = []corev1.PodCondition{
 		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: since}, {Type: "example.com/x", Status: corev1.ConditionUnknown},
@@ -384,7 +384,7 @@ func TestStatusOfOthersStays(t *testing.T) {
 // A pod that stays in the API after it was removed, for a finalizer, or because the news
 // that it is gone comes late, is removed again later, and not at once for ever.
 func TestPodThatIsRemovedAndStays(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	w.pod.DeletionTimestamp = &metav1.Time{Time: w.now.Add(30 * time.Second)}
 	w.want(w.settle(), "TERM a, remove, delete")

@@ -20,8 +20,8 @@ func (d *decision) end() {
 	if !d.endAll(deadline) {
 		return
 	}
-	for i := len(d.units) - 1; i >= 0; i-- {
-		u := &d.units[i]
+	for i := len(d.containers) - 1; i >= 0; i-- {
+		u := &d.containers[i]
 		if u.role != sidecar || !u.alive() {
 			continue
 		}
@@ -32,15 +32,15 @@ func (d *decision) end() {
 	}
 }
 
-// endAll ends what is no sidecar, and tells whether all of it has ended.
+// endAll ends what is no sidecar, and reports whether all of it has ended.
 func (d *decision) endAll(deadline time.Time) bool {
 	ended := true
-	for i := range d.units {
-		u := &d.units[i]
+	for i := range d.containers {
+		u := &d.containers[i]
 		if u.role == sidecar {
 			continue
 		}
-		ended = ended && !u.alive() && !d.memory.starting(u.spec.Name)
+		ended = ended && !u.alive() && !d.state.starting(u.spec.Name)
 		if u.alive() {
 			d.endInstance(u, d.soonest(u, deadline))
 		}
@@ -48,19 +48,19 @@ func (d *decision) endAll(deadline time.Time) bool {
 	return ended || !d.in.Now.Before(deadline)
 }
 
-// soonest is when a container has to have ended, which may be condemned itself.
-func (d *decision) soonest(u *unit, deadline time.Time) time.Time {
-	if t := u.tending; !t.condemned.IsZero() && t.condemned.Add(t.grace).Before(deadline) {
-		return t.condemned.Add(t.grace)
+// soonest returns when a container has to have ended, which may be stopped itself.
+func (d *decision) soonest(u *container, deadline time.Time) time.Time {
+	if t := u.kept; !t.stopping.IsZero() && t.stopping.Add(t.grace).Before(deadline) {
+		return t.stopping.Add(t.grace)
 	}
 	return deadline
 }
 
-// endOfGrace is when the containers of a pod that is to end have to have ended. Of a pod
+// endOfGrace returns when the containers of a pod that is to end have to have ended. Of a pod
 // that is being deleted the API tells how long they have, and only ever makes it shorter;
 // one that ended already before that has no longer for being deleted.
 func (d *decision) endOfGrace() time.Time {
-	m, pod := d.memory, d.in.Pod
+	m, pod := d.state, d.in.Pod
 	if d.intent == vanish {
 		return d.in.Now // there may be another of that name already
 	}
@@ -92,17 +92,17 @@ func specGrace(pod *corev1.Pod) time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// endCondemned ends an instance of a pod that goes on.
-func (d *decision) endCondemned(u *unit) {
-	if t := u.tending; !t.condemned.IsZero() {
-		d.endInstance(u, t.condemned.Add(t.grace))
+// endStopping ends an instance of a pod that goes on.
+func (d *decision) endStopping(u *container) {
+	if t := u.kept; !t.stopping.IsZero() {
+		d.endInstance(u, t.stopping.Add(t.grace))
 	}
 }
 
 // endInstance takes the next step on the way of a living instance to its end: preStop,
 // TERM, KILL.
-func (d *decision) endInstance(u *unit, deadline time.Time) {
-	now, t := d.in.Now, u.tending
+func (d *decision) endInstance(u *container, deadline time.Time) {
+	now, t := d.in.Now, u.kept
 	hooked := u.spec.Lifecycle != nil && u.spec.Lifecycle.PreStop != nil
 	switch {
 	case !t.signaled.IsZero():
@@ -128,17 +128,17 @@ func (d *decision) endInstance(u *unit, deadline time.Time) {
 	}
 }
 
-func (d *decision) signal(u *unit, grace time.Duration) {
+func (d *decision) signal(u *container, grace time.Duration) {
 	d.try(u.current.ID, Signal{u.current.ID, u.spec.Name, grace})
 	d.at(d.in.Now.Add(grace))
 }
 
 // kill ends an instance at once, if it is alive.
-func (d *decision) kill(u *unit) {
+func (d *decision) kill(u *container) {
 	if !u.alive() {
 		return
 	}
-	if killed := u.tending.killed; !killed.IsZero() && d.in.Now.Before(killed.Add(killAgain)) {
+	if killed := u.kept.killed; !killed.IsZero() && d.in.Now.Before(killed.Add(killAgain)) {
 		d.at(killed.Add(killAgain))
 		return
 	}

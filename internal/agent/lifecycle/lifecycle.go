@@ -3,12 +3,12 @@
 //
 //	the pod, as the API has it ──┐
 //	what the runtime observes  ──┼──▶ Decide ──▶ Plan: steps, the pod's status, when to look again
-//	Memory of what was begun   ──┘
+//	State: what was begun      ──┘
 //
 // It is level-triggered: a plan follows from what is there, never from what has changed.
 // What an agent must not forget over a restart is in the runtime (the attempt of a
-// container, and the back-off that went before it) or in the pod's status. What Memory
-// holds is lost at a restart, to the good of the pod: probes begin anew from the readiness
+// container, and the back-off that went before it) or in the pod's status. What State
+// holds is lost at a restart, in favour of the pod: probes begin anew from the readiness
 // that the status reports, and a termination begins anew with its whole grace period.
 //
 // A pod begins like this: sandbox; the init containers in their order, each after the
@@ -36,7 +36,7 @@ type Observed struct {
 type Sandbox struct {
 	ID      string
 	Attempt int32
-	// Ready tells that containers can run in it.
+	// Ready means that containers can run in it.
 	Ready   bool
 	Created time.Time
 	IPs     []string
@@ -60,7 +60,7 @@ type Instance struct {
 	ReadyAt time.Time
 }
 
-// Alive tells whether the instance has not ended.
+// Alive reports whether the instance has not ended.
 func (i *Instance) Alive() bool { return i != nil && i.Finished.IsZero() }
 
 // Plan is what to do about a pod.
@@ -82,10 +82,10 @@ type Step interface{ step() }
 type (
 	// CreateSandbox makes the sandbox.
 	CreateSandbox struct{ Attempt int32 }
-	// RemoveSandbox releases what the sandbox holds on the node: dead containers, network, mounts.
+	// RemoveSandbox frees what the sandbox holds on the node: dead containers, network, mounts.
 	RemoveSandbox struct {
 		ID string
-		// Final tells that the pod goes, and with it all else that it has: logs, volumes.
+		// Final means that the pod goes, and with it all else that it has: logs, volumes.
 		Final bool
 	}
 	// Start creates an instance of a container and starts it.
@@ -128,7 +128,7 @@ func (Signal) step()        {}
 func (Kill) step()          {}
 func (Delete) step()        {}
 
-// ProbeKind tells the probes of a container apart.
+// ProbeKind is one of the three probes that a container may have.
 type ProbeKind int
 
 // The probes of a container.
@@ -139,12 +139,12 @@ const (
 	probeKinds
 )
 
-// String is the name that the API has for it.
+// String returns the name that the API has for it.
 func (k ProbeKind) String() string {
 	return [...]string{"Startup", "Readiness", "Liveness"}[k]
 }
 
-// of is the probe of that kind that a container has, or nil.
+// of returns the probe of that kind that a container has, or nil.
 func (k ProbeKind) of(c *corev1.Container) *corev1.Probe {
 	return [...]*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe}[k]
 }

@@ -13,11 +13,11 @@ const (
 	defaultSuccesses = 1
 )
 
-// judge tells from the results of probes how the living instances are, and condemns those
-// that are not well.
+// judge updates the health of the living instances from the results of their probes, and
+// stops those that failed.
 func (d *decision) judge() {
-	for i := range d.units {
-		u := &d.units[i]
+	for i := range d.containers {
+		u := &d.containers[i]
 		if !u.alive() {
 			continue
 		}
@@ -29,8 +29,8 @@ func (d *decision) judge() {
 	}
 }
 
-func (d *decision) judgeProbe(u *unit, kind ProbeKind, probe *corev1.Probe) {
-	p := &u.tending.probes[kind]
+func (d *decision) judgeProbe(u *container, kind ProbeKind, probe *corev1.Probe) {
+	p := &u.kept.probes[kind]
 	switch {
 	case p.successes >= orElse(probe.SuccessThreshold, defaultSuccesses):
 		p.outcome = passing
@@ -42,16 +42,16 @@ func (d *decision) judgeProbe(u *unit, kind ProbeKind, probe *corev1.Probe) {
 	if p.outcome == undecided {
 		return
 	}
-	kept := d.memory.tend(u.current.ID)
+	kept := d.state.instance(u.current.ID)
 	kept.probes[kind].outcome = p.outcome
-	if kind == Readiness || p.outcome == passing || !kept.condemned.IsZero() {
+	if kind == Readiness || p.outcome == passing || !kept.stopping.IsZero() {
 		return
 	}
-	kept.condemned, kept.grace = d.in.Now, specGrace(d.in.Pod)
+	kept.stopping, kept.grace = d.in.Now, specGrace(d.in.Pod)
 	if own := probe.TerminationGracePeriodSeconds; own != nil {
 		kept.grace = seconds(*own)
 	}
-	u.tending = *kept
+	u.kept = *kept
 }
 
 func orElse(n, fallback int32) int32 {
@@ -63,15 +63,15 @@ func orElse(n, fallback int32) int32 {
 
 // probe begins the probes that are due. A pod that ends is asked for its readiness only.
 func (d *decision) probe() {
-	for i := range d.units {
-		u := &d.units[i]
+	for i := range d.containers {
+		u := &d.containers[i]
 		if !u.alive() || u.role == initial || d.in.Gone {
 			continue
 		}
 		started := u.hasStarted()
 		for kind := range probeKinds {
 			probe := kind.of(u.spec)
-			if probe == nil || started == (kind == Startup) || kind != Readiness && (d.intent != run || !u.tending.condemned.IsZero()) {
+			if probe == nil || started == (kind == Startup) || kind != Readiness && (d.intent != run || !u.kept.stopping.IsZero()) {
 				continue
 			}
 			d.probeOnce(u, kind, probe)
@@ -79,9 +79,9 @@ func (d *decision) probe() {
 	}
 }
 
-func (d *decision) probeOnce(u *unit, kind ProbeKind, probe *corev1.Probe) {
+func (d *decision) probeOnce(u *container, kind ProbeKind, probe *corev1.Probe) {
 	due := u.current.Started.Add(seconds(int64(probe.InitialDelaySeconds)))
-	if last := u.tending.probes[kind].last; !last.IsZero() {
+	if last := u.kept.probes[kind].last; !last.IsZero() {
 		period := seconds(int64(probe.PeriodSeconds))
 		if period == 0 {
 			period = defaultPeriod

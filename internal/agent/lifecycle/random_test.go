@@ -14,16 +14,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// history is one random life of a pod: steps take their time, and fail; containers exit;
+// trace is one random life of a pod: steps take their time, and fail; containers exit;
 // probes fail; the sandbox dies; the agent is restarted; the pod is deleted, and deleted
 // again with less grace. Whatever happens, what check tells must hold.
-type history struct {
+type trace struct {
 	t        *testing.T
 	r        *rand.Rand
 	now      time.Time
 	pod      *corev1.Pod
 	observed lifecycle.Observed
-	memory   *lifecycle.Memory
+	state    *lifecycle.State
 	pending  []pendingStep
 	log      []string
 
@@ -42,9 +42,9 @@ type pendingStep struct {
 
 const historyGrace = 30
 
-func newHistory(t *testing.T, seed uint64) *history {
+func newHistory(t *testing.T, seed uint64) *trace {
 	r := rand.New(rand.NewPCG(seed, 1))
-	h := &history{t: t, r: r, now: begin(), memory: &lifecycle.Memory{}, told: map[string]time.Time{}}
+	h := &trace{t: t, r: r, now: begin(), state: &lifecycle.State{}, told: map[string]time.Time{}}
 	policies := []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}
 	spec := corev1.PodSpec{RestartPolicy: policies[r.IntN(3)], TerminationGracePeriodSeconds: new(int64(historyGrace))}
 	for i := range r.IntN(4) {
@@ -73,9 +73,9 @@ func newHistory(t *testing.T, seed uint64) *history {
 	return h
 }
 
-func (h *history) decide() {
+func (h *trace) decide() {
 	before := h.pod.Status.Phase
-	plan := lifecycle.Decide(lifecycle.Input{Pod: h.pod, Gone: h.gone || h.removed, Observed: h.observed, Now: h.now}, h.memory)
+	plan := lifecycle.Decide(lifecycle.Input{Pod: h.pod, Gone: h.gone || h.removed, Observed: h.observed, Now: h.now}, h.state)
 	if isFinal(before) && plan.Status.Phase != before {
 		h.t.Errorf("phase %s became %s", before, plan.Status.Phase)
 	}
@@ -92,8 +92,8 @@ func (h *history) decide() {
 
 func isFinal(p corev1.PodPhase) bool { return p == corev1.PodFailed || p == corev1.PodSucceeded }
 
-// alive tells whether a container is; any for "".
-func (h *history) alive(container string) bool {
+// alive reports whether a container is; any for "".
+func (h *trace) alive(container string) bool {
 	for _, i := range h.observed.Instances {
 		if i.Alive() && (container == "" || i.Container == container) {
 			return true
@@ -102,7 +102,7 @@ func (h *history) alive(container string) bool {
 	return false
 }
 
-func (h *history) mainAlive() bool {
+func (h *trace) mainAlive() bool {
 	for _, c := range h.pod.Spec.Containers {
 		if h.alive(c.Name) {
 			return true
@@ -111,11 +111,11 @@ func (h *history) mainAlive() bool {
 	return false
 }
 
-func (h *history) isMain(container string) bool {
+func (h *trace) isMain(container string) bool {
 	return slices.ContainsFunc(h.pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == container })
 }
 
-func (h *history) isSidecar(container string) bool {
+func (h *trace) isSidecar(container string) bool {
 	for _, c := range h.pod.Spec.InitContainers {
 		if c.Name == container {
 			return c.RestartPolicy != nil
@@ -124,13 +124,13 @@ func (h *history) isSidecar(container string) bool {
 	return false
 }
 
-// graceOver tells whether the grace period of the deletion is over.
-func (h *history) graceOver() bool {
+// graceOver reports whether the grace period of the deletion is over.
+func (h *trace) graceOver() bool {
 	return h.gone || !h.deletedAt.IsZero() && !h.now.Before(h.deletedAt.Add(time.Duration(*h.pod.DeletionGracePeriodSeconds)*time.Second))
 }
 
-// checkBegin is what must hold whenever a step is begun.
-func (h *history) checkBegin(s lifecycle.Step) {
+// checkBegin returns what must hold whenever a step is begun.
+func (h *trace) checkBegin(s lifecycle.Step) {
 	switch s := s.(type) {
 	case lifecycle.Start:
 		if !h.deletedAt.IsZero() || h.gone {
@@ -162,7 +162,7 @@ func (h *history) checkBegin(s lifecycle.Step) {
 }
 
 // tell notes that the end of an instance begins; a sidecar's not before that of the others.
-func (h *history) tell(id, container string) {
+func (h *trace) tell(id, container string) {
 	if _, ok := h.told[id]; !ok {
 		h.told[id] = h.now
 	}
@@ -172,7 +172,7 @@ func (h *history) tell(id, container string) {
 }
 
 // checkOrder: init containers come first.
-func (h *history) checkOrder(container string) {
+func (h *trace) checkOrder(container string) {
 	for _, c := range h.pod.Spec.InitContainers {
 		if c.Name == container || h.ranMain {
 			return
@@ -190,7 +190,7 @@ func (h *history) checkOrder(container string) {
 	}
 }
 
-func (h *history) starting() bool {
+func (h *trace) starting() bool {
 	for _, p := range h.pending {
 		if _, ok := p.step.(lifecycle.Start); ok {
 			return true
@@ -200,7 +200,7 @@ func (h *history) starting() bool {
 }
 
 // carryOut does to the node what a step does.
-func (h *history) carryOut(s lifecycle.Step) (err error) {
+func (h *trace) carryOut(s lifecycle.Step) (err error) {
 	o := &h.observed
 	switch s := s.(type) {
 	case lifecycle.CreateSandbox:
@@ -244,7 +244,7 @@ func (h *history) carryOut(s lifecycle.Step) (err error) {
 	return nil
 }
 
-func (h *history) end(id string, code int32) {
+func (h *trace) end(id string, code int32) {
 	for i := range h.observed.Instances {
 		if o := &h.observed.Instances[i]; o.ID == id && o.Alive() {
 			o.Finished, o.ExitCode = h.now, code
@@ -256,7 +256,7 @@ func (h *history) end(id string, code int32) {
 }
 
 // advance moves time on, and carries out the steps that are due.
-func (h *history) advance(d time.Duration) {
+func (h *trace) advance(d time.Duration) {
 	until := h.now.Add(d)
 	for !h.removed || h.observed.Sandbox.ID != "" {
 		next := -1
@@ -273,14 +273,14 @@ func (h *history) advance(d time.Duration) {
 		if p.at.After(h.now) {
 			h.now = p.at
 		}
-		h.memory.Finished(p.step, h.carryOut(p.step), h.now)
+		h.state.Finished(p.step, h.carryOut(p.step), h.now)
 		h.decide()
 	}
 	h.now = until
 }
 
-// happen is one thing that may happen to a pod.
-func (h *history) happen() {
+// happen returns one thing that may happen to a pod.
+func (h *trace) happen() {
 	switch n := h.r.IntN(20); {
 	case n < 4 && len(h.observed.Instances) > 0:
 		h.end(h.observed.Instances[h.r.IntN(len(h.observed.Instances))].ID, int32(h.r.IntN(2)))
@@ -292,7 +292,7 @@ func (h *history) happen() {
 				_ = h.carryOut(p.step)
 			}
 		}
-		h.pending, h.memory = nil, &lifecycle.Memory{}
+		h.pending, h.state = nil, &lifecycle.State{}
 	case n == 6 && h.deletedAt.IsZero():
 		h.deletedAt = h.now
 		h.shorten(int64(1 + h.r.IntN(60)))
@@ -305,7 +305,7 @@ func (h *history) happen() {
 	h.advance(time.Duration(h.r.IntN(10_000)) * time.Millisecond)
 }
 
-func (h *history) shorten(grace int64) {
+func (h *trace) shorten(grace int64) {
 	end := metav1.NewTime(h.deletedAt.Add(time.Duration(grace) * time.Second))
 	h.pod.DeletionTimestamp, h.pod.DeletionGracePeriodSeconds = &end, &grace
 }

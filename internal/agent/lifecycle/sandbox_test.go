@@ -16,7 +16,7 @@ func TestNoSandbox(t *testing.T) {
 		"CreatePodSandboxError":      errors.New("no network"),
 		"CreateContainerConfigError": lifecycle.StartError{Reason: "CreateContainerConfigError", Err: errors.New("no network")},
 	} {
-		w := newWorld(t, corev1.PodSpec{Containers: containers("a", "b")})
+		w := newNode(t, corev1.PodSpec{Containers: containers("a", "b")})
 		w.setup = err
 		w.want(w.settle(), "sandbox")
 		for _, c := range w.pod.Status.ContainerStatuses {
@@ -32,7 +32,7 @@ func TestNoSandbox(t *testing.T) {
 
 // What a pod keeps is kept while it goes on, and goes with it.
 func TestFinal(t *testing.T) {
-	w := newWorld(t, corev1.PodSpec{Containers: containers("a")})
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	w.exits("a", 1)
 	w.observed.Sandbox.Ready = false
@@ -47,12 +47,12 @@ func TestFinal(t *testing.T) {
 	}
 }
 
-// That nobody can be asked how a container is says nothing about it.
+// A probe that could not be carried out says nothing about the container.
 func TestUndecided(t *testing.T) {
 	probed := containers("a")
 	probed[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 3}
 	probed[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 1}
-	w := newWorld(t, corev1.PodSpec{Containers: probed})
+	w := newNode(t, corev1.PodSpec{Containers: probed})
 	w.want(w.settle(), "sandbox, start a")
 	w.mute = true
 	w.want(w.passes(time.Hour), "")

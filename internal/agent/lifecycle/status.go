@@ -9,15 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lost is the exit code of a container of which nobody knows how it has ended: that of KILL.
+// lost is the exit code of a container whose real one is not known: that of KILL.
 const lost = 137
 
-// status is the pod's status as of now. What others report in it stays. Of a pod whose
+// status returns the pod's status as of now. What others report in it stays. Of a pod whose
 // removal the API has taken there is nothing left to report.
 func (d *decision) status() corev1.PodStatus {
 	pod := d.in.Pod
 	s := *pod.Status.DeepCopy()
-	if d.memory.removed {
+	if d.state.removed {
 		return s
 	}
 	s.ObservedGeneration = pod.Generation
@@ -26,8 +26,8 @@ func (d *decision) status() corev1.PodStatus {
 		s.StartTime = &now
 	}
 	s.InitContainerStatuses, s.ContainerStatuses = nil, nil
-	for i := range d.units {
-		u := &d.units[i]
+	for i := range d.containers {
+		u := &d.containers[i]
 		if u.role == regular {
 			s.ContainerStatuses = append(s.ContainerStatuses, d.containerStatus(u))
 		} else {
@@ -71,15 +71,15 @@ func (d *decision) phase(s *corev1.PodStatus) corev1.PodPhase {
 	if s.Phase == corev1.PodRunning {
 		return corev1.PodRunning // for good: containers that restart do not take it back
 	}
-	for i := range d.units {
-		if u := &d.units[i]; u.role == regular && u.current == nil {
+	for i := range d.containers {
+		if u := &d.containers[i]; u.role == regular && u.current == nil {
 			return corev1.PodPending
 		}
 	}
 	return corev1.PodRunning
 }
 
-// allSucceeded tells whether every container has ended well. One that never ran has not.
+// allSucceeded reports whether every container has ended well. One that never ran has not.
 func (d *decision) allSucceeded(s *corev1.PodStatus) bool {
 	for _, c := range s.ContainerStatuses {
 		if c.State.Terminated == nil || c.State.Terminated.ExitCode != 0 {
@@ -89,7 +89,7 @@ func (d *decision) allSucceeded(s *corev1.PodStatus) bool {
 	return true
 }
 
-func (d *decision) containerStatus(u *unit) corev1.ContainerStatus {
+func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 	started := u.hasStarted()
 	s := corev1.ContainerStatus{
 		Name: u.spec.Name, Image: u.spec.Image, Started: &started,
@@ -99,7 +99,7 @@ func (d *decision) containerStatus(u *unit) corev1.ContainerStatus {
 	case u.current != nil:
 		s.ContainerID, s.ImageID, s.RestartCount = u.current.ID, u.current.ImageID, u.current.Attempt
 		s.LastTerminationState = u.lastTermination()
-		s.State = d.state(u)
+		s.State = d.containerState(u)
 	case u.prior != nil && u.prior.ContainerID != "":
 		s.ContainerID, s.ImageID, s.RestartCount = u.prior.ContainerID, u.prior.ImageID, u.prior.RestartCount
 		s.State, s.LastTerminationState = d.lostState(u)
@@ -112,8 +112,8 @@ func (d *decision) containerStatus(u *unit) corev1.ContainerStatus {
 	return s
 }
 
-// state is the state of a container of which the runtime has an instance.
-func (d *decision) state(u *unit) corev1.ContainerState {
+// containerState returns the state of a container of which the runtime has an instance.
+func (d *decision) containerState(u *container) corev1.ContainerState {
 	if u.alive() {
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: instant(u.current.Started)}}
 	}
@@ -125,9 +125,9 @@ func (d *decision) state(u *unit) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: termination(u.current)}
 }
 
-// waiting is why a container that is to run again does not; nil if it is about to.
-func (d *decision) waiting(u *unit) *corev1.ContainerStateWaiting {
-	if f := d.memory.failed[u.spec.Name]; f != nil {
+// waiting returns why a container that is to run again does not; nil if it is about to.
+func (d *decision) waiting(u *container) *corev1.ContainerStateWaiting {
+	if f := d.state.failed[u.spec.Name]; f != nil {
 		return d.failureOf(u, f)
 	}
 	if !d.in.Now.Before(u.restartAt()) {
@@ -141,7 +141,7 @@ func (d *decision) waiting(u *unit) *corev1.ContainerStateWaiting {
 }
 
 // failureOf tells why a container could not be started.
-func (d *decision) failureOf(u *unit, f *failure) *corev1.ContainerStateWaiting {
+func (d *decision) failureOf(u *container, f *failure) *corev1.ContainerStateWaiting {
 	if f.reason == "ErrImagePull" && f.count > 1 {
 		return &corev1.ContainerStateWaiting{
 			Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s", u.spec.Image, f.message),
@@ -150,27 +150,27 @@ func (d *decision) failureOf(u *unit, f *failure) *corev1.ContainerStateWaiting 
 	return &corev1.ContainerStateWaiting{Reason: f.reason, Message: f.message}
 }
 
-// neverRan is the state of a container that has had no instance.
-func (d *decision) neverRan(u *unit) corev1.ContainerState {
-	f := d.memory.failed[u.spec.Name]
+// neverRan returns the state of a container that has had no instance.
+func (d *decision) neverRan(u *container) corev1.ContainerState {
+	f := d.state.failed[u.spec.Name]
 	if f == nil {
-		f = d.memory.failed[sandbox] // no container starts without it
+		f = d.state.failed[sandbox] // no container starts without it
 	}
 	switch {
 	case d.intent == conclude && u.prior != nil:
 		return u.prior.State
-	case d.intent != run && d.intent != finish && !d.anyAlive() && !d.memory.starting(u.spec.Name):
+	case d.intent != run && d.intent != finish && !d.anyAlive() && !d.state.starting(u.spec.Name):
 		return corev1.ContainerState{Terminated: unknownEnd("The container could not be located when the pod was terminated")}
 	case f != nil:
 		return corev1.ContainerState{Waiting: d.failureOf(u, f)}
-	case u != &d.units[0] && d.units[0].role != regular:
+	case u != &d.containers[0] && d.containers[0].role != regular:
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
 	}
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
 }
 
-// lostState is the state of a container that the API knows and the runtime does not.
-func (d *decision) lostState(u *unit) (state, last corev1.ContainerState) {
+// lostState returns the state of a container that the API knows and the runtime does not.
+func (d *decision) lostState(u *container) (state, last corev1.ContainerState) {
 	end := u.prior.State.Terminated
 	if end == nil {
 		end = unknownEnd("The container could not be located when the pod was looked at")
@@ -186,9 +186,9 @@ func unknownEnd(message string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{ExitCode: lost, Reason: "ContainerStatusUnknown", Message: message}
 }
 
-// lastTermination is how the instance before the current one ended; of one that waits to
+// lastTermination returns how the instance before the current one ended; of one that waits to
 // run again, how the current one did.
-func (u *unit) lastTermination() corev1.ContainerState {
+func (u *container) lastTermination() corev1.ContainerState {
 	switch {
 	case u.exited() && u.restarts():
 		return corev1.ContainerState{Terminated: termination(u.current)}
@@ -211,5 +211,5 @@ func termination(i *Instance) *corev1.ContainerStateTerminated {
 	}
 }
 
-// instant is a time as the API keeps it, in whole seconds.
+// instant returns a time as the API keeps it, in whole seconds.
 func instant(t time.Time) metav1.Time { return metav1.NewTime(t).Rfc3339Copy() }

@@ -25,7 +25,7 @@ type blueprint struct {
 	capacity  corev1.ResourceList
 }
 
-// containerConfig is the container that is made of a blueprint.
+// containerConfig returns the container that is made of a blueprint.
 func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
 	c := b.container
 	known := map[string]string{}
@@ -68,7 +68,7 @@ const (
 	leastQuota   = 1_000   // in microseconds; the kernel takes no less
 )
 
-// resources are the limits of a container, as cgroups have them.
+// resources returns the limits of a container, as cgroups have them.
 func resources(of *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList) *runtimeapi.LinuxContainerResources {
 	r := &runtimeapi.LinuxContainerResources{
 		CpuShares: leastShares, CpuPeriod: quotaPeriod, MemoryLimitInBytes: c.Resources.Limits.Memory().Value(), OomScoreAdj: oomScore(of, c, capacity),
@@ -107,5 +107,5 @@ func oomScore(of *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList)
 	return min(max(oomBestEffort-part, 1000+oomGuaranteed), oomBestEffort-1)
 }
 
-// messagePath is where a container writes why it ends.
+// messagePath returns where a container writes why it ends.
 func messagePath(c *corev1.Container) string { return cmp.Or(c.TerminationMessagePath, terminationLog) }

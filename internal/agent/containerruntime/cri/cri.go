@@ -76,7 +76,7 @@ type Runtime struct {
 	cgroups       string // above those of the sandboxes
 	clock         clock.WithTicker
 	log           *slog.Logger
-	view          *view
+	cache         *podCache
 
 	mu      sync.Mutex
 	stopped bool           // guarded by mu; no step begins any more
@@ -144,7 +144,7 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	}
 	r := &Runtime{
 		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
-		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, view: newView(),
+		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, cache: newPodCache(),
 	}
 	if _, err := r.look(ctx); err != nil {
 		return nil, err
@@ -162,15 +162,15 @@ func (r *Runtime) Version() string { return r.version }
 func (r *Runtime) Adopt(*corev1.Pod) {}
 
 // Observe implements runtime.Runtime.
-func (r *Runtime) Observe(uid types.UID) lifecycle.Observed { return r.view.observe(uid) }
+func (r *Runtime) Observe(uid types.UID) lifecycle.Observed { return r.cache.observe(uid) }
 
 // Known implements runtime.Runtime.
-func (r *Runtime) Known() []types.UID { return append(r.view.known(), r.store.known()...) }
+func (r *Runtime) Known() []types.UID { return append(r.cache.known(), r.store.known()...) }
 
 // Forget implements runtime.Runtime.
 func (r *Runtime) Forget(uid types.UID) {
-	r.view.forget(uid)
-	if err := r.store.release(uid); err != nil {
+	r.cache.forget(uid)
+	if err := r.store.remove(uid); err != nil {
 		r.log.Warn("files of a pod not removed", "uid", uid, "error", err)
 	}
 }
@@ -208,11 +208,11 @@ func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 
 // look reads anew the pods of which the runtime tells something else than was seen last.
 func (r *Runtime) look(ctx context.Context) (changed []types.UID, err error) {
-	heads, err := r.heads(ctx, "")
+	listings, err := r.listings(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	for _, uid := range r.view.differing(heads) {
+	for _, uid := range r.cache.differing(listings) {
 		if err := r.refresh(ctx, uid); err != nil {
 			return changed, err
 		}
@@ -221,8 +221,8 @@ func (r *Runtime) look(ctx context.Context) (changed []types.UID, err error) {
 	return changed, nil
 }
 
-// heads is what lists tell: of each pod, or of one, its sandboxes and containers with their states.
-func (r *Runtime) heads(ctx context.Context, of types.UID) (map[types.UID]head, error) {
+// listings returns what lists tell: of each pod, or of one, its sandboxes and containers with their states.
+func (r *Runtime) listings(ctx context.Context, of types.UID) (map[types.UID]listing, error) {
 	selector := r.store.labels()
 	if of != "" {
 		selector[labelPodUID] = string(of)
@@ -235,17 +235,17 @@ func (r *Runtime) heads(ctx context.Context, of types.UID) (map[types.UID]head, 
 	if err != nil {
 		return nil, fmt.Errorf("list the containers: %w", err)
 	}
-	return headsOf(sandboxes, containers), nil
+	return listingsOf(sandboxes, containers), nil
 }
 
 // refresh reads anew what there is of a pod.
 func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
-	turn := r.view.turn()
-	heads, err := r.heads(ctx, uid)
+	turn := r.cache.turn()
+	listings, err := r.listings(ctx, uid)
 	if err != nil {
 		return err
 	}
-	seen := sight{head: heads[uid]}
+	seen := cachedPod{listing: listings[uid]}
 	if current := seen.sandbox(); current != nil {
 		answer, err := r.containers.PodSandboxStatus(ctx, current.Id, false)
 		if err != nil && !isNotFound(err) {
@@ -267,7 +267,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
 			seen.observed.Instances = append(seen.observed.Instances, instance)
 		}
 	}
-	r.view.publish(uid, turn, seen)
+	r.cache.publish(uid, turn, seen)
 	return nil
 }
 
@@ -282,18 +282,18 @@ func (r *Runtime) mend(ctx context.Context, s *runtimeapi.ContainerStatus) {
 	}
 }
 
-// quiet keeps the library from logging what its callers report.
+// quiet keeps gRPC from logging errors that its callers report.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
 // Clear ends all containers at once, and removes them and whatever else there is of pods.
 func (r *Runtime) Clear(ctx context.Context) error {
 	ctx = quiet(ctx)
-	heads, err := r.heads(ctx, "")
+	listings, err := r.listings(ctx, "")
 	if err != nil {
 		return err
 	}
 	var failed []error
-	for uid, h := range heads {
+	for uid, h := range listings {
 		if err := r.removeSandboxes(ctx, h); err != nil {
 			failed = append(failed, err)
 			continue

@@ -14,9 +14,9 @@ import (
 // variable is one variable of an environment.
 type variable struct{ name, value string }
 
-// environment is the environment of a container: first what whole objects give, then its
+// environment returns the environment of a container: first what whole objects give, then its
 // own variables, of which a later one may refer to an earlier one as $(NAME).
-func environment(of *corev1.Pod, c *corev1.Container, m *material) ([]variable, error) {
+func environment(of *corev1.Pod, c *corev1.Container, m *references) ([]variable, error) {
 	var e entries
 	for _, from := range c.EnvFrom {
 		if err := e.addAll(from, m); err != nil {
@@ -64,7 +64,7 @@ func (e *entries) list() []variable {
 }
 
 // addAll adds what a whole object gives.
-func (e *entries) addAll(from corev1.EnvFromSource, m *material) error {
+func (e *entries) addAll(from corev1.EnvFromSource, m *references) error {
 	values := map[string]string{}
 	switch {
 	case from.ConfigMapRef != nil:
@@ -92,8 +92,8 @@ func (e *entries) addAll(from corev1.EnvFromSource, m *material) error {
 	return nil
 }
 
-// valueFrom is what a variable refers to, if that is there.
-func valueFrom(of *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, m *material) (value string, found bool, err error) {
+// valueFrom returns what a variable refers to, if that is there.
+func valueFrom(of *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, m *references) (value string, found bool, err error) {
 	switch {
 	case from.FieldRef != nil:
 		value, err = fieldOf(of, from.FieldRef.FieldPath)
@@ -109,7 +109,7 @@ func valueFrom(of *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, m
 	return value, err == nil, err
 }
 
-func configMapKey(ref *corev1.ConfigMapKeySelector, m *material) (value string, found bool, err error) {
+func configMapKey(ref *corev1.ConfigMapKeySelector, m *references) (value string, found bool, err error) {
 	object, err := m.configMap(ref.Name, ref.Optional)
 	if object == nil {
 		return "", false, err
@@ -120,7 +120,7 @@ func configMapKey(ref *corev1.ConfigMapKeySelector, m *material) (value string, 
 	return value, found, err
 }
 
-func secretKey(ref *corev1.SecretKeySelector, m *material) (value string, found bool, err error) {
+func secretKey(ref *corev1.SecretKeySelector, m *references) (value string, found bool, err error) {
 	object, err := m.secret(ref.Name, ref.Optional)
 	if object == nil {
 		return "", false, err
@@ -134,7 +134,7 @@ func secretKey(ref *corev1.SecretKeySelector, m *material) (value string, found 
 
 func isOptional(o *bool) bool { return o != nil && *o }
 
-// fieldOf is a field of a pod.
+// fieldOf returns a field of a pod.
 func fieldOf(of *corev1.Pod, path string) (string, error) {
 	switch path {
 	case "spec.nodeName":
@@ -161,7 +161,7 @@ func fieldOf(of *corev1.Pod, path string) (string, error) {
 	return fieldpath.ExtractFieldPathAsString(of, path)
 }
 
-// resourceOf is a request or limit of a container: of c, unless another is named.
+// resourceOf returns a request or limit of a container: of c, unless another is named.
 func resourceOf(of *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" || c == nil {
 		if c = find(of, ref.ContainerName); c == nil {

@@ -18,15 +18,15 @@ type file struct {
 	mode os.FileMode
 }
 
-// isFiles tells whether a volume is made of what the API has: config maps, secrets and
+// isFiles reports whether a volume is made of what the API has: config maps, secrets and
 // fields of the pod. Its contents are those of the moment when the pod's sandbox is made.
 func isFiles(v *corev1.VolumeSource) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
 }
 
-// filesOf are the files of a volume, in the order of their paths. Where two have the same
+// filesOf returns the files of a volume, in the order of their paths. Where two have the same
 // path, the later one counts.
-func filesOf(of *corev1.Pod, v *corev1.VolumeSource, m *material) ([]file, error) {
+func filesOf(of *corev1.Pod, v *corev1.VolumeSource, m *references) ([]file, error) {
 	byPath := map[string]file{}
 	for _, source := range sourcesOf(v) {
 		files, err := projected(of, &source.VolumeProjection, m, source.mode)
@@ -53,7 +53,7 @@ type source struct {
 	mode os.FileMode // of files that have none of their own
 }
 
-// sourcesOf are what a volume is made of: one source, if it is not projected.
+// sourcesOf returns what a volume is made of: one source, if it is not projected.
 func sourcesOf(v *corev1.VolumeSource) []source {
 	switch {
 	case v.ConfigMap != nil:
@@ -75,7 +75,7 @@ func sourcesOf(v *corev1.VolumeSource) []source {
 	return nil
 }
 
-// modeOf is the mode of a file; that of upstream's defaults if none is given.
+// modeOf returns the mode of a file; that of upstream's defaults if none is given.
 func modeOf(mode *int32) os.FileMode {
 	if mode == nil {
 		return 0o644
@@ -83,8 +83,8 @@ func modeOf(mode *int32) os.FileMode {
 	return os.FileMode(*mode) & os.ModePerm
 }
 
-// projected are the files that one source gives.
-func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *material, mode os.FileMode) ([]file, error) {
+// projected returns the files that one source gives.
+func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *references, mode os.FileMode) ([]file, error) {
 	switch {
 	case from.ConfigMap != nil:
 		object, err := m.configMap(from.ConfigMap.Name, from.ConfigMap.Optional)
@@ -111,7 +111,7 @@ func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *material, mode 
 	return nil, fmt.Errorf("%s in a projected volume is not supported by this node", kindOf(from))
 }
 
-// picked are the keys of an object as files: those that are asked for, or all.
+// picked returns the keys of an object as files: those that are asked for, or all.
 func picked(data map[string][]byte, items []corev1.KeyToPath, mode os.FileMode, optional bool, object string) ([]file, error) {
 	var files []file
 	if len(items) == 0 {
@@ -132,7 +132,7 @@ func picked(data map[string][]byte, items []corev1.KeyToPath, mode os.FileMode, 
 	return files, nil
 }
 
-// ofPod are fields of a pod, and requests and limits of its containers, as files.
+// ofPod returns fields of a pod, and requests and limits of its containers, as files.
 func ofPod(of *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode os.FileMode) ([]file, error) {
 	files := make([]file, 0, len(items))
 	for _, item := range items {
@@ -188,7 +188,7 @@ func write(dir string, files []file, group *int64) error {
 	return nil
 }
 
-// splitPath are the names of the directories of a clean path.
+// splitPath returns the names of the directories of a clean path.
 func splitPath(at string) []string {
 	if at == "." {
 		return nil

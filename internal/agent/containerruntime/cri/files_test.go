@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func someMaterial() *material {
-	m := newMaterial()
+func someReferences() *references {
+	m := newReferences()
 	m.configMaps["settings"] = found[corev1.ConfigMap]{object: &corev1.ConfigMap{
 		Data: map[string]string{"b": "2", "a": "1"}, BinaryData: map[string][]byte{"c": {0xff}},
 	}}
@@ -88,7 +88,7 @@ func TestFilesOf(t *testing.T) {
 			want: []file{{"a", []byte("s3"), 0o644}, {"b", []byte("2"), 0o644}, {"c", []byte{0xff}, 0o644}},
 		},
 	} {
-		got, err := filesOf(pod, &test.volume, someMaterial())
+		got, err := filesOf(pod, &test.volume, someReferences())
 		if (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
 			t.Errorf("%s: %v, want %q", name, err, test.wrong)
 		}
@@ -143,7 +143,7 @@ func TestMountsOfFiles(t *testing.T) {
 		{Name: "settings", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("settings")}}},
 		{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 	}
-	if err := s.prepare(pod, someMaterial()); err != nil {
+	if err := s.prepare(pod, someReferences()); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {

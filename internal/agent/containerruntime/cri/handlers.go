@@ -85,7 +85,7 @@ func (r *Runtime) exec(ctx context.Context, id string, command []string, within 
 	return err
 }
 
-// said is what a command has said, or the beginning of it.
+// said returns what a command has said, or the beginning of it.
 func said(stdout, stderr []byte) []byte {
 	all := bytes.TrimSpace(append(bytes.Clone(stdout), stderr...))
 	return bytes.ToValidUTF8(all[:min(len(all), mostOutput)], nil)
@@ -104,14 +104,14 @@ func (r *Runtime) sleep(ctx context.Context, of subject, d time.Duration) error 
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C():
-			if !r.view.instance(of.pod.UID, of.id).Alive() {
+			if !r.cache.instance(of.pod.UID, of.id).Alive() {
 				return nil
 			}
 		}
 	}
 }
 
-// portOf is the number of a port, which may be named.
+// portOf returns the number of a port, which may be named.
 func portOf(c *corev1.Container, p intstr.IntOrString) (int, error) {
 	if p.Type == intstr.Int {
 		return p.IntValue(), nil

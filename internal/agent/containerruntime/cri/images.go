@@ -37,7 +37,7 @@ func (r *Runtime) image(ctx context.Context, c *corev1.Container, sandbox *runti
 	return there.GetImage(), nil
 }
 
-// isPulled tells whether the image of a container is pulled before its start.
+// isPulled reports whether the image of a container is pulled before its start.
 func isPulled(c *corev1.Container, there bool) bool {
 	switch c.ImagePullPolicy {
 	case corev1.PullNever:
@@ -49,7 +49,7 @@ func isPulled(c *corev1.Container, there bool) bool {
 	return !there
 }
 
-// pullError is why an image could not be pulled.
+// pullError returns why an image could not be pulled.
 func pullError(image string, err error) error {
 	if strings.Contains(err.Error(), "invalid reference format") {
 		return lifecycle.StartError{Reason: "InvalidImageName", Err: fmt.Errorf("failed to apply default image tag %q: %w", image, err)}

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Labels by which sandboxes and containers are found again. Those of the field are what
-// its tools, crictl for one, look for.
+// Labels by which sandboxes and containers are found again. Those of Kubernetes are the
+// kubelet's, which tools such as crictl look for.
 const (
 	labelPodName       = "io.kubernetes.pod.name"
 	labelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -21,7 +21,7 @@ const (
 	annotationBackoff = "coppice.dev/backoff"
 )
 
-// podLabels are the labels of whatever belongs to a pod.
+// podLabels returns the labels of everything that belongs to a pod.
 func podLabels(of *corev1.Pod, own map[string]string) map[string]string {
 	labels := map[string]string{labelPodName: of.Name, labelPodNamespace: of.Namespace, labelPodUID: string(of.UID)}
 	maps.Copy(labels, own)

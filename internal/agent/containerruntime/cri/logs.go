@@ -36,7 +36,7 @@ func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOpti
 	return &tail{reader, cancel}, nil
 }
 
-// logOptions are the options of a request, as the library has them.
+// logOptions returns the options of a request, as package containerruntime has them.
 func logOptions(o *corev1.PodLogOptions, now time.Time) *logs.LogOptions {
 	options := &logs.LogOptions{TailLines: o.TailLines, LimitBytes: o.LimitBytes, Follow: o.Follow, Timestamp: o.Timestamps}
 	switch {
@@ -48,7 +48,7 @@ func logOptions(o *corev1.PodLogOptions, now time.Time) *logs.LogOptions {
 	return options
 }
 
-// streams are where what was written to either stream goes; nil where it is not asked for.
+// streams returns where what was written to either stream goes; nil where it is not asked for.
 func streams(o *corev1.PodLogOptions, to io.Writer) (stdout, stderr io.Writer) {
 	stdout, stderr = to, to
 	if o.Stream != nil {
@@ -74,7 +74,7 @@ func (t *tail) Close() error {
 	return t.PipeReader.Close()
 }
 
-// choose is the instance that is asked about: the last one of its container, or the one before.
+// choose returns the instance that is asked about: the last one of its container, or the one before.
 func choose(instances []lifecycle.Instance, o *corev1.PodLogOptions) *lifecycle.Instance {
 	var last, before *lifecycle.Instance
 	for i := range instances {

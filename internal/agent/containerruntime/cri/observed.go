@@ -15,7 +15,7 @@ import (
 // lost is the exit code of a container of which the runtime does not know how it has ended.
 const lost = 137
 
-// observedSandbox is what the runtime tells of a sandbox. One in the network of the host
+// observedSandbox returns what the runtime tells of a sandbox. One in the network of the host
 // has the addresses of the host.
 func observedSandbox(s *runtimeapi.PodSandboxStatus, hostIPs []string) lifecycle.Sandbox {
 	o := lifecycle.Sandbox{
@@ -35,7 +35,7 @@ func observedSandbox(s *runtimeapi.PodSandboxStatus, hostIPs []string) lifecycle
 	return o
 }
 
-// observedInstance is what the runtime tells of a container. One that has not been
+// observedInstance returns what the runtime tells of a container. One that has not been
 // started is none.
 func observedInstance(scheme string, s *runtimeapi.ContainerStatus, now time.Time) (lifecycle.Instance, bool) {
 	i := lifecycle.Instance{
@@ -56,7 +56,7 @@ func observedInstance(scheme string, s *runtimeapi.ContainerStatus, now time.Tim
 	return i, true
 }
 
-// instant is a time in nanoseconds, or another one if the runtime has not set it.
+// instant returns a time in nanoseconds, or another one if the runtime has not set it.
 func instant(nanoseconds, otherwise int64) time.Time {
 	if nanoseconds <= 0 {
 		nanoseconds = otherwise
@@ -64,7 +64,7 @@ func instant(nanoseconds, otherwise int64) time.Time {
 	return time.Unix(0, nanoseconds)
 }
 
-// attemptOf is the number of an attempt. The API has no larger ones than int32.
+// attemptOf returns the number of an attempt. The API has no larger ones than int32.
 func attemptOf(n uint32) int32 { return int32(min(n, 1<<31-1)) } //nolint:gosec // it is bounded
 
 func backoffOf(annotations map[string]string) time.Duration {
@@ -75,7 +75,7 @@ func backoffOf(annotations map[string]string) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// bare is the id that the runtime has for an instance.
+// bare returns the id that the runtime has for an instance.
 func bare(id string) string {
 	if _, after, ok := strings.Cut(id, "://"); ok {
 		return after
@@ -83,5 +83,5 @@ func bare(id string) string {
 	return id
 }
 
-// isNotFound tells whether the runtime does not have what it was asked about.
+// isNotFound reports whether the runtime does not have what it was asked about.
 func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }

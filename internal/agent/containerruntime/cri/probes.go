@@ -93,7 +93,7 @@ func (r *Runtime) askByCommand(ctx context.Context, id string, command []string,
 	return fmt.Errorf("%w: %w", lifecycle.ErrUndecided, err)
 }
 
-// address is where the containers of a pod are reached.
+// address returns where the containers of a pod are reached.
 func (r *Runtime) address(of *corev1.Pod) (string, error) {
 	if of.Spec.HostNetwork {
 		return loopback, nil
@@ -139,7 +139,7 @@ func (r *Runtime) get(ctx context.Context, of subject, g *corev1.HTTPGetAction) 
 	return nil
 }
 
-// httpRequest is the request of a probe or a hook.
+// httpRequest returns the request of a probe or a hook.
 func httpRequest(ctx context.Context, c *corev1.Container, g *corev1.HTTPGetAction, address string) (*http.Request, error) {
 	port, err := portOf(c, g.Port)
 	if err != nil {

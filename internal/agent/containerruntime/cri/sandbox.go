@@ -16,7 +16,7 @@ const (
 	cgroupSlice = "coppice.slice"
 )
 
-// cgroupParent is the cgroup that the sandboxes are to be below. A runtime that lets
+// cgroupParent returns the cgroup that the sandboxes are to be below. A runtime that lets
 // systemd make cgroups wants the name of a slice; one that is too old to tell which it is
 // tells it in its own configuration.
 func cgroupParent(ctx context.Context, s internalapi.RuntimeService) string {
@@ -35,7 +35,7 @@ func cgroupParent(ctx context.Context, s internalapi.RuntimeService) string {
 // hostnameLength is how long a hostname may be.
 const hostnameLength = 63
 
-// sandboxConfig is the sandbox of a pod.
+// sandboxConfig returns the sandbox of a pod.
 func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups, logs string) (*runtimeapi.PodSandboxConfig, error) {
 	c := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
@@ -52,7 +52,7 @@ func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups
 	return c, err
 }
 
-// hostname is what a pod calls itself.
+// hostname returns what a pod calls itself.
 func hostname(of *corev1.Pod) string {
 	name := of.Name
 	if of.Spec.Hostname != "" {
@@ -67,7 +67,7 @@ func hostname(of *corev1.Pod) string {
 	return name
 }
 
-// dnsConfig is how a pod resolves names; nil: as the host does. There is no DNS of the
+// dnsConfig returns how a pod resolves names; nil: as the host does. There is no DNS of the
 // cluster that ClusterFirst could mean.
 func dnsConfig(of *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 	asked := of.Spec.DNSConfig
@@ -92,7 +92,7 @@ func dnsConfig(of *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 	return c, nil
 }
 
-// portMappings are the ports of a pod that the host lends it.
+// portMappings returns the ports of a pod that the host lends it.
 func portMappings(of *corev1.Pod) []*runtimeapi.PortMapping {
 	if of.Spec.HostNetwork {
 		return nil
@@ -118,7 +118,7 @@ func portMappings(of *corev1.Pod) []*runtimeapi.PortMapping {
 	return mappings
 }
 
-// containersOf are all containers of a pod, init containers first.
+// containersOf returns all containers of a pod, init containers first.
 func containersOf(of *corev1.Pod) []*corev1.Container {
 	all := make([]*corev1.Container, 0, len(of.Spec.InitContainers)+len(of.Spec.Containers))
 	for i := range of.Spec.InitContainers {
@@ -130,7 +130,7 @@ func containersOf(of *corev1.Pod) []*corev1.Container {
 	return all
 }
 
-// sandboxSecurity is what the sandbox is allowed, and shares with the host.
+// sandboxSecurity returns what the sandbox is allowed, and shares with the host.
 func sandboxSecurity(of *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	s := &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces(of), Seccomp: seccomp(nil, of.Spec.SecurityContext)}
 	for _, c := range containersOf(of) {
@@ -146,7 +146,7 @@ func sandboxSecurity(of *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	return s
 }
 
-// namespaces is what the containers of a pod share with each other, and with the host.
+// namespaces returns what the containers of a pod share with each other, and with the host.
 func namespaces(of *corev1.Pod) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{
 		Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER,

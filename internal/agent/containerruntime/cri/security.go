@@ -30,7 +30,7 @@ func number(n *int64) *runtimeapi.Int64Value {
 	return &runtimeapi.Int64Value{Value: *n}
 }
 
-// groups are those that the processes of a pod are in besides their own.
+// groups returns those that the processes of a pod are in besides their own.
 func groups(of *corev1.PodSecurityContext) []int64 {
 	if of == nil {
 		return nil
@@ -49,7 +49,7 @@ func selinux(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// seccomp is the profile of a container, or of its pod. The field's default is none.
+// seccomp returns the profile of a container, or of its pod. Kubernetes' default is none.
 func seccomp(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runtimeapi.SecurityProfile {
 	var asked *corev1.SeccompProfile
 	if of != nil {
@@ -72,7 +72,7 @@ func seccomp(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runtim
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 }
 
-// apparmor is the profile of a container, or of its pod; nil: the runtime's default.
+// apparmor returns the profile of a container, or of its pod; nil: the runtime's default.
 func apparmor(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runtimeapi.SecurityProfile {
 	var asked *corev1.AppArmorProfile
 	if of != nil {
@@ -102,7 +102,7 @@ type user struct {
 	nonRoot   bool   // it must not be root
 }
 
-// userOf is whom the processes of a container run as, by its own word or its pod's.
+// userOf returns whom the processes of a container run as, by its own word or its pod's.
 func userOf(of *corev1.Pod, c *corev1.Container) user {
 	var u user
 	if p := of.Spec.SecurityContext; p != nil {
@@ -122,7 +122,7 @@ func userOf(of *corev1.Pod, c *corev1.Container) user {
 	return u
 }
 
-// containerSecurity is what a container is allowed.
+// containerSecurity returns what a container is allowed.
 func containerSecurity(of *corev1.Pod, c *corev1.Container, image *runtimeapi.Image) *runtimeapi.LinuxContainerSecurityContext {
 	u := userOf(of, c)
 	s := &runtimeapi.LinuxContainerSecurityContext{

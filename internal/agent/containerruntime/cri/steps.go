@@ -19,7 +19,7 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
-		go done(context.Canceled) // nobody decides anything any more
+		go done(context.Canceled) // the agent is stopping
 		return
 	}
 	r.steps.Go(func() {
@@ -33,7 +33,7 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 	})
 }
 
-// changes tells whether a step makes a difference to what is observed.
+// changes reports whether a step makes a difference to what is observed.
 func changes(s lifecycle.Step) bool {
 	switch s.(type) {
 	case lifecycle.Probe, lifecycle.PreStop, lifecycle.Delete:
@@ -71,11 +71,11 @@ func (r *Runtime) do(ctx context.Context, of *corev1.Pod, s lifecycle.Step) erro
 
 // createSandbox makes the volumes of a pod and its sandbox, unless there is one.
 func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle.CreateSandbox) error {
-	heads, err := r.heads(ctx, of.UID)
+	listings, err := r.listings(ctx, of.UID)
 	if err != nil {
 		return err
 	}
-	there := heads[of.UID]
+	there := listings[of.UID]
 	if current := there.sandbox(); current != nil && current.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil
 	}
@@ -106,20 +106,20 @@ func (r *Runtime) sandboxConfig(of *corev1.Pod, attempt int32) (*runtimeapi.PodS
 // removeSandbox removes the sandboxes of a pod, with the network and the containers that
 // they hold, and if the pod goes, its logs and volumes.
 func (r *Runtime) removeSandbox(ctx context.Context, of *corev1.Pod, s lifecycle.RemoveSandbox) error {
-	heads, err := r.heads(ctx, of.UID)
+	listings, err := r.listings(ctx, of.UID)
 	if err != nil {
 		return err
 	}
-	if err := r.removeSandboxes(ctx, heads[of.UID]); err != nil || !s.Final {
+	if err := r.removeSandboxes(ctx, listings[of.UID]); err != nil || !s.Final {
 		return err
 	}
-	if err := r.store.release(of.UID); err != nil {
+	if err := r.store.remove(of.UID); err != nil {
 		return fmt.Errorf("remove the files of the pod: %w", err)
 	}
 	return nil
 }
 
-func (r *Runtime) removeSandboxes(ctx context.Context, h head) error {
+func (r *Runtime) removeSandboxes(ctx context.Context, h listing) error {
 	for _, c := range h.containers {
 		// What is alive is ended here only when all is given up, or its sandbox has died.
 		if err := r.stop(ctx, c.GetId(), 0); err != nil {
@@ -142,11 +142,11 @@ func (r *Runtime) removeSandboxes(ctx context.Context, h head) error {
 
 // start creates a container and starts it, unless that has been done.
 func (r *Runtime) start(ctx context.Context, of *corev1.Pod, s lifecycle.Start) error {
-	heads, err := r.heads(ctx, of.UID)
+	listings, err := r.listings(ctx, of.UID)
 	if err != nil {
 		return err
 	}
-	there := heads[of.UID]
+	there := listings[of.UID]
 	sandbox := there.sandbox()
 	if sandbox == nil {
 		return fmt.Errorf("pod %s/%s has no sandbox any more", of.Namespace, of.Name)
@@ -214,7 +214,7 @@ func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 	return nil
 }
 
-// withAddresses is a pod whose status has the addresses that it has got meanwhile.
+// withAddresses returns a pod whose status has the addresses that it has got meanwhile.
 func (r *Runtime) withAddresses(of *corev1.Pod) *corev1.Pod {
 	ips := r.Observe(of.UID).Sandbox.IPs
 	of = of.DeepCopy()
@@ -235,7 +235,7 @@ func (r *Runtime) withAddresses(of *corev1.Pod) *corev1.Pod {
 
 // remove removes an instance that has ended, and what it has written.
 func (r *Runtime) remove(ctx context.Context, of *corev1.Pod, s lifecycle.Remove) error {
-	instance := r.view.instance(of.UID, s.ID)
+	instance := r.cache.instance(of.UID, s.ID)
 	if err := r.containers.RemoveContainer(ctx, bare(s.ID)); err != nil && !isNotFound(err) {
 		return fmt.Errorf("remove container %s: %w", s.ID, err)
 	}

@@ -19,7 +19,7 @@ import (
 // mostMessage is how much of a termination message is read, in bytes.
 const mostMessage = 4096
 
-// store is the directory of an agent, which nobody else may look into:
+// store is the directory of an agent, which only its user may read:
 //
 //	agent-id                              by which its sandboxes and containers are known
 //	pods/UID/logs/CONTAINER/ATTEMPT.log   what the runtime writes
@@ -64,17 +64,17 @@ func writeWhole(path string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// labels are those of all that this agent has made.
+// labels returns those of all that this agent has made.
 func (s *store) labels() map[string]string { return map[string]string{labelAgent: s.id} }
 
-// pod is the directory of a pod. A uid is not to lead out of here.
+// pod returns the directory of a pod. A uid is not to lead out of here.
 func (s *store) pod(uid types.UID) string {
 	return filepath.Join(s.dir, "pods", filepath.Base(string(uid)))
 }
 
 func (s *store) logs(uid types.UID) string { return filepath.Join(s.pod(uid), "logs") }
 
-// logPath is where the runtime writes what a container writes, below logs.
+// logPath returns where the runtime writes what a container writes, below logs.
 func logPath(container string, attempt int32) string {
 	return filepath.Join(container, strconv.Itoa(int(attempt))+".log")
 }
@@ -131,7 +131,7 @@ func missingIsFine(err error) error {
 	return err
 }
 
-// known are the pods that have a directory.
+// known returns the pods that have a directory.
 func (s *store) known() []types.UID {
 	entries, err := os.ReadDir(filepath.Join(s.dir, "pods"))
 	if err != nil {
@@ -144,8 +144,8 @@ func (s *store) known() []types.UID {
 	return uids
 }
 
-// release removes the directory of a pod.
-func (s *store) release(uid types.UID) error {
+// remove removes the directory of a pod.
+func (s *store) remove(uid types.UID) error {
 	if uid == "" {
 		return nil
 	}

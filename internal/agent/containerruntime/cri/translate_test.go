@@ -47,7 +47,7 @@ func TestExpand(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	missing := apierrors.NewNotFound(corev1.Resource("configmaps"), "gone")
-	m := &material{
+	m := &references{
 		configMaps: map[string]found[corev1.ConfigMap]{
 			"settings": {object: &corev1.ConfigMap{Data: map[string]string{"b": "2", "a": "1"}}},
 			"gone":     {err: missing},
@@ -304,9 +304,11 @@ func TestObservedSandbox(t *testing.T) {
 
 // What a later turn has seen is not undone by an earlier one that took longer.
 func TestTurns(t *testing.T) {
-	v := newView()
+	v := newPodCache()
 	first, second := v.turn(), v.turn()
-	see := func(id string) sight { return sight{observed: lifecycle.Observed{Sandbox: lifecycle.Sandbox{ID: id}}} }
+	see := func(id string) cachedPod {
+		return cachedPod{observed: lifecycle.Observed{Sandbox: lifecycle.Sandbox{ID: id}}}
+	}
 	v.publish("u", second, see("new"))
 	v.publish("u", first, see("old"))
 	if got := v.observe("u").Sandbox.ID; got != "new" {

@@ -18,7 +18,7 @@ import (
 // (files.go). A pod with any other does not start.
 
 // prepare makes the volumes of a pod. It may be called again.
-func (s *store) prepare(of *corev1.Pod, m *material) error {
+func (s *store) prepare(of *corev1.Pod, m *references) error {
 	for i := range of.Spec.Volumes {
 		if err := s.prepareVolume(of, &of.Spec.Volumes[i], m); err != nil {
 			return fmt.Errorf("volume %q: %w", of.Spec.Volumes[i].Name, err)
@@ -27,7 +27,7 @@ func (s *store) prepare(of *corev1.Pod, m *material) error {
 	return nil
 }
 
-func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume, m *material) error {
+func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume, m *references) error {
 	switch {
 	case isFiles(&v.VolumeSource):
 		files, err := filesOf(of, &v.VolumeSource, m)
@@ -46,7 +46,7 @@ func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume, m *material) err
 	return fmt.Errorf("%s volumes are not supported by this node", kindOf(&v.VolumeSource))
 }
 
-// groupOf is the group that a pod has for its files, if it has one.
+// groupOf returns the group that a pod has for its files, if it has one.
 func groupOf(of *corev1.Pod) *int64 {
 	if of.Spec.SecurityContext == nil {
 		return nil
@@ -54,7 +54,7 @@ func groupOf(of *corev1.Pod) *int64 {
 	return of.Spec.SecurityContext.FSGroup
 }
 
-// kindOf is the name that the API has for a kind of volumes, or of their sources. v points
+// kindOf returns the name that the API has for a kind of volumes, or of their sources. v points
 // to a struct of which one field is set.
 func kindOf(v any) string {
 	value := reflect.ValueOf(v).Elem()
@@ -107,7 +107,7 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	return fmt.Errorf("hostPath of type %s is not supported by this node", kind)
 }
 
-// mounts are what a container sees of the volumes of its pod.
+// mounts returns what a container sees of the volumes of its pod.
 func (s *store) mounts(of *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Mount, error) {
 	var all []*runtimeapi.Mount
 	for _, m := range c.VolumeMounts {
@@ -132,7 +132,7 @@ func (s *store) mounts(of *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Mount
 	return all, nil
 }
 
-// mount is what a container sees of a volume, but for the propagation of mounts in it.
+// mount returns what a container sees of a volume, but for the propagation of mounts in it.
 func (s *store) mount(of *corev1.Pod, m *corev1.VolumeMount) (*runtimeapi.Mount, error) {
 	at := slices.IndexFunc(of.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
 	if at < 0 {

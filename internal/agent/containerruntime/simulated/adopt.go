@@ -43,14 +43,14 @@ func hasSandbox(of *corev1.Pod) bool {
 	})
 }
 
-// resumed is the last instance of a container, by its status; nil if it had none here.
+// resumed returns the last instance of a container, by its status; nil if it had none here.
 func resumed(of *corev1.Pod, status corev1.ContainerStatus) *instance {
 	if !strings.HasPrefix(status.ContainerID, scheme+"://") {
 		return nil
 	}
 	set, err := settingsOf(of, status.Name)
 	if err != nil {
-		set = settings{exitTimes: -1} // nobody may change them so that they are wrong, and stop what runs
+		set = settings{exitTimes: -1} // invalid annotations do not stop a container that runs
 	}
 	run := &instance{settings: set, Instance: lifecycle.Instance{
 		ID: status.ContainerID, Container: status.Name, Attempt: status.RestartCount, Backoff: backoffOf(status.RestartCount),
@@ -74,7 +74,7 @@ func resumed(of *corev1.Pod, status corev1.ContainerStatus) *instance {
 	return run
 }
 
-// backoffOf is the back-off before the start of an instance, as far as its number tells.
+// backoffOf returns the back-off before the start of an instance, as far as its number tells.
 func backoffOf(attempt int32) time.Duration {
 	const first, longest = 10 * time.Second, 5 * time.Minute
 	if attempt < 2 {

@@ -29,7 +29,7 @@ func (i *instance) note(at time.Time, text string) {
 	i.trouble = append(i.trouble, trouble{at, text})
 }
 
-// lines are what an instance has written: when it started, which probes failed, when it
+// lines returns what an instance has written: when it started, which probes failed, when it
 // was told to end, how it ended.
 func (i *instance) lines() []trouble {
 	lines := []trouble{{i.Started, fmt.Sprintf("simulated: container %s started, attempt %d", i.Container, i.Attempt)}}
@@ -68,7 +68,7 @@ func (r *Runtime) Logs(_ context.Context, of *corev1.Pod, o *corev1.PodLogOption
 	return io.NopCloser(strings.NewReader(containerruntime.Select(lines, o, r.clock.Now()))), nil
 }
 
-// run is the instance that is asked about. The lock is held.
+// run returns the instance that is asked about. The lock is held.
 func (r *Runtime) run(of *corev1.Pod, o *corev1.PodLogOptions) *instance {
 	p := r.pods[of.UID]
 	if p == nil {

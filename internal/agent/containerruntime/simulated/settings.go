@@ -47,7 +47,7 @@ type annotations struct {
 	err       error // the first mistake
 }
 
-// settingsOf are the settings of a container, or what is wrong with them.
+// settingsOf returns the settings of a container, or what is wrong with them.
 func settingsOf(pod *corev1.Pod, container string) (settings, error) {
 	if len(pod.Annotations) == 0 {
 		return settings{exitTimes: -1}, nil
@@ -67,7 +67,7 @@ func settingsOf(pod *corev1.Pod, container string) (settings, error) {
 	return s, a.err
 }
 
-// probeFails tells whether a probe fails when a container has run for that long.
+// probeFails reports whether a probe fails when a container has run for that long.
 func probeFails(pod *corev1.Pod, container, probe string, ran time.Duration) (bool, error) {
 	if len(pod.Annotations) == 0 {
 		return false, nil

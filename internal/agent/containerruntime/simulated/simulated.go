@@ -1,12 +1,12 @@
 // Package simulated is a runtime without containers: it only knows when they would have
-// started and ended. It keeps honest time, so that whoever watches the pods sees what they
-// would see of real ones, and annotations of a pod say how its containers behave
-// (settings.go, docs/nodes.md). A container that says nothing starts at once, is well, and
-// runs until it is told to end, which it does at once with exit code 0.
+// started and ended. It does so in real time, so that the status of the pods changes as that
+// of real ones would, and annotations of a pod say how its containers behave (settings.go,
+// docs/nodes.md). A container without annotations starts at once, is healthy, and runs until
+// it gets TERM, on which it exits at once with code 0.
 //
-// All pods of all nodes of a process share one queue of what is to happen, and one
-// goroutine; a pod that just runs costs no time at all. What is here is lost with the
-// process, and is made anew from the status of the pods (Adopt): none restarts for that.
+// All pods of all nodes of a process share one queue of events and one goroutine; a pod that
+// just runs costs no processor time. The state is lost with the process, and restored from
+// the status of the pods (Adopt): none restarts because of that.
 package simulated
 
 import (
@@ -37,7 +37,7 @@ type Runtime struct {
 	mu        sync.Mutex
 	pods      map[types.UID]*pod // guarded by mu, and so is all below
 	addresses addresses
-	agenda    agenda
+	events    eventQueue
 	changed   func(types.UID) // nil before Run
 }
 
@@ -113,7 +113,7 @@ func (r *Runtime) Do(_ context.Context, of *corev1.Pod, s lifecycle.Step, done f
 	}
 }
 
-// do carries out a step, and tells whether done is called later. The lock is held.
+// do carries out a step, and reports whether done is called later. The lock is held.
 func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later bool, err error) {
 	now := r.clock.Now()
 	switch s := s.(type) {
@@ -124,7 +124,7 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 		}
 	case lifecycle.RemoveSandbox:
 		if p := r.pods[of.UID]; p != nil {
-			r.addresses.release(p.sandbox.IPs)
+			r.addresses.free(p.sandbox.IPs)
 			delete(r.pods, of.UID)
 		}
 	case lifecycle.Start:
@@ -269,7 +269,7 @@ func probeName(k lifecycle.ProbeKind) string {
 	return [...]string{lifecycle.Startup: "startup", lifecycle.Readiness: "readiness", lifecycle.Liveness: "liveness"}[k]
 }
 
-// hook runs a preStop hook, and tells whether that takes time. The lock is held.
+// hook runs a preStop hook, and reports whether that takes time. The lock is held.
 func (r *Runtime) hook(of *corev1.Pod, s lifecycle.PreStop, done func(error)) (later bool) {
 	run := r.alive(of.UID, s.ID)
 	if run == nil {

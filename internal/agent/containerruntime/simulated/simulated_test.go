@@ -25,11 +25,11 @@ type node struct {
 	runtime *simulated.Runtime
 	began   time.Time
 
-	mu     sync.Mutex
-	pod    *corev1.Pod // guarded by mu, and so is all below
-	memory lifecycle.Memory
-	next   time.Time
-	gone   bool
+	mu   sync.Mutex
+	pod  *corev1.Pod // guarded by mu, and so is all below
+	kept lifecycle.State
+	next time.Time
+	gone bool
 }
 
 func newNode(t *testing.T, pod *corev1.Pod) *node {
@@ -47,7 +47,7 @@ func newNode(t *testing.T, pod *corev1.Pod) *node {
 	return n
 }
 
-// stored is the pod as the API has it.
+// stored returns the pod as the API has it.
 func (n *node) stored() *corev1.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,7 +58,7 @@ func (n *node) decide() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for again := true; again; {
-		plan := lifecycle.Decide(lifecycle.Input{Pod: n.pod, Gone: n.gone, Observed: n.runtime.Observe(n.pod.UID), Now: time.Now()}, &n.memory)
+		plan := lifecycle.Decide(lifecycle.Input{Pod: n.pod, Gone: n.gone, Observed: n.runtime.Observe(n.pod.UID), Now: time.Now()}, &n.kept)
 		before := n.pod.Status.Phase
 		n.pod.Status, n.next = plan.Status, plan.Next
 		for _, s := range plan.Steps {
@@ -74,7 +74,7 @@ func (n *node) decide() {
 						n.decide()
 					}()
 				}
-				n.memory.Finished(s, err, time.Now())
+				n.kept.Finished(s, err, time.Now())
 			})
 			sync = false
 		}
@@ -100,7 +100,7 @@ func (n *node) passes(d time.Duration) {
 	synctest.Wait()
 }
 
-// state is what the container does, as kubectl would show it.
+// state returns what the container does, as kubectl would show it.
 func (n *node) state() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

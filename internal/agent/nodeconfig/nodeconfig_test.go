@@ -1,4 +1,4 @@
-package machine
+package nodeconfig
 
 import (
 	"log/slog"
@@ -14,15 +14,15 @@ func TestValidate(t *testing.T) {
 		o    Options
 		says string
 	}{
-		"default":                {Options{Nodes: 1}, ""},
-		"simulated":              {Options{Runtime: Simulated, Nodes: MostNodes}, ""},
-		"too many":               {Options{Nodes: MostNodes + 1}, "is not between 0 and 5000"},
-		"containers":             {Options{Runtime: CRI, Socket: socket, Nodes: 1}, ""},
-		"no node":                {Options{Runtime: CRI, Nodes: 0}, ""},
-		"containers of two":      {Options{Runtime: CRI, Socket: socket, Nodes: 2}, "--nodes 2: with --flag=cri there is one node, this machine"},
-		"containers of nobody":   {Options{Runtime: CRI, Nodes: 1}, "--flag=cri needs --cri-socket"},
-		"a socket for nothing":   {Options{Runtime: Simulated, Socket: socket, Nodes: 1}, "--cri-socket is about --flag=cri"},
-		"a runtime that is none": {Options{Runtime: "docker", Nodes: 1}, "--flag docker: choose simulated or cri"},
+		"default":              {Options{Nodes: 1}, ""},
+		"simulated":            {Options{Runtime: Simulated, Nodes: MostNodes}, ""},
+		"too many":             {Options{Nodes: MostNodes + 1}, "is not between 0 and 5000"},
+		"containers":           {Options{Runtime: CRI, Socket: socket, Nodes: 1}, ""},
+		"no node":              {Options{Runtime: CRI, Nodes: 0}, ""},
+		"containers of two":    {Options{Runtime: CRI, Socket: socket, Nodes: 2}, "--nodes 2: with --flag=cri there is one node, this machine"},
+		"no socket":            {Options{Runtime: CRI, Nodes: 1}, "--flag=cri needs --cri-socket"},
+		"a socket for nothing": {Options{Runtime: Simulated, Socket: socket, Nodes: 1}, "--cri-socket is of use with --flag=cri only"},
+		"unknown runtime":      {Options{Runtime: "docker", Nodes: 1}, "--flag docker: choose simulated or cri"},
 	} {
 		err := test.o.Validate("--flag")
 		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
@@ -52,8 +52,8 @@ func TestOpenSimulated(t *testing.T) {
 	}
 }
 
-// A socket that nobody serves is named in one line.
-func TestOpenNobody(t *testing.T) {
+// TestOpenWithoutRuntime: a socket that no runtime serves is named in one line.
+func TestOpenWithoutRuntime(t *testing.T) {
 	socket := "unix://" + t.TempDir() + "/none.sock"
 	_, err := Open(t.Context(), Options{Runtime: CRI, Socket: socket, Nodes: 1, Name: "here", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "no container runtime serves "+socket) || strings.Contains(err.Error(), "\n") {
@@ -63,21 +63,15 @@ func TestOpenNobody(t *testing.T) {
 
 func TestThisMachine(t *testing.T) {
 	n, err := thisMachine(Options{Name: "here", Version: "v1"})
-	if err != nil || n.Name != "here" || n.Capacity.Cpu().IsZero() || net.ParseIP(n.Addresses[0]) == nil || n.Info.KubeletVersion != "v1" {
+	if err != nil || n.Name != "here" || n.Capacity.Cpu().IsZero() || n.Capacity.Memory().IsZero() || net.ParseIP(n.Addresses[0]) == nil || n.Info.KubeletVersion != "v1" {
 		t.Errorf("%+v %v", n, err)
 	}
 	if _, err := thisMachine(Options{Name: "not a name"}); err == nil {
-		t.Error("a name that is none is taken")
+		t.Error("an invalid name is accepted")
 	}
 }
 
 func TestHost(t *testing.T) {
-	if got := memoryOf([]byte("MemFree: 1 kB\nMemTotal:       2048 kB\n")); got != 2<<20 {
-		t.Errorf("memory %d", got)
-	}
-	if got := memoryOf([]byte("MemTotal: much\n")); got != 0 {
-		t.Errorf("memory %d", got)
-	}
 	if got := osImage([]byte("ID=x\nPRETTY_NAME=\"X 12 (y)\"\n")); got != "X 12 (y)" {
 		t.Errorf("operating system %q", got)
 	}

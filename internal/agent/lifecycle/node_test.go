@@ -14,14 +14,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// world is a node with one pod, and an API, that do as they are told. Time is the test's.
-type world struct {
+// fakeNode is a node with one pod, and an API, that do as they are told. Time is the test's.
+type fakeNode struct {
 	t        *testing.T
 	now      time.Time
 	pod      *corev1.Pod
 	gone     bool // the pod is not in the API
 	observed lifecycle.Observed
-	memory   *lifecycle.Memory
+	state    *lifecycle.State
 	plan     lifecycle.Plan
 	log      []string // the steps, since it was read last
 
@@ -37,7 +37,7 @@ type world struct {
 
 func begin() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-func newWorld(t *testing.T, spec corev1.PodSpec) *world {
+func newNode(t *testing.T, spec corev1.PodSpec) *fakeNode {
 	if spec.RestartPolicy == "" {
 		spec.RestartPolicy = corev1.RestartPolicyAlways
 	}
@@ -45,8 +45,8 @@ func newWorld(t *testing.T, spec corev1.PodSpec) *world {
 		spec.TerminationGracePeriodSeconds = new(int64(30))
 	}
 	spec.NodeName = "n"
-	return &world{
-		t: t, now: begin(), memory: &lifecycle.Memory{}, unwell: map[lifecycle.ProbeKind]bool{}, hooks: true,
+	return &fakeNode{
+		t: t, now: begin(), state: &lifecycle.State{}, unwell: map[lifecycle.ProbeKind]bool{}, hooks: true,
 		pod: &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1", Generation: 1},
 			Spec:       spec,
@@ -56,10 +56,10 @@ func newWorld(t *testing.T, spec corev1.PodSpec) *world {
 }
 
 // settle decides and does until there is nothing to do, and returns the steps.
-func (w *world) settle() string {
+func (w *fakeNode) settle() string {
 	w.t.Helper()
 	for range 100 {
-		w.plan = lifecycle.Decide(lifecycle.Input{Pod: w.pod, Gone: w.gone, Observed: w.observed, HostIPs: []string{"10.0.0.1"}, Now: w.now}, w.memory)
+		w.plan = lifecycle.Decide(lifecycle.Input{Pod: w.pod, Gone: w.gone, Observed: w.observed, HostIPs: []string{"10.0.0.1"}, Now: w.now}, w.state)
 		// What a step has changed is decided about before the status is written.
 		for _, s := range w.plan.Steps {
 			w.do(s)
@@ -78,7 +78,7 @@ func (w *world) settle() string {
 	return ""
 }
 
-func (w *world) do(s lifecycle.Step) {
+func (w *fakeNode) do(s lifecycle.Step) {
 	var err error
 	o := &w.observed
 	switch s := s.(type) {
@@ -108,7 +108,7 @@ func (w *world) do(s lifecycle.Step) {
 	case lifecycle.Probe:
 		switch {
 		case w.mute:
-			err = fmt.Errorf("%w: nobody answers", lifecycle.ErrUndecided)
+			err = fmt.Errorf("%w: no answer", lifecycle.ErrUndecided)
 		case w.unwell[s.Kind]:
 			err = errors.New("unwell")
 		}
@@ -130,12 +130,14 @@ func (w *world) do(s lifecycle.Step) {
 		w.note("delete")
 		w.gone = true
 	}
-	w.memory.Finished(s, err, w.now)
+	w.state.Finished(s, err, w.now)
 }
 
-func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+func (w *fakeNode) note(format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
 
-func (w *world) end(id string, code int32) {
+func (w *fakeNode) end(id string, code int32) {
 	for i := range w.observed.Instances {
 		if o := &w.observed.Instances[i]; o.ID == id && o.Alive() {
 			o.Finished, o.ExitCode = w.now, code
@@ -144,7 +146,7 @@ func (w *world) end(id string, code int32) {
 }
 
 // exits ends the living instance of a container.
-func (w *world) exits(container string, code int32) {
+func (w *fakeNode) exits(container string, code int32) {
 	w.t.Helper()
 	for _, o := range w.observed.Instances {
 		if o.Container == container && o.Alive() {
@@ -155,14 +157,14 @@ func (w *world) exits(container string, code int32) {
 	w.t.Fatalf("container %s is not alive", container)
 }
 
-// delete is a DELETE with a grace period.
-func (w *world) delete(grace int64) {
+// delete returns a DELETE with a grace period.
+func (w *fakeNode) delete(grace int64) {
 	end := metav1.NewTime(w.now.Add(time.Duration(grace) * time.Second))
 	w.pod.DeletionTimestamp, w.pod.DeletionGracePeriodSeconds = &end, &grace
 }
 
 // passes lets time pass, and everything happen that happens meanwhile.
-func (w *world) passes(d time.Duration) string {
+func (w *fakeNode) passes(d time.Duration) string {
 	w.t.Helper()
 	until := w.now.Add(d)
 	var log []string
@@ -186,22 +188,22 @@ func (w *world) passes(d time.Duration) string {
 }
 
 // want compares the steps.
-func (w *world) want(got, want string) {
+func (w *fakeNode) want(got, want string) {
 	w.t.Helper()
 	if got != want {
 		w.t.Errorf("at %s: steps\n  %s\nwant\n  %s", w.now.Sub(begin()), got, want)
 	}
 }
 
-func (w *world) wantPhase(phase corev1.PodPhase) {
+func (w *fakeNode) wantPhase(phase corev1.PodPhase) {
 	w.t.Helper()
 	if got := w.pod.Status.Phase; got != phase {
 		w.t.Errorf("at %s: phase %s, want %s", w.now.Sub(begin()), got, phase)
 	}
 }
 
-// condition is the status and the reason of a condition.
-func (w *world) condition(of corev1.PodConditionType) string {
+// condition returns the status and the reason of a condition.
+func (w *fakeNode) condition(of corev1.PodConditionType) string {
 	for _, c := range w.pod.Status.Conditions {
 		if c.Type == of {
 			return strings.TrimSpace(string(c.Status) + " " + c.Reason)

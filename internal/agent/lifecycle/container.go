@@ -26,23 +26,23 @@ const (
 	sidecar      // an init container that restarts always
 )
 
-// unit is one container of a pod with what is known of it.
-type unit struct {
+// container is one container of a pod with what is known of it.
+type container struct {
 	spec     *corev1.Container
 	role     role
 	policy   corev1.RestartPolicy
 	current  *Instance               // the last one
 	previous *Instance               // the one before it, if the runtime has it still
 	prior    *corev1.ContainerStatus // what the API says; nil if nothing
-	tending  tending                 // of current
+	kept     instanceState           // of current
 }
 
-// units are the containers of a pod, init containers first, in the order of the spec.
-func units(pod *corev1.Pod, o *Observed, m *Memory) []unit {
-	all := make([]unit, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+// containersOf returns the containers of a pod, init containers first, in the order of the spec.
+func containersOf(pod *corev1.Pod, o *Observed, m *State) []container {
+	all := make([]container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		u := unit{spec: c, role: initial, policy: pod.Spec.RestartPolicy}
+		u := container{spec: c, role: initial, policy: pod.Spec.RestartPolicy}
 		if u.policy == corev1.RestartPolicyAlways {
 			u.policy = corev1.RestartPolicyOnFailure // once it has succeeded it has done its work
 		}
@@ -54,7 +54,7 @@ func units(pod *corev1.Pod, o *Observed, m *Memory) []unit {
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		u := unit{spec: c, role: regular, policy: pod.Spec.RestartPolicy}
+		u := container{spec: c, role: regular, policy: pod.Spec.RestartPolicy}
 		if c.RestartPolicy != nil {
 			u.policy = corev1.RestartPolicy(*c.RestartPolicy)
 		}
@@ -76,7 +76,7 @@ func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerS
 }
 
 // find finds the instances of the unit.
-func (u *unit) find(o *Observed, m *Memory) {
+func (u *container) find(o *Observed, m *State) {
 	for i := range o.Instances {
 		instance := &o.Instances[i]
 		if instance.Container != u.spec.Name {
@@ -92,29 +92,29 @@ func (u *unit) find(o *Observed, m *Memory) {
 	if u.current == nil {
 		return
 	}
-	u.tending = m.peek(u.current.ID)
+	u.kept = m.peek(u.current.ID)
 	if u.prior != nil && u.prior.ContainerID == u.current.ID {
-		u.recall()
+		u.restore()
 	}
 }
 
-// recall takes what an agent that was restarted does not remember from the status that it
+// restore takes what an agent that was restarted does not remember from the status that it
 // reported before. A container does not become unready because its agent was restarted.
-func (u *unit) recall() {
-	if p := &u.tending.probes[Startup]; p.outcome == undecided && p.last.IsZero() && u.prior.Started != nil && *u.prior.Started {
+func (u *container) restore() {
+	if p := &u.kept.probes[Startup]; p.outcome == undecided && p.last.IsZero() && u.prior.Started != nil && *u.prior.Started {
 		p.outcome = passing
 	}
-	if p := &u.tending.probes[Readiness]; p.outcome == undecided && p.last.IsZero() && u.prior.Ready {
+	if p := &u.kept.probes[Readiness]; p.outcome == undecided && p.last.IsZero() && u.prior.Ready {
 		p.outcome = passing
 	}
 }
 
-func (u *unit) alive() bool     { return u.current.Alive() }
-func (u *unit) exited() bool    { return u.current != nil && !u.current.Alive() }
-func (u *unit) succeeded() bool { return u.exited() && u.current.ExitCode == 0 }
+func (u *container) alive() bool     { return u.current.Alive() }
+func (u *container) exited() bool    { return u.current != nil && !u.current.Alive() }
+func (u *container) succeeded() bool { return u.exited() && u.current.ExitCode == 0 }
 
-// restarts tells whether a container that has ended is to run again.
-func (u *unit) restarts() bool {
+// restarts reports whether a container that has ended is to run again.
+func (u *container) restarts() bool {
 	switch u.policy {
 	case corev1.RestartPolicyNever:
 		return false
@@ -125,26 +125,26 @@ func (u *unit) restarts() bool {
 	return true
 }
 
-// isOver tells whether a container has ended for good.
-func (u *unit) isOver() bool { return u.exited() && !u.restarts() }
+// isOver reports whether a container has ended for good.
+func (u *container) isOver() bool { return u.exited() && !u.restarts() }
 
-// hasStarted tells whether a container has started up, so that what waits for it may follow.
-func (u *unit) hasStarted() bool {
-	return u.alive() && (u.spec.StartupProbe == nil || u.tending.probes[Startup].outcome == passing)
+// hasStarted reports whether a container has started up, so that what waits for it may follow.
+func (u *container) hasStarted() bool {
+	return u.alive() && (u.spec.StartupProbe == nil || u.kept.probes[Startup].outcome == passing)
 }
 
-// isReady tells whether a container can serve.
-func (u *unit) isReady(now time.Time) bool {
+// isReady reports whether a container can serve.
+func (u *container) isReady(now time.Time) bool {
 	if u.role == initial {
 		return u.succeeded()
 	}
 	return u.hasStarted() && !now.Before(u.current.ReadyAt) &&
-		(u.spec.ReadinessProbe == nil || u.tending.probes[Readiness].outcome == passing)
+		(u.spec.ReadinessProbe == nil || u.kept.probes[Readiness].outcome == passing)
 }
 
-// nextAttempt is the number of the next instance. It counts on from the API's where the
+// nextAttempt returns the number of the next instance. It counts on from the API's where the
 // runtime has lost the instances.
-func (u *unit) nextAttempt() int32 {
+func (u *container) nextAttempt() int32 {
 	switch {
 	case u.current != nil:
 		return u.current.Attempt + 1
@@ -154,8 +154,8 @@ func (u *unit) nextAttempt() int32 {
 	return 0
 }
 
-// nextBackoff is how long to wait between the end of the last instance and the next one.
-func (u *unit) nextBackoff() time.Duration {
+// nextBackoff returns how long to wait between the end of the last instance and the next one.
+func (u *container) nextBackoff() time.Duration {
 	switch last := u.current; {
 	case !u.exited(), last.Attempt == 0, last.Finished.Sub(last.Started) >= steadyAfter:
 		return 0
@@ -166,8 +166,8 @@ func (u *unit) nextBackoff() time.Duration {
 	}
 }
 
-// restartAt is when the next instance may start; zero if there is none to wait for.
-func (u *unit) restartAt() time.Time {
+// restartAt returns when the next instance may start; zero if there is none to wait for.
+func (u *container) restartAt() time.Time {
 	if !u.exited() {
 		return time.Time{}
 	}

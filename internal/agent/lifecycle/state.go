@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// Memory is what an agent remembers of a pod between two decisions. The zero value is that
+// State is what an agent remembers of a pod between two decisions. The zero value is that
 // of a pod that has just been seen. It is not safe for concurrent use.
-type Memory struct {
-	removed   bool                // the API has taken the removal
-	ending    time.Time           // when its end began, for whatever reason
-	leaving   time.Time           // when it was seen to be deleted
-	running   map[Step]struct{}   // steps that were begun and have not finished
-	instances map[string]*tending // by id
-	failed    map[string]*failure // by container; by id of what could not be ended or removed
+type State struct {
+	removed   bool                      // the API has taken the removal
+	ending    time.Time                 // when its end began, for whatever reason
+	leaving   time.Time                 // when it was seen to be deleted
+	running   map[Step]struct{}         // steps that were begun and have not finished
+	instances map[string]*instanceState // by id
+	failed    map[string]*failure       // by container; by id of what could not be ended or removed
 }
 
-// What else can fail, in Memory.failed. No container has such a name.
+// What else can fail, in State.failed. No container has such a name.
 const (
 	sandbox = "(sandbox)"
 	removal = "(removal)"
 )
 
-// errThere is that a pod is in the API after it was removed.
+// errThere means that a pod is still in the API after it was removed.
 var errThere = errors.New("the pod is still there")
 
-// tending is what is remembered of one instance.
-type tending struct {
-	condemned time.Time     // when it was decided to end this instance alone
+// instanceState is what is remembered of one instance.
+type instanceState struct {
+	stopping  time.Time     // when it was decided to end this instance alone
 	grace     time.Duration // what it was given then
 	hookBegan time.Time
 	hookEnded bool
@@ -53,7 +53,7 @@ const (
 	failing
 )
 
-// failure is that something could not be made.
+// failure is what is remembered of attempts that failed.
 type failure struct {
 	at      time.Time
 	count   int
@@ -61,8 +61,8 @@ type failure struct {
 	message string
 }
 
-// StartError is why a container or a sandbox could not be started, in the words that a
-// pod's status uses for it.
+// StartError is the error of starting a container or a sandbox, with the reason that the
+// status of the pod gets.
 type StartError struct {
 	Reason string // such as ErrImagePull
 	Err    error
@@ -74,7 +74,7 @@ func (e StartError) Error() string { return e.Err.Error() }
 // Unwrap returns what went wrong.
 func (e StartError) Unwrap() error { return e.Err }
 
-// ErrUndecided is that a probe could not ask: nobody knows how the container is.
+// ErrUndecided is the result of a probe that could not be carried out: it says nothing about the container.
 var ErrUndecided = errors.New("probe undecided")
 
 func isStartError(err error) bool {
@@ -82,8 +82,8 @@ func isStartError(err error) bool {
 	return ok
 }
 
-// begin notes that a step is begun, and tells whether it was not under way already.
-func (m *Memory) begin(s Step, now time.Time) bool {
+// begin notes that a step is begun, and reports whether it was not under way already.
+func (m *State) begin(s Step, now time.Time) bool {
 	if _, ok := m.running[s]; ok {
 		return false
 	}
@@ -93,13 +93,13 @@ func (m *Memory) begin(s Step, now time.Time) bool {
 	m.running[s] = struct{}{}
 	switch s := s.(type) {
 	case PreStop:
-		m.tend(s.ID).hookBegan = now
+		m.instance(s.ID).hookBegan = now
 	case Signal:
-		m.tend(s.ID).signaled = now
+		m.instance(s.ID).signaled = now
 	case Kill:
-		m.tend(s.ID).killed = now
+		m.instance(s.ID).killed = now
 	case Probe:
-		m.tend(s.ID).probes[s.Kind].last = now
+		m.instance(s.ID).probes[s.Kind].last = now
 	case CreateSandbox, RemoveSandbox, Start, Remove, Delete:
 	}
 	return true
@@ -107,7 +107,7 @@ func (m *Memory) begin(s Step, now time.Time) bool {
 
 // Finished notes how a step that Decide returned has ended. The error of a Probe tells
 // that the container is not well.
-func (m *Memory) Finished(s Step, err error, now time.Time) {
+func (m *State) Finished(s Step, err error, now time.Time) {
 	delete(m.running, s)
 	switch s := s.(type) {
 	case Start:
@@ -118,15 +118,15 @@ func (m *Memory) Finished(s Step, err error, now time.Time) {
 			f.reason = "CreatePodSandboxError"
 		}
 	case PreStop:
-		m.tend(s.ID).hookEnded = true // failed or not: TERM is next
+		m.instance(s.ID).hookEnded = true // failed or not: TERM is next
 	case Signal:
 		if err != nil {
-			m.tend(s.ID).signaled = time.Time{}
+			m.instance(s.ID).signaled = time.Time{}
 		}
 		m.tried(s.ID, err, now)
 	case Probe:
 		if !errors.Is(err, ErrUndecided) {
-			m.tend(s.ID).probes[s.Kind].count(err)
+			m.instance(s.ID).probes[s.Kind].count(err)
 		}
 	case Remove:
 		delete(m.instances, s.ID)
@@ -152,7 +152,7 @@ func (p *probing) count(err error) {
 	p.successes, p.failures = 0, p.failures+1
 }
 
-func (m *Memory) tried(what string, err error, now time.Time) {
+func (m *State) tried(what string, err error, now time.Time) {
 	if err == nil {
 		delete(m.failed, what)
 		return
@@ -171,8 +171,8 @@ func (m *Memory) tried(what string, err error, now time.Time) {
 	}
 }
 
-// retryAt is when to try again what has failed; zero if it has not.
-func (m *Memory) retryAt(what string) time.Time {
+// retryAt returns when to try again what has failed; zero if it has not.
+func (m *State) retryAt(what string) time.Time {
 	f := m.failed[what]
 	if f == nil {
 		return time.Time{}
@@ -180,28 +180,28 @@ func (m *Memory) retryAt(what string) time.Time {
 	return f.at.Add(min(firstBackoff<<min(f.count-1, maxDoublings), longestBackoff))
 }
 
-func (m *Memory) tend(id string) *tending {
+func (m *State) instance(id string) *instanceState {
 	t := m.instances[id]
 	if t == nil {
 		if m.instances == nil {
-			m.instances = make(map[string]*tending, 1)
+			m.instances = make(map[string]*instanceState, 1)
 		}
-		t = &tending{}
+		t = &instanceState{}
 		m.instances[id] = t
 	}
 	return t
 }
 
-// peek is what is remembered of an instance, to be read only.
-func (m *Memory) peek(id string) tending {
+// peek returns what is remembered of an instance, to be read only.
+func (m *State) peek(id string) instanceState {
 	if t := m.instances[id]; t != nil {
 		return *t
 	}
-	return tending{}
+	return instanceState{}
 }
 
-// starting tells whether an instance of a container may be about to appear.
-func (m *Memory) starting(container string) bool {
+// starting reports whether an instance of a container may be about to appear.
+func (m *State) starting(container string) bool {
 	for s := range m.running {
 		if start, ok := s.(Start); ok && start.Container == container {
 			return true
@@ -210,8 +210,8 @@ func (m *Memory) starting(container string) bool {
 	return false
 }
 
-// underWay tells whether a step is begun and not finished.
-func (m *Memory) underWay(s Step) bool {
+// underWay reports whether a step is begun and not finished.
+func (m *State) underWay(s Step) bool {
 	_, ok := m.running[s]
 	return ok
 }

@@ -12,13 +12,13 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// Objects reads what pods refer to. The error of what is not there is a NotFound.
+// Objects reads the ConfigMaps and Secrets that pods refer to. A missing one is an error of reason NotFound.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 }
 
-// FromAPI reads them from the API, whose right to it the client needs.
+// FromAPI returns Objects that reads from the API. The client needs the permission to get both kinds.
 func FromAPI(client kubernetes.Interface) Objects { return fromAPI{client.CoreV1()} }
 
 type fromAPI struct{ client corev1client.CoreV1Interface }
@@ -33,29 +33,29 @@ func (a fromAPI) Secret(ctx context.Context, namespace, name string) (*corev1.Se
 	return a.client.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// material is what a pod refers to, as far as it was found.
-type material struct {
+// references are the ConfigMaps and Secrets that a pod refers to, or why they could not be read.
+type references struct {
 	configMaps map[string]found[corev1.ConfigMap]
 	secrets    map[string]found[corev1.Secret]
 }
 
-// found is an object, or why there is none.
+// found is an object, or the error of reading it.
 type found[T any] struct {
 	object *T
 	err    error
 }
 
-func (m *material) configMap(name string, optional *bool) (*corev1.ConfigMap, error) {
+func (m *references) configMap(name string, optional *bool) (*corev1.ConfigMap, error) {
 	f := m.configMaps[name]
 	return f.object, unlessOptional(f.err, optional)
 }
 
-func (m *material) secret(name string, optional *bool) (*corev1.Secret, error) {
+func (m *references) secret(name string, optional *bool) (*corev1.Secret, error) {
 	f := m.secrets[name]
 	return f.object, unlessOptional(f.err, optional)
 }
 
-// unlessOptional is an error, but that something is missing that may be.
+// unlessOptional returns the error, unless it is NotFound and the reference is optional.
 func unlessOptional(err error, optional *bool) error {
 	if isOptional(optional) && apierrors.IsNotFound(err) {
 		return nil
@@ -63,16 +63,15 @@ func unlessOptional(err error, optional *bool) error {
 	return err
 }
 
-// errNoObjects is why nothing can be referred to.
 var errNoObjects = errors.New("config maps and secrets cannot be read by this node")
 
-func newMaterial() *material {
-	return &material{configMaps: map[string]found[corev1.ConfigMap]{}, secrets: map[string]found[corev1.Secret]{}}
+func newReferences() *references {
+	return &references{configMaps: map[string]found[corev1.ConfigMap]{}, secrets: map[string]found[corev1.Secret]{}}
 }
 
-// gatherVolumes reads what the volumes of a pod refer to.
-func gatherVolumes(ctx context.Context, objects Objects, of *corev1.Pod) *material {
-	m := newMaterial()
+// gatherVolumes reads the objects that the volumes of a pod refer to.
+func gatherVolumes(ctx context.Context, objects Objects, of *corev1.Pod) *references {
+	m := newReferences()
 	for i := range of.Spec.Volumes {
 		for _, source := range sourcesOf(&of.Spec.Volumes[i].VolumeSource) {
 			if source.ConfigMap != nil {
@@ -86,9 +85,9 @@ func gatherVolumes(ctx context.Context, objects Objects, of *corev1.Pod) *materi
 	return m
 }
 
-// gather reads what a container refers to.
-func gather(ctx context.Context, objects Objects, namespace string, c *corev1.Container) *material {
-	m := newMaterial()
+// gather reads the objects that a container refers to.
+func gather(ctx context.Context, objects Objects, namespace string, c *corev1.Container) *references {
+	m := newReferences()
 	for _, from := range c.EnvFrom {
 		if ref := from.ConfigMapRef; ref != nil {
 			m.addConfigMap(ctx, objects, namespace, ref.Name)
@@ -111,7 +110,7 @@ func gather(ctx context.Context, objects Objects, namespace string, c *corev1.Co
 	return m
 }
 
-func (m *material) addConfigMap(ctx context.Context, objects Objects, namespace, name string) {
+func (m *references) addConfigMap(ctx context.Context, objects Objects, namespace, name string) {
 	if _, known := m.configMaps[name]; known {
 		return
 	}
@@ -125,7 +124,7 @@ func (m *material) addConfigMap(ctx context.Context, objects Objects, namespace,
 	m.configMaps[name] = f
 }
 
-func (m *material) addSecret(ctx context.Context, objects Objects, namespace, name string) {
+func (m *references) addSecret(ctx context.Context, objects Objects, namespace, name string) {
 	if _, known := m.secrets[name]; known {
 		return
 	}

@@ -1,4 +1,4 @@
-package machine
+package nodeconfig
 
 import (
 	"bufio"
@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	goruntime "runtime"
-	"strconv"
+	"runtime"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent"
 )
 
-// thisMachine is the node that this machine is.
+// thisMachine describes this machine as a node.
 func thisMachine(o Options) (agent.Node, error) {
 	name := o.Name
 	if name == "" {
@@ -32,24 +32,37 @@ func thisMachine(o Options) (agent.Node, error) {
 		return agent.Node{}, fmt.Errorf("the node cannot be named %q: %s", name, strings.Join(wrong, "; "))
 	}
 	capacity := corev1.ResourceList{
-		corev1.ResourceCPU:  *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
+		corev1.ResourceCPU:  *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
 		corev1.ResourcePods: resource.MustParse(mostPods),
 	}
-	if memory := memoryOf(read("/proc/meminfo")); memory > 0 {
-		capacity[corev1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
+	if bytes := memory(); bytes > 0 {
+		capacity[corev1.ResourceMemory] = *resource.NewQuantity(bytes, resource.BinarySI)
 	}
 	return agent.Node{
 		Name: name, Capacity: capacity, Addresses: []string{cmp.Or(o.Address, address())},
 		Info: corev1.NodeSystemInfo{
-			OperatingSystem: goruntime.GOOS, Architecture: goruntime.GOARCH, OSImage: osImage(read("/etc/os-release")), KubeletVersion: o.Version,
+			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH, OSImage: osImage(read("/etc/os-release")), KubeletVersion: o.Version,
 			KernelVersion: line(read("/proc/sys/kernel/osrelease")), MachineID: line(read("/etc/machine-id")), BootID: line(read("/proc/sys/kernel/random/boot_id")),
 		},
 	}, nil
 }
 
-// read reads a file that a machine may not have.
+// memory returns the size of the machine's memory in bytes, 0 if it is not known.
+func memory() int64 {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+	info, err := fs.Meminfo()
+	if err != nil || info.MemTotalBytes == nil {
+		return 0
+	}
+	return int64(*info.MemTotalBytes)
+}
+
+// read reads a file that not every machine has.
 func read(path string) []byte {
-	data, err := os.ReadFile(path) //nolint:gosec // the paths are those above
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil
 	}
@@ -58,31 +71,18 @@ func read(path string) []byte {
 
 func line(data []byte) string { return strings.TrimSpace(string(data)) }
 
-// memoryOf is how much memory there is, in bytes, by /proc/meminfo; 0 if it does not tell.
-func memoryOf(meminfo []byte) int64 {
-	for lines := bufio.NewScanner(bytes.NewReader(meminfo)); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) == 3 && fields[0] == "MemTotal:" && fields[2] == "kB" {
-			if n, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
-				return n << 10
-			}
-		}
-	}
-	return 0
-}
-
-// osImage is what an operating system calls itself, by /etc/os-release.
+// osImage returns the name of the operating system that /etc/os-release has.
 func osImage(release []byte) string {
 	for lines := bufio.NewScanner(bytes.NewReader(release)); lines.Scan(); {
 		if name, ok := strings.CutPrefix(lines.Text(), "PRETTY_NAME="); ok {
 			return strings.Trim(name, `"'`)
 		}
 	}
-	return goruntime.GOOS
+	return runtime.GOOS
 }
 
-// address is the first address by which others may reach this machine, IPv4 if it has
-// one; loopback if there is none.
+// address returns the first address by which other machines may reach this one, IPv4 if it
+// has one; loopback if there is none.
 func address() string {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package machine chooses what runs the containers of an agent's nodes, and says what
-// these nodes are: any number of simulated ones, or the one that is this machine.
-package machine
+// Package nodeconfig chooses the container runtime of an agent and describes its nodes: any
+// number of simulated ones, or the one that is this machine.
+package nodeconfig
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	goruntime "runtime"
+	"runtime"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,31 +25,31 @@ const (
 	CRI       = "cri"
 )
 
-// MostNodes is how many simulated nodes one process is tried with.
+// MostNodes is the largest number of simulated nodes that one process has been tried with.
 const MostNodes = 5000
 
-// Options say which nodes there are, and what runs on them.
+// Options say which nodes there are, and which runtime they have.
 type Options struct {
 	// Runtime is Simulated or CRI; Simulated if empty.
 	Runtime string
-	// Socket is where the CRI is served: unix:///run/containerd/containerd.sock.
+	// Socket is the endpoint of the CRI: unix:///run/containerd/containerd.sock.
 	Socket string
-	// Nodes is how many simulated nodes there are; with CRI there is one at most.
+	// Nodes is the number of simulated nodes; with CRI there is one at most.
 	Nodes int
 	// Name of the one node; that of the machine, or of simulated ones node-1, node-2, … if empty.
 	Name string
 	// Address of the one node, if it is named; that of the machine if empty.
 	Address string
-	// Dir is where an agent with CRI keeps logs and volumes of pods. Nobody else may read it.
+	// Dir is the directory of an agent with CRI for logs and volumes of pods, which only root may read.
 	Dir string
 	// Version is the Kubernetes version that the nodes report.
 	Version string
-	// Objects reads what pods refer to; nil if that cannot be read.
+	// Objects reads the ConfigMaps and Secrets that pods refer to; nil if they cannot be read.
 	Objects cri.Objects
 	Log     *slog.Logger
 }
 
-// Validate tells what is wrong with the choice. It is made by a flag of that name.
+// Validate returns an error if the options do not go together. flag names the flag that sets Runtime.
 func (o Options) Validate(flag string) error {
 	switch {
 	case o.Runtime != "" && o.Runtime != Simulated && o.Runtime != CRI:
@@ -59,30 +59,31 @@ func (o Options) Validate(flag string) error {
 	case o.Runtime == CRI && o.Nodes > 1:
 		return fmt.Errorf("--nodes %d: with %s=cri there is one node, this machine", o.Nodes, flag)
 	case o.Runtime == CRI && o.Nodes == 1 && o.Socket == "":
-		return fmt.Errorf("%s=cri needs --cri-socket: where containerd or another runtime serves, such as unix:///run/containerd/containerd.sock", flag)
+		return fmt.Errorf("%s=cri needs --cri-socket, the endpoint of containerd or of another runtime, such as unix:///run/containerd/containerd.sock", flag)
 	case o.Runtime != CRI && o.Socket != "":
-		return fmt.Errorf("--cri-socket is about %s=cri, which is not given", flag)
+		return fmt.Errorf("--cri-socket is of use with %s=cri only", flag)
 	}
 	return nil
 }
 
-// Machine is what an agent stands for.
-type Machine struct {
+// Setup is the runtime of an agent and its nodes.
+type Setup struct {
 	Runtime containerruntime.Runtime
 	Nodes   []agent.Node
 
-	clear func(context.Context) error // nil if there is nothing that outlives the process
+	clear func(context.Context) error // nil if nothing outlives the process
 }
 
-// Open makes the runtime and the nodes. With CRI it fails when nobody serves the socket.
-func Open(ctx context.Context, o Options) (*Machine, error) {
+// Open connects to the runtime and describes the nodes. With CRI it fails when no runtime
+// serves the socket.
+func Open(ctx context.Context, o Options) (*Setup, error) {
 	switch {
 	case o.Runtime != CRI && o.Name != "":
-		return &Machine{
+		return &Setup{
 			Runtime: simulated.ForNode(clock.RealClock{}, o.Name), Nodes: []agent.Node{simulatedNode(o.Name, o.Address, o.Version)},
 		}, nil
 	case o.Runtime != CRI:
-		return &Machine{Runtime: simulated.New(clock.RealClock{}), Nodes: simulatedNodes(o)}, nil
+		return &Setup{Runtime: simulated.New(clock.RealClock{}), Nodes: simulatedNodes(o)}, nil
 	}
 	node, err := thisMachine(o)
 	if err != nil {
@@ -95,18 +96,18 @@ func Open(ctx context.Context, o Options) (*Machine, error) {
 		return nil, err
 	}
 	node.Info.ContainerRuntimeVersion = containers.Name() + "://" + containers.Version()
-	return &Machine{Runtime: containers, Nodes: []agent.Node{node}, clear: containers.Clear}, nil
+	return &Setup{Runtime: containers, Nodes: []agent.Node{node}, clear: containers.Clear}, nil
 }
 
-// Clear ends and removes all containers, at once, when no agent will come back for them.
-func (m *Machine) Clear(ctx context.Context) error {
-	if m.clear == nil {
+// Clear kills and removes all containers, for when no agent will come back for them.
+func (s *Setup) Clear(ctx context.Context) error {
+	if s.clear == nil {
 		return nil
 	}
-	return m.clear(ctx)
+	return s.clear(ctx)
 }
 
-// What a simulated node offers: enough for the usual number of pods to fit by what they request.
+// The capacity of a simulated node: the usual number of pods with usual requests fits.
 const (
 	simulatedCPU    = "32"
 	simulatedMemory = "256Gi"
@@ -114,7 +115,7 @@ const (
 	mostPods        = "110"
 )
 
-// Names are those of the nodes that have none of their own; none if this machine is the node.
+// Names returns the names of the simulated nodes, none with CRI.
 func (o Options) Names() []string {
 	var names []string
 	for i := range o.Nodes {
@@ -125,7 +126,7 @@ func (o Options) Names() []string {
 	return names
 }
 
-// simulatedNodes are the nodes that are asked for. Their names do not change from run to run.
+// simulatedNodes returns Options.Nodes nodes. Their names and addresses are the same in each run.
 func simulatedNodes(o Options) []agent.Node {
 	nodes := make([]agent.Node, 0, o.Nodes)
 	for i, name := range o.Names() {
@@ -134,10 +135,9 @@ func simulatedNodes(o Options) []agent.Node {
 	return nodes
 }
 
-// simulatedNode is what a simulated node says of itself.
 func simulatedNode(name, address, version string) agent.Node {
 	info := corev1.NodeSystemInfo{
-		OperatingSystem: "linux", Architecture: goruntime.GOARCH, OSImage: "simulated", KernelVersion: "simulated",
+		OperatingSystem: "linux", Architecture: runtime.GOARCH, OSImage: "simulated", KernelVersion: "simulated",
 		ContainerRuntimeVersion: "simulated://1", KubeletVersion: version,
 	}
 	capacity := corev1.ResourceList{

@@ -11,35 +11,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// event is something that is to happen at a time. It takes the lock itself.
+// event is a function to call at a time. It takes the lock itself.
 type event struct {
 	at     time.Time
 	happen func()
 }
 
-// agenda are the events to come, the next one first.
-type agenda []event
+// eventQueue is a heap of events, the earliest first.
+type eventQueue []event
 
-func (a agenda) Len() int           { return len(a) }
-func (a agenda) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
-func (a agenda) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (q eventQueue) Len() int           { return len(q) }
+func (q eventQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q eventQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
 // Push implements heap.Interface.
-func (a *agenda) Push(x any) { *a = append(*a, x.(event)) } //nolint:forcetypeassert // heap.Push is given nothing else
+func (q *eventQueue) Push(x any) { *q = append(*q, x.(event)) } //nolint:forcetypeassert // heap.Push is given nothing else
 
 // Pop implements heap.Interface.
-func (a *agenda) Pop() any {
-	last := len(*a) - 1
-	e := (*a)[last]
-	(*a)[last] = event{}
-	*a = (*a)[:last]
+func (q *eventQueue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = event{}
+	*q = (*q)[:last]
 	return e
 }
 
-// schedule puts an event on the agenda. The lock is held.
+// schedule adds an event and, if it is now the earliest, wakes Run. The lock is held.
 func (r *Runtime) schedule(e event) {
-	heap.Push(&r.agenda, e)
-	if r.agenda[0].at.Equal(e.at) {
+	heap.Push(&r.events, e)
+	if r.events[0].at.Equal(e.at) {
 		select {
 		case r.wake <- struct{}{}:
 		default:
@@ -47,7 +47,7 @@ func (r *Runtime) schedule(e event) {
 	}
 }
 
-// Run implements runtime.Runtime: it lets happen what is on the agenda.
+// Run implements containerruntime.Runtime: it calls events when they are due.
 func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	r.mu.Lock()
 	r.changed = changed
@@ -58,7 +58,7 @@ func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	return nil
 }
 
-// wait waits until then, or, if that is zero, for an event that comes first.
+// wait waits until the given time, or for an event that becomes the earliest. Zero is no time.
 func (r *Runtime) wait(ctx context.Context, until time.Time) {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -73,35 +73,35 @@ func (r *Runtime) wait(ctx context.Context, until time.Time) {
 	}
 }
 
-// happen lets happen what is due, and tells when the next event is; zero if there is none.
+// happen calls all events that are due, and returns the time of the next one, zero if there is none.
 func (r *Runtime) happen() time.Time {
 	for {
 		r.mu.Lock()
-		if len(r.agenda) == 0 {
+		if len(r.events) == 0 {
 			r.mu.Unlock()
 			return time.Time{}
 		}
-		if first := r.agenda[0].at; r.clock.Now().Before(first) {
+		if first := r.events[0].at; r.clock.Now().Before(first) {
 			r.mu.Unlock()
 			return first
 		}
-		e := heap.Pop(&r.agenda).(event) //nolint:forcetypeassert // it holds nothing else
+		e := heap.Pop(&r.events).(event) //nolint:forcetypeassert // it holds nothing else
 		r.mu.Unlock()
 		e.happen()
 	}
 }
 
-// addresses are the IP addresses of simulated pods. They are nowhere.
+// addresses allocates the IP addresses of simulated pods, which no interface has.
 type addresses struct {
 	last  netip.Addr
 	taken map[string]struct{}
 }
 
-// podRange are the addresses that pods of a simulated node get.
+// podRange returns the range of the addresses of simulated pods.
 func podRange() netip.Prefix { return netip.MustParsePrefix("10.128.0.0/9") }
 
-// startFor lets the pods of a node in a process of its own begin somewhere in the range, so
-// that they are unlikely to have the addresses of another's.
+// startFor starts at a place in the range that depends on the node's name: nodes in processes
+// of their own are then unlikely to give the same address to two pods.
 func (a *addresses) startFor(node string) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(node))
@@ -128,7 +128,7 @@ func (a *addresses) take() string {
 	}
 }
 
-func (a *addresses) release(ips []string) {
+func (a *addresses) free(ips []string) {
 	for _, ip := range ips {
 		delete(a.taken, ip)
 	}

@@ -1,0 +1,161 @@
+// Package rawclient is a client of the API that costs little, so that a benchmark measures
+// the server rather than itself: beside client-go, which decodes and copies each object, the
+// client takes as much processor time as the server does.
+//
+// A Client is one HTTP/1.1 connection over TLS that is kept, on which one goroutine writes a
+// request and reads all of the answer. Bodies are protobuf, encoded and decoded by the caller.
+// For the server it is a client like any other.
+package rawclient
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	protobufserializer "k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// Client is one connection. It must not be used by two goroutines at a time.
+type Client struct {
+	url        string
+	connection net.Conn
+	reader     *bufio.Reader
+	writer     *bufio.Writer
+	codec      runtime.Serializer
+	body       bytes.Buffer
+	answer     bytes.Buffer
+}
+
+// Clients are connections of one user.
+type Clients []*Client
+
+// Dial opens n connections with the credentials of the configuration. They are good until the
+// deadline of ctx.
+func Dial(ctx context.Context, config *rest.Config, n int) (Clients, error) {
+	settings, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("set up TLS: %w", err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("find the server: %w", err)
+	}
+	settings.NextProtos = []string{"http/1.1"}
+	dialer := tls.Dialer{Config: settings}
+	var clients Clients
+	for range n {
+		connection, err := dialer.DialContext(ctx, "tcp", base.Host)
+		if err != nil {
+			clients.Close()
+			return nil, fmt.Errorf("connect a client: %w", err)
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			if err := connection.SetDeadline(deadline); err != nil {
+				clients.Close()
+				return nil, fmt.Errorf("bound a connection in time: %w", err)
+			}
+		}
+		clients = append(clients, &Client{
+			url: "https://" + base.Host, connection: connection,
+			reader: bufio.NewReader(connection), writer: bufio.NewWriter(connection),
+			codec: protobufserializer.NewSerializer(scheme.Scheme, scheme.Scheme),
+		})
+	}
+	return clients, nil
+}
+
+// Close closes the connections.
+func (c Clients) Close() {
+	for _, client := range c {
+		client.Close()
+	}
+}
+
+// Close closes the connection.
+func (c *Client) Close() { _ = c.connection.Close() }
+
+// Do makes one request and returns the body of the answer, which is valid until the next
+// request. Only a status of success is no error.
+func (c *Client) Do(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	response, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	c.answer.Reset()
+	if _, err := io.Copy(&c.answer, response.Body); err != nil {
+		return nil, fmt.Errorf("read the answer to %s %s: %w", method, path, err)
+	}
+	return c.answer.Bytes(), nil
+}
+
+// send writes a request and reads the head of its answer.
+func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", runtime.ContentTypeProtobuf)
+	if len(body) > 0 {
+		request.Header.Set("Content-Type", runtime.ContentTypeProtobuf)
+	}
+	if err := request.Write(c.writer); err != nil {
+		return nil, fmt.Errorf("send %s %s: %w", method, path, err)
+	}
+	if err := c.writer.Flush(); err != nil {
+		return nil, fmt.Errorf("send %s %s: %w", method, path, err)
+	}
+	response, err := http.ReadResponse(c.reader, request)
+	if err != nil {
+		return nil, fmt.Errorf("read the answer to %s %s: %w", method, path, err)
+	}
+	if response.StatusCode/100 != 2 {
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body) // the status says enough
+		return nil, fmt.Errorf("%s %s: %s: %q", method, path, response.Status, text)
+	}
+	return response, nil
+}
+
+// ConfigMaps returns the path of the ConfigMaps of a namespace.
+func ConfigMaps(namespace string) string {
+	return "/api/v1/namespaces/" + namespace + "/configmaps"
+}
+
+// Create creates a ConfigMap and leaves the server's answer in it.
+func (c *Client) Create(ctx context.Context, object *corev1.ConfigMap) error {
+	return c.write(ctx, http.MethodPost, ConfigMaps(object.Namespace), object)
+}
+
+// Update updates a ConfigMap and leaves the server's answer in it.
+func (c *Client) Update(ctx context.Context, object *corev1.ConfigMap) error {
+	return c.write(ctx, http.MethodPut, ConfigMaps(object.Namespace)+"/"+object.Name, object)
+}
+
+// Delete deletes a ConfigMap.
+func (c *Client) Delete(ctx context.Context, object *corev1.ConfigMap) error {
+	_, err := c.Do(ctx, http.MethodDelete, ConfigMaps(object.Namespace)+"/"+object.Name, nil)
+	return err
+}
+
+func (c *Client) write(ctx context.Context, method, path string, object *corev1.ConfigMap) error {
+	c.body.Reset()
+	if err := c.codec.Encode(object, &c.body); err != nil {
+		return err
+	}
+	answer, err := c.Do(ctx, method, path, c.body.Bytes())
+	if err != nil {
+		return err
+	}
+	_, _, err = c.codec.Decode(answer, nil, object)
+	return err
+}

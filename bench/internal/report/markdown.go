@@ -1,0 +1,143 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Section is the heading of a table, and what its figures mean.
+type Section struct {
+	Name, Title, About string
+}
+
+// Markdown writes the report: the machine, and a table for each section that has values.
+func (f *File) Markdown(w io.Writer, sections []Section) error {
+	var text strings.Builder
+	f.preamble(&text)
+	for _, section := range sections {
+		values := slices.DeleteFunc(slices.Clone(f.values), func(v Value) bool { return v.Section != section.Name })
+		if len(values) == 0 {
+			continue
+		}
+		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", section.Title, wrap(section.About))
+		table(&text, values)
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+func (f *File) preamble(text *strings.Builder) {
+	text.WriteString("# Performance\n\nWritten by `make bench`; do not edit. Each cell is the median of the runs, with the lowest and the highest\nin parentheses where there are several.")
+	if name := f.Name(); name != "" {
+		fmt.Fprintf(text, " Every single value is in [%s](%s).", name, name)
+	}
+	m := f.machine
+	if m.Quick {
+		text.WriteString("\n\n**A quick run: sizes are a fraction, and the figures mean nothing.**")
+	}
+	text.WriteString("\n\n| | |\n|---|---|\n")
+	for _, row := range [][2]string{
+		{"date", m.Date},
+		{"processor", fmt.Sprintf("%s, %d cores", m.Processor, m.Cores)},
+		{"memory", fmt.Sprintf("%d GiB", m.MemoryGiB)},
+		{"kernel", m.Kernel},
+		{"Go", m.Go},
+		{"coppice", m.Coppice},
+		{"upstream", m.Kubernetes},
+	} {
+		if row[1] != "" {
+			fmt.Fprintf(text, "| %s | %s |\n", row[0], row[1])
+		}
+	}
+}
+
+// table writes a row for each figure and a column for each side, in the order in which they
+// were measured first.
+func table(text *strings.Builder, values []Value) {
+	type row struct{ figure, unit string }
+	var rows []row
+	var sides []string
+	cells := map[row]map[string][]float64{}
+	for _, v := range values {
+		r := row{v.Figure, v.Unit}
+		if cells[r] == nil {
+			cells[r] = map[string][]float64{}
+			rows = append(rows, r)
+		}
+		if !slices.Contains(sides, v.Side) {
+			sides = append(sides, v.Side)
+		}
+		cells[r][v.Side] = append(cells[r][v.Side], v.Value)
+	}
+	fmt.Fprintf(text, "| | unit | %s |\n|---|---|%s\n", strings.Join(sides, " | "), strings.Repeat("---|", len(sides)))
+	for _, r := range rows {
+		fmt.Fprintf(text, "| %s | %s |", r.figure, r.unit)
+		for _, side := range sides {
+			fmt.Fprintf(text, " %s |", cell(cells[r][side]))
+		}
+		text.WriteString("\n")
+	}
+}
+
+// cell shows the median of values and, if there are several, their range.
+func cell(values []float64) string {
+	if len(values) == 0 {
+		return "–"
+	}
+	slices.Sort(values)
+	if len(values) == 1 {
+		return number(values[0])
+	}
+	return fmt.Sprintf("**%s** (%s–%s)", number(Median(values)), number(values[0]), number(values[len(values)-1]))
+}
+
+// Median returns the middle value, or the mean of the two in the middle.
+func Median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// number shows three significant digits, and thousands apart.
+func number(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	digits := 2 - int(math.Floor(math.Log10(math.Abs(v))))
+	if digits >= 0 {
+		return strconv.FormatFloat(v, 'f', digits, 64)
+	}
+	scale := math.Pow10(-digits)
+	text := strconv.FormatFloat(math.Round(v/scale)*scale, 'f', 0, 64)
+	for at := len(text) - 3; at > 0; at -= 3 {
+		text = text[:at] + " " + text[at:]
+	}
+	return text
+}
+
+// lineLength is the limit of the documents' lines.
+const lineLength = 120
+
+// wrap breaks a paragraph into lines.
+func wrap(paragraph string) string {
+	var text strings.Builder
+	length := 0
+	for word := range strings.FieldsSeq(paragraph) {
+		switch {
+		case length == 0:
+		case length+1+len(word) > lineLength:
+			text.WriteString("\n")
+			length = 0
+		default:
+			text.WriteString(" ")
+			length++
+		}
+		text.WriteString(word)
+		length += len(word)
+	}
+	return text.String()
+}

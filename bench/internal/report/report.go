@@ -1,0 +1,136 @@
+// Package report keeps what was measured: each value as a line of JSON, and medians with
+// their ranges as tables in Markdown.
+//
+// A File holds the values of one day and one machine. Sections that are measured again
+// replace what the file had of them; the others stay. Lines are appended as they are
+// measured, so that nothing is lost when a later section fails.
+package report
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Value is one measured value.
+type Value struct {
+	Section string  `json:"section"`
+	Run     int     `json:"run"`
+	Figure  string  `json:"figure"`
+	Side    string  `json:"side"`
+	Unit    string  `json:"unit"`
+	Value   float64 `json:"value"`
+}
+
+// line is a line of the file: the machine, or a value.
+type line struct {
+	Machine *Machine `json:"machine,omitempty"`
+	*Value
+}
+
+// File is the raw results of one day on one machine.
+type File struct {
+	machine Machine
+	values  []Value
+	out     *os.File // nil: the values are only kept in memory
+}
+
+// Memory returns a file that is not on disk.
+func Memory(m Machine) *File { return &File{machine: m} }
+
+// Open opens raw/<date>.jsonl in a directory for the values of the given sections. What it
+// has of other sections stays.
+func Open(dir string, m Machine, sections []string) (*File, error) {
+	path := filepath.Join(dir, "raw", m.Date+".jsonl")
+	kept, err := read(path, m)
+	if err != nil {
+		return nil, err
+	}
+	kept = slices.DeleteFunc(kept, func(v Value) bool { return slices.Contains(sections, v.Section) })
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	out, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{machine: m, out: out}
+	if err := f.write(line{Machine: &m}); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	if err := f.Add(kept...); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	return f, nil
+}
+
+// read returns the values of a file, none if there is no file. One of another machine or of
+// other versions is an error: a table must not mix them.
+func read(path string, m Machine) ([]Value, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var values []Value
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		var l line
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			return nil, fmt.Errorf("parse %s: %w", path, err)
+		}
+		switch {
+		case l.Machine != nil && *l.Machine != m:
+			return nil, fmt.Errorf("%s has results of another machine or of other versions (%+v): move it away, or choose another directory", path, *l.Machine)
+		case l.Value != nil:
+			values = append(values, *l.Value)
+		}
+	}
+	return values, nil
+}
+
+// Add adds values.
+func (f *File) Add(values ...Value) error {
+	f.values = append(f.values, values...)
+	for i := range values {
+		if err := f.write(line{Value: &values[i]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *File) write(l line) error {
+	if f.out == nil {
+		return nil
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	_, err = f.out.Write(append(data, '\n'))
+	return err
+}
+
+// Name returns the path of the file relative to its directory, "" if it is not on disk.
+func (f *File) Name() string {
+	if f.out == nil {
+		return ""
+	}
+	return "raw/" + filepath.Base(f.out.Name())
+}
+
+// Close closes the file.
+func (f *File) Close() error {
+	if f.out == nil {
+		return nil
+	}
+	return f.out.Close()
+}

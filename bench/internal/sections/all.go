@@ -1,0 +1,55 @@
+package sections
+
+import (
+	"context"
+
+	"github.com/coppice-dev/coppice/bench/internal/report"
+)
+
+// All returns the sections in the order of the report.
+func All() []Section {
+	return []Section{
+		section("start", "Start and idle memory", 0, start,
+			`From the start of the first process until the last one is ready, and until an object whose owner does not exist has been
+			collected. Upstream is etcd, kube-apiserver and kube-controller-manager with its default controllers; coppice is coppice up with
+			its default controllers, its scheduler and a simulated node. RssAnon is resident memory that is not pages of files; PSS is all
+			resident memory, with shared pages divided among those that share them.`),
+		section("requests", "Throughput of the API server", 0, requests,
+			`Small objects (512 bytes besides their metadata) by 32 clients, each write on disk when it is acknowledged; lists of all 10 000 objects
+			by one client; and events to 100 watches while 32 clients update. The clients are cheap ones (bench/internal/rawclient), and share the
+			cores with the server. The processor time is that of the server with its etcd. Upstream is kube-apiserver with etcd, without
+			controllers; coppice is coppice up with everything that it runs by default.`),
+		section("watch", "Watch lag", 0, watchLag,
+			`One object is changed 50 times, with 1 000 watches open: from the request until half of the watches, and 99 of 100, have the event.`),
+		section("namespace", "An empty namespace", 0, emptyNamespace,
+			`From DELETE until the namespace is gone. It has only what controllers put into each namespace.`),
+		section("cascade", "Cascades", 0, cascades,
+			`From the DELETE of an owner until the watch event after which nothing is left to do. The first column is coppice up; the others are
+			collectors that take turns on one kube-apiserver: kube-controller-manager's as it comes, the same with --kube-api-qps=5000
+			--kube-api-burst=10000 --concurrent-gc-syncs=50, and coppice collect. Plain DELETE is how many objects that server deletes in a second
+			for 32 clients which just delete them, in the same run: coppice up with its collector, kube-apiserver with none. Ratios are taken within each run.`),
+		section("scale", "100 000 objects", 2, scale,
+			`ConfigMaps with 512 bytes of data, owned by 1 000 others. The memory is that of all processes, less what they had before; the start is on
+			the data directory with these objects. Idle memory is that after the start. kube-controller-manager runs its collector only, with its limits lifted.`),
+		section("crd", "A new custom resource", 3, newResource,
+			`From the creation of a CustomResourceDefinition until the collector has deleted an object of it, whose owner was deleted at once.
+			Upstream's collector discovers resources every 30 seconds; the runs begin at different times in between.`),
+		section("owners", "10 000 fake owners", 3, fakeOwners,
+			`What the cascades of one namespace suffer when an object with 10 000 owners that do not exist is created in another: p99 of the time from
+			an owner's DELETE until its one dependent is gone, one cascade after the other, compared with an object as large that has no owners.
+			There are 300 cascades, 50 for upstream's collector as it comes. On kube-apiserver only: coppice up refuses an object with more than
+			64 owner references.`),
+		section("workloads", "Deployments on simulated nodes", 2, workloads,
+			`300 Deployments of 3 pods each, created until all pods are ready and deleted until all that they owned is gone; and who sends which
+			requests, from 0.05 for each pod on.`),
+		section("nodes", "20 000 pods", 1, simulatedNodes,
+			`1 000 simulated nodes, 20 000 pods of 200 Deployments and etcd in one process. The heap is what is in use after a collection.`),
+		section("packages", "Benchmarks of packages", 1, packages,
+			`What go test -bench prints. Barrier is what it costs to prove, before a foreground or orphan deletion is completed, that no dependent was
+			missed: a thousand owners deleted at once, with and without.`),
+	}
+}
+
+func section(name, title string, mostRuns int, measure func(context.Context, *Bench) error, about string) Section {
+	return Section{report.Section{Name: name, Title: title, About: about}, mostRuns, measure}
+}

@@ -1,0 +1,209 @@
+package sections
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/bench/internal/controlplane"
+	"github.com/coppice-dev/coppice/bench/internal/rawclient"
+)
+
+func policies() []metav1.DeletionPropagation {
+	return []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+}
+
+// ownerName is the name of the owner whose dependents a cascade deletes or orphans.
+const ownerName = "owner"
+
+// cascades measures cascades of each policy: on coppice up, and on one kube-apiserver by each
+// collector in turn; and how fast either server deletes objects for a client.
+func cascades(ctx context.Context, b *Bench) error {
+	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
+		clients, err := rawclient.Dial(ctx, p.Config, b.Sizes.Clients)
+		if err != nil {
+			return err
+		}
+		defer clients.Close()
+		m := meter{Bench: b, plane: p, clients: clients}
+		if err := m.plainDelete(ctx, coppiceUp); err != nil {
+			return err
+		}
+		_, err = m.policies(ctx, coppiceUp, b.Sizes.Dependents)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", coppiceUp, err)
+	}
+	return b.onKubernetes(ctx, func(ctx context.Context, p *controlplane.Plane) error {
+		clients, err := rawclient.Dial(ctx, p.Config, b.Sizes.Clients)
+		if err != nil {
+			return err
+		}
+		defer clients.Close()
+		m := meter{Bench: b, plane: p, clients: clients}
+		if err := m.plainDelete(ctx, serverAlone); err != nil {
+			return err
+		}
+		return m.compare(ctx)
+	})
+}
+
+// meter measures cascades on one server.
+type meter struct {
+	*Bench
+	plane   *controlplane.Plane
+	clients rawclient.Clients
+	// plain is how many objects the server deletes in a second for clients that just delete.
+	plain float64
+}
+
+// plainDelete measures how fast the server deletes objects that nothing depends on.
+func (m *meter) plainDelete(ctx context.Context, side string) error {
+	namespace, err := m.newNamespace(ctx, m.plane, "plain")
+	if err != nil {
+		return err
+	}
+	objects := newObjects(namespace, m.Sizes.Dependents)
+	if err := each(ctx, m.clients, objects, create); err != nil {
+		return err
+	}
+	what := fmt.Sprintf("plain DELETE by %d clients", len(m.clients))
+	m.plain, err = m.work(ctx, m.plane, work{side, what, "objects", len(objects)}, func() error {
+		return each(ctx, m.clients, objects, remove)
+	})
+	return err
+}
+
+// compare measures each collector in turn.
+func (m *meter) compare(ctx context.Context) error {
+	speeds := map[string]map[metav1.DeletionPropagation]float64{}
+	err := m.eachCollector(ctx, m.plane, func(ctx context.Context, c collector, _ *controlplane.Collector) error {
+		n := m.Sizes.Dependents
+		if c.slow {
+			n = m.Sizes.FewDependents
+		}
+		var err error
+		speeds[c.side], err = m.policies(ctx, c.side, n)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, policy := range policies() {
+		for _, other := range []string{asItComes, limitsLifted} {
+			what := fmt.Sprintf("%s, coppice collect compared with %s", strings.ToLower(string(policy)), other)
+			m.add(coppiceCollect, what, "times", speeds[coppiceCollect][policy]/speeds[other][policy])
+		}
+	}
+	return nil
+}
+
+// policies measures a cascade of n dependents of each policy and returns their speeds.
+func (m *meter) policies(ctx context.Context, side string, n int) (map[metav1.DeletionPropagation]float64, error) {
+	m.add(side, "dependents of each cascade", "", float64(n))
+	speeds := map[metav1.DeletionPropagation]float64{}
+	for _, policy := range policies() {
+		speed, err := m.cascade(ctx, side, policy, n)
+		if err != nil {
+			return nil, fmt.Errorf("%s cascade: %w", policy, err)
+		}
+		speeds[policy] = speed
+	}
+	return speeds, nil
+}
+
+// cascade creates an owner with n dependents, deletes it, and measures until the policy has
+// been carried out.
+func (m *meter) cascade(ctx context.Context, side string, policy metav1.DeletionPropagation, n int) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	namespace, err := m.newNamespace(ctx, m.plane, "cascade")
+	if err != nil {
+		return 0, err
+	}
+	owner, err := newOwner(ctx, m.plane, namespace, ownerName)
+	if err != nil {
+		return 0, err
+	}
+	objects := newObjects(namespace, n, owner)
+	if err := each(ctx, m.clients, objects, create); err != nil {
+		return 0, err
+	}
+	if err := m.plane.Collecting(ctx); err != nil { // it has seen what was created before
+		return 0, err
+	}
+	events, err := watchAll(ctx, m.plane.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(namespace))
+	if err != nil {
+		return 0, err
+	}
+	defer events.Stop()
+	before, err := m.plane.Requests(ctx)
+	if err != nil {
+		return 0, err
+	}
+	what := strings.ToLower(string(policy)) + " cascade"
+	speed, err := m.work(ctx, m.plane, work{side, what, "objects", n}, func() error {
+		if err := m.plane.Client.CoreV1().ConfigMaps(namespace).Delete(ctx, ownerName, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+			return err
+		}
+		return carriedOut(ctx, events, policy, n)
+	})
+	if err != nil {
+		return 0, err
+	}
+	after, err := m.plane.Requests(ctx)
+	if err != nil {
+		return 0, err
+	}
+	// The DELETE of the owner and one reading of the metrics are the benchmark's own.
+	m.add(side, what+", requests for each", "", (after-before-2)/float64(n))
+	m.add(side, what+", share of the plain DELETE rate", "%", 100*speed/m.plain)
+	if policy == metav1.DeletePropagationOrphan {
+		err = each(ctx, m.clients, objects, remove)
+	}
+	return speed, err
+}
+
+// watchAll watches from now on.
+func watchAll(ctx context.Context, resource metadata.ResourceInterface) (watch.Interface, error) {
+	list, err := resource.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	return resource.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+}
+
+// carriedOut reads watch events until the owner is gone and every dependent is gone too, or,
+// when they are orphaned, has no owner any more.
+func carriedOut(ctx context.Context, events watch.Interface, policy metav1.DeletionPropagation, dependents int) error {
+	orphan := policy == metav1.DeletePropagationOrphan
+	ownerGone, left := false, dependents
+	for !ownerGone || left > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d dependents left: %w", left, dependents, ctx.Err())
+		case event, open := <-events.ResultChan():
+			if !open {
+				return fmt.Errorf("the watch ended with %d of %d dependents left", left, dependents)
+			}
+			object, ok := event.Object.(*metav1.PartialObjectMetadata)
+			switch {
+			case !ok:
+				return fmt.Errorf("the watch sent %s %T", event.Type, event.Object)
+			case object.Name == ownerName:
+				ownerGone = ownerGone || event.Type == watch.Deleted
+			case event.Type == watch.Deleted && orphan:
+				return fmt.Errorf("%s was deleted, not orphaned", object.Name)
+			case event.Type == watch.Deleted, event.Type == watch.Modified && orphan && len(object.OwnerReferences) == 0:
+				left--
+			}
+		}
+	}
+	return nil
+}
