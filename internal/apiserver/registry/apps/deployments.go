@@ -46,11 +46,11 @@ func deployments() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, slices.Concat([]table.Column{
-		table.Text("Ready", "Pods that are ready, of those that there are to be.", func(d *appsv1.Deployment) string {
+		table.Text("Ready", "Ready pods, of the desired ones.", func(d *appsv1.Deployment) string {
 			return table.Fraction(d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 0))
 		}),
-		table.Number("Up-to-date", "Pods made from the present template.", func(d *appsv1.Deployment) int { return int(d.Status.UpdatedReplicas) }),
-		table.Number("Available", "Pods that have been ready for long enough.", func(d *appsv1.Deployment) int { return int(d.Status.AvailableReplicas) }),
+		table.Number("Up-to-date", "Pods made from the current template.", func(d *appsv1.Deployment) int { return int(d.Status.UpdatedReplicas) }),
+		table.Number("Available", "Pods that have been ready for at least minReadySeconds.", func(d *appsv1.Deployment) int { return int(d.Status.AvailableReplicas) }),
 		table.Age(),
 	}, podspec.TemplateColumns(
 		func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template },
@@ -61,7 +61,7 @@ func deployments() registry.Resource {
 		ValidateUpdate: func(d, old *appsv1.Deployment) field.ErrorList {
 			return validate.Immutable(d.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))
 		},
-		// Annotations too: the controller copies them to the ReplicaSets.
+		// Annotations too: the deployment controller copies them to the ReplicaSets.
 		Desired:    func(d *appsv1.Deployment) any { return []any{d.Spec, d.Annotations} },
 		CopyStatus: registry.CopyField(func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status }),
 		ValidateStatusUpdate: func(d, _ *appsv1.Deployment) field.ErrorList {
@@ -120,12 +120,12 @@ func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) 
 	case s.RollingUpdate == nil:
 		return errs
 	}
-	return append(errs, validateRollingRoom(s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge, rolling)...)
+	return append(errs, validateRollingUpdate(s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge, rolling)...)
 }
 
-// validateRollingRoom checks that a rollout can move at all: it needs pods that may
-// be missing, or pods that may be too many.
-func validateRollingRoom(unavailable, surge *intstr.IntOrString, path *field.Path) field.ErrorList {
+// validateRollingUpdate checks that a rollout can make progress: it needs pods that
+// may be unavailable, or pods above the desired number.
+func validateRollingUpdate(unavailable, surge *intstr.IntOrString, path *field.Path) field.ErrorList {
 	errs := append(validate.IntOrPercent(unavailable, path.Child("maxUnavailable")), validate.IntOrPercent(surge, path.Child("maxSurge"))...)
 	if isZero(unavailable) && isZero(surge) {
 		errs = append(errs, field.Invalid(path.Child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
@@ -136,7 +136,7 @@ func validateRollingRoom(unavailable, surge *intstr.IntOrString, path *field.Pat
 	return errs
 }
 
-// isZero tells whether a count is 0 or 0%, or not there.
+// isZero reports whether a count is 0, 0% or absent.
 func isZero(count *intstr.IntOrString) bool {
 	n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(count, intstr.FromInt32(0)), 100, true)
 	return err == nil && n == 0
@@ -153,8 +153,8 @@ func replicaSets() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, slices.Concat([]table.Column{
-		table.Number("Desired", "Pods that there are to be.", func(rs *appsv1.ReplicaSet) int { return int(ptr.Deref(rs.Spec.Replicas, 0)) }),
-		table.Number("Current", "Pods that there are.", func(rs *appsv1.ReplicaSet) int { return int(rs.Status.Replicas) }),
+		table.Number("Desired", "Pods that are desired.", func(rs *appsv1.ReplicaSet) int { return int(ptr.Deref(rs.Spec.Replicas, 0)) }),
+		table.Number("Current", "Pods that exist.", func(rs *appsv1.ReplicaSet) int { return int(rs.Status.Replicas) }),
 		table.Number("Ready", "Pods that are ready.", func(rs *appsv1.ReplicaSet) int { return int(rs.Status.ReadyReplicas) }),
 		table.Age(),
 	}, podspec.TemplateColumns(

@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// withLegacy adds the versions that a resource of apps/v1 had before, the newer group
-// version first.
+// withLegacy adds the group versions that a resource of apps/v1 had before, the newer one
+// first.
 func withLegacy(resource registry.Resource) registry.Resource {
 	switch resource.Kind {
 	case "Deployment":
@@ -68,7 +68,7 @@ func extensionsBeta1(obj, list runtime.Object) registry.LegacyVersion {
 	}
 }
 
-// defaultAppsBeta1 fills in what has another default in apps/v1beta1 than in apps/v1.
+// defaultAppsBeta1 fills in what has a default in apps/v1beta1 that differs from apps/v1.
 func defaultAppsBeta1(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -80,8 +80,8 @@ func defaultAppsBeta1(obj runtime.Object) {
 	}
 }
 
-// defaultExtensionsBeta1 fills in what has another default in extensions/v1beta1 than in
-// apps/v1.
+// defaultExtensionsBeta1 fills in what has a default in extensions/v1beta1 that differs
+// from apps/v1.
 func defaultExtensionsBeta1(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -115,7 +115,7 @@ func defaultFromTemplate(m *metav1.ObjectMeta, selector **metav1.LabelSelector, 
 	}
 }
 
-// keepRetired puts the two fields that apps/v1 has no more into annotations.
+// keepRetired puts the two fields that apps/v1 no longer has into annotations.
 func keepRetired(legacy runtime.Object) {
 	switch o := legacy.(type) {
 	case *extensionsv1beta1.DaemonSet:
@@ -155,7 +155,7 @@ func restoreRetired(legacy runtime.Object) {
 	}
 }
 
-// takeAnnotation removes an annotation that is a number. One that is none was not
+// takeAnnotation removes an annotation that is a number and returns it. Any other was not
 // written by annotate, and stays.
 func takeAnnotation(m *metav1.ObjectMeta, key string) (int64, bool) {
 	value, err := strconv.ParseInt(m.Annotations[key], 10, 64)

@@ -27,7 +27,7 @@ func statefulSets() registry.Resource {
 		Namespaced:          true,
 		ShortNames:          []string{"sts"},
 		Categories:          []string{"all"},
-		ValidateName:        apivalidation.NameIsDNSLabel, // its pods are named, and found, by it
+		ValidateName:        apivalidation.NameIsDNSLabel, // part of its pods' names and host names
 		UnconditionalUpdate: true,
 	}, slices.Concat([]table.Column{
 		table.Text("Ready", "Pods that are ready, of those that there are to be.", func(s *appsv1.StatefulSet) string {
@@ -109,8 +109,8 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	return errs
 }
 
-// withClaims is the template with the volumes that its pods get for the claims: what
-// containers mount may be one of them.
+// withClaims returns the template with the volumes that its pods get for the volume
+// claims: containers may mount them.
 func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 	template := s.Spec.Template
 	template.Spec.Volumes = slices.Clone(template.Spec.Volumes)
@@ -211,7 +211,8 @@ func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
 	return errs
 }
 
-// validateDaemonRollout: on each node the new pod comes either after the old one or before it goes.
+// validateDaemonRollout: on each node the new pod starts either after the old one has
+// ended or before it.
 func validateDaemonRollout(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
 	errs := append(validate.IntOrPercent(r.MaxUnavailable, path.Child("maxUnavailable")), validate.IntOrPercent(r.MaxSurge, path.Child("maxSurge"))...)
 	switch unavailable, surge := !isZero(r.MaxUnavailable), !isZero(r.MaxSurge); {
@@ -249,7 +250,7 @@ func controllerRevisions() registry.Resource {
 	})
 }
 
-// controllerText names the owner that controls an object.
+// controllerText names the controller owner of an object.
 func controllerText[P metav1.Object](obj P) string {
 	ref := metav1.GetControllerOfNoCopy(obj)
 	if ref == nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// cronJobNameLimit leaves room for what is appended to make the name of a job.
+// cronJobNameLimit leaves room for the suffix of the Jobs' names.
 const cronJobNameLimit = validation.DNS1035LabelMaxLength - 11
 
 func cronJobs() registry.Resource {
@@ -43,7 +43,7 @@ func cronJobs() registry.Resource {
 			registry.SetDefaultPtr(&c.Spec.Suspend, false)
 			registry.SetDefaultPtr(&c.Spec.SuccessfulJobsHistoryLimit, 3)
 			registry.SetDefaultPtr(&c.Spec.FailedJobsHistoryLimit, 1)
-			// The rest of the job's defaults are for the jobs that are made.
+			// The other defaults are set in the Jobs that are made.
 			podspec.DefaultSpec(&c.Spec.JobTemplate.Spec.Template.Spec)
 		},
 		Validate:   validateCronJob,
@@ -95,7 +95,7 @@ func validateCronJob(c *batchv1.CronJob) field.ErrorList {
 	return errs
 }
 
-// validateSchedule parses the schedule as whoever makes the jobs will.
+// validateSchedule parses the schedule as the CronJob controller does.
 func validateSchedule(schedule string, path *field.Path) field.ErrorList {
 	switch {
 	case schedule == "":

@@ -35,7 +35,7 @@ func configMaps() registry.Resource {
 	})
 }
 
-// contentLimit is what all entries of a ConfigMap or a Secret may add up to, in bytes.
+// contentLimit is the maximum size of all entries of a ConfigMap or a Secret, in bytes.
 const contentLimit = corev1.MaxSecretSize
 
 func validateConfigMap(cm *corev1.ConfigMap) field.ErrorList {
@@ -52,7 +52,7 @@ func validateConfigMap(cm *corev1.ConfigMap) field.ErrorList {
 		size += len(value)
 	}
 	if size > contentLimit {
-		// The content is not repeated: it is large.
+		// The error does not repeat the content, which is large.
 		errs = append(errs, field.TooLong(field.NewPath(""), "", contentLimit))
 	}
 	return errs
@@ -77,7 +77,7 @@ func validateConfigMapUpdate(cm, old *corev1.ConfigMap) field.ErrorList {
 
 const frozenText = "field is immutable when `immutable` is set"
 
-// stillImmutable: what was promised never to change cannot be set free again.
+// stillImmutable: an immutable object cannot be made mutable again.
 func stillImmutable(value *bool) field.ErrorList {
 	if ptr.Deref(value, false) {
 		return nil
@@ -112,8 +112,8 @@ func secrets() registry.Resource {
 	})
 }
 
-// defaultSecret also turns stringData, which is for writing only, into what it is
-// short for; nothing that is stored or read has it.
+// defaultSecret also moves stringData, which is write-only, into data: nothing that is
+// stored or read has it.
 func defaultSecret(s *corev1.Secret) {
 	registry.SetDefault(&s.Type, corev1.SecretTypeOpaque)
 	if len(s.StringData) == 0 {
@@ -143,7 +143,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecretType(s, path)...)
 }
 
-// validateSecretType checks that a secret has the entries that its type promises.
+// validateSecretType checks that a secret has the entries that its type requires.
 func validateSecretType(s *corev1.Secret, path *field.Path) field.ErrorList {
 	var needed []string
 	switch s.Type {
@@ -165,7 +165,7 @@ func validateSecretType(s *corev1.Secret, path *field.Path) field.ErrorList {
 		if !user && !password {
 			needed = []string{corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey}
 		}
-	default: // anyone may invent types
+	default: // other types are up to the user
 	}
 	var errs field.ErrorList
 	for _, key := range needed {

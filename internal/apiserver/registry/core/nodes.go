@@ -122,7 +122,7 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	})...)
 }
 
-// validateNodeUpdate keeps a node the machine that it is.
+// validateNodeUpdate keeps a Node naming the same machine.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList

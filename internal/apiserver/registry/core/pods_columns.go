@@ -34,8 +34,8 @@ func podColumns() []table.Column {
 	)...)
 }
 
-// podSummary is a pod in one line. Sidecars, init containers that keep running,
-// count as containers.
+// podSummary is the state of a pod in one line. Sidecars (init containers that keep
+// running) count as containers.
 type podSummary struct {
 	ready, total int
 	status       string
@@ -62,7 +62,7 @@ func summaryOf(p *corev1.Pod) podSummary {
 	return s
 }
 
-// initializing reports on the init containers, and whether they are not done yet.
+// initializing adds the init containers, and reports whether they are not done yet.
 func (s *podSummary) initializing(p *corev1.Pod) bool {
 	sidecars := map[string]bool{}
 	for _, c := range p.Spec.InitContainers {
@@ -89,12 +89,12 @@ func (s *podSummary) initializing(p *corev1.Pod) bool {
 		s.status = "Init:" + initText(c, i, len(p.Spec.InitContainers))
 		return true
 	}
-	// Once the containers run, restarts of what came before them are history.
+	// Once the containers run, restarts of init containers no longer count.
 	s.restarts, s.lastRestart = sidecarRestarts.restarts, sidecarRestarts.lastRestart
 	return false
 }
 
-// initText says what an init container is at, or how far initialization has come.
+// initText returns the state of an init container, or how many are done.
 func initText(c corev1.ContainerStatus, done, of int) string {
 	switch {
 	case c.State.Terminated != nil:
@@ -105,7 +105,7 @@ func initText(c corev1.ContainerStatus, done, of int) string {
 	return table.Fraction(done, of)
 }
 
-// running reports on the containers. The first one that has something to say gives the status.
+// running adds the containers. The first one that has a reason gives the status.
 func (s *podSummary) running(p *corev1.Pod) {
 	anyRuns := false
 	for _, c := range slices.Backward(p.Status.ContainerStatuses) {
@@ -129,7 +129,7 @@ func (s *podSummary) running(p *corev1.Pod) {
 	}
 }
 
-// deleting says that the pod is being deleted, as long as it has not ended.
+// deleting shows that the pod is being deleted, as long as it has not ended.
 func (s *podSummary) deleting(p *corev1.Pod) {
 	switch {
 	case p.Status.Reason == "NodeLost":

@@ -66,8 +66,7 @@ func replicationControllers() registry.Resource {
 		})
 }
 
-// defaultReplicationController makes the controller select, and be labelled with,
-// what its template makes.
+// defaultReplicationController fills in the selector and the labels from the template.
 func defaultReplicationController(rc *corev1.ReplicationController) {
 	registry.SetDefaultPtr(&rc.Spec.Replicas, 1)
 	if rc.Spec.Template == nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// services get an address and node ports as their type wants (core_services_allocation.go),
-// because clients read them, though nothing here routes traffic.
+// services get an address and node ports as their type requires (services_allocation.go):
+// clients read them, though nothing here routes traffic.
 func services(ranges ServiceRanges) registry.Resource {
 	return registry.Define[corev1.Service, corev1.ServiceList](registry.Resource{
 		GroupVersion:        corev1.SchemeGroupVersion,
@@ -128,16 +128,16 @@ func validateService(s *corev1.Service) field.ErrorList {
 		metav1validation.ValidateLabels(s.Spec.Selector, spec.Child("selector")),
 		validateServicePorts(s.Spec.Ports, spec.Child("ports")),
 		validateServiceAddress(s, spec),
-		validateAffinityOfClients(s, spec),
+		validateSessionAffinity(s, spec),
 		validateServiceTraffic(s, spec),
-		validateBalancer(s, spec),
+		validateLoadBalancer(s, spec),
 		validate.Each(s.Spec.ExternalIPs, spec.Child("externalIPs"), func(ip *string, at *field.Path) field.ErrorList {
 			return validateReachable(*ip, at)
 		}),
 	)
 }
 
-// validateServiceAddress checks by which address a service is reached within the cluster.
+// validateServiceAddress checks the address of a service within the cluster.
 func validateServiceAddress(s *corev1.Service, spec *field.Path) field.ErrorList {
 	errs := optionalIP(s.Spec.ClusterIP, spec.Child("clusterIP"))
 	if len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] != s.Spec.ClusterIP {
@@ -163,10 +163,10 @@ func validateServiceAddress(s *corev1.Service, spec *field.Path) field.ErrorList
 	return errs
 }
 
-// maxAffinitySeconds is how long a client may be kept at the pod that it has reached: a day.
+// maxAffinitySeconds is the maximum timeout of session affinity: a day.
 const maxAffinitySeconds = 24 * 60 * 60
 
-func validateAffinityOfClients(s *corev1.Service, spec *field.Path) field.ErrorList {
+func validateSessionAffinity(s *corev1.Service, spec *field.Path) field.ErrorList {
 	errs := validate.OneOf(s.Spec.SessionAffinity, spec.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	config := s.Spec.SessionAffinityConfig
 	switch {
@@ -183,7 +183,7 @@ func validateAffinityOfClients(s *corev1.Service, spec *field.Path) field.ErrorL
 	return errs
 }
 
-// validateServiceTraffic checks to which of its pods traffic goes.
+// validateServiceTraffic checks the traffic policies.
 func validateServiceTraffic(s *corev1.Service, spec *field.Path) field.ErrorList {
 	errs := validate.OneOfPtr(s.Spec.InternalTrafficPolicy, spec.Child("internalTrafficPolicy"),
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
@@ -213,8 +213,8 @@ func validateServiceTraffic(s *corev1.Service, spec *field.Path) field.ErrorList
 	return errs
 }
 
-// validateBalancer checks what is asked of a load balancer.
-func validateBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
+// validateLoadBalancer checks the fields about load balancers.
+func validateLoadBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	const only = "may only be used when `type` is 'LoadBalancer'"
@@ -236,7 +236,7 @@ func validateBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateReachable checks an address that traffic from elsewhere could come to.
+// validateReachable checks an address that traffic from outside can reach.
 func validateReachable(ip string, at *field.Path) field.ErrorList {
 	errs := validation.IsValidIP(at, ip)
 	address, err := netip.ParseAddr(ip)
@@ -299,7 +299,7 @@ func validateServicePorts(ports []corev1.ServicePort, path *field.Path) field.Er
 	return append(errs, validateNodePorts(ports, path)...)
 }
 
-// validateNodePorts: one port of the nodes leads to one port of the service, for each protocol.
+// validateNodePorts: for each protocol, a node port leads to one port of the service.
 func validateNodePorts(ports []corev1.ServicePort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	type nodePort struct {
@@ -320,7 +320,7 @@ func validateNodePorts(ports []corev1.ServicePort, path *field.Path) field.Error
 	return errs
 }
 
-// validateServiceUpdate: clients hold on to the address of a service.
+// validateServiceUpdate keeps the address of a service: clients may have cached it.
 func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	if old.Spec.ClusterIP == "" || old.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil

@@ -85,7 +85,7 @@ func storageText(list corev1.ResourceList) string {
 	return quantity.String()
 }
 
-// accessModes in the short form that users know, each once.
+// accessModes returns the short form that users know, each once.
 func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	var short []string
 	for _, m := range []struct {
@@ -132,8 +132,8 @@ func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
 	return errs
 }
 
-// validateVolumeSource checks where a volume is. Of the clouds' own sources, which
-// their drivers have replaced, only the names are known here.
+// validateVolumeSource checks the source of a volume. In-tree cloud providers, which CSI
+// drivers have replaced, are known by name only.
 func validateVolumeSource(pv *corev1.PersistentVolume, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	affinity := spec.Child("nodeAffinity")
@@ -200,8 +200,8 @@ func persistentVolumeClaims() registry.Resource {
 	})
 }
 
-// resolveClass gives a claim that says nothing of a class, not even that it wants
-// none, the newest of the classes that are marked as default.
+// resolveClass sets the class of a volume claim without one (an empty name asks for none)
+// to the newest of the classes that are marked as default.
 func resolveClass(ctx context.Context, d registry.Registries, c *corev1.PersistentVolumeClaim) error {
 	if _, named := c.Annotations[corev1.BetaStorageClassAnnotation]; named || c.Spec.StorageClassName != nil {
 		return nil
@@ -252,7 +252,7 @@ func claimColumns() []table.Column {
 	)...)
 }
 
-// validateClaimUpdate: a claim can be bound once and can grow.
+// validateClaimUpdate: a volume claim can be bound once and can grow.
 func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	spec := field.NewPath("spec")
 	undone := c.Spec.DeepCopy()

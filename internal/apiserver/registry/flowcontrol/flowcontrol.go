@@ -59,7 +59,8 @@ func flowSchemas() registry.Resource {
 		Validate:   validateFlowSchema,
 		Desired:    func(f *flowcontrolv1.FlowSchema) any { return f.Spec },
 		CopyStatus: registry.CopyField(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &f.Status }),
-		// Who makes the default ones knows that their levels exist.
+		// The server creates the default flow schemas after their priority levels, and says in
+		// the status that they exist.
 		KeepStatusOnCreate: true,
 	})
 }
@@ -111,7 +112,7 @@ func validateFlowRule(r *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) 
 	})...)
 }
 
-// validateFlowSubject: the kind says which of the three the subject is.
+// validateFlowSubject checks that of the three fields the one is set that the kind names.
 func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorList {
 	errs := validate.OneOf(s.Kind, at.Child("kind"), flowcontrolv1.SubjectKindUser, flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount)
 	for _, of := range []struct {

@@ -51,8 +51,8 @@ func networkPolicies() registry.Resource {
 	})
 }
 
-// defaultNetworkPolicy: a policy is about traffic to pods, and about traffic from
-// them if it has rules for that.
+// defaultNetworkPolicy sets the policy types: ingress always, egress if there are rules
+// for it.
 func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 	for i := range p.Spec.Ingress {
 		defaultPolicyPorts(p.Spec.Ingress[i].Ports)
@@ -131,7 +131,7 @@ func validatePolicyPeer(p *networkingv1.NetworkPolicyPeer, at *field.Path) field
 	return errs
 }
 
-// validateIPBlock checks a range of addresses, and that what is excepted is in it.
+// validateIPBlock checks a CIDR, and that its exceptions lie within it.
 func validateIPBlock(b *networkingv1.IPBlock, at *field.Path) field.ErrorList {
 	if b.CIDR == "" {
 		return validate.Required(b.CIDR, at.Child("cidr"))
@@ -242,7 +242,7 @@ func validateIngressHost(host *string, at *field.Path) field.ErrorList {
 	return validate.FromMessages(*host, at, validation.IsDNS1123Subdomain(*host))
 }
 
-// ambiguousPaths are what proxies read in different ways.
+// ambiguousPaths are parts of paths that proxies interpret in different ways.
 func ambiguousPaths() (within, atEnd []string) {
 	return []string{"//", "/./", "/../", "%2f", "%2F"}, []string{"/..", "/."}
 }
