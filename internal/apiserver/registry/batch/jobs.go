@@ -1,4 +1,3 @@
-// Package batch is the API group batch: Jobs and CronJobs.
 package batch
 
 import (
@@ -24,15 +23,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
-
-// Group returns the API group batch/v1.
-func Group() registry.Group {
-	return registry.Group{
-		GroupVersion: batchv1.SchemeGroupVersion,
-		AddToScheme:  batchv1.AddToScheme,
-		Resources:    []registry.Resource{jobs(), cronJobs()},
-	}
-}
 
 func jobs() registry.Resource {
 	return registry.Define[batchv1.Job, batchv1.JobList](registry.Resource{
