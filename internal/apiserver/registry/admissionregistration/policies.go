@@ -125,7 +125,7 @@ func validatingAdmissionPolicyBindings() registry.Resource {
 	row := admissionRow("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
 	return registry.Define[admissionregistrationv1.ValidatingAdmissionPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](row, []table.Column{
 		table.Text("PolicyName", "Policy that is bound.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string { return b.Spec.PolicyName }),
-		table.Text("ParamRef", "Parameters that it is given.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string {
+		table.Text("ParamRef", "Parameters of the policy.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string {
 			switch ref := b.Spec.ParamRef; {
 			case ref == nil:
 				return "<unset>"

@@ -13,12 +13,6 @@ func Group() registry.Group {
 	return registry.Group{
 		GroupVersion: appsv1.SchemeGroupVersion,
 		AddToScheme:  appsv1.AddToScheme,
-		Resources: []registry.Resource{
-			withLegacy(deployments()),
-			withLegacy(replicaSets()),
-			withLegacy(statefulSets()),
-			withLegacy(daemonSets()),
-			withLegacy(controllerRevisions()),
-		},
+		Resources:    []registry.Resource{deployments(), replicaSets(), statefulSets(), daemonSets(), controllerRevisions()},
 	}
 }

@@ -16,13 +16,14 @@ import (
 func controllerRevisions() registry.Resource {
 	return registry.Define[appsv1.ControllerRevision, appsv1.ControllerRevisionList](registry.Resource{
 		GroupVersion:        appsv1.SchemeGroupVersion,
+		Legacy:              legacyControllerRevisions(),
 		Kind:                "ControllerRevision",
 		Plural:              "controllerrevisions",
 		Namespaced:          true,
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("Controller", "Who made the revision.", controllerText[*appsv1.ControllerRevision]),
+		table.Text("Controller", "Controller that made the revision.", controllerText[*appsv1.ControllerRevision]),
 		table.Number("Revision", "Number of the revision.", func(r *appsv1.ControllerRevision) int { return int(r.Revision) }),
 		table.Age(),
 	}, registry.Strategy[*appsv1.ControllerRevision]{

@@ -18,6 +18,7 @@ import (
 func daemonSets() registry.Resource {
 	return registry.Define[appsv1.DaemonSet, appsv1.DaemonSetList](registry.Resource{
 		GroupVersion:        appsv1.SchemeGroupVersion,
+		Legacy:              legacyDaemonSets(),
 		Kind:                "DaemonSet",
 		Plural:              "daemonsets",
 		Namespaced:          true,
@@ -26,12 +27,12 @@ func daemonSets() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, slices.Concat([]table.Column{
-		table.Number("Desired", "Nodes that are to run a pod.", func(d *appsv1.DaemonSet) int { return int(d.Status.DesiredNumberScheduled) }),
+		table.Number("Desired", "Nodes that should run a pod.", func(d *appsv1.DaemonSet) int { return int(d.Status.DesiredNumberScheduled) }),
 		table.Number("Current", "Nodes that have a pod.", func(d *appsv1.DaemonSet) int { return int(d.Status.CurrentNumberScheduled) }),
 		table.Number("Ready", "Nodes on which the pod is ready.", func(d *appsv1.DaemonSet) int { return int(d.Status.NumberReady) }),
-		table.Number("Up-to-date", "Nodes with a pod made from the present template.", func(d *appsv1.DaemonSet) int { return int(d.Status.UpdatedNumberScheduled) }),
-		table.Number("Available", "Nodes on which the pod has been ready for long enough.", func(d *appsv1.DaemonSet) int { return int(d.Status.NumberAvailable) }),
-		table.Text("Node Selector", "Labels of the nodes that are to run a pod.", func(d *appsv1.DaemonSet) string {
+		table.Number("Up-to-date", "Nodes with a pod made from the current template.", func(d *appsv1.DaemonSet) int { return int(d.Status.UpdatedNumberScheduled) }),
+		table.Number("Available", "Nodes on which the pod has been ready for at least minReadySeconds.", func(d *appsv1.DaemonSet) int { return int(d.Status.NumberAvailable) }),
+		table.Text("Node Selector", "Labels of the nodes that should run a pod.", func(d *appsv1.DaemonSet) string {
 			return table.Labels(d.Spec.Template.Spec.NodeSelector)
 		}),
 		table.Age(),

@@ -19,6 +19,7 @@ import (
 func deployments() registry.Resource {
 	return registry.Define[appsv1.Deployment, appsv1.DeploymentList](registry.Resource{
 		GroupVersion:        appsv1.SchemeGroupVersion,
+		Legacy:              legacyDeployments(),
 		Kind:                "Deployment",
 		Plural:              "deployments",
 		Namespaced:          true,

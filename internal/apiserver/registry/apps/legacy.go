@@ -15,38 +15,42 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// withLegacy adds the group versions that a resource of apps/v1 had before, the newer one
-// first.
-func withLegacy(resource registry.Resource) registry.Resource {
-	switch resource.Kind {
-	case "Deployment":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.Deployment{}, &appsv1beta2.DeploymentList{}),
-			appsBeta1(&appsv1beta1.Deployment{}, &appsv1beta1.DeploymentList{}),
-			extensionsBeta1(&extensionsv1beta1.Deployment{}, &extensionsv1beta1.DeploymentList{}),
-		}
-	case "ReplicaSet":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.ReplicaSet{}, &appsv1beta2.ReplicaSetList{}),
-			extensionsBeta1(&extensionsv1beta1.ReplicaSet{}, &extensionsv1beta1.ReplicaSetList{}),
-		}
-	case "StatefulSet":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.StatefulSet{}, &appsv1beta2.StatefulSetList{}),
-			appsBeta1(&appsv1beta1.StatefulSet{}, &appsv1beta1.StatefulSetList{}),
-		}
-	case "DaemonSet":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.DaemonSet{}, &appsv1beta2.DaemonSetList{}),
-			extensionsBeta1(&extensionsv1beta1.DaemonSet{}, &extensionsv1beta1.DaemonSetList{}),
-		}
-	case "ControllerRevision":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.ControllerRevision{}, &appsv1beta2.ControllerRevisionList{}),
-			appsBeta1(&appsv1beta1.ControllerRevision{}, &appsv1beta1.ControllerRevisionList{}),
-		}
+// The legacy versions of each resource, the newer one first.
+
+func legacyDeployments() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.Deployment{}, &appsv1beta2.DeploymentList{}),
+		appsBeta1(&appsv1beta1.Deployment{}, &appsv1beta1.DeploymentList{}),
+		extensionsBeta1(&extensionsv1beta1.Deployment{}, &extensionsv1beta1.DeploymentList{}),
 	}
-	return resource
+}
+
+func legacyReplicaSets() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.ReplicaSet{}, &appsv1beta2.ReplicaSetList{}),
+		extensionsBeta1(&extensionsv1beta1.ReplicaSet{}, &extensionsv1beta1.ReplicaSetList{}),
+	}
+}
+
+func legacyStatefulSets() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.StatefulSet{}, &appsv1beta2.StatefulSetList{}),
+		appsBeta1(&appsv1beta1.StatefulSet{}, &appsv1beta1.StatefulSetList{}),
+	}
+}
+
+func legacyDaemonSets() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.DaemonSet{}, &appsv1beta2.DaemonSetList{}),
+		extensionsBeta1(&extensionsv1beta1.DaemonSet{}, &extensionsv1beta1.DaemonSetList{}),
+	}
+}
+
+func legacyControllerRevisions() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.ControllerRevision{}, &appsv1beta2.ControllerRevisionList{}),
+		appsBeta1(&appsv1beta1.ControllerRevision{}, &appsv1beta1.ControllerRevisionList{}),
+	}
 }
 
 // appsBeta2 has the defaults of apps/v1, and all of its fields.

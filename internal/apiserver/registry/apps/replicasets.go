@@ -20,6 +20,7 @@ import (
 func replicaSets() registry.Resource {
 	return registry.Define[appsv1.ReplicaSet, appsv1.ReplicaSetList](registry.Resource{
 		GroupVersion:        appsv1.SchemeGroupVersion,
+		Legacy:              legacyReplicaSets(),
 		Kind:                "ReplicaSet",
 		Plural:              "replicasets",
 		Namespaced:          true,

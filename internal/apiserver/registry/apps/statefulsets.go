@@ -19,6 +19,7 @@ import (
 func statefulSets() registry.Resource {
 	return registry.Define[appsv1.StatefulSet, appsv1.StatefulSetList](registry.Resource{
 		GroupVersion:        appsv1.SchemeGroupVersion,
+		Legacy:              legacyStatefulSets(),
 		Kind:                "StatefulSet",
 		Plural:              "statefulsets",
 		Namespaced:          true,
@@ -27,7 +28,7 @@ func statefulSets() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSLabel, // part of its pods' names and host names
 		UnconditionalUpdate: true,
 	}, slices.Concat([]table.Column{
-		table.Text("Ready", "Pods that are ready, of those that there are to be.", func(s *appsv1.StatefulSet) string {
+		table.Text("Ready", "Ready pods, of the desired ones.", func(s *appsv1.StatefulSet) string {
 			return table.Fraction(s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 0))
 		}),
 		table.Age(),

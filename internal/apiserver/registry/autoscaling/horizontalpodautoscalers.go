@@ -42,10 +42,10 @@ func horizontalPodAutoscalers() registry.Resource {
 		table.Text("Reference", "What it scales.", func(a *autoscalingv2.HorizontalPodAutoscaler) string {
 			return a.Spec.ScaleTargetRef.Kind + "/" + a.Spec.ScaleTargetRef.Name
 		}),
-		table.Text("Targets", "What is measured, and what it is to be.", targetsText),
-		table.Number("MinPods", "Fewest pods that there may be.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(ptr.Deref(a.Spec.MinReplicas, 1)) }),
-		table.Number("MaxPods", "Most pods that there may be.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Spec.MaxReplicas) }),
-		table.Number("Replicas", "Pods that there are.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Status.CurrentReplicas) }),
+		table.Text("Targets", "Measured and desired values of the metrics.", targetsText),
+		table.Number("MinPods", "Minimum number of pods.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(ptr.Deref(a.Spec.MinReplicas, 1)) }),
+		table.Number("MaxPods", "Maximum number of pods.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Spec.MaxReplicas) }),
+		table.Number("Replicas", "Pods that exist.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Status.CurrentReplicas) }),
 		table.Age(),
 	}, registry.Strategy[*autoscalingv2.HorizontalPodAutoscaler]{
 		Default:  defaultAutoscaler,

@@ -54,16 +54,16 @@ func cronJobs() registry.Resource {
 
 func cronJobColumns() []table.Column {
 	return []table.Column{
-		table.Text("Schedule", "When jobs are made.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
-		table.Text("Timezone", "Where that time is.", func(c *batchv1.CronJob) string { return ptr.Deref(c.Spec.TimeZone, table.None) }),
-		table.Text("Suspend", "Whether no jobs are made.", func(c *batchv1.CronJob) string {
+		table.Text("Schedule", "Schedule in cron format.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
+		table.Text("Timezone", "Time zone of the schedule.", func(c *batchv1.CronJob) string { return ptr.Deref(c.Spec.TimeZone, table.None) }),
+		table.Text("Suspend", "Whether the schedule is suspended.", func(c *batchv1.CronJob) string {
 			if ptr.Deref(c.Spec.Suspend, false) {
 				return "True"
 			}
 			return "False"
 		}),
 		table.Number("Active", "Jobs that are running.", func(c *batchv1.CronJob) int { return len(c.Status.Active) }),
-		table.TextAt("Last Schedule", "Time since the last job was made.", func(c *batchv1.CronJob, now time.Time) string {
+		table.TextAt("Last Schedule", "Time since the last job was created.", func(c *batchv1.CronJob, now time.Time) string {
 			if c.Status.LastScheduleTime == nil {
 				return table.None
 			}

@@ -35,9 +35,9 @@ func jobs() registry.Resource {
 		UnconditionalUpdate: true,
 		Deletion:            deletion.Strategy{DefaultPropagation: metav1.DeletePropagationOrphan},
 	}, slices.Concat([]table.Column{
-		table.Text("Status", "What has become of the job.", jobStatusText),
-		table.Text("Completions", "Pods that have succeeded, of those that have to.", jobCompletions),
-		table.TextAt("Duration", "Time that the job took, or has taken so far.", jobDuration),
+		table.Text("Status", "Whether the job is running, suspended, complete or failed.", jobStatusText),
+		table.Text("Completions", "Pods that have succeeded, of those required.", jobCompletions),
+		table.TextAt("Duration", "How long the job took, or has taken so far.", jobDuration),
 		table.Age(),
 	}, podspec.TemplateColumns(
 		func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },

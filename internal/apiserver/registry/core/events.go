@@ -64,21 +64,21 @@ func validateEvent(e *corev1.Event) field.ErrorList {
 
 func eventColumns() []table.Column {
 	columns := []table.Column{
-		table.TextAt("Last Seen", "Time since it was seen last.", func(e *corev1.Event, now time.Time) string { return table.Since(lastSeen(e), now) }),
+		table.TextAt("Last Seen", "Time since it occurred last.", func(e *corev1.Event, now time.Time) string { return table.Since(lastSeen(e), now) }),
 		table.Text("Type", "Normal or Warning.", func(e *corev1.Event) string { return e.Type }),
 		table.Text("Reason", "What happened, in one word.", func(e *corev1.Event) string { return e.Reason }),
-		table.Text("Object", "What it happened to.", func(e *corev1.Event) string {
+		table.Text("Object", "Object that the event is about.", func(e *corev1.Event) string {
 			return strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
 		}),
 	}
 	columns = append(columns, table.Wide(
-		table.Text("Subobject", "Which part of the object.", func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }),
+		table.Text("Subobject", "Part of the object.", func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }),
 		table.Text("Source", "Component that reports it.", eventSource),
 	)...)
 	columns = append(columns, table.Text("Message", "What happened, in words.", func(e *corev1.Event) string { return strings.TrimSpace(e.Message) }))
 	return append(columns, table.Wide(
-		table.TextAt("First Seen", "Time since it was seen first.", func(e *corev1.Event, now time.Time) string { return table.Since(firstSeen(e), now) }),
-		table.Number("Count", "How often it was seen.", timesSeen),
+		table.TextAt("First Seen", "Time since it occurred first.", func(e *corev1.Event, now time.Time) string { return table.Since(firstSeen(e), now) }),
+		table.Number("Count", "How often it has occurred.", timesSeen),
 		table.Name(),
 	)...)
 }

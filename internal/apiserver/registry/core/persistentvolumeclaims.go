@@ -73,13 +73,13 @@ func claimColumns() []table.Column {
 		}),
 		table.Text("Volume", "Volume that it is bound to.", func(c *corev1.PersistentVolumeClaim) string { return c.Spec.VolumeName }),
 		table.Text("Capacity", "Size of that volume.", func(c *corev1.PersistentVolumeClaim) string { return storageText(c.Status.Capacity) }),
-		table.Text("Access Modes", "Ways in which that volume can be mounted.", func(c *corev1.PersistentVolumeClaim) string {
+		table.Text("Access Modes", "Access modes of that volume.", func(c *corev1.PersistentVolumeClaim) string {
 			return accessModes(c.Status.AccessModes)
 		}),
-		table.Text("StorageClass", "Class that is asked for a volume.", func(c *corev1.PersistentVolumeClaim) string {
+		table.Text("StorageClass", "Requested storage class.", func(c *corev1.PersistentVolumeClaim) string {
 			return ptr.Deref(c.Spec.StorageClassName, "")
 		}),
-		table.Text("VolumeAttributesClass", "Class of the performance that is asked for.", func(c *corev1.PersistentVolumeClaim) string {
+		table.Text("VolumeAttributesClass", "Requested volume attributes class.", func(c *corev1.PersistentVolumeClaim) string {
 			return ptr.Deref(c.Spec.VolumeAttributesClassName, "<unset>")
 		}),
 		table.Age(),

@@ -43,10 +43,10 @@ func persistentVolumes() registry.Resource {
 func volumeColumns() []table.Column {
 	return append([]table.Column{
 		table.Text("Capacity", "Size of the volume.", func(pv *corev1.PersistentVolume) string { return storageText(pv.Spec.Capacity) }),
-		table.Text("Access Modes", "Ways in which it can be mounted.", func(pv *corev1.PersistentVolume) string {
+		table.Text("Access Modes", "Access modes of the volume.", func(pv *corev1.PersistentVolume) string {
 			return accessModes(pv.Spec.AccessModes)
 		}),
-		table.Text("Reclaim Policy", "What becomes of it when its claim is deleted.", func(pv *corev1.PersistentVolume) string {
+		table.Text("Reclaim Policy", "What happens to it when its claim is deleted.", func(pv *corev1.PersistentVolume) string {
 			return string(pv.Spec.PersistentVolumeReclaimPolicy)
 		}),
 		table.Text("Status", "Whether it is bound, free or being deleted.", func(pv *corev1.PersistentVolume) string {
@@ -61,11 +61,11 @@ func volumeColumns() []table.Column {
 			}
 			return ""
 		}),
-		table.Text("StorageClass", "Class that it belongs to.", func(pv *corev1.PersistentVolume) string { return pv.Spec.StorageClassName }),
-		table.Text("VolumeAttributesClass", "Class of its performance.", func(pv *corev1.PersistentVolume) string {
+		table.Text("StorageClass", "Storage class of the volume.", func(pv *corev1.PersistentVolume) string { return pv.Spec.StorageClassName }),
+		table.Text("VolumeAttributesClass", "Volume attributes class.", func(pv *corev1.PersistentVolume) string {
 			return ptr.Deref(pv.Spec.VolumeAttributesClassName, "<unset>")
 		}),
-		table.Text("Reason", "Why it is in this state.", func(pv *corev1.PersistentVolume) string { return pv.Status.Reason }),
+		table.Text("Reason", "Why it is in this phase.", func(pv *corev1.PersistentVolume) string { return pv.Status.Reason }),
 		table.Age(),
 	}, table.Wide(
 		table.Text("VolumeMode", "Filesystem or block device.", func(pv *corev1.PersistentVolume) string {

@@ -19,8 +19,8 @@ func podColumns() []table.Column {
 			s := summaryOf(p)
 			return table.Fraction(s.ready, s.total)
 		}),
-		table.Text("Status", "What the pod does, or why it does not.", func(p *corev1.Pod) string { return summaryOf(p).status }),
-		table.TextAt("Restarts", "How often containers were restarted, and when the last one was.", func(p *corev1.Pod, now time.Time) string {
+		table.Text("Status", "Phase of the pod, or the reason that it does not run.", func(p *corev1.Pod) string { return summaryOf(p).status }),
+		table.TextAt("Restarts", "How often containers were restarted, and when last.", func(p *corev1.Pod, now time.Time) string {
 			return summaryOf(p).restartText(now)
 		}),
 		table.Age(),
@@ -30,7 +30,7 @@ func podColumns() []table.Column {
 		table.Text("Nominated Node", "Node on which other pods are preempted for this one.", func(p *corev1.Pod) string {
 			return table.OrNone(p.Status.NominatedNodeName)
 		}),
-		table.Text("Readiness Gates", "Conditions of others that hold, of those that the pod needs to be ready.", readinessGatesText),
+		table.Text("Readiness Gates", "Readiness gates that are true, of all that the pod has.", readinessGatesText),
 	)...)
 }
 

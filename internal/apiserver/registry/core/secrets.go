@@ -24,7 +24,7 @@ func secrets() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("Type", "What the entries mean.", func(s *corev1.Secret) string { return string(s.Type) }),
+		table.Text("Type", "Type of the content.", func(s *corev1.Secret) string { return string(s.Type) }),
 		table.Number("Data", "Entries.", func(s *corev1.Secret) int { return len(s.Data) }),
 		table.Age(),
 	}, registry.Strategy[*corev1.Secret]{

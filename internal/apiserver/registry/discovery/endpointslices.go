@@ -42,7 +42,7 @@ func endpointSlices() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("AddressType", "Sort of the addresses.", func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
+		table.Text("AddressType", "Type of the addresses.", func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
 		table.Text("Ports", "Ports of all endpoints.", slicePortsText),
 		table.Text("Endpoints", "Addresses.", sliceAddresses),
 		table.Age(),

@@ -45,8 +45,8 @@ func flowSchemas() registry.Resource {
 		UnconditionalUpdate: true,
 	}, []table.Column{
 		table.Text("PriorityLevel", "Priority level of its requests.", func(f *flowcontrolv1.FlowSchema) string { return f.Spec.PriorityLevelConfiguration.Name }),
-		table.Number("MatchingPrecedence", "Of those that match, the one with the lowest is taken.", func(f *flowcontrolv1.FlowSchema) int { return int(f.Spec.MatchingPrecedence) }),
-		table.Text("DistinguisherMethod", "What tells its flows apart.", func(f *flowcontrolv1.FlowSchema) string {
+		table.Number("MatchingPrecedence", "Of the flow schemas that match a request, the one with the lowest precedence applies.", func(f *flowcontrolv1.FlowSchema) int { return int(f.Spec.MatchingPrecedence) }),
+		table.Text("DistinguisherMethod", "How requests are grouped into flows.", func(f *flowcontrolv1.FlowSchema) string {
 			if f.Spec.DistinguisherMethod == nil {
 				return table.None
 			}
@@ -150,8 +150,8 @@ func priorityLevels() registry.Resource {
 
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("Type", "Whether it is limited.", func(p *flowcontrolv1.PriorityLevelConfiguration) string { return string(p.Spec.Type) }),
-		table.Text("NominalConcurrencyShares", "Its share of what the server works on at a time.", func(p *flowcontrolv1.PriorityLevelConfiguration) string {
+		table.Text("Type", "Limited or Exempt.", func(p *flowcontrolv1.PriorityLevelConfiguration) string { return string(p.Spec.Type) }),
+		table.Text("NominalConcurrencyShares", "Its share of the server's concurrency limit.", func(p *flowcontrolv1.PriorityLevelConfiguration) string {
 			if p.Spec.Limited == nil {
 				return table.None
 			}

@@ -32,8 +32,8 @@ func ingressClasses() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("Controller", "Who serves the class.", func(c *networkingv1.IngressClass) string { return c.Spec.Controller }),
-		table.Text("Parameters", "Where that one's settings are.", parametersText),
+		table.Text("Controller", "Controller that serves the class.", func(c *networkingv1.IngressClass) string { return c.Spec.Controller }),
+		table.Text("Parameters", "Reference to the parameters of the class.", parametersText),
 		table.Age(),
 	}, registry.Strategy[*networkingv1.IngressClass]{
 		Default: func(c *networkingv1.IngressClass) {

@@ -27,12 +27,12 @@ func ingresses() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("Class", "Who serves it.", func(i *networkingv1.Ingress) string { return ptr.Deref(i.Spec.IngressClassName, table.None) }),
-		table.Text("Hosts", "Names that it is reached by.", ingressHosts),
-		table.Text("Address", "Addresses that it is reached at.", func(i *networkingv1.Ingress) string {
+		table.Text("Class", "Ingress class.", func(i *networkingv1.Ingress) string { return ptr.Deref(i.Spec.IngressClassName, table.None) }),
+		table.Text("Hosts", "Host names that are served.", ingressHosts),
+		table.Text("Address", "Addresses of the load balancer.", func(i *networkingv1.Ingress) string {
 			return table.Join(i.Status.LoadBalancer.Ingress, func(a networkingv1.IngressLoadBalancerIngress) string { return cmp.Or(a.IP, a.Hostname) })
 		}),
-		table.Text("Ports", "Ports that it is reached at.", func(i *networkingv1.Ingress) string {
+		table.Text("Ports", "Ports that are served.", func(i *networkingv1.Ingress) string {
 			if len(i.Spec.TLS) > 0 {
 				return "80, 443"
 			}

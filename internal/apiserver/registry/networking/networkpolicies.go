@@ -26,7 +26,7 @@ func networkPolicies() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("Pod-Selector", "Pods that the policy is about.", func(p *networkingv1.NetworkPolicy) string { return table.Selector(&p.Spec.PodSelector) }),
+		table.Text("Pod-Selector", "Pods that the policy applies to.", func(p *networkingv1.NetworkPolicy) string { return table.Selector(&p.Spec.PodSelector) }),
 		table.Age(),
 	}, registry.Strategy[*networkingv1.NetworkPolicy]{
 		Default:  defaultNetworkPolicy,

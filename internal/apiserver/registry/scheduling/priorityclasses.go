@@ -47,7 +47,7 @@ func priorityClasses() registry.Resource {
 		UnconditionalUpdate: true,
 	}, []table.Column{
 		table.Number("Value", "Priority of the class's pods.", func(p *schedulingv1.PriorityClass) int { return int(p.Value) }),
-		table.Text("Global-Default", "Whether pods that name no class are of this one.", func(p *schedulingv1.PriorityClass) string {
+		table.Text("Global-Default", "Whether this is the class of pods that name none.", func(p *schedulingv1.PriorityClass) string {
 			return strconv.FormatBool(p.GlobalDefault)
 		}),
 		table.Age(),

@@ -40,8 +40,8 @@ func storageClasses() registry.Resource {
 		UnconditionalUpdate: true,
 	}, []table.Column{
 		storageClassName(),
-		table.Text("Provisioner", "Who makes the volumes.", func(s *storagev1.StorageClass) string { return s.Provisioner }),
-		table.Text("ReclaimPolicy", "What becomes of a volume when its claim is deleted.", func(s *storagev1.StorageClass) string {
+		table.Text("Provisioner", "Provisioner of the volumes.", func(s *storagev1.StorageClass) string { return s.Provisioner }),
+		table.Text("ReclaimPolicy", "What happens to a volume when its claim is deleted.", func(s *storagev1.StorageClass) string {
 			return string(ptr.Deref(s.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete))
 		}),
 		table.Text("VolumeBindingMode", "When a claim is bound.", func(s *storagev1.StorageClass) string {
