@@ -12,8 +12,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/coppice-dev/coppice"
 )
 
 // namespaces is the kind of what worlds are made in.
@@ -29,9 +27,6 @@ var (
 
 // foreignToken is one of somebody else's in spec.finalizers.
 const foreignToken corev1.FinalizerName = "conformance.example.com/token"
-
-// emptying runs no collector, only what takes namespaces apart.
-var emptying = coppice.Options{CollectorDisabled: true, Namespaces: true}
 
 // namespace reads the world's namespace, which has to be there.
 func (w *world) namespace() *corev1.Namespace {

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
@@ -73,7 +72,7 @@ func sharedServer() (*server, error) {
 		return nil, err
 	}
 	if s.collector == nil && !s.inside {
-		if s.collector, err = startCollector(s.config, coppice.Options{Namespaces: true}); err != nil {
+		if s.collector, err = startCollector(s.config, collectingAndEmptying); err != nil {
 			return nil, err
 		}
 	}
@@ -172,7 +171,7 @@ func startPlane() (*server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan system.Plane, 1), make(chan error, 1)
 	go func() {
-		ended <- system.Run(ctx, system.Options{Ephemeral: true, OwnersUnchecked: true, WorkloadsDisabled: true, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
+		ended <- system.Run(ctx, system.Options{Ephemeral: true, DisableAdmissionPlugins: []string{system.OwnerReferencesPlugin}, Workloads: system.Disabled, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
 			func(p system.Plane) { ready <- p })
 	}()
 	var plane system.Plane
