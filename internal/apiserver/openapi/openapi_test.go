@@ -1,29 +1,67 @@
 package openapi
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 )
 
-// TestGeneratorVersion: the tool that made the definitions is of the version of the
-// library that reads them.
+const generated = "zz_generated.openapi.go"
+
+// TestGenerated runs the command of generate.go, which takes about ten seconds, and
+// compares: a change of k8s.io/api needs new definitions.
+func TestGenerated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the generator")
+	}
+	dir := t.TempDir()
+	command := strings.Fields(find(t, "generate.go", `(?m)^//go:generate (.+)$`))
+	output := slices.Index(command, "--output-dir") + 1
+	if output == 0 {
+		t.Fatalf("no --output-dir in %s", command)
+	}
+	command[output] = dir
+	if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want, err := os.ReadFile(filepath.Join(dir, generated))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(generated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, got) {
+		t.Errorf("%s is not what the generator makes: run go generate ./internal/apiserver/openapi", generated)
+	}
+}
+
+// TestGeneratorVersion: the generator is of the version of k8s.io/kube-openapi that reads
+// the definitions.
 func TestGeneratorVersion(t *testing.T) {
-	version := func(file, pattern string) string {
-		t.Helper()
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		match := regexp.MustCompile(pattern).FindSubmatch(text)
-		if match == nil {
-			t.Fatalf("%s has nothing like %s", file, pattern)
-		}
-		return string(match[1])
+	const version = `(?m)^\s*k8s\.io/kube-openapi (\S+)`
+	tool, reader := find(t, "../../../tools/go.mod", version), find(t, "../../../go.mod", version)
+	if tool != reader {
+		t.Errorf("tools/go.mod has the generator at %s, go.mod has k8s.io/kube-openapi %s", tool, reader)
 	}
-	tool := version("generate.go", `//go:generate go run k8s\.io/kube-openapi/cmd/openapi-gen@(\S+)`)
-	library := version("../../../go.mod", `k8s\.io/kube-openapi (\S+)`)
-	if tool != library {
-		t.Errorf("generate.go runs openapi-gen of %s, go.mod has %s: change it and run go generate", tool, library)
+}
+
+// find returns what the group of a pattern matches in a file.
+func find(t *testing.T, file, pattern string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
+	match := regexp.MustCompile(pattern).FindSubmatch(text)
+	if match == nil {
+		t.Fatalf("%s has nothing like %s", file, pattern)
+	}
+	return string(match[1])
 }

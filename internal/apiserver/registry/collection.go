@@ -23,9 +23,9 @@ const (
 
 // DeleteCollection deletes the objects that the list options select, page by page,
 // each along the path of a single deletion and with options of its own. An object
-// that is gone already counts as deleted. One that cannot be deleted stops none of
-// the others, and is in the error. The answer is the list of the objects as they
-// were before, as upstream answers.
+// that is gone already counts as deleted. One that cannot be deleted stops none of the
+// others, and is in the error. The answer is the list of the objects as they were before,
+// as kube-apiserver answers.
 func (r *REST) DeleteCollection(
 	ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, selection *internalversion.ListOptions,
 ) (runtime.Object, error) {
@@ -33,7 +33,7 @@ func (r *REST) DeleteCollection(
 	if selection != nil {
 		page = selection.DeepCopy()
 	}
-	// A client that sets a limit asks for that many objects, not for all of them.
+	// A limit means: delete that many objects, not all of them.
 	limited := page.Limit > 0
 	if !limited {
 		page.Limit = collectionPage
@@ -63,11 +63,11 @@ func (r *REST) DeleteCollection(
 	}
 }
 
-// deleteAll deletes objects side by side. The errors are by the index of the object.
+// deleteAll deletes objects concurrently. It returns the errors by index.
 func (r *REST) deleteAll(ctx context.Context, items []runtime.Object, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) []error {
 	errs := make([]error, len(items))
 	workqueue.ParallelizeUntil(ctx, collectionWorkers, len(items), func(i int) {
-		// Deleting writes into the options, and what one object makes of them is not for the next.
+		// A deletion writes into its options: each has its own.
 		_, _, err := r.Delete(ctx, metaOf(items[i]).GetName(), validate, options.DeepCopy())
 		if !apierrors.IsNotFound(err) {
 			errs[i] = err
@@ -76,7 +76,7 @@ func (r *REST) deleteAll(ctx context.Context, items []runtime.Object, validate r
 	return errs
 }
 
-// deletedCollection gathers what became of a collection.
+// deletedCollection collects the outcomes of the deletions.
 type deletedCollection struct {
 	first runtime.Object // the first page: its metadata is the answer's
 	items []runtime.Object
@@ -105,9 +105,9 @@ func (d *deletedCollection) answer() (runtime.Object, error) {
 	return d.first, nil
 }
 
-// CollectionError is one API error for those of several objects out of a number: the
-// first one's reason and code, for clients that act on them, and in words how many
-// there were. There is at least one.
+// CollectionError returns one API error for the errors of several objects, out of a number
+// of objects: the first one's reason and code, for clients that act on them, and in words
+// how many there were. errs must not be empty.
 func CollectionError(errs []error, of int) error {
 	if len(errs) == 1 {
 		return errs[0]

@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// Deleter carries out one deletion: it makes the plan for the object, and marks or
-// removes it, such that nothing comes between the two. It is safe for concurrent use.
+// Deleter carries out one deletion: in one transaction it decides what to do with the
+// object, and marks or removes it. It is safe for concurrent use.
 type Deleter interface {
 	// Delete returns the object as the deletion left it, and whether it is gone.
 	Delete(ctx context.Context, d Deletion) (obj runtime.Object, removed bool, err error)
@@ -26,18 +26,18 @@ type Deleter interface {
 type Deletion struct {
 	Resource schema.GroupResource
 	Name     string
-	// Storage is where the object is, Key its place there, New makes an empty one.
+	// Storage is where the object is, Key its place there. New returns an empty object.
 	Storage genericregistry.DryRunnableStorage
 	Key     string
 	New     func() runtime.Object
-	// Options are never nil, and of this deletion alone.
+	// Options are never nil, and are not shared with other deletions.
 	Options *metav1.DeleteOptions
 	// Validate is admission. It may be nil.
 	Validate rest.ValidateObjectFunc
 	Strategy deletion.Strategy
 }
 
-// Delete deletes one object. It replaces the library's method of the same name.
+// Delete deletes one object. It replaces the method of genericregistry.Store.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	key, err := r.KeyFunc(ctx, name)
 	if err != nil {
@@ -67,8 +67,8 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	return answer, removed, err
 }
 
-// answer is what the client gets (R20): the object while its deletion is pending,
-// and when it is gone a Status that says which object that was.
+// answer returns what the client gets (R20): the object while its deletion is pending, and
+// when it is gone a Status that says which object that was.
 func (r *REST) answer(obj runtime.Object, removed bool) (runtime.Object, error) { //nolint:revive // flag-parameter: it is what the answer is about
 	if !removed || r.ReturnDeletedObject {
 		if r.Decorator != nil {

@@ -16,8 +16,7 @@ import (
 )
 
 func validatingAdmissionPolicies() registry.Resource {
-	row := admissionRow("ValidatingAdmissionPolicy", "validatingadmissionpolicies",
-		"The way to forbid deletions, or owner references, without a server of one's own.")
+	row := admissionRow("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
 	return registry.Define[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicyList](row, []table.Column{
 		table.Number("Validations", "Expressions that have to be true.", func(p *admissionregistrationv1.ValidatingAdmissionPolicy) int { return len(p.Spec.Validations) }),
 		table.Text("ParamKind", "Kind of the policy's parameters.", func(p *admissionregistrationv1.ValidatingAdmissionPolicy) string {
@@ -123,10 +122,10 @@ func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) fi
 }
 
 func validatingAdmissionPolicyBindings() registry.Resource {
-	row := admissionRow("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", "Where such a policy holds.")
+	row := admissionRow("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
 	return registry.Define[admissionregistrationv1.ValidatingAdmissionPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](row, []table.Column{
-		table.Text("PolicyName", "Policy that is put to work.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string { return b.Spec.PolicyName }),
-		table.Text("ParamRef", "Parameters that it is given.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string {
+		table.Text("PolicyName", "Policy that is bound.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string { return b.Spec.PolicyName }),
+		table.Text("ParamRef", "Parameters of the policy.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string {
 			switch ref := b.Spec.ParamRef; {
 			case ref == nil:
 				return "<unset>"

@@ -33,20 +33,19 @@ func Group() registry.Group {
 	}
 }
 
-// admissionRow is what the kinds of this group have in common.
-func admissionRow(kind, resource, why string) registry.Resource {
+// admissionRow returns what the rows of this group have in common.
+func admissionRow(kind, plural string) registry.Resource {
 	return registry.Resource{
 		GroupVersion: admissionregistrationv1.SchemeGroupVersion,
 		Kind:         kind,
-		Plural:       resource,
+		Plural:       plural,
 		Categories:   []string{"api-extensions"},
 		ValidateName: apivalidation.NameIsDNSSubdomain,
 	}
 }
 
 func validatingWebhookConfigurations() registry.Resource {
-	row := admissionRow("ValidatingWebhookConfiguration", "validatingwebhookconfigurations",
-		"What may refuse a deletion, and with it stop a cascade: a cause that has to be explained.")
+	row := admissionRow("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
 	return registry.Define[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](row, []table.Column{
 		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
 		table.Age(),
@@ -64,8 +63,7 @@ func validatingWebhookConfigurations() registry.Resource {
 }
 
 func mutatingWebhookConfigurations() registry.Resource {
-	row := admissionRow("MutatingWebhookConfiguration", "mutatingwebhookconfigurations",
-		"What may change an object on its way in, its owner references and finalizers too.")
+	row := admissionRow("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
 	return registry.Define[admissionregistrationv1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfigurationList](row, []table.Column{
 		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) }),
 		table.Age(),
@@ -92,7 +90,7 @@ func mutatingWebhookConfigurations() registry.Resource {
 	})
 }
 
-// commonOf is a mutating webhook without what only those have.
+// commonOf returns a mutating webhook without what only mutating ones have.
 func commonOf(w *admissionregistrationv1.MutatingWebhook) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
@@ -244,8 +242,8 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 		}))
 }
 
-// requiredExpression checks that there is an expression. The admission plug-in
-// that runs it compiles it.
+// requiredExpression checks that there is an expression. It is compiled by the admission
+// plug-in that runs it.
 func requiredExpression(expression string, at *field.Path) field.ErrorList {
 	return validate.Required(strings.TrimSpace(expression), at)
 }

@@ -15,38 +15,42 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// withLegacy adds the versions that a resource of apps/v1 had before, the newer group
-// version first.
-func withLegacy(resource registry.Resource) registry.Resource {
-	switch resource.Kind {
-	case "Deployment":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.Deployment{}, &appsv1beta2.DeploymentList{}),
-			appsBeta1(&appsv1beta1.Deployment{}, &appsv1beta1.DeploymentList{}),
-			extensionsBeta1(&extensionsv1beta1.Deployment{}, &extensionsv1beta1.DeploymentList{}),
-		}
-	case "ReplicaSet":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.ReplicaSet{}, &appsv1beta2.ReplicaSetList{}),
-			extensionsBeta1(&extensionsv1beta1.ReplicaSet{}, &extensionsv1beta1.ReplicaSetList{}),
-		}
-	case "StatefulSet":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.StatefulSet{}, &appsv1beta2.StatefulSetList{}),
-			appsBeta1(&appsv1beta1.StatefulSet{}, &appsv1beta1.StatefulSetList{}),
-		}
-	case "DaemonSet":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.DaemonSet{}, &appsv1beta2.DaemonSetList{}),
-			extensionsBeta1(&extensionsv1beta1.DaemonSet{}, &extensionsv1beta1.DaemonSetList{}),
-		}
-	case "ControllerRevision":
-		resource.Legacy = []registry.LegacyVersion{
-			appsBeta2(&appsv1beta2.ControllerRevision{}, &appsv1beta2.ControllerRevisionList{}),
-			appsBeta1(&appsv1beta1.ControllerRevision{}, &appsv1beta1.ControllerRevisionList{}),
-		}
+// The legacy versions of each resource, the newer one first.
+
+func legacyDeployments() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.Deployment{}, &appsv1beta2.DeploymentList{}),
+		appsBeta1(&appsv1beta1.Deployment{}, &appsv1beta1.DeploymentList{}),
+		extensionsBeta1(&extensionsv1beta1.Deployment{}, &extensionsv1beta1.DeploymentList{}),
 	}
-	return resource
+}
+
+func legacyReplicaSets() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.ReplicaSet{}, &appsv1beta2.ReplicaSetList{}),
+		extensionsBeta1(&extensionsv1beta1.ReplicaSet{}, &extensionsv1beta1.ReplicaSetList{}),
+	}
+}
+
+func legacyStatefulSets() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.StatefulSet{}, &appsv1beta2.StatefulSetList{}),
+		appsBeta1(&appsv1beta1.StatefulSet{}, &appsv1beta1.StatefulSetList{}),
+	}
+}
+
+func legacyDaemonSets() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.DaemonSet{}, &appsv1beta2.DaemonSetList{}),
+		extensionsBeta1(&extensionsv1beta1.DaemonSet{}, &extensionsv1beta1.DaemonSetList{}),
+	}
+}
+
+func legacyControllerRevisions() []registry.LegacyVersion {
+	return []registry.LegacyVersion{
+		appsBeta2(&appsv1beta2.ControllerRevision{}, &appsv1beta2.ControllerRevisionList{}),
+		appsBeta1(&appsv1beta1.ControllerRevision{}, &appsv1beta1.ControllerRevisionList{}),
+	}
 }
 
 // appsBeta2 has the defaults of apps/v1, and all of its fields.
@@ -68,7 +72,7 @@ func extensionsBeta1(obj, list runtime.Object) registry.LegacyVersion {
 	}
 }
 
-// defaultAppsBeta1 fills in what has another default in apps/v1beta1 than in apps/v1.
+// defaultAppsBeta1 fills in what has a default in apps/v1beta1 that differs from apps/v1.
 func defaultAppsBeta1(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -80,8 +84,8 @@ func defaultAppsBeta1(obj runtime.Object) {
 	}
 }
 
-// defaultExtensionsBeta1 fills in what has another default in extensions/v1beta1 than in
-// apps/v1.
+// defaultExtensionsBeta1 fills in what has a default in extensions/v1beta1 that differs
+// from apps/v1.
 func defaultExtensionsBeta1(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -115,7 +119,7 @@ func defaultFromTemplate(m *metav1.ObjectMeta, selector **metav1.LabelSelector, 
 	}
 }
 
-// keepRetired puts the two fields that apps/v1 has no more into annotations.
+// keepRetired puts the two fields that apps/v1 no longer has into annotations.
 func keepRetired(legacy runtime.Object) {
 	switch o := legacy.(type) {
 	case *extensionsv1beta1.DaemonSet:
@@ -155,7 +159,7 @@ func restoreRetired(legacy runtime.Object) {
 	}
 }
 
-// takeAnnotation removes an annotation that is a number. One that is none was not
+// takeAnnotation removes an annotation that is a number and returns it. Any other was not
 // written by annotate, and stays.
 func takeAnnotation(m *metav1.ObjectMeta, key string) (int64, bool) {
 	value, err := strconv.ParseInt(m.Annotations[key], 10, 64)

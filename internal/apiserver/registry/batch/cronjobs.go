@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// cronJobNameLimit leaves room for what is appended to make the name of a job.
+// cronJobNameLimit leaves room for the suffix of the Jobs' names.
 const cronJobNameLimit = validation.DNS1035LabelMaxLength - 11
 
 func cronJobs() registry.Resource {
@@ -43,7 +43,7 @@ func cronJobs() registry.Resource {
 			registry.SetDefaultPtr(&c.Spec.Suspend, false)
 			registry.SetDefaultPtr(&c.Spec.SuccessfulJobsHistoryLimit, 3)
 			registry.SetDefaultPtr(&c.Spec.FailedJobsHistoryLimit, 1)
-			// The rest of the job's defaults are for the jobs that are made.
+			// The other defaults are set in the Jobs that are made.
 			podspec.DefaultSpec(&c.Spec.JobTemplate.Spec.Template.Spec)
 		},
 		Validate:   validateCronJob,
@@ -54,16 +54,16 @@ func cronJobs() registry.Resource {
 
 func cronJobColumns() []table.Column {
 	return []table.Column{
-		table.Text("Schedule", "When jobs are made.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
-		table.Text("Timezone", "Where that time is.", func(c *batchv1.CronJob) string { return ptr.Deref(c.Spec.TimeZone, table.None) }),
-		table.Text("Suspend", "Whether no jobs are made.", func(c *batchv1.CronJob) string {
+		table.Text("Schedule", "Schedule in cron format.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
+		table.Text("Timezone", "Time zone of the schedule.", func(c *batchv1.CronJob) string { return ptr.Deref(c.Spec.TimeZone, table.None) }),
+		table.Text("Suspend", "Whether the schedule is suspended.", func(c *batchv1.CronJob) string {
 			if ptr.Deref(c.Spec.Suspend, false) {
 				return "True"
 			}
 			return "False"
 		}),
 		table.Number("Active", "Jobs that are running.", func(c *batchv1.CronJob) int { return len(c.Status.Active) }),
-		table.TextAt("Last Schedule", "Time since the last job was made.", func(c *batchv1.CronJob, now time.Time) string {
+		table.TextAt("Last Schedule", "Time since the last job was created.", func(c *batchv1.CronJob, now time.Time) string {
 			if c.Status.LastScheduleTime == nil {
 				return table.None
 			}
@@ -95,7 +95,7 @@ func validateCronJob(c *batchv1.CronJob) field.ErrorList {
 	return errs
 }
 
-// validateSchedule parses the schedule as whoever makes the jobs will.
+// validateSchedule parses the schedule as the CronJob controller does.
 func validateSchedule(schedule string, path *field.Path) field.ErrorList {
 	switch {
 	case schedule == "":

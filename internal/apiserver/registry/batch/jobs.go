@@ -1,4 +1,3 @@
-// Package batch is the API group batch: Jobs and CronJobs.
 package batch
 
 import (
@@ -25,15 +24,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// Group returns the API group batch/v1.
-func Group() registry.Group {
-	return registry.Group{
-		GroupVersion: batchv1.SchemeGroupVersion,
-		AddToScheme:  batchv1.AddToScheme,
-		Resources:    []registry.Resource{jobs(), cronJobs()},
-	}
-}
-
 func jobs() registry.Resource {
 	return registry.Define[batchv1.Job, batchv1.JobList](registry.Resource{
 		GroupVersion:        batchv1.SchemeGroupVersion,
@@ -45,9 +35,9 @@ func jobs() registry.Resource {
 		UnconditionalUpdate: true,
 		Deletion:            deletion.Strategy{DefaultPropagation: metav1.DeletePropagationOrphan},
 	}, slices.Concat([]table.Column{
-		table.Text("Status", "What has become of the job.", jobStatusText),
-		table.Text("Completions", "Pods that have succeeded, of those that have to.", jobCompletions),
-		table.TextAt("Duration", "Time that the job took, or has taken so far.", jobDuration),
+		table.Text("Status", "Whether the job is running, suspended, complete or failed.", jobStatusText),
+		table.Text("Completions", "Pods that have succeeded, of those required.", jobCompletions),
+		table.TextAt("Duration", "How long the job took, or has taken so far.", jobDuration),
 		table.Age(),
 	}, podspec.TemplateColumns(
 		func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
@@ -71,7 +61,7 @@ func jobs() registry.Resource {
 }
 
 func defaultJob(j *batchv1.Job) {
-	// A job without numbers is one pod; with parallelism only, it is a work queue.
+	// A Job without numbers is one pod; with parallelism only, it is a work queue.
 	if j.Spec.Completions == nil && j.Spec.Parallelism == nil {
 		registry.SetDefaultPtr(&j.Spec.Completions, 1)
 	}
@@ -79,7 +69,7 @@ func defaultJob(j *batchv1.Job) {
 	labelJob(j)
 }
 
-// labelJob gives a job without labels those of its pods.
+// labelJob gives a Job without labels those of its pods.
 func labelJob(j *batchv1.Job) {
 	if len(j.Labels) == 0 {
 		j.Labels = maps.Clone(j.Spec.Template.Labels)
@@ -103,14 +93,14 @@ func defaultJobSpec(s *batchv1.JobSpec) {
 	registry.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 }
 
-// Labels that jobs had before labels had to have a prefix. Clients still use them.
+// Labels of Jobs from before labels had a prefix. Clients still use them.
 const (
 	legacyControllerUID = "controller-uid"
 	legacyJobName       = "job-name"
 )
 
-// createJob makes the job select its own pods and no others, by its uid. Its user
-// cannot do that: the uid is new. Whoever selects manually answers for the outcome.
+// createJob makes the Job select its own pods and no others, by its uid, which is new and
+// so unknown to the user. With a manual selector, the user is responsible.
 func createJob(j *batchv1.Job) {
 	if ptr.Deref(j.Spec.ManualSelector, false) {
 		return
@@ -121,10 +111,10 @@ func createJob(j *batchv1.Job) {
 		legacyControllerUID:        string(j.UID),
 		legacyJobName:              j.Name,
 	}
-	// What the user claims to be the uid stays, and validation finds it.
+	// A uid that the user has set stays, and validation rejects it.
 	maps.Copy(own, j.Spec.Template.Labels)
 	j.Spec.Template.Labels = own
-	labelJob(j) // again: what is stored is what will be read
+	labelJob(j) // again, so that what is stored equals what is read
 	if j.Spec.Selector == nil {
 		j.Spec.Selector = &metav1.LabelSelector{}
 	}
@@ -151,7 +141,7 @@ func validateJob(j *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// validateJobSpec checks what jobs and the templates of CronJobs have in common.
+// validateJobSpec checks what Jobs and the job templates of CronJobs have in common.
 func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	template := spec.Child("template")
 	errs := slices.Concat(
@@ -171,13 +161,13 @@ func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	errs = append(errs, validateManager(s.ManagedBy, spec.Child("managedBy"))...)
 	errs = append(errs, validateJobPolicies(s, spec)...)
 	if policy := s.Template.Spec.RestartPolicy; policy == corev1.RestartPolicyAlways {
-		// A job is done when its pods end, and those would not.
+		// A Job is complete when its pods end, and those would not.
 		errs = append(errs, field.Required(template.Child("spec", "restartPolicy"), "valid values: \"OnFailure\", \"Never\""))
 	}
 	return errs
 }
 
-// validateJobUpdate: a job's work is settled when it starts; how fast it goes is not.
+// validateJobUpdate: what a Job runs cannot be changed; how much of it at a time can.
 func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := slices.Concat(
@@ -197,7 +187,7 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// validateJobTemplateUpdate: where the pods go may be decided until the first is made.
+// validateJobTemplateUpdate: scheduling directives may be changed until the Job starts.
 func validateJobTemplateUpdate(template *corev1.PodTemplateSpec, old *batchv1.Job, path *field.Path) field.ErrorList {
 	undone := template.DeepCopy()
 	if ptr.Deref(old.Spec.Suspend, false) && old.Status.StartTime == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// converter understands objects as server-side apply does: by their description.
+// converter converts objects as server-side apply does: by their OpenAPI definitions.
 func converter(t *testing.T, s registry.Schemes) managedfields.TypeConverter {
 	t.Helper()
 	var names []string
@@ -44,7 +44,7 @@ func converter(t *testing.T, s registry.Schemes) managedfields.TypeConverter {
 }
 
 // TestApplyRoundTrip: server-side apply sees every field of an object, and an object
-// that is applied to itself stays what it is.
+// that is applied to itself does not change.
 func TestApplyRoundTrip(t *testing.T) {
 	schemes := NewSchemes()
 	c := converter(t, schemes)

@@ -103,15 +103,15 @@ func TestDeleteOfSomeKindsAnswersWithObject(t *testing.T) {
 	}
 }
 
-// TestDeletionSaysWhatIsNeeded: what a Deleter is told.
-func TestDeletionSaysWhatIsNeeded(t *testing.T) {
+// TestDeletionIsComplete: what a Deleter gets.
+func TestDeletionIsComplete(t *testing.T) {
 	var got registry.Deletion
 	_, r, _ := registries(t, "jobs", deleterFunc(func(_ context.Context, d registry.Deletion) (runtime.Object, bool, error) {
 		got = d
-		return nil, false, errors.New("enough")
+		return nil, false, errors.New("refused")
 	}))
 	validate := func(context.Context, runtime.Object) error { return nil }
-	if _, _, err := r.Delete(requestContext(r.Resource), "a", validate, nil); err == nil || err.Error() != "enough" {
+	if _, _, err := r.Delete(requestContext(r.Resource), "a", validate, nil); err == nil || err.Error() != "refused" {
 		t.Fatal(err)
 	}
 	if got.Name != "a" || got.Key != "/jobs/default/a" || got.Resource != r.Resource.GroupResource() || got.Validate == nil || got.Storage.Storage == nil {
@@ -176,7 +176,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 	}
 }
 
-// TestNamespaceOrphanDependentsFalse: it means foreground for namespaces (NS-24).
+// TestNamespaceOrphanDependentsFalse: for namespaces it means foreground (NS-24).
 func TestNamespaceOrphanDependentsFalse(t *testing.T) {
 	_, r, _ := registries(t, "namespaces", fakeDeleter{})
 	put(t, r, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}})
@@ -246,7 +246,8 @@ func TestDeleteCollectionLimit(t *testing.T) {
 	}
 }
 
-// TestDeleteCollectionGoesOn: one that fails stops none of the others, and one that is gone is no failure. (AS-13).
+// TestDeleteCollectionGoesOn: an object that cannot be deleted stops none of the others,
+// and one that is gone is no failure (AS-13).
 func TestDeleteCollectionGoesOn(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -299,7 +300,8 @@ func TestDeleteCollectionStops(t *testing.T) {
 	}
 }
 
-// TestUpdateWithoutFinalizersRemoves: the update that takes the last finalizer away removes the object (R18).
+// TestUpdateWithoutFinalizersRemoves: the update that removes the last finalizer removes
+// the object (R18).
 func TestUpdateWithoutFinalizersRemoves(t *testing.T) {
 	m, r, _ := registries(t, "configmaps", fakeDeleter{})
 	ctx := requestContext(r.Resource)
@@ -333,10 +335,10 @@ func TestStatusCannotRemoveFinalizers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := answer.(*corev1.Service).DeepCopy()
-	report.Finalizers = nil
-	mustUpdate(t, storages["services/status"].(rest.Updater), ctx, report)
+	status := answer.(*corev1.Service).DeepCopy()
+	status.Finalizers = nil
+	mustUpdate(t, storages["services/status"].(rest.Updater), ctx, status)
 	if !m.has("/services/default/a") {
-		t.Error("a report has removed the object")
+		t.Error("a status update has removed the object")
 	}
 }

@@ -27,8 +27,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// fakeStorage is just enough of a storage to see what registries do with one. It has no
-// watches, and its continue tokens are keys.
+// fakeStorage is a storage in memory for tests of registries. It has no watches, and its
+// continue tokens are keys.
 type fakeStorage struct {
 	storage.Interface                   // what is missing panics
 	services          registry.Resource // whose values it keeps unique
@@ -88,7 +88,7 @@ func (m *fakeStorage) Create(_ context.Context, key string, obj, out runtime.Obj
 	return nil
 }
 
-// takenLocked says if another object has a unique value of this one.
+// takenLocked returns an error if another object has a unique value of this one.
 func (m *fakeStorage) takenLocked(key string, obj runtime.Object) error {
 	if _, ok := obj.(*corev1.Service); !ok {
 		return nil
@@ -170,7 +170,7 @@ func (m *fakeStorage) GuaranteedUpdate(_ context.Context, key string, out runtim
 	}
 }
 
-// replace stores an object in place of that version of it.
+// replace stores an object if the given version of it is the current one.
 func (m *fakeStorage) replace(key, version string, obj, out runtime.Object) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -233,17 +233,17 @@ func (m *fakeStorage) pages() int {
 	return m.lists
 }
 
-// newLike makes an empty object of the same kind.
+// newLike returns an empty object of the same kind.
 func newLike(obj runtime.Object) runtime.Object {
 	return reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
 }
 
-// copyInto makes out what obj is.
+// copyInto copies obj to out.
 func copyInto(out, obj runtime.Object) {
 	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj.DeepCopyObject()).Elem())
 }
 
-// fakeDeleter carries plans out the simple way: the memory has one lock.
+// fakeDeleter decides and writes on a fakeStorage.
 type fakeDeleter struct{}
 
 func (fakeDeleter) Delete(ctx context.Context, d registry.Deletion) (runtime.Object, bool, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// testNow is when the tests happen.
+// testNow is the clock of the tests.
 func testNow() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 
 // eachResource runs a test for every resource.
@@ -107,7 +107,7 @@ func documents(text string) []string {
 	return docs
 }
 
-// stored makes an object one that exists.
+// stored fills in what every stored object has.
 func stored(obj runtime.Object) {
 	m := metaOf(obj)
 	if m.GetUID() == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// eachLegacy runs a test for every row in every legacy version.
+// eachLegacy runs a test for every resource in every legacy version.
 func eachLegacy(t *testing.T, test func(t *testing.T, l registry.LegacyVersion, resource registry.Resource)) {
 	t.Helper()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
@@ -26,7 +26,7 @@ func eachLegacy(t *testing.T, test func(t *testing.T, l registry.LegacyVersion, 
 	})
 }
 
-// TestLegacyVersions holds the table to the kinds that each version had.
+// TestLegacyVersions: each version serves the kinds that it had.
 func TestLegacyVersions(t *testing.T) {
 	got := map[string][]string{}
 	eachLegacy(t, func(_ *testing.T, l registry.LegacyVersion, resource registry.Resource) {
@@ -96,7 +96,7 @@ func TestLegacyLists(t *testing.T) {
 	}
 }
 
-// TestLegacyDefaults: what is left out in a legacy version is what it was then.
+// TestLegacyDefaults: what is left out in a legacy version has the default of that version.
 func TestLegacyDefaults(t *testing.T) {
 	schemes := NewSchemes()
 	const template = `template: {metadata: {labels: {app: a}}, spec: {containers: [{name: a, image: a}]}}`

@@ -14,11 +14,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// TestMutations plays testdata/mutations, a table for each kind: an object that is
-// right, and what is said when one thing about it is wrong. The commands are
+// TestMutations plays testdata/mutations, a file for each kind: a valid object, and the
+// errors when one field of it is changed. The commands are
 //
-//	base      an object: the errors, or ok. It stays the base of what follows
-//	create    lines "path = value": each alone is done to the base, and the result
+//	base      an object: the errors, or ok. It is the base of the following commands
+//	create    lines "path = value": each alone is applied to the base, and the result
 //	          is created. The outcome is the line, and the errors or ok
 //	update    likewise, but the result is sent to replace the base
 //
@@ -115,12 +115,12 @@ func eachMutation(t *testing.T, base, lines string, outcome func(changed string)
 	return out.String()
 }
 
-// steps takes a path apart: names and, in brackets, indexes and keys.
+// steps splits a path: names and, in brackets, indexes and keys.
 func steps(path string) []string {
 	return regexp.MustCompile(`[^.\[\]]+(?:\.[^.\[\]]+)*?|\[[^\]]*\]`).FindAllString(strings.ReplaceAll(path, ".[", "["), -1)
 }
 
-// mutate sets what is at the path, making what leads there.
+// mutate sets the value at the path, creating the maps and lists that lead there.
 func mutate(t *testing.T, in any, path []string, value string) any {
 	t.Helper()
 	if len(path) == 0 {

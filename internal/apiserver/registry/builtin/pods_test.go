@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 )
 
-// fakeServer is the registries of all kinds, on one memory.
+// fakeServer is the registries of all resources, on one fake storage.
 type fakeServer struct {
 	t       *testing.T
 	schemes registry.Schemes
@@ -27,7 +27,7 @@ func newFakeServer(t *testing.T) fakeServer {
 	return newFakeServerIn(t, core.ServiceRanges{})
 }
 
-// newFakeServerIn makes one whose services get their addresses from given ranges.
+// newFakeServerIn returns a fakeServer whose services get their addresses from given ranges.
 func newFakeServerIn(t *testing.T, ranges core.ServiceRanges) fakeServer {
 	t.Helper()
 	p := fakeServer{t, NewSchemes(), map[string]*registry.REST{}}
@@ -63,7 +63,7 @@ func (p fakeServer) create(text string) runtime.Object {
 	return obj
 }
 
-// replace sends an object to where one is.
+// replace updates an object, as a PUT does.
 func (p fakeServer) replace(text string) (runtime.Object, error) {
 	p.t.Helper()
 	resource, obj := decode(p.t, p.schemes, text)
@@ -127,7 +127,7 @@ func TestPodPriority(t *testing.T) {
 	}
 }
 
-// A client that sends again what it sent first changes nothing.
+// A client that sends its first manifest again changes nothing.
 func TestPodReplacedByItsManifest(t *testing.T) {
 	p := newFakeServer(t)
 	p.create(`{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: usual}, value: 7, globalDefault: true}`)
@@ -144,7 +144,8 @@ func TestPodReplacedByItsManifest(t *testing.T) {
 	}
 }
 
-// A claim without a class gets the newest of the default ones; one that wants none keeps none.
+// A volume claim without a class gets the newest default class; one that asks for none
+// keeps none.
 func TestDefaultStorageClass(t *testing.T) {
 	p := newFakeServer(t)
 	claim := func(fields string) *string {

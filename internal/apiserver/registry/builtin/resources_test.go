@@ -24,7 +24,7 @@ func TestRowsAreComplete(t *testing.T) {
 	schemes := NewSchemes()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		if resource.ValidateName == nil {
-			t.Error("no rule for names")
+			t.Error("no ValidateName")
 		}
 		if resource.Singular != strings.ToLower(resource.Kind) {
 			t.Errorf("Singular = %q", resource.Singular)
@@ -144,7 +144,7 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// TestEndpoints holds the table to what is to be served.
+// TestEndpoints lists what is served.
 func TestEndpoints(t *testing.T) {
 	want := map[string][]string{
 		"": {
@@ -192,7 +192,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestVerbs: what discovery will say follows from the interfaces of the storages.
+// TestVerbs: which verbs are served follows from the interfaces of the storages.
 func TestVerbs(t *testing.T) {
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		storages, err := registry.NewStorages(resource, NewSchemes().Hub, fakeConfig(newFakeStorage(), fakeDeleter{}))
@@ -208,9 +208,9 @@ func TestVerbs(t *testing.T) {
 		_, creates := main.(rest.Creater)
 		_, lists := main.(rest.Lister)
 		_, watches := main.(rest.Watcher)
-		_, tells := main.(rest.SingularNameProvider)
-		if !deletes || !patches || !creates || !lists || !watches || !tells {
-			t.Errorf("%T: delete %t, patch %t, create %t, list %t, watch %t, singular %t", main, deletes, patches, creates, lists, watches, tells)
+		_, singular := main.(rest.SingularNameProvider)
+		if !deletes || !patches || !creates || !lists || !watches || !singular {
+			t.Errorf("%T: delete %t, patch %t, create %t, list %t, watch %t, singular %t", main, deletes, patches, creates, lists, watches, singular)
 		}
 		if status, ok := storages[resource.Plural+"/status"]; ok {
 			if _, ok := status.(rest.GracefulDeleter); ok {
@@ -223,8 +223,8 @@ func TestVerbs(t *testing.T) {
 	})
 }
 
-// TestOpenAPIDefinitions: every kind is described, and everything that the
-// descriptions are made of.
+// TestOpenAPIDefinitions: every kind has a definition, and so has every type that a
+// definition refers to.
 func TestOpenAPIDefinitions(t *testing.T) {
 	definitions := openapi.GetOpenAPIDefinitions(func(path string) spec.Ref { return spec.MustCreateRef(path) })
 	for name, definition := range definitions {

@@ -19,7 +19,7 @@ import (
 
 const fuzzRounds = 30
 
-// newFuzzer fills objects with what could be in one. The seed is printed when a test fails.
+// newFuzzer returns a fuzzer for objects. The seed is printed when a test fails.
 func newFuzzer(t *testing.T, s registry.Schemes) *randfill.Filler {
 	t.Helper()
 	seed := time.Now().UnixNano()
@@ -94,7 +94,7 @@ func roundTrip(t *testing.T, s registry.Schemes, resource registry.Resource, enc
 	if !equality.Semantic.DeepEqual(before, got) {
 		t.Fatalf("comes back changed (-sent +got):\n%s", cmp.Diff(before, got))
 	}
-	// The storage, with defaults: to what the library takes for the internal version.
+	// The storage, with defaults: to what k8s.io/apiserver uses as the internal version.
 	want := before.DeepCopyObject()
 	s.Hub.Default(want)
 	stored, err := runtime.Decode(s.Codecs.DecoderToVersion(s.Codecs.UniversalDeserializer(), resource.GroupVersion), data)
@@ -108,7 +108,7 @@ func roundTrip(t *testing.T, s registry.Schemes, resource registry.Resource, enc
 	}
 }
 
-// TestStorageCodec: the codec that the library stores with decodes into the internal
+// TestStorageCodec: the codec that k8s.io/apiserver stores with decodes into the internal
 // version, which is the same Go type, and applies defaults.
 func TestStorageCodec(t *testing.T) {
 	s := NewSchemes()
@@ -138,8 +138,8 @@ func TestStorageCodec(t *testing.T) {
 	})
 }
 
-// TestDefaultsAreStable: defaults run on every read, so they must find nothing left
-// to do on what they made.
+// TestDefaultsAreStable: defaults run on every read, so they must not change what they
+// have defaulted.
 func TestDefaultsAreStable(t *testing.T) {
 	s := NewSchemes()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {

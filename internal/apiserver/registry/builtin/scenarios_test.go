@@ -20,7 +20,7 @@ import (
 //	create      an object: the errors, or ok
 //	stored      an object: what a creation stores, defaults and all
 //	update      the object that is stored and the one that is sent: the errors, or
-//	            ok and the generation. endpoint=status or endpoint=finalize: there
+//	            ok and the generation. endpoint=status or endpoint=finalize: on that subresource
 //	table       objects of one kind: what kubectl get shows. wide: with -o wide
 //
 // go test -run TestScenarios ./internal/apiserver/registry/builtin -rewrite writes the outcomes anew.
@@ -94,7 +94,7 @@ func update(t *testing.T, schemes registry.Schemes, endpoint string, docs []stri
 	return outcome
 }
 
-// endpointStrategy is the strategy of a subresource.
+// endpointStrategy returns the strategy of a subresource.
 func endpointStrategy(t *testing.T, resource registry.Resource, schemes registry.Schemes, endpoint string) rest.RESTUpdateStrategy {
 	t.Helper()
 	storages, err := registry.NewStorages(resource, schemes.Hub, fakeConfig(newFakeStorage(), nil))

@@ -18,7 +18,7 @@ func service(name, spec string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {%s}}`, name, spec)
 }
 
-// servicesIn makes the registry of services on a range.
+// servicesIn returns a server whose services get their addresses from a range.
 func servicesIn(t *testing.T, prefix string) fakeServer {
 	t.Helper()
 	return newFakeServerIn(t, core.ServiceRanges{Addresses: netip.MustParsePrefix(prefix), FirstPort: 30000, LastPort: 30003})
@@ -42,7 +42,7 @@ func TestServiceGetsAnAddress(t *testing.T) {
 	if !slices.Equal(spec.ClusterIPs, []string{spec.ClusterIP}) || !slices.Equal(spec.IPFamilies, []corev1.IPFamily{corev1.IPv4Protocol}) || *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
 		t.Errorf("%v %v %v", spec.ClusterIPs, spec.IPFamilies, *spec.IPFamilyPolicy)
 	}
-	// What the client did not choose it need not send, and cannot change.
+	// The client need not send what was allocated, and cannot change it.
 	obj, err = p.replace(service("web", "ports: [{port: 81}]"))
 	if again := specOf(t, obj, err); again.ClusterIP != spec.ClusterIP || again.Ports[0].Port != 81 {
 		t.Errorf("updated to %s:%d", again.ClusterIP, again.Ports[0].Port)
@@ -109,8 +109,7 @@ func TestServiceAsksForAValue(t *testing.T) {
 	}
 }
 
-// Every address of a range is given before it is full, whoever asks at the same time,
-// and none twice.
+// Concurrent requests get every address of a range, none twice, before it is full.
 func TestServiceRangeIsUsedUp(t *testing.T) {
 	p := servicesIn(t, "10.1.0.0/28")
 	var wg sync.WaitGroup

@@ -166,7 +166,7 @@ func TestGeneration(t *testing.T) {
 			t.Errorf("an update that changes nothing makes generation %d", got)
 		}
 		if !counts || equality.Semantic.DeepEqual(resource.Strategy.Desired(other), resource.Strategy.Desired(obj)) {
-			return // the filler left everything out
+			return // the fuzzer left everything empty
 		}
 		r.UpdateStrategy.PrepareForUpdate(t.Context(), other, obj)
 		if got := metaOf(other).GetGeneration(); got != 5 {
@@ -216,7 +216,7 @@ func TestResetFields(t *testing.T) {
 	})
 }
 
-// TestUpdatePermissions holds the rows to what clients know from upstream.
+// TestUpdatePermissions: updates are allowed as in kube-apiserver.
 func TestUpdatePermissions(t *testing.T) {
 	creates := map[string]bool{
 		"services": true, "endpoints": true, "events": true, "leases": true,
@@ -251,7 +251,7 @@ func TestUpdatePermissions(t *testing.T) {
 	})
 }
 
-// TestGrace: pods are the only objects that take time to end.
+// TestGrace: only pods are deleted gracefully.
 func TestGrace(t *testing.T) {
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		if graceful := resource.Deletion.Grace != nil; graceful != (resource.Plural == "pods") {

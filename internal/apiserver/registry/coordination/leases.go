@@ -32,11 +32,11 @@ func leases() registry.Resource {
 		ValidateName:   apivalidation.NameIsDNSSubdomain,
 		CreateOnUpdate: true,
 	}, []table.Column{
-		table.Text("Holder", "Who holds the lease.", func(l *coordinationv1.Lease) string { return ptr.Deref(l.Spec.HolderIdentity, "") }),
+		table.Text("Holder", "Identity of the holder.", func(l *coordinationv1.Lease) string { return ptr.Deref(l.Spec.HolderIdentity, "") }),
 		table.Age(),
 	}, registry.Strategy[*coordinationv1.Lease]{
 		Validate: func(l *coordinationv1.Lease) field.ErrorList {
-			// A holder that lets go leaves an empty holderIdentity behind.
+			// A holder that releases the lease leaves an empty holderIdentity.
 			spec := field.NewPath("spec")
 			return slices.Concat(
 				validate.Positive(l.Spec.LeaseDurationSeconds, spec.Child("leaseDurationSeconds")),

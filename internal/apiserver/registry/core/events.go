@@ -28,7 +28,7 @@ func events() registry.Resource {
 		CreateOnUpdate:      true,
 		UnconditionalUpdate: true,
 		TTL:                 time.Hour,
-		// The collector does not look at events, so it would not remove its finalizers from them.
+		// The collector does not watch events, so it would never remove its finalizers.
 		Deletion: deletion.Strategy{CollectorDisabled: true},
 	}, eventColumns(), registry.Strategy[*corev1.Event]{
 		Validate:         validateEvent,
@@ -52,8 +52,8 @@ func eventFields(e *corev1.Event) fields.Set {
 	}
 }
 
-// validateEvent keeps events where those who may see the object look for them: in
-// its namespace, or in "default" if it has none.
+// validateEvent keeps an event in the namespace of its object, where those who may see the
+// object may see it too, or in "default" if the object has none.
 func validateEvent(e *corev1.Event) field.ErrorList {
 	about := e.InvolvedObject.Namespace
 	if e.Namespace == about || (about == "" && e.Namespace == metav1.NamespaceDefault) {
@@ -64,21 +64,21 @@ func validateEvent(e *corev1.Event) field.ErrorList {
 
 func eventColumns() []table.Column {
 	columns := []table.Column{
-		table.TextAt("Last Seen", "Time since it was seen last.", func(e *corev1.Event, now time.Time) string { return table.Since(lastSeen(e), now) }),
+		table.TextAt("Last Seen", "Time since it occurred last.", func(e *corev1.Event, now time.Time) string { return table.Since(lastSeen(e), now) }),
 		table.Text("Type", "Normal or Warning.", func(e *corev1.Event) string { return e.Type }),
 		table.Text("Reason", "What happened, in one word.", func(e *corev1.Event) string { return e.Reason }),
-		table.Text("Object", "What it happened to.", func(e *corev1.Event) string {
+		table.Text("Object", "Object that the event is about.", func(e *corev1.Event) string {
 			return strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
 		}),
 	}
 	columns = append(columns, table.Wide(
-		table.Text("Subobject", "Which part of the object.", func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }),
-		table.Text("Source", "Who reports it.", eventSource),
+		table.Text("Subobject", "Part of the object.", func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }),
+		table.Text("Source", "Component that reports it.", eventSource),
 	)...)
 	columns = append(columns, table.Text("Message", "What happened, in words.", func(e *corev1.Event) string { return strings.TrimSpace(e.Message) }))
 	return append(columns, table.Wide(
-		table.TextAt("First Seen", "Time since it was seen first.", func(e *corev1.Event, now time.Time) string { return table.Since(firstSeen(e), now) }),
-		table.Number("Count", "How often it was seen.", timesSeen),
+		table.TextAt("First Seen", "Time since it occurred first.", func(e *corev1.Event, now time.Time) string { return table.Since(firstSeen(e), now) }),
+		table.Number("Count", "How often it has occurred.", timesSeen),
 		table.Name(),
 	)...)
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// namespaces differ from every other kind in how they are deleted: besides the
-// finalizers in the metadata there are those in the spec, which only /finalize
-// changes, and a namespace stays until both lists are empty (NS-23). The write that
-// marks it also says so in the status, by which admission refuses new contents.
+// namespaces differ from every other resource in how they are deleted: besides
+// metadata.finalizers there is spec.finalizers, which only /finalize changes, and a
+// namespace stays until both lists are empty (NS-23). The write that sets the
+// deletionTimestamp also sets the phase, by which admission refuses new contents.
 func namespaces() registry.Resource {
 	return registry.Define[corev1.Namespace, corev1.NamespaceList](registry.Resource{
 		GroupVersion:        corev1.SchemeGroupVersion,
@@ -29,7 +29,7 @@ func namespaces() registry.Resource {
 		ValidateName:        apivalidation.ValidateNamespaceName,
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
-		// A slip would delete everything there is.
+		// One mistaken request would delete everything.
 		NoDeleteCollection: true,
 		Deletion: deletion.Strategy{
 			Pending:               func(obj runtime.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
@@ -53,8 +53,8 @@ func namespaces() registry.Resource {
 	})
 }
 
-// labelNamespace makes sure that a namespace can be selected by its name, whatever
-// the client says (NS-13). It runs again where the name was generated.
+// labelNamespace sets the label by which a namespace is selected by name, whatever the
+// client has sent (NS-13). It runs again after a name was generated.
 func labelNamespace(ns *corev1.Namespace) {
 	if ns.Name == "" {
 		return
@@ -65,7 +65,8 @@ func labelNamespace(ns *corev1.Namespace) {
 	ns.Labels[corev1.LabelMetadataName] = ns.Name
 }
 
-// createNamespace makes the namespace wait, when it is deleted, for whoever empties it.
+// createNamespace adds the entry of spec.finalizers that the namespace controller removes
+// when the namespace is empty.
 func createNamespace(ns *corev1.Namespace) {
 	ns.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
 	if slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
@@ -74,7 +75,7 @@ func createNamespace(ns *corev1.Namespace) {
 	ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
 }
 
-// validateNamespaceStatus holds the phase to what deletion says.
+// validateNamespaceStatus checks that the phase agrees with the deletionTimestamp.
 func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
 	path := field.NewPath("status", "phase")
 	switch {

@@ -49,16 +49,16 @@ func nodes() registry.Resource {
 
 func nodeColumns() []table.Column {
 	return append([]table.Column{
-		table.Text("Status", "Whether the node is ready, and takes new pods.", nodeStatusText),
-		table.Text("Roles", "Roles that labels give the node.", nodeRolesText),
+		table.Text("Status", "Whether the node is ready, and accepts new pods.", nodeStatusText),
+		table.Text("Roles", "Roles of the node, from its labels.", nodeRolesText),
 		table.Age(),
 		table.Text("Version", "Version of the node agent.", func(n *corev1.Node) string { return n.Status.NodeInfo.KubeletVersion }),
 	}, table.Wide(
 		table.Text("Internal-IP", "Address within the cluster.", func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeInternalIP) }),
 		table.Text("External-IP", "Address outside of the cluster.", func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeExternalIP) }),
 		table.Text("OS-Image", "Operating system.", func(n *corev1.Node) string { return orUnknown(n.Status.NodeInfo.OSImage) }),
-		table.Text("Kernel-Version", "Kernel.", func(n *corev1.Node) string { return orUnknown(n.Status.NodeInfo.KernelVersion) }),
-		table.Text("Container-Runtime", "What runs the containers.", func(n *corev1.Node) string {
+		table.Text("Kernel-Version", "Version of the kernel.", func(n *corev1.Node) string { return orUnknown(n.Status.NodeInfo.KernelVersion) }),
+		table.Text("Container-Runtime", "Container runtime and its version.", func(n *corev1.Node) string {
 			return orUnknown(n.Status.NodeInfo.ContainerRuntimeVersion)
 		}),
 	)...)
@@ -122,7 +122,7 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	})...)
 }
 
-// validateNodeUpdate keeps a node the machine that it is.
+// validateNodeUpdate keeps a Node naming the same machine.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList

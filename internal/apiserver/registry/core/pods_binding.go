@@ -20,8 +20,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// bindingREST is pods/binding: the scheduler's decision, written once. It is an
-// endpoint of its own because no update may change a pod's node.
+// bindingREST is pods/binding, by which the scheduler binds a pod once. It is an endpoint
+// of its own because no update may change a pod's node.
 type bindingREST struct {
 	store *genericregistry.Store
 	now   func() time.Time
@@ -34,7 +34,7 @@ func (r *bindingREST) New() runtime.Object { return &corev1.Binding{} }
 func (r *bindingREST) Destroy() {}
 
 // PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the uid in the
-// request: it names the pod that the scheduler has seen.
+// request: it is that of the pod that the scheduler has seen.
 func (r *bindingREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
 // Create binds the pod of that name.
@@ -84,8 +84,8 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
-// bindPod puts a pod on a node, if it is still free to go there. What it refuses
-// here, in the transaction, cannot happen between the check and the write.
+// bindPod binds a pod to a node, unless it is bound or being deleted. It runs in the
+// transaction, so that nothing can change between the check and the write.
 func bindPod(p *corev1.Pod, binding *corev1.Binding, now metav1.Time) error {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -104,7 +104,7 @@ func bindPod(p *corev1.Pod, binding *corev1.Binding, now metav1.Time) error {
 	return nil
 }
 
-// setScheduled records that the pod has a node since now.
+// setScheduled sets the condition PodScheduled.
 func setScheduled(p *corev1.Pod, now metav1.Time) {
 	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now}
 	for i := range p.Status.Conditions {
@@ -116,8 +116,8 @@ func setScheduled(p *corev1.Pod, now metav1.Time) {
 	p.Status.Conditions = append(p.Status.Conditions, scheduled)
 }
 
-// bindingError is the API error for a binding that was not written: a conflict,
-// unless it is something else. The scheduler takes a conflict as final.
+// bindingError returns the API error for a binding that was not written: a conflict,
+// unless it is something else. A scheduler does not retry after a conflict.
 func bindingError(err error, name string) error {
 	err = storeerr.InterpretUpdateError(err, corev1.Resource("pods"), name)
 	if _, ok := errors.AsType[*apierrors.StatusError](err); ok {

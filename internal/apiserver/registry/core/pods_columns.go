@@ -19,8 +19,8 @@ func podColumns() []table.Column {
 			s := summaryOf(p)
 			return table.Fraction(s.ready, s.total)
 		}),
-		table.Text("Status", "What the pod does, or why it does not.", func(p *corev1.Pod) string { return summaryOf(p).status }),
-		table.TextAt("Restarts", "How often containers were restarted, and when the last one was.", func(p *corev1.Pod, now time.Time) string {
+		table.Text("Status", "Phase of the pod, or the reason that it does not run.", func(p *corev1.Pod) string { return summaryOf(p).status }),
+		table.TextAt("Restarts", "How often containers were restarted, and when last.", func(p *corev1.Pod, now time.Time) string {
 			return summaryOf(p).restartText(now)
 		}),
 		table.Age(),
@@ -30,12 +30,12 @@ func podColumns() []table.Column {
 		table.Text("Nominated Node", "Node on which other pods are preempted for this one.", func(p *corev1.Pod) string {
 			return table.OrNone(p.Status.NominatedNodeName)
 		}),
-		table.Text("Readiness Gates", "Conditions of others that hold, of those that the pod needs to be ready.", readinessGatesText),
+		table.Text("Readiness Gates", "Readiness gates that are true, of all that the pod has.", readinessGatesText),
 	)...)
 }
 
-// podSummary is a pod in one line. Sidecars, init containers that keep running,
-// count as containers.
+// podSummary is the state of a pod in one line. Sidecars (init containers that keep
+// running) count as containers.
 type podSummary struct {
 	ready, total int
 	status       string
@@ -62,7 +62,7 @@ func summaryOf(p *corev1.Pod) podSummary {
 	return s
 }
 
-// initializing reports on the init containers, and whether they are not done yet.
+// initializing adds the init containers, and reports whether they are not done yet.
 func (s *podSummary) initializing(p *corev1.Pod) bool {
 	sidecars := map[string]bool{}
 	for _, c := range p.Spec.InitContainers {
@@ -89,12 +89,12 @@ func (s *podSummary) initializing(p *corev1.Pod) bool {
 		s.status = "Init:" + initText(c, i, len(p.Spec.InitContainers))
 		return true
 	}
-	// Once the containers run, restarts of what came before them are history.
+	// Once the containers run, restarts of init containers no longer count.
 	s.restarts, s.lastRestart = sidecarRestarts.restarts, sidecarRestarts.lastRestart
 	return false
 }
 
-// initText says what an init container is at, or how far initialization has come.
+// initText returns the state of an init container, or how many are done.
 func initText(c corev1.ContainerStatus, done, of int) string {
 	switch {
 	case c.State.Terminated != nil:
@@ -105,7 +105,7 @@ func initText(c corev1.ContainerStatus, done, of int) string {
 	return table.Fraction(done, of)
 }
 
-// running reports on the containers. The first one that has something to say gives the status.
+// running adds the containers. The first one that has a reason gives the status.
 func (s *podSummary) running(p *corev1.Pod) {
 	anyRuns := false
 	for _, c := range slices.Backward(p.Status.ContainerStatuses) {
@@ -129,7 +129,7 @@ func (s *podSummary) running(p *corev1.Pod) {
 	}
 }
 
-// deleting says that the pod is being deleted, as long as it has not ended.
+// deleting shows that the pod is being deleted, as long as it has not ended.
 func (s *podSummary) deleting(p *corev1.Pod) {
 	switch {
 	case p.Status.Reason == "NodeLost":

@@ -13,14 +13,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// What a pod gets when it is created, and no template has: where it was made from one,
-// the one who made it must not find that it differs.
+// What a pod gets when it is created. No template has it, so these must not be fields in
+// which controllers compare a pod with its template.
 
-// defaultAccount is the service account of pods that name none. Every namespace is
-// expected to have it.
+// defaultAccount is the service account of pods that name none. Every namespace has it.
 const defaultAccount = "default"
 
-// evictAfter is how long a pod stays on a node that is lost, in seconds, unless it says otherwise.
+// evictAfter is how long a pod stays on an unreachable node by default, in seconds.
 const evictAfter = 300
 
 func createPod(p *corev1.Pod) {
@@ -30,7 +29,7 @@ func createPod(p *corev1.Pod) {
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClassOf(&p.Spec)}
 }
 
-// updatePod lets a client send the pod as it was before it was created.
+// updatePod lets a client send the pod as it first sent it.
 func updatePod(p, old *corev1.Pod) {
 	registry.SetDefault(&p.Spec.ServiceAccountName, old.Spec.ServiceAccountName)
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
@@ -46,16 +45,16 @@ func updatePod(p, old *corev1.Pod) {
 	}
 }
 
-// lostTaints are the taints of nodes that cannot be reached, or are not ready.
+// lostTaints returns the taints of nodes that are unreachable or not ready.
 func lostTaints() []string { return []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} }
 
-// tolerateLostNodes makes a pod outlive a short outage of its node.
+// tolerateLostNodes adds tolerations by which a pod survives a short outage of its node.
 func tolerateLostNodes(tolerations []corev1.Toleration) []corev1.Toleration {
 	for _, taint := range lostTaints() {
 		if tolerates(tolerations, taint) {
 			continue
 		}
-		// A full slice may be shared with the one who sent it.
+		// The array may be shared with the object that was sent.
 		tolerations = append(slices.Clip(tolerations), corev1.Toleration{
 			Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(evictAfter)),
 		})
@@ -69,13 +68,13 @@ func tolerates(tolerations []corev1.Toleration, taint string) bool {
 	})
 }
 
-// hasTolerations tells whether a stored pod was created with those above.
+// hasTolerations reports whether a stored pod was created with these tolerations.
 func hasTolerations(tolerations []corev1.Toleration) bool {
 	return !slices.ContainsFunc(lostTaints(), func(taint string) bool { return !tolerates(tolerations, taint) })
 }
 
-// resolvePriority turns the name of a pod's priority class into what the scheduler
-// reads. Priorities are given by classes only: who may make them decides.
+// resolvePriority turns the name of a pod's priority class into the value that the
+// scheduler reads. Only those who may create classes decide about values.
 func resolvePriority(ctx context.Context, d registry.Registries, p *corev1.Pod) error {
 	class, err := priorityClassOf(ctx, d, p)
 	if err != nil {
@@ -95,8 +94,8 @@ func resolvePriority(ctx context.Context, d registry.Registries, p *corev1.Pod) 
 	return nil
 }
 
-// priorityClassOf is the class that a pod names, else the default one, else the one
-// without a name, whose priority is 0.
+// priorityClassOf returns the class that a pod names, else the default one, else an empty
+// one, whose value is 0.
 func priorityClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) (*schedulingv1.PriorityClass, error) {
 	classes, err := registry.ListFromCache[*schedulingv1.PriorityClass](ctx, d, schedulingv1.Resource("priorityclasses"))
 	if err != nil {

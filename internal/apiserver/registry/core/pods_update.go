@@ -12,17 +12,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// podChangeable is what of a pod's spec an update may change. A pod is something
-// that runs: another spec is another pod.
+// podChangeable names what an update may change in a pod's spec.
 const podChangeable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
 	"`spec.tolerations` (only additions to existing tolerations),`spec.schedulingGates` (only removals)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// validatePodUpdate checks what an update changes of a pod's spec.
+// validatePodUpdate checks what an update changes in a pod's spec.
 func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
-	// The changes are undone one by one where they are allowed; what is still
-	// different then is not allowed.
+	// Changes that are allowed are undone one by one; if a difference is left, it is not
+	// allowed.
 	undone := pod.Spec.DeepCopy()
 	undoImages(undone.Containers, old.Spec.Containers)
 	undoImages(undone.InitContainers, old.Spec.InitContainers)
@@ -43,7 +42,7 @@ func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// undoImages takes changed images back. Fewer or more containers stay a difference.
+// undoImages undoes changes of images. Fewer or more containers stay a difference.
 func undoImages(containers, old []corev1.Container) {
 	if len(containers) != len(old) {
 		return
@@ -53,7 +52,7 @@ func undoImages(containers, old []corev1.Container) {
 	}
 }
 
-// undoDeadline takes a new deadline back. It can be set, and then only come nearer.
+// undoDeadline undoes a change of the deadline, which can be set and lowered.
 func undoDeadline(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	deadline := spec.ActiveDeadlineSeconds
 	spec.ActiveDeadlineSeconds = old.ActiveDeadlineSeconds
@@ -66,7 +65,7 @@ func undoDeadline(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// onlyAdds tells whether everything that was there still is.
+// onlyAdds reports whether all old tolerations are still there.
 func onlyAdds(tolerations, old []corev1.Toleration) bool {
 	for i := range old {
 		same := func(t corev1.Toleration) bool {
@@ -90,7 +89,7 @@ func onlyRemoves(gates, old []corev1.PodSchedulingGate) bool {
 	return true
 }
 
-// changedFields names the fields in which two specs differ.
+// changedFields returns the names of the fields in which two specs differ.
 func changedFields(spec, old *corev1.PodSpec) []string {
 	var changed []string
 	a, b := reflect.ValueOf(spec).Elem(), reflect.ValueOf(old).Elem()

@@ -32,8 +32,8 @@ func replicationControllers() registry.Resource {
 		UnconditionalUpdate: true,
 		Deletion:            deletion.Strategy{DefaultPropagation: metav1.DeletePropagationOrphan},
 	}, slices.Concat([]table.Column{
-		table.Number("Desired", "Pods that there are to be.", func(rc *corev1.ReplicationController) int { return int(ptr.Deref(rc.Spec.Replicas, 0)) }),
-		table.Number("Current", "Pods that there are.", func(rc *corev1.ReplicationController) int { return int(rc.Status.Replicas) }),
+		table.Number("Desired", "Pods that are desired.", func(rc *corev1.ReplicationController) int { return int(ptr.Deref(rc.Spec.Replicas, 0)) }),
+		table.Number("Current", "Pods that exist.", func(rc *corev1.ReplicationController) int { return int(rc.Status.Replicas) }),
 		table.Number("Ready", "Pods that are ready.", func(rc *corev1.ReplicationController) int { return int(rc.Status.ReadyReplicas) }),
 		table.Age(),
 	}, podspec.TemplateColumns(func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec {
@@ -66,8 +66,7 @@ func replicationControllers() registry.Resource {
 		})
 }
 
-// defaultReplicationController makes the controller select, and be labelled with,
-// what its template makes.
+// defaultReplicationController fills in the selector and the labels from the template.
 func defaultReplicationController(rc *corev1.ReplicationController) {
 	registry.SetDefaultPtr(&rc.Spec.Replicas, 1)
 	if rc.Spec.Template == nil {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -21,8 +20,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// services get an address and node ports as their type wants (core_services_allocation.go),
-// because clients read them, though nothing here routes traffic.
+// services get an address and node ports as their type requires (services_allocation.go):
+// clients read them, though nothing here routes traffic.
 func services(ranges ServiceRanges) registry.Resource {
 	return registry.Define[corev1.Service, corev1.ServiceList](registry.Resource{
 		GroupVersion:        corev1.SchemeGroupVersion,
@@ -128,16 +127,16 @@ func validateService(s *corev1.Service) field.ErrorList {
 		metav1validation.ValidateLabels(s.Spec.Selector, spec.Child("selector")),
 		validateServicePorts(s.Spec.Ports, spec.Child("ports")),
 		validateServiceAddress(s, spec),
-		validateAffinityOfClients(s, spec),
+		validateSessionAffinity(s, spec),
 		validateServiceTraffic(s, spec),
-		validateBalancer(s, spec),
+		validateLoadBalancer(s, spec),
 		validate.Each(s.Spec.ExternalIPs, spec.Child("externalIPs"), func(ip *string, at *field.Path) field.ErrorList {
 			return validateReachable(*ip, at)
 		}),
 	)
 }
 
-// validateServiceAddress checks by which address a service is reached within the cluster.
+// validateServiceAddress checks the address of a service within the cluster.
 func validateServiceAddress(s *corev1.Service, spec *field.Path) field.ErrorList {
 	errs := optionalIP(s.Spec.ClusterIP, spec.Child("clusterIP"))
 	if len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] != s.Spec.ClusterIP {
@@ -163,10 +162,10 @@ func validateServiceAddress(s *corev1.Service, spec *field.Path) field.ErrorList
 	return errs
 }
 
-// maxAffinitySeconds is how long a client may be kept at the pod that it has reached: a day.
+// maxAffinitySeconds is the maximum timeout of session affinity: a day.
 const maxAffinitySeconds = 24 * 60 * 60
 
-func validateAffinityOfClients(s *corev1.Service, spec *field.Path) field.ErrorList {
+func validateSessionAffinity(s *corev1.Service, spec *field.Path) field.ErrorList {
 	errs := validate.OneOf(s.Spec.SessionAffinity, spec.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	config := s.Spec.SessionAffinityConfig
 	switch {
@@ -183,7 +182,7 @@ func validateAffinityOfClients(s *corev1.Service, spec *field.Path) field.ErrorL
 	return errs
 }
 
-// validateServiceTraffic checks to which of its pods traffic goes.
+// validateServiceTraffic checks the traffic policies.
 func validateServiceTraffic(s *corev1.Service, spec *field.Path) field.ErrorList {
 	errs := validate.OneOfPtr(s.Spec.InternalTrafficPolicy, spec.Child("internalTrafficPolicy"),
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
@@ -213,8 +212,8 @@ func validateServiceTraffic(s *corev1.Service, spec *field.Path) field.ErrorList
 	return errs
 }
 
-// validateBalancer checks what is asked of a load balancer.
-func validateBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
+// validateLoadBalancer checks the fields about load balancers.
+func validateLoadBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	const only = "may only be used when `type` is 'LoadBalancer'"
@@ -236,7 +235,7 @@ func validateBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateReachable checks an address that traffic from elsewhere could come to.
+// validateReachable checks an address that traffic from outside can reach.
 func validateReachable(ip string, at *field.Path) field.ErrorList {
 	errs := validation.IsValidIP(at, ip)
 	address, err := netip.ParseAddr(ip)
@@ -299,7 +298,7 @@ func validateServicePorts(ports []corev1.ServicePort, path *field.Path) field.Er
 	return append(errs, validateNodePorts(ports, path)...)
 }
 
-// validateNodePorts: one port of the nodes leads to one port of the service, for each protocol.
+// validateNodePorts: for each protocol, a node port leads to one port of the service.
 func validateNodePorts(ports []corev1.ServicePort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	type nodePort struct {
@@ -320,80 +319,10 @@ func validateNodePorts(ports []corev1.ServicePort, path *field.Path) field.Error
 	return errs
 }
 
-// validateServiceUpdate: clients hold on to the address of a service.
+// validateServiceUpdate keeps the address of a service: clients may have cached it.
 func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	if old.Spec.ClusterIP == "" || old.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
 	return validate.Immutable(s.Spec.ClusterIP, old.Spec.ClusterIP, field.NewPath("spec", "clusterIPs").Index(0))
-}
-
-func endpoints() registry.Resource {
-	return registry.Define[corev1.Endpoints, corev1.EndpointsList](registry.Resource{
-		GroupVersion:        corev1.SchemeGroupVersion,
-		Kind:                "Endpoints",
-		Plural:              "endpoints",
-		Namespaced:          true,
-		ShortNames:          []string{"ep"},
-		ValidateName:        apivalidation.NameIsDNSSubdomain,
-		CreateOnUpdate:      true,
-		UnconditionalUpdate: true,
-	}, []table.Column{
-		table.Text("Endpoints", "Addresses that are ready.", endpointsText),
-		table.Age(),
-	}, registry.Strategy[*corev1.Endpoints]{
-		Default: func(e *corev1.Endpoints) {
-			for i := range e.Subsets {
-				for j := range e.Subsets[i].Ports {
-					registry.SetDefault(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
-				}
-			}
-		},
-		Validate: func(e *corev1.Endpoints) field.ErrorList {
-			return validate.Each(e.Subsets, field.NewPath("subsets"), validateSubset)
-		},
-	})
-}
-
-func validateSubset(s *corev1.EndpointSubset, path *field.Path) field.ErrorList {
-	address := func(a *corev1.EndpointAddress, at *field.Path) field.ErrorList {
-		errs := validateReachable(a.IP, at.Child("ip"))
-		errs = append(errs, validate.OptionalLabel(a.Hostname, at.Child("hostname"))...)
-		return append(errs, validate.OptionalSubdomain(ptr.Deref(a.NodeName, ""), at.Child("nodeName"))...)
-	}
-	errs := slices.Concat(
-		validate.Each(s.Addresses, path.Child("addresses"), address),
-		validate.Each(s.NotReadyAddresses, path.Child("notReadyAddresses"), address),
-		validate.Each(s.Ports, path.Child("ports"), func(p *corev1.EndpointPort, at *field.Path) field.ErrorList {
-			errs := append(validate.Port(p.Port, at.Child("port")), validate.Protocol(p.Protocol, at.Child("protocol"))...)
-			if p.Name == "" && len(s.Ports) > 1 {
-				return append(errs, field.Required(at.Child("name"), ""))
-			}
-			return append(errs, validate.OptionalLabel(p.Name, at.Child("name"))...)
-		}),
-	)
-	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
-		errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
-	}
-	return errs
-}
-
-// endpointsText shows the first few addresses, and how many more there are.
-func endpointsText(e *corev1.Endpoints) string {
-	const shown = 3
-	var all []string
-	for _, subset := range e.Subsets {
-		for _, address := range subset.Addresses {
-			if len(subset.Ports) == 0 {
-				all = append(all, address.IP)
-			}
-			for _, port := range subset.Ports {
-				all = append(all, fmt.Sprintf("%s:%d", address.IP, port.Port))
-			}
-		}
-	}
-	if len(all) > shown {
-		return fmt.Sprintf("%s + %d more...", strings.Join(all[:shown], ","), len(all)-shown)
-	}
-	return table.OrNone(strings.Join(all, ","))
 }

@@ -20,26 +20,26 @@ import (
 
 // ServiceRanges are where services get their addresses and node ports from.
 type ServiceRanges struct {
-	// Addresses are the cluster IPs, IPv4 or IPv6. The first address is nobody's, nor
-	// is the last of an IPv4 range.
+	// Addresses are the cluster IPs, IPv4 or IPv6. The first address is not used, nor is
+	// the last of an IPv4 range.
 	Addresses netip.Prefix
 	// FirstPort to LastPort are the node ports.
 	FirstPort, LastPort int32
 }
 
-// DefaultServiceRanges are the ranges that clusters of the field usually have.
+// DefaultServiceRanges returns the ranges that Kubernetes clusters usually have.
 func DefaultServiceRanges() ServiceRanges {
 	return ServiceRanges{Addresses: netip.MustParsePrefix("10.96.0.0/12"), FirstPort: 30000, LastPort: 32767}
 }
 
-// MinServiceBits is how many bits of an address a range must leave open: there are 6
-// addresses then.
+// MinServiceBits is how many bits of an address a range must leave open: that is 6
+// addresses.
 const MinServiceBits = 3
 
-// maxAddressBits bounds how many addresses of a range are used: a million.
+// maxAddressBits limits how many addresses of a range are used: a million.
 const maxAddressBits = 20
 
-// size is how many addresses there are to give, from the second one on.
+// size returns how many addresses can be allocated, from the second one on.
 func (r ServiceRanges) size() uint64 {
 	bits := min(r.Addresses.Addr().BitLen()-r.Addresses.Bits(), maxAddressBits)
 	size := uint64(1)<<bits - 1
@@ -49,7 +49,7 @@ func (r ServiceRanges) size() uint64 {
 	return size
 }
 
-// address is the nth address to give.
+// address returns the nth address that can be allocated.
 func (r ServiceRanges) address(n uint64) netip.Addr {
 	bytes := r.Addresses.Masked().Addr().As16()
 	low := bytes[8:]
@@ -57,8 +57,8 @@ func (r ServiceRanges) address(n uint64) netip.Addr {
 	return netip.AddrFrom16(bytes).Unmap()
 }
 
-// reserved is how many addresses at the beginning of a range are given last, so that
-// whoever wants a certain address finds one that is free.
+// reserved returns how many addresses at the beginning of a range are allocated last, so
+// that clients that ask for a certain address find one that is free.
 func (r ServiceRanges) reserved() uint64 { return min(max(r.size()/16, 16), 256, r.size()) }
 
 func (r ServiceRanges) family() corev1.IPFamily {
@@ -71,7 +71,7 @@ func (r ServiceRanges) family() corev1.IPFamily {
 func addressValue(ip string) string   { return "clusterIP/" + ip }
 func nodePortValue(port int32) string { return "nodePort/" + strconv.Itoa(int(port)) }
 
-// serviceValues are what a service has for itself alone.
+// serviceValues returns the unique values of a service.
 func serviceValues(s *corev1.Service) []string {
 	var values []string
 	if hasAddress(s) {
@@ -88,12 +88,12 @@ func serviceValues(s *corev1.Service) []string {
 	return values
 }
 
-// hasAddress tells whether a service has an address of its own.
+// hasAddress reports whether a service has a cluster IP.
 func hasAddress(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-// hasNodePorts tells whether the ports of a service are to be reached on every node.
+// hasNodePorts reports whether the ports of a service are exposed on every node.
 func hasNodePorts(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort ||
 		s.Spec.Type == corev1.ServiceTypeLoadBalancer && ptr.Deref(s.Spec.AllocateLoadBalancerNodePorts, true)
@@ -103,13 +103,13 @@ func needsHealthCheck(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// serviceAllocation gives one service addresses and node ports.
+// serviceAllocation allocates the address and the node ports of one service.
 type serviceAllocation struct {
 	*allocation.Allocation
 	ranges ServiceRanges
 }
 
-// allocate gives a service what its type needs and it does not have.
+// allocate allocates what the type of a service needs and the service does not have.
 func (a serviceAllocation) allocate(s, old *corev1.Service) (field.ErrorList, error) {
 	if old != nil {
 		keepAllocated(s, old)
@@ -131,8 +131,8 @@ func (a serviceAllocation) allocate(s, old *corev1.Service) (field.ErrorList, er
 	return a.allocatePorts(s, had)
 }
 
-// dropUnused drops what only the type had a use for that the service had before. The
-// client has not set it: it is there because a patch leaves what it does not name.
+// dropUnused drops what only the old type used. The client has not set it: it is there
+// because a patch leaves what it does not name.
 func dropUnused(s, old *corev1.Service) {
 	if s.Spec.Type == old.Spec.Type {
 		return
@@ -155,8 +155,8 @@ func dropUnused(s, old *corev1.Service) {
 	}
 }
 
-// keepAllocated lets a client leave out what it did not choose, and frees what the
-// present type has no use for.
+// keepAllocated lets a client leave out what was allocated, and frees what the current
+// type does not use.
 func keepAllocated(s, old *corev1.Service) {
 	if s.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP == "" {
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = old.Spec.ClusterIP, old.Spec.ClusterIPs
@@ -226,7 +226,7 @@ func (a serviceAllocation) allocateAddress(s *corev1.Service, had map[string]boo
 func (a serviceAllocation) requestAddress(s *corev1.Service, at *field.Path) field.ErrorList {
 	ip, err := netip.ParseAddr(s.Spec.ClusterIP)
 	if err != nil {
-		return nil // validation finds it
+		return nil // validation rejects it
 	}
 	requested := []string{s.Spec.ClusterIP}
 	if !a.ranges.Addresses.Contains(ip) {
@@ -237,12 +237,12 @@ func (a serviceAllocation) requestAddress(s *corev1.Service, at *field.Path) fie
 	return nil
 }
 
-// address finds an address that is free, as far as is known.
+// address returns an address that is free, as far as is known.
 func (a serviceAllocation) address() (string, error) {
 	n, reserved := a.ranges.size(), a.ranges.reserved()
 	valueOf := func(i uint64) string { return a.ranges.address(i).String() }
 	free := func(i uint64) bool { return !a.Taken(addressValue(valueOf(i))) }
-	// First the part of the range that is not reserved, if it is not all.
+	// First the part of the range that is not reserved.
 	for _, part := range [][2]uint64{{reserved, n}, {0, reserved}} {
 		if i, ok := a.Find(part[0], part[1], free); ok {
 			return valueOf(i), nil
@@ -287,7 +287,7 @@ func (a serviceAllocation) allocatePorts(s *corev1.Service, had map[string]bool)
 }
 
 // requestPorts records the node ports that the client asks for. It returns the values of
-// all that the service has, those of before included.
+// all that the service has, old and new.
 func (a serviceAllocation) requestPorts(s *corev1.Service, had map[string]bool) (own map[string]bool, errs field.ErrorList) {
 	own = map[string]bool{}
 	want := func(port int32, at *field.Path) {
@@ -306,7 +306,7 @@ func (a serviceAllocation) requestPorts(s *corev1.Service, had map[string]bool) 
 	return own, errs
 }
 
-// sameProtocol tells whether a port with that node port has the same protocol already.
+// sameProtocol reports whether a port with that node port has the same protocol already.
 func sameProtocol(ports []corev1.ServicePort, port *corev1.ServicePort, number int32) bool {
 	return slices.ContainsFunc(ports, func(p corev1.ServicePort) bool { return p.NodePort == number && p.Protocol == port.Protocol })
 }
@@ -321,8 +321,8 @@ func (a serviceAllocation) requestPort(port int32, at *field.Path) field.ErrorLi
 	return nil
 }
 
-// nodePort finds a node port that is free, as far as is known, and not one of own, to
-// which it adds it.
+// nodePort returns a node port that is free, as far as is known, and not one of own. It
+// adds it to own.
 func (a serviceAllocation) nodePort(own map[string]bool) (int32, error) {
 	port, ok := a.Find(uint64(a.ranges.FirstPort), uint64(a.ranges.LastPort)+1, func(port uint64) bool {
 		value := nodePortValue(int32(port)) //nolint:gosec // within the range of ports

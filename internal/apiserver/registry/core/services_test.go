@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 )
 
-// The first addresses of a range are given last.
+// The first addresses of a range are allocated last.
 func TestServiceReservedAddresses(t *testing.T) {
 	r := ServiceRanges{Addresses: netip.MustParsePrefix("10.1.0.0/24")}
 	a := serviceAllocation{allocation.NewWithPick(func(uint64) uint64 { return 0 }), r}

@@ -29,8 +29,8 @@ func Group() registry.Group {
 }
 
 const (
-	slicePorts     = 100  // ports in one slice, at most
-	sliceEndpoints = 1000 // endpoints in one slice, at most
+	slicePorts     = 100  // maximum of ports in one slice
+	sliceEndpoints = 1000 // maximum of endpoints in one slice
 )
 
 func endpointSlices() registry.Resource {
@@ -42,7 +42,7 @@ func endpointSlices() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("AddressType", "Sort of the addresses.", func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
+		table.Text("AddressType", "Type of the addresses.", func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
 		table.Text("Ports", "Ports of all endpoints.", slicePortsText),
 		table.Text("Endpoints", "Addresses.", sliceAddresses),
 		table.Age(),
@@ -57,7 +57,7 @@ func endpointSlices() registry.Resource {
 		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 			return validate.Immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))
 		},
-		// Labels say which service the slice is of.
+		// Labels too: they say which service the slice belongs to.
 		Desired: func(s *discoveryv1.EndpointSlice) any { return []any{s.Endpoints, s.Ports, s.AddressType, s.Labels} },
 	})
 }

@@ -45,8 +45,8 @@ func flowSchemas() registry.Resource {
 		UnconditionalUpdate: true,
 	}, []table.Column{
 		table.Text("PriorityLevel", "Priority level of its requests.", func(f *flowcontrolv1.FlowSchema) string { return f.Spec.PriorityLevelConfiguration.Name }),
-		table.Number("MatchingPrecedence", "Of those that match, the one with the lowest is taken.", func(f *flowcontrolv1.FlowSchema) int { return int(f.Spec.MatchingPrecedence) }),
-		table.Text("DistinguisherMethod", "What tells its flows apart.", func(f *flowcontrolv1.FlowSchema) string {
+		table.Number("MatchingPrecedence", "Of the flow schemas that match a request, the one with the lowest precedence applies.", func(f *flowcontrolv1.FlowSchema) int { return int(f.Spec.MatchingPrecedence) }),
+		table.Text("DistinguisherMethod", "How requests are grouped into flows.", func(f *flowcontrolv1.FlowSchema) string {
 			if f.Spec.DistinguisherMethod == nil {
 				return table.None
 			}
@@ -59,7 +59,8 @@ func flowSchemas() registry.Resource {
 		Validate:   validateFlowSchema,
 		Desired:    func(f *flowcontrolv1.FlowSchema) any { return f.Spec },
 		CopyStatus: registry.CopyField(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &f.Status }),
-		// Who makes the default ones knows that their levels exist.
+		// The server creates the default flow schemas after their priority levels, and says in
+		// the status that they exist.
 		KeepStatusOnCreate: true,
 	})
 }
@@ -111,7 +112,7 @@ func validateFlowRule(r *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) 
 	})...)
 }
 
-// validateFlowSubject: the kind says which of the three the subject is.
+// validateFlowSubject checks that of the three fields the one is set that the kind names.
 func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorList {
 	errs := validate.OneOf(s.Kind, at.Child("kind"), flowcontrolv1.SubjectKindUser, flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount)
 	for _, of := range []struct {
@@ -149,8 +150,8 @@ func priorityLevels() registry.Resource {
 
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("Type", "Whether it is limited.", func(p *flowcontrolv1.PriorityLevelConfiguration) string { return string(p.Spec.Type) }),
-		table.Text("NominalConcurrencyShares", "Its share of what the server works on at a time.", func(p *flowcontrolv1.PriorityLevelConfiguration) string {
+		table.Text("Type", "Limited or Exempt.", func(p *flowcontrolv1.PriorityLevelConfiguration) string { return string(p.Spec.Type) }),
+		table.Text("NominalConcurrencyShares", "Its share of the server's concurrency limit.", func(p *flowcontrolv1.PriorityLevelConfiguration) string {
 			if p.Spec.Limited == nil {
 				return table.None
 			}

@@ -28,15 +28,15 @@ func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 	return append(errs, validateHostPorts(spec, path)...)
 }
 
-// containerChecks are the checks of one pod's containers.
+// containerChecks checks the containers of one pod.
 type containerChecks struct {
 	spec    *corev1.PodSpec
 	volumes map[string]*corev1.Volume
 	names   map[string]bool // of the containers checked so far
 }
 
-// checkInit checks a container that runs before the others. Unless it goes on
-// running beside them, nobody waits for it to be ready and nothing may restart it.
+// checkInit checks an init container. Unless it is a sidecar, it has no probes and no
+// hooks.
 func (c containerChecks) checkInit(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := c.check(container, at)
 	if ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
@@ -94,7 +94,7 @@ func validateImage(image string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// maxRestartRules is how many rules a container may have for when it is restarted.
+// maxRestartRules is how many restart policy rules a container may have.
 const maxRestartRules = 20
 
 func validateRestart(container *corev1.Container, at *field.Path) field.ErrorList {
@@ -144,7 +144,7 @@ func (c containerChecks) checkPort(port *corev1.ContainerPort, at *field.Path) f
 	return append(errs, validate.Protocol(port.Protocol, at.Child("protocol"))...)
 }
 
-// validateHostPorts: a node has each of its ports once, whichever container asks.
+// validateHostPorts: each port of a node can be given to one container only.
 func validateHostPorts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
@@ -210,7 +210,7 @@ func validateMount(mount *corev1.VolumeMount, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// relativePath checks a path that must not lead out of where it begins.
+// relativePath checks a path that must not lead out of its root.
 func relativePath(p string, at *field.Path) field.ErrorList {
 	if path.IsAbs(p) {
 		return field.ErrorList{field.Invalid(at, p, "must be a relative path")}

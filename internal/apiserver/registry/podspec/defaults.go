@@ -9,16 +9,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// DefaultSpec fills in what a pod, or a template of pods, leaves out. Everything
-// that is filled in is part of what a controller compares, so it has to be the same
-// in a template and in the pod that is made from it.
+// DefaultSpec fills in what the spec of a pod, or of a template, leaves out. Controllers
+// compare templates with pods, so the defaults have to be the same in both.
 func DefaultSpec(spec *corev1.PodSpec) {
 	registry.SetDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
 	registry.SetDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	registry.SetDefault(&spec.SchedulerName, corev1.DefaultSchedulerName)
 	registry.SetDefaultPtr(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
 	registry.SetDefaultPtr(&spec.SecurityContext, corev1.PodSecurityContext{})
-	// The older name of the field is kept equal for old clients.
+	// The deprecated name of the field has the same value, for old clients.
 	registry.SetDefault(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 
@@ -42,7 +41,7 @@ func DefaultSpec(spec *corev1.PodSpec) {
 	}
 }
 
-// DefaultPod fills in what only a pod has defaults for, not a template.
+// DefaultPod fills in what has defaults in pods, but not in templates.
 func DefaultPod(pod *corev1.Pod) {
 	registry.SetDefaultPtr(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	DefaultSpec(&pod.Spec)
@@ -54,7 +53,7 @@ func DefaultPod(pod *corev1.Pod) {
 	}
 }
 
-// defaultRequests requests what a container is limited to, where it requests nothing else.
+// defaultRequests sets requests that are left out to the limits.
 func defaultRequests(r *corev1.ResourceRequirements) {
 	if len(r.Limits) == 0 {
 		return
@@ -91,8 +90,8 @@ func defaultContainer(c *corev1.Container, hostNetwork bool) { //nolint:revive /
 	}
 }
 
-// pullPolicyOf is the pull policy of an image that names none: what is tagged latest
-// moves, so it is pulled every time.
+// pullPolicyOf returns the default pull policy of an image: the tag latest moves, so it
+// is pulled every time.
 func pullPolicyOf(image string) corev1.PullPolicy {
 	name, _, pinned := strings.Cut(image, "@")
 	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")

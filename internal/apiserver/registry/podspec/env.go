@@ -88,8 +88,8 @@ func validateEnvFrom(source *corev1.EnvFromSource, at *field.Path) field.ErrorLi
 	return errs
 }
 
-// Fields of a pod that its containers may read. All are known; which of them can be
-// read depends on where: what changes while the pod runs cannot be in its environment.
+// Fields of a pod that its containers may read. What changes while the pod runs can be
+// in a volume, but not in the environment.
 
 func envFields() []string {
 	return []string{
@@ -102,7 +102,7 @@ func fileFields() []string {
 	return []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 }
 
-// unreadableFields are field labels of pods that nothing in a pod can read.
+// unreadableFields are field labels of pods that the downward API does not offer.
 func unreadableFields() []string {
 	return []string{"spec.hostNetwork", "spec.restartPolicy", "spec.schedulerName", "status.phase"}
 }
@@ -117,7 +117,7 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, at *field.Path, readable 
 		if of != "metadata.annotations" && of != "metadata.labels" {
 			return append(errs, field.Invalid(path, ref.FieldPath, "error converting fieldPath: field label does not support subscript: "+ref.FieldPath))
 		}
-		// Annotations are looked up without regard to case in the prefix.
+		// The prefix of an annotation's key is not case-sensitive.
 		return append(errs, validate.FromMessages(key, path, validation.IsQualifiedName(strings.ToLower(key)))...)
 	}
 	known := slices.Concat(envFields(), fileFields(), unreadableFields())
@@ -130,7 +130,7 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, at *field.Path, readable 
 	return errs
 }
 
-// subscript takes metadata.labels['key'] apart.
+// subscript splits metadata.labels['key'].
 func subscript(path string) (of, key string, ok bool) {
 	of, rest, found := strings.Cut(path, "['")
 	key, end := strings.CutSuffix(rest, "']")
@@ -153,7 +153,7 @@ func validateResourceRef(ref *corev1.ResourceFieldSelector, at *field.Path) fiel
 	return validateDivisor(ref, name, at.Child("divisor"))
 }
 
-// validateDivisor checks the unit in which a quantity is to be read.
+// validateDivisor checks the unit in which a quantity is reported.
 func validateDivisor(ref *corev1.ResourceFieldSelector, name string, at *field.Path) field.ErrorList {
 	if ref.Divisor.IsZero() {
 		return nil

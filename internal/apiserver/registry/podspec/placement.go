@@ -144,7 +144,7 @@ func validateWeight(weight int32, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// ValidateNodeSelector also serves volumes that can be reached from some nodes only.
+// ValidateNodeSelector checks the node selector of a pod's affinity, or of a volume's.
 func ValidateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorList {
 	terms := at.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {

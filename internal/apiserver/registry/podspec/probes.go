@@ -13,8 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// checkHealth checks what is asked of a container while it runs, and what is done
-// when it begins and ends.
+// checkHealth checks the probes and the lifecycle hooks of a container.
 func (c containerChecks) checkHealth(container *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if l := container.Lifecycle; l != nil {
@@ -26,7 +25,8 @@ func (c containerChecks) checkHealth(container *corev1.Container, at *field.Path
 	errs = append(errs, validateProbe(container.ReadinessProbe, at.Child("readinessProbe"))...)
 	errs = append(errs, validateProbe(container.StartupProbe, at.Child("startupProbe"))...)
 
-	// Only readiness comes and goes: one success says that a container is alive or has started.
+	// Only readiness may take several successes: one shows that a container is alive or has
+	// started.
 	errs = append(errs, oneSuccess(container.LivenessProbe, at.Child("livenessProbe"))...)
 	errs = append(errs, oneSuccess(container.StartupProbe, at.Child("startupProbe"))...)
 	if p := container.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
@@ -73,7 +73,7 @@ func (c containerChecks) checkHandler(h *corev1.LifecycleHandler, at *field.Path
 	return errs
 }
 
-// action is what a node agent does to a container: one of these.
+// action is a probe's or a hook's handler: one of these is set.
 type action struct {
 	exec *corev1.ExecAction
 	get  *corev1.HTTPGetAction
@@ -81,7 +81,7 @@ type action struct {
 	grpc *corev1.GRPCAction
 }
 
-// validateAction checks that there is one action, of those that are set, and that it can be done.
+// validateAction checks that exactly one handler is set, and that it is valid.
 func validateAction(a action, set []string, at *field.Path) field.ErrorList {
 	if len(set) == 0 {
 		return field.ErrorList{field.Required(at, "must specify a handler type")}

@@ -34,7 +34,8 @@ func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.Err
 	return append(errs, validateHugePages(r, at)...)
 }
 
-// validateHugePages: a container that has nothing but huge pages would not be placed by anything.
+// validateHugePages: a container with huge pages must ask for CPU or memory as well, by
+// which it is scheduled.
 func validateHugePages(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	huge, plain := false, false
 	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
@@ -53,13 +54,14 @@ func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// isExtended tells whether a resource is one that somebody else has added: a device.
+// isExtended reports whether a resource is not one of Kubernetes' own, such as a device.
 func isExtended(name corev1.ResourceName) bool {
 	domain, _, qualified := strings.Cut(string(name), "/")
 	return qualified && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
 }
 
-// mayOvercommit: huge pages and devices are had or not had.
+// mayOvercommit reports whether the limit of a resource may be above its request. It may
+// not for huge pages and devices.
 func mayOvercommit(name corev1.ResourceName) bool { return !isHugePages(name) && !isExtended(name) }
 
 func validateContainerQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
@@ -76,7 +78,7 @@ func validateContainerQuantities(list corev1.ResourceList, at *field.Path) field
 	return errs
 }
 
-// validateContainerResource checks the name of something that a container can have.
+// validateContainerResource checks the name of a resource that a container can have.
 func validateContainerResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	if errs := validate.FromMessages(name, at, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validatePodSecurity checks as whom, and how far apart from its node, a pod runs.
+// validatePodSecurity checks as which user, and how isolated from its node, a pod runs.
 // What a node's kernel would refuse is left to the node.
 func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -73,7 +73,7 @@ func validateContainerSecurity(s *corev1.SecurityContext, at *field.Path) field.
 	if ptr.Deref(s.AllowPrivilegeEscalation, true) {
 		return errs
 	}
-	// Either gives the container what it is not to be able to get.
+	// Either gives the container privileges that it is forbidden to gain.
 	if ptr.Deref(s.Privileged, false) {
 		errs = append(errs, field.Invalid(at, s, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
 	}

@@ -10,8 +10,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 )
 
-// What the kinds have in common that make pods from a template.
-
 // ValidateTemplate checks the template of a kind whose pods run until they are deleted.
 func ValidateTemplate(kind string, template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	spec := path.Child("spec")
@@ -25,7 +23,8 @@ func ValidateTemplate(kind string, template *corev1.PodTemplateSpec, path *field
 	return append(errs, ForbidEphemeralContainers(template, spec)...)
 }
 
-// ForbidEphemeralContainers: those are added to a pod that runs, never created with one.
+// ForbidEphemeralContainers rejects ephemeral containers in a template: they are added to
+// a running pod only.
 func ForbidEphemeralContainers(template *corev1.PodTemplateSpec, spec *field.Path) field.ErrorList {
 	if len(template.Spec.EphemeralContainers) == 0 {
 		return nil
@@ -33,7 +32,8 @@ func ForbidEphemeralContainers(template *corev1.PodTemplateSpec, spec *field.Pat
 	return field.ErrorList{field.Forbidden(spec.Child("ephemeralContainers"), "ephemeral containers not allowed in pod template")}
 }
 
-// TemplateColumns are the wide columns of kinds with a template; some show no selector.
+// TemplateColumns returns the wide columns of kinds with a template. Without a selector,
+// there is no column for it.
 func TemplateColumns[P runtime.Object](template func(P) *corev1.PodTemplateSpec, selector func(P) string) []table.Column {
 	containers := func(name func(corev1.Container) string) func(P) string {
 		return func(obj P) string { return table.Join(template(obj).Spec.Containers, name) }

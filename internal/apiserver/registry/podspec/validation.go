@@ -17,10 +17,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// ValidateSpec checks a pod, or what a template would make: that it can be run,
-// placed, told apart and ended. The parts have files of their own: containers
-// (pod_containers.go, pod_env.go, pod_probes.go, pod_resources.go), volumes
-// (pod_volumes.go), placement (pod_placement.go) and security (pod_security.go).
+// ValidateSpec checks the spec of a pod or of a template. Its parts are in files of their
+// own: containers (containers.go, env.go, probes.go, resources.go), volumes (volumes.go),
+// placement (placement.go) and security (security.go).
 func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		validate.OneOf(spec.RestartPolicy, path.Child("restartPolicy"),
@@ -49,13 +48,13 @@ func validateDeadline(seconds *int64, path *field.Path) field.ErrorList {
 	return validate.InRange(*seconds, path, 1, math.MaxInt32)
 }
 
-// Limits of what a resolver takes.
+// Limits of resolvers.
 const (
 	maxNameservers = 3
 	maxSearches    = 32
 )
 
-// validateHosts checks by which names the pod is known, and how it finds others.
+// validateHosts checks the host names of the pod and its DNS configuration.
 func validateHosts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := slices.Concat(
 		validate.OptionalLabel(spec.Hostname, path.Child("hostname")),
@@ -93,7 +92,7 @@ func atMost(n int, value any, path *field.Path, limit int, what string) field.Er
 	return field.ErrorList{field.Invalid(path, value, "must not have more than "+strconv.Itoa(limit)+" "+what)}
 }
 
-// ValidateTemplateMeta checks the metadata that pods made from a template get.
+// ValidateTemplateMeta checks the metadata of the pods that are made from a template.
 func ValidateTemplateMeta(template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		metav1validation.ValidateLabels(template.Labels, path.Child("labels")),
@@ -101,5 +100,6 @@ func ValidateTemplateMeta(template *corev1.PodTemplateSpec, path *field.Path) fi
 	)
 }
 
-// sourcesOf names the sources that a volume has, in the order of the type's fields.
+// sourcesOf returns the names of the sources that a volume has, in the order of the
+// type's fields.
 func sourcesOf(source *corev1.VolumeSource) []string { return validate.SetMembers(source) }

@@ -12,12 +12,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// DefaultVolumeClaim also serves the claim templates of StatefulSets.
+// DefaultVolumeClaim fills in what a volume claim, or the template of one in a
+// StatefulSet, leaves out.
 func DefaultVolumeClaim(c *corev1.PersistentVolumeClaim) {
 	registry.SetDefault(&c.Status.Phase, corev1.ClaimPending)
 	registry.SetDefaultPtr(&c.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 }
 
+// ValidateVolumeClaimSpec checks the spec of a volume claim or of a template of one.
 func ValidateVolumeClaimSpec(s *corev1.PersistentVolumeClaimSpec, spec *field.Path) field.ErrorList {
 	errs := append(
 		ValidateAccessModes(s.AccessModes, spec.Child("accessModes")),
@@ -44,6 +46,7 @@ func ValidateVolumeClaimSpec(s *corev1.PersistentVolumeClaimSpec, spec *field.Pa
 	return errs
 }
 
+// ValidateAccessModes checks the access modes of a volume or of a volume claim.
 func ValidateAccessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) field.ErrorList {
 	if len(modes) == 0 {
 		return field.ErrorList{field.Required(path, "at least 1 access mode is required")}

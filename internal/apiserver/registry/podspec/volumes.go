@@ -28,8 +28,7 @@ func validateVolumes(volumes []corev1.Volume, path *field.Path) field.ErrorList 
 	})...)
 }
 
-// validateOwnSource checks the sources of volumes that are made of what the API
-// server and the node have.
+// validateOwnSource checks volume sources that the API server and the node provide.
 func validateOwnSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := v.EmptyDir; s != nil && s.SizeLimit != nil && s.SizeLimit.Sign() < 0 {
@@ -114,7 +113,7 @@ func validateDownwardFile(file *corev1.DownwardAPIVolumeFile, at *field.Path) fi
 	return errs
 }
 
-// Bounds of how long a projected token may be valid, in seconds.
+// Bounds of the lifetime of a projected token, in seconds.
 const (
 	minTokenSeconds = 10 * 60
 	maxTokenSeconds = 1 << 32
@@ -153,8 +152,8 @@ func validateProjection(p *corev1.VolumeProjection, at *field.Path) field.ErrorL
 	return errs
 }
 
-// validateForeignSource checks the sources that somebody else serves. Of the clouds'
-// own, which their drivers have replaced, only the names are known here.
+// validateForeignSource checks volume sources that other servers provide. In-tree cloud
+// providers, which CSI drivers have replaced, are known by name only.
 func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := v.PersistentVolumeClaim; s != nil {
@@ -188,7 +187,7 @@ func ValidateNFS(s *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// maxDriverName is how long the name of a volume driver may be.
+// maxDriverName is the maximum length of the name of a CSI driver.
 const maxDriverName = 63
 
 func ValidateDriverName(driver string, at *field.Path) field.ErrorList {

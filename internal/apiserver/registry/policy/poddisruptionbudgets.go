@@ -30,8 +30,8 @@ func podDisruptionBudgets() registry.Resource {
 		ShortNames:   []string{"pdb"},
 		ValidateName: apivalidation.NameIsDNSSubdomain,
 	}, []table.Column{
-		table.Text("Min Available", "Pods that have to be left.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MinAvailable) }),
-		table.Text("Max Unavailable", "Pods that may be missing.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MaxUnavailable) }),
+		table.Text("Min Available", "Minimum of pods that must stay available.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MinAvailable) }),
+		table.Text("Max Unavailable", "Maximum of pods that may be unavailable.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MaxUnavailable) }),
 		table.Number("Allowed Disruptions", "Pods that may be evicted now.", func(b *policyv1.PodDisruptionBudget) int { return int(b.Status.DisruptionsAllowed) }),
 		table.Age(),
 	}, registry.Strategy[*policyv1.PodDisruptionBudget]{

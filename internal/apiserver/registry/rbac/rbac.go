@@ -32,8 +32,8 @@ func Group() registry.Group {
 	}
 }
 
-// rbacRow is what the four kinds have in common. Their names are path segments:
-// system roles have colons in them.
+// rbacRow returns what the four rows have in common. Names are path segments: those of
+// system roles have colons.
 func rbacRow(kind, plural string) registry.Resource {
 	return registry.Resource{
 		GroupVersion:        rbacv1.SchemeGroupVersion,
@@ -45,7 +45,7 @@ func rbacRow(kind, plural string) registry.Resource {
 	}
 }
 
-// createdColumn is what these kinds show in place of their age.
+// createdColumn returns the column that roles have in place of their age.
 func createdColumn[P interface {
 	runtime.Object
 	metav1.Object
@@ -92,7 +92,7 @@ func validateNamespacedRule(rule *rbacv1.PolicyRule, at *field.Path) field.Error
 	return validateRule(rule, at)
 }
 
-// validateRule checks that a rule says what may be done to what.
+// validateRule checks that a rule has verbs, and resources or URLs.
 func validateRule(rule *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(rule.Verbs) == 0 {
@@ -186,7 +186,7 @@ func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) field.ErrorList {
 	return append(errs, validate.FromMessages(ref.Name, at.Child("name"), path.ValidatePathSegmentName(ref.Name, false))...)
 }
 
-// supported checks a field for which nothing is not a value either.
+// supported checks an enumeration that has no empty value.
 func supported(value string, at *field.Path, allowed ...string) field.ErrorList {
 	if slices.Contains(allowed, value) {
 		return nil
@@ -213,7 +213,8 @@ func validateSubjects(subjects []rbacv1.Subject) field.ErrorList {
 	})
 }
 
-// sameRole: whoever may change a binding's subjects must not thereby hand out another role.
+// sameRole keeps the right to change a binding's subjects from being a right to grant
+// another role.
 func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil

@@ -31,9 +31,9 @@ func Group() registry.Group {
 }
 
 const (
-	// highestUserPriority is the highest priority that users may give.
+	// highestUserPriority is the highest value of a class that users may create.
 	highestUserPriority = 1_000_000_000
-	// systemPriorityPrefix begins the names of classes that are the system's.
+	// systemPriorityPrefix is reserved for the names of the system's classes.
 	systemPriorityPrefix = "system-"
 )
 
@@ -47,11 +47,11 @@ func priorityClasses() registry.Resource {
 		UnconditionalUpdate: true,
 	}, []table.Column{
 		table.Number("Value", "Priority of the class's pods.", func(p *schedulingv1.PriorityClass) int { return int(p.Value) }),
-		table.Text("Global-Default", "Whether pods that name no class are of this one.", func(p *schedulingv1.PriorityClass) string {
+		table.Text("Global-Default", "Whether this is the class of pods that name none.", func(p *schedulingv1.PriorityClass) string {
 			return strconv.FormatBool(p.GlobalDefault)
 		}),
 		table.Age(),
-		table.Text("PreemptionPolicy", "Whether its pods push others out.", func(p *schedulingv1.PriorityClass) string {
+		table.Text("PreemptionPolicy", "Whether its pods preempt others.", func(p *schedulingv1.PriorityClass) string {
 			return string(ptr.Deref(p.PreemptionPolicy, ""))
 		}),
 	}, registry.Strategy[*schedulingv1.PriorityClass]{
@@ -68,13 +68,13 @@ func priorityClasses() registry.Resource {
 			}
 			return append(errs, validate.Immutable(p.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
 		},
-		// It cannot be changed, so the first generation is the only one.
+		// The value cannot be changed, so the generation stays 1.
 		Desired: func(p *schedulingv1.PriorityClass) any { return p.Value },
 	})
 }
 
-// onlyDefaultPriority: with two default classes, the priority of a pod would be a
-// matter of which one is found first.
+// onlyDefaultPriority rejects a second default class: with two, the priority of a pod
+// would depend on which one is found first.
 func onlyDefaultPriority(ctx context.Context, d registry.Registries, p *schedulingv1.PriorityClass) error {
 	if !p.GlobalDefault {
 		return nil
@@ -104,19 +104,18 @@ func validatePriorityClass(p *schedulingv1.PriorityClass) field.ErrorList {
 	return errs
 }
 
-// SystemPriorityClasses are the classes that every cluster has: pods of the system
-// name them.
+// SystemPriorityClasses returns the classes that every cluster has.
 func SystemPriorityClasses() []*schedulingv1.PriorityClass {
 	class := func(name string, value int32, description string) *schedulingv1.PriorityClass {
 		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description}
 	}
 	return []*schedulingv1.PriorityClass{
 		class("system-node-critical", 2*highestUserPriority+1000, "Pods that must not be moved from their node."),
-		class("system-cluster-critical", 2*highestUserPriority, "Pods that the cluster must have, on whatever node."),
+		class("system-cluster-critical", 2*highestUserPriority, "Pods that the cluster must have, on any node."),
 	}
 }
 
-// isSystemPriority tells whether a class is one of those.
+// isSystemPriority reports whether a class is one of those.
 func isSystemPriority(p *schedulingv1.PriorityClass) bool {
 	return !p.GlobalDefault && slices.ContainsFunc(SystemPriorityClasses(), func(own *schedulingv1.PriorityClass) bool {
 		return own.Name == p.Name && own.Value == p.Value

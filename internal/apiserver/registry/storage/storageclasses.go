@@ -27,7 +27,7 @@ func Group() registry.Group {
 	}
 }
 
-// IsDefaultClassAnnotation marks the class of claims that name none.
+// IsDefaultClassAnnotation marks the class of volume claims that name none.
 const IsDefaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
 
 func storageClasses() registry.Resource {
@@ -40,8 +40,8 @@ func storageClasses() registry.Resource {
 		UnconditionalUpdate: true,
 	}, []table.Column{
 		storageClassName(),
-		table.Text("Provisioner", "Who makes the volumes.", func(s *storagev1.StorageClass) string { return s.Provisioner }),
-		table.Text("ReclaimPolicy", "What becomes of a volume when its claim is deleted.", func(s *storagev1.StorageClass) string {
+		table.Text("Provisioner", "Provisioner of the volumes.", func(s *storagev1.StorageClass) string { return s.Provisioner }),
+		table.Text("ReclaimPolicy", "What happens to a volume when its claim is deleted.", func(s *storagev1.StorageClass) string {
 			return string(ptr.Deref(s.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete))
 		}),
 		table.Text("VolumeBindingMode", "When a claim is bound.", func(s *storagev1.StorageClass) string {
@@ -64,7 +64,7 @@ func storageClasses() registry.Resource {
 	})
 }
 
-// storageClassName says which class is the default one, where it is looked for.
+// storageClassName returns the column of the name, which says which class is the default.
 func storageClassName() table.Column {
 	c := table.Name()
 	c.Cell = func(obj runtime.Object, _ time.Time) any {
@@ -94,7 +94,7 @@ func validateProvisioner(provisioner string, path *field.Path) field.ErrorList {
 	return validate.FromMessages(provisioner, path, validation.IsQualifiedName(provisioner))
 }
 
-// validateStorageClassUpdate: volumes that were made of a class stay what they were made as.
+// validateStorageClassUpdate: a class keeps describing the volumes that were made of it.
 func validateStorageClassUpdate(s, old *storagev1.StorageClass) field.ErrorList {
 	var errs field.ErrorList
 	if len(validate.Immutable(s.Parameters, old.Parameters, nil)) > 0 {

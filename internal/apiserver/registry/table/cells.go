@@ -11,6 +11,7 @@ import (
 // None is what a cell shows where there is nothing.
 const None = "<none>"
 
+// OrNone returns s, or None if it is empty.
 func OrNone(s string) string {
 	if s == "" {
 		return None
@@ -18,7 +19,7 @@ func OrNone(s string) string {
 	return s
 }
 
-// names of things, separated by commas.
+// Join returns the names of things, separated by commas.
 func Join[T any](things []T, name func(T) string) string {
 	words := make([]string, len(things))
 	for i, thing := range things {
@@ -27,7 +28,7 @@ func Join[T any](things []T, name func(T) string) string {
 	return strings.Join(words, ",")
 }
 
-// Selector is a label selector as kubectl -l takes it.
+// Selector returns a label selector as kubectl -l accepts it.
 func Selector(s *metav1.LabelSelector) string {
 	if s == nil {
 		return None
@@ -35,7 +36,7 @@ func Selector(s *metav1.LabelSelector) string {
 	return metav1.FormatLabelSelector(s)
 }
 
-// Labels is a set of labels that all have to match.
+// Labels returns a selector of labels, all of which have to match.
 func Labels(labels map[string]string) string {
 	return OrNone(pairs(labels))
 }
@@ -49,5 +50,5 @@ func pairs(m map[string]string) string {
 	return strings.Join(words, ",")
 }
 
-// Fraction shows how much of what is wanted is there.
+// Fraction returns "have/want".
 func Fraction[N int | int32 | int64](have, want N) string { return fmt.Sprintf("%d/%d", have, want) }

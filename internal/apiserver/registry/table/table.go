@@ -16,17 +16,17 @@ import (
 // Column is one column of kubectl get. Those with a priority above 0 are shown with -o wide.
 type Column struct {
 	metav1.TableColumnDefinition
-	// Cell is the value for one object: a string, or an int64 where Type is integer,
-	// as JSON has no others.
+	// Cell returns the value for one object: a string, or an int64 where Type is integer.
+	// A cell of any other type would not survive the copy as JSON.
 	Cell func(obj runtime.Object, now time.Time) any
 }
 
-// Text is a column of words.
+// Text returns a column of strings.
 func Text[P runtime.Object](name, description string, cell func(P) string) Column {
 	return TextAt(name, description, func(obj P, _ time.Time) string { return cell(obj) })
 }
 
-// TextAt is a column of words that depend on the time.
+// TextAt returns a column of strings that depend on the time.
 func TextAt[P runtime.Object](name, description string, cell func(P, time.Time) string) Column {
 	return Column{
 		metav1.TableColumnDefinition{Name: name, Type: "string", Description: description},
@@ -34,7 +34,7 @@ func TextAt[P runtime.Object](name, description string, cell func(P, time.Time) 
 	}
 }
 
-// Number is a column of numbers.
+// Number returns a column of numbers.
 func Number[P runtime.Object](name, description string, cell func(P) int) Column {
 	return Column{
 		metav1.TableColumnDefinition{Name: name, Type: "integer", Description: description},
@@ -42,7 +42,7 @@ func Number[P runtime.Object](name, description string, cell func(P) int) Column
 	}
 }
 
-// Wide makes columns that only -o wide shows.
+// Wide makes columns ones that only -o wide shows.
 func Wide(columns ...Column) []Column {
 	for i := range columns {
 		columns[i].Priority = 1
@@ -50,7 +50,7 @@ func Wide(columns ...Column) []Column {
 	return columns
 }
 
-// WithName puts the name first, unless the kind has a place of its own for it.
+// WithName puts the name first, unless it is among the columns.
 func WithName(columns []Column) []Column {
 	for _, c := range columns {
 		if c.Format == nameFormat {
@@ -60,11 +60,10 @@ func WithName(columns []Column) []Column {
 	return append([]Column{Name()}, columns...)
 }
 
-// nameFormat is the format of the column with the name.
 const nameFormat = "name"
 
-// Name is the name of the object. Its format tells clients to print
-// the resource in front of it when they print several.
+// Name returns the column of the object's name. Its format makes clients print the
+// resource in front of it when they print several.
 func Name() Column {
 	return Column{
 		metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: nameFormat, Description: "Name of the object, unique among its kind in its namespace."},
@@ -72,7 +71,7 @@ func Name() Column {
 	}
 }
 
-// Age is the time since the object was created.
+// Age returns the column of the time since the object was created.
 func Age() Column {
 	return Column{
 		metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: "Time since the object was created."},
@@ -80,7 +79,7 @@ func Age() Column {
 	}
 }
 
-// Since is the time that has passed, as kubectl shows it.
+// Since returns the time that has passed, as kubectl shows it.
 func Since(t metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"

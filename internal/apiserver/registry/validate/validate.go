@@ -46,7 +46,7 @@ func OneOfPtr[T ~string](value *T, path *field.Path, allowed ...T) field.ErrorLi
 	return OneOf(*value, path, allowed...)
 }
 
-// FromMessages turns what a rule of apimachinery says about a value into errors.
+// FromMessages turns the messages of a check of apimachinery into errors.
 func FromMessages(value any, path *field.Path, complaints []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, complaint := range complaints {
@@ -87,7 +87,7 @@ func Positive[N int32 | int64](value *N, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *value, "must be greater than zero")}
 }
 
-// IntOrPercent checks a number that may be given as a share of another one.
+// IntOrPercent checks a number that may be a percentage of another one.
 func IntOrPercent(value *intstr.IntOrString, path *field.Path) field.ErrorList {
 	switch {
 	case value == nil:
@@ -98,7 +98,7 @@ func IntOrPercent(value *intstr.IntOrString, path *field.Path) field.ErrorList {
 	return apivalidation.ValidateNonnegativeField(int64(value.IntVal), path)
 }
 
-// Immutable checks that a field is what it was.
+// Immutable checks that a field has not changed.
 func Immutable(value, old any, path *field.Path) field.ErrorList {
 	return apivalidation.ValidateImmutableField(value, old, path)
 }
@@ -127,9 +127,9 @@ func Each[T any](things []T, path *field.Path, check func(*T, *field.Path) field
 	return errs
 }
 
-// MatchingSelector checks the selector of a kind that makes pods from a template:
-// it is there, selects something, and selects what the template makes; a controller
-// with another one would make pods for ever.
+// MatchingSelector checks the selector of a kind that makes pods from a template: it is
+// not empty, and selects the pods of the template. With any other, the controller would
+// create pods for ever.
 func MatchingSelector(kind string, selector *metav1.LabelSelector, made map[string]string, spec *field.Path) field.ErrorList {
 	path := spec.Child("selector")
 	if selector == nil {
@@ -162,7 +162,7 @@ func InRange[N cmp.Ordered](value N, path *field.Path, low, high N) field.ErrorL
 	return nil
 }
 
-// Counts checks the numbers in a status of pods.
+// Counts checks numbers of pods in a status.
 func Counts(path *field.Path, numbers map[string]int32) field.ErrorList {
 	var errs field.ErrorList
 	names := make([]string, 0, len(numbers))
@@ -177,6 +177,7 @@ func Counts(path *field.Path, numbers map[string]int32) field.ErrorList {
 	return errs
 }
 
+// TargetPort checks the number or the name of a port.
 func TargetPort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	if port.Type == intstr.Int {
 		return Port(port.IntVal, path)
@@ -184,14 +185,17 @@ func TargetPort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	return FromMessages(port.StrVal, path, validation.IsValidPortName(port.StrVal))
 }
 
+// Port checks the number of a port.
 func Port(port int32, path *field.Path) field.ErrorList {
 	return FromMessages(port, path, validation.IsValidPortNum(int(port)))
 }
 
+// Protocol checks the protocol of a port.
 func Protocol(protocol corev1.Protocol, path *field.Path) field.ErrorList {
 	return OneOf(protocol, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
+// OptionalLabelSelector checks the form of a selector that may be absent.
 func OptionalLabelSelector(s *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	if s == nil {
 		return nil
@@ -199,6 +203,7 @@ func OptionalLabelSelector(s *metav1.LabelSelector, at *field.Path) field.ErrorL
 	return LabelSelector(s, at)
 }
 
+// OptionalLabel checks a DNS label that may be absent.
 func OptionalLabel(value string, path *field.Path) field.ErrorList {
 	if value == "" {
 		return nil
@@ -206,8 +211,8 @@ func OptionalLabel(value string, path *field.Path) field.ErrorList {
 	return FromMessages(value, path, validation.IsDNS1123Label(value))
 }
 
-// SetMembers names the fields of a struct of pointers that are set, by their JSON
-// name: the API's unions are written so, and grow.
+// SetMembers returns the JSON names of the fields that are set in a struct of pointers.
+// The unions of the API are such structs, and new members are added to them.
 func SetMembers(union any) []string {
 	var names []string
 	v := reflect.ValueOf(union).Elem()

@@ -1,19 +1,16 @@
 package core
 
 import (
-	"context"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
@@ -46,10 +43,10 @@ func persistentVolumes() registry.Resource {
 func volumeColumns() []table.Column {
 	return append([]table.Column{
 		table.Text("Capacity", "Size of the volume.", func(pv *corev1.PersistentVolume) string { return storageText(pv.Spec.Capacity) }),
-		table.Text("Access Modes", "Ways in which it can be mounted.", func(pv *corev1.PersistentVolume) string {
+		table.Text("Access Modes", "Access modes of the volume.", func(pv *corev1.PersistentVolume) string {
 			return accessModes(pv.Spec.AccessModes)
 		}),
-		table.Text("Reclaim Policy", "What becomes of it when its claim is deleted.", func(pv *corev1.PersistentVolume) string {
+		table.Text("Reclaim Policy", "What happens to it when its claim is deleted.", func(pv *corev1.PersistentVolume) string {
 			return string(pv.Spec.PersistentVolumeReclaimPolicy)
 		}),
 		table.Text("Status", "Whether it is bound, free or being deleted.", func(pv *corev1.PersistentVolume) string {
@@ -64,11 +61,11 @@ func volumeColumns() []table.Column {
 			}
 			return ""
 		}),
-		table.Text("StorageClass", "Class that it belongs to.", func(pv *corev1.PersistentVolume) string { return pv.Spec.StorageClassName }),
-		table.Text("VolumeAttributesClass", "Class of its performance.", func(pv *corev1.PersistentVolume) string {
+		table.Text("StorageClass", "Storage class of the volume.", func(pv *corev1.PersistentVolume) string { return pv.Spec.StorageClassName }),
+		table.Text("VolumeAttributesClass", "Volume attributes class.", func(pv *corev1.PersistentVolume) string {
 			return ptr.Deref(pv.Spec.VolumeAttributesClassName, "<unset>")
 		}),
-		table.Text("Reason", "Why it is in this state.", func(pv *corev1.PersistentVolume) string { return pv.Status.Reason }),
+		table.Text("Reason", "Why it is in this phase.", func(pv *corev1.PersistentVolume) string { return pv.Status.Reason }),
 		table.Age(),
 	}, table.Wide(
 		table.Text("VolumeMode", "Filesystem or block device.", func(pv *corev1.PersistentVolume) string {
@@ -85,7 +82,7 @@ func storageText(list corev1.ResourceList) string {
 	return quantity.String()
 }
 
-// accessModes in the short form that users know, each once.
+// accessModes returns the short form that users know, each once.
 func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	var short []string
 	for _, m := range []struct {
@@ -132,8 +129,8 @@ func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
 	return errs
 }
 
-// validateVolumeSource checks where a volume is. Of the clouds' own sources, which
-// their drivers have replaced, only the names are known here.
+// validateVolumeSource checks the source of a volume. In-tree cloud providers, which CSI
+// drivers have replaced, are known by name only.
 func validateVolumeSource(pv *corev1.PersistentVolume, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	affinity := spec.Child("nodeAffinity")
@@ -174,103 +171,6 @@ func validateVolumeUpdate(pv, old *corev1.PersistentVolume) field.ErrorList {
 		validate.Immutable(pv.Spec.VolumeMode, old.Spec.VolumeMode, spec.Child("volumeMode"))...)
 	if old.Spec.NodeAffinity != nil {
 		errs = append(errs, validate.Immutable(pv.Spec.NodeAffinity, old.Spec.NodeAffinity, spec.Child("nodeAffinity"))...)
-	}
-	return errs
-}
-
-func persistentVolumeClaims() registry.Resource {
-	return registry.Define[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](registry.Resource{
-		GroupVersion:        corev1.SchemeGroupVersion,
-		Kind:                "PersistentVolumeClaim",
-		Plural:              "persistentvolumeclaims",
-		Namespaced:          true,
-		ShortNames:          []string{"pvc"},
-		ValidateName:        apivalidation.NameIsDNSSubdomain,
-		UnconditionalUpdate: true,
-		ReturnDeletedObject: true,
-	}, claimColumns(), registry.Strategy[*corev1.PersistentVolumeClaim]{
-		Default:          podspec.DefaultVolumeClaim,
-		BeginCreate:      resolveClass,
-		PrepareForCreate: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending },
-		Validate: func(c *corev1.PersistentVolumeClaim) field.ErrorList {
-			return podspec.ValidateVolumeClaimSpec(&c.Spec, field.NewPath("spec"))
-		},
-		ValidateUpdate: validateClaimUpdate,
-		CopyStatus:     registry.CopyField(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status }),
-	})
-}
-
-// resolveClass gives a claim that says nothing of a class, not even that it wants
-// none, the newest of the classes that are marked as default.
-func resolveClass(ctx context.Context, d registry.Registries, c *corev1.PersistentVolumeClaim) error {
-	if _, named := c.Annotations[corev1.BetaStorageClassAnnotation]; named || c.Spec.StorageClassName != nil {
-		return nil
-	}
-	classes, err := registry.ListFromCache[*storagev1.StorageClass](ctx, d, storagev1.Resource("storageclasses"))
-	if err != nil {
-		return err
-	}
-	var chosen *storagev1.StorageClass
-	for _, class := range classes {
-		if class.Annotations[storage.IsDefaultClassAnnotation] != "true" {
-			continue
-		}
-		if chosen == nil || chosen.CreationTimestamp.Before(&class.CreationTimestamp) {
-			chosen = class
-		}
-	}
-	if chosen != nil {
-		c.Spec.StorageClassName = &chosen.Name
-	}
-	return nil
-}
-
-func claimColumns() []table.Column {
-	return append([]table.Column{
-		table.Text("Status", "Whether it is bound, waiting or being deleted.", func(c *corev1.PersistentVolumeClaim) string {
-			if c.DeletionTimestamp != nil {
-				return "Terminating"
-			}
-			return string(c.Status.Phase)
-		}),
-		table.Text("Volume", "Volume that it is bound to.", func(c *corev1.PersistentVolumeClaim) string { return c.Spec.VolumeName }),
-		table.Text("Capacity", "Size of that volume.", func(c *corev1.PersistentVolumeClaim) string { return storageText(c.Status.Capacity) }),
-		table.Text("Access Modes", "Ways in which that volume can be mounted.", func(c *corev1.PersistentVolumeClaim) string {
-			return accessModes(c.Status.AccessModes)
-		}),
-		table.Text("StorageClass", "Class that is asked for a volume.", func(c *corev1.PersistentVolumeClaim) string {
-			return ptr.Deref(c.Spec.StorageClassName, "")
-		}),
-		table.Text("VolumeAttributesClass", "Class of the performance that is asked for.", func(c *corev1.PersistentVolumeClaim) string {
-			return ptr.Deref(c.Spec.VolumeAttributesClassName, "<unset>")
-		}),
-		table.Age(),
-	}, table.Wide(
-		table.Text("VolumeMode", "Filesystem or block device.", func(c *corev1.PersistentVolumeClaim) string {
-			return string(ptr.Deref(c.Spec.VolumeMode, "<unset>"))
-		}),
-	)...)
-}
-
-// validateClaimUpdate: a claim can be bound once and can grow.
-func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
-	spec := field.NewPath("spec")
-	undone := c.Spec.DeepCopy()
-	undone.Resources.Requests = old.Spec.Resources.Requests
-	undone.VolumeAttributesClassName = old.Spec.VolumeAttributesClassName
-	if old.Spec.VolumeName == "" {
-		undone.VolumeName = ""
-	}
-	if old.Spec.StorageClassName == nil {
-		undone.StorageClassName = nil
-	}
-	var errs field.ErrorList
-	if len(validate.Immutable(*undone, old.Spec, spec)) > 0 {
-		errs = append(errs, field.Forbidden(spec, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"))
-	}
-	size, was := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
-	if size.Cmp(was) < 0 {
-		errs = append(errs, field.Forbidden(spec.Child("resources", "requests", "storage"), "field can not be less than previous value"))
 	}
 	return errs
 }

@@ -42,10 +42,10 @@ func horizontalPodAutoscalers() registry.Resource {
 		table.Text("Reference", "What it scales.", func(a *autoscalingv2.HorizontalPodAutoscaler) string {
 			return a.Spec.ScaleTargetRef.Kind + "/" + a.Spec.ScaleTargetRef.Name
 		}),
-		table.Text("Targets", "What is measured, and what it is to be.", targetsText),
-		table.Number("MinPods", "Fewest pods that there may be.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(ptr.Deref(a.Spec.MinReplicas, 1)) }),
-		table.Number("MaxPods", "Most pods that there may be.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Spec.MaxReplicas) }),
-		table.Number("Replicas", "Pods that there are.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Status.CurrentReplicas) }),
+		table.Text("Targets", "Measured and desired values of the metrics.", targetsText),
+		table.Number("MinPods", "Minimum number of pods.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(ptr.Deref(a.Spec.MinReplicas, 1)) }),
+		table.Number("MaxPods", "Maximum number of pods.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Spec.MaxReplicas) }),
+		table.Number("Replicas", "Pods that exist.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Status.CurrentReplicas) }),
 		table.Age(),
 	}, registry.Strategy[*autoscalingv2.HorizontalPodAutoscaler]{
 		Default:  defaultAutoscaler,
@@ -61,7 +61,7 @@ func horizontalPodAutoscalers() registry.Resource {
 	})
 }
 
-// targetsText shows what is measured of the first metrics, and how many more there are.
+// targetsText shows the measured values of the first metrics, and how many more there are.
 func targetsText(a *autoscalingv2.HorizontalPodAutoscaler) string {
 	const shown = 2
 	var words []string
@@ -80,7 +80,7 @@ func targetsText(a *autoscalingv2.HorizontalPodAutoscaler) string {
 	return table.OrNone(strings.Join(words, ", "))
 }
 
-// currentResource is what was measured of a resource last.
+// currentResource returns the latest measured value of a resource.
 func currentResource(measured []autoscalingv2.MetricStatus, of *autoscalingv2.ResourceMetricSource) string {
 	for _, m := range measured {
 		if m.Resource == nil || m.Resource.Name != of.Name {
@@ -96,7 +96,7 @@ func currentResource(measured []autoscalingv2.MetricStatus, of *autoscalingv2.Re
 	return "<unknown>"
 }
 
-// targetOf is the target of whichever metric is set.
+// targetOf returns the target of the metric that is set.
 func targetOf(m *autoscalingv2.MetricSpec) *autoscalingv2.MetricTarget {
 	switch {
 	case m.Resource != nil:
@@ -125,7 +125,7 @@ func metricTarget(m *autoscalingv2.MetricSpec) string {
 	return "<auto>"
 }
 
-// usualUtilization is the share of the requested CPU that pods are to use where nothing else is said.
+// usualUtilization is the default target, in percent of the requested CPU.
 const usualUtilization = 80
 
 func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
@@ -235,7 +235,7 @@ func validateTarget(t *autoscalingv2.MetricTarget, at *field.Path) field.ErrorLi
 	return errs
 }
 
-// Bounds of the rules of scaling, in seconds.
+// Bounds of scaling policies, in seconds.
 const (
 	maxStabilization = 3600
 	maxPolicyPeriod  = 1800

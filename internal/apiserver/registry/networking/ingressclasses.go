@@ -15,10 +15,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// maxControllerName is how long the name of an ingress controller may be.
+// maxControllerName is the maximum length of the name of an ingress controller.
 const maxControllerName = 250
 
-// Where the parameters of an ingress class may be.
+// The scopes of an ingress class's parameters.
 const (
 	parametersInCluster   = networkingv1.IngressClassParametersReferenceScopeCluster
 	parametersInNamespace = networkingv1.IngressClassParametersReferenceScopeNamespace
@@ -32,8 +32,8 @@ func ingressClasses() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, []table.Column{
-		table.Text("Controller", "Who serves the class.", func(c *networkingv1.IngressClass) string { return c.Spec.Controller }),
-		table.Text("Parameters", "Where that one's settings are.", parametersText),
+		table.Text("Controller", "Controller that serves the class.", func(c *networkingv1.IngressClass) string { return c.Spec.Controller }),
+		table.Text("Parameters", "Reference to the parameters of the class.", parametersText),
 		table.Age(),
 	}, registry.Strategy[*networkingv1.IngressClass]{
 		Default: func(c *networkingv1.IngressClass) {
@@ -93,7 +93,7 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 	return errs
 }
 
-// defaultIngressClass gives an ingress that names no class the one that is marked as default.
+// defaultIngressClass sets the default class in an Ingress that names none.
 func defaultIngressClass(ctx context.Context, d registry.Registries, i *networkingv1.Ingress) error {
 	if _, named := i.Annotations[legacyClassAnnotation]; named || i.Spec.IngressClassName != nil {
 		return nil
@@ -117,5 +117,5 @@ func defaultIngressClass(ctx context.Context, d registry.Registries, i *networki
 	return nil
 }
 
-// legacyClassAnnotation is how a class was named before there was a field.
+// legacyClassAnnotation named the class before there was a field for it.
 const legacyClassAnnotation = "kubernetes.io/ingress.class"

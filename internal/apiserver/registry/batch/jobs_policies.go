@@ -13,16 +13,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// What a job makes of the pods that end.
+// Policies of a Job about pods that end.
 
 const (
-	// maxIndexed is how many pods an indexed job may have at a time.
+	// maxIndexed is the parallelism that an indexed Job may have.
 	maxIndexed = 100_000
-	// maxJobRules is how many rules a policy of a job may have.
+	// maxJobRules is how many rules a policy of a Job may have.
 	maxJobRules = 20
 )
 
-// validateIndexed checks what only jobs have whose pods are numbered.
+// validateIndexed checks what only indexed Jobs have.
 func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	perIndex := spec.Child("backoffLimitPerIndex")
@@ -54,7 +54,8 @@ func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateManager checks the name of who looks after a job, if it is not the usual one.
+// validateManager checks the name of the controller that manages a Job instead of the
+// built-in one.
 func validateManager(manager *string, at *field.Path) field.ErrorList {
 	if manager == nil {
 		return nil

@@ -1,0 +1,24 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+)
+
+func serviceAccounts() registry.Resource {
+	return registry.Define[corev1.ServiceAccount, corev1.ServiceAccountList](registry.Resource{
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "ServiceAccount",
+		Plural:              "serviceaccounts",
+		Namespaced:          true,
+		ShortNames:          []string{"sa"},
+		ValidateName:        apivalidation.ValidateServiceAccountName,
+		ReturnDeletedObject: true,
+	}, []table.Column{
+		table.Number("Secrets", "Secrets that pods of the account may mount.", func(sa *corev1.ServiceAccount) int { return len(sa.Secrets) }),
+		table.Age(),
+	}, registry.Strategy[*corev1.ServiceAccount]{})
+}
