@@ -1,12 +1,17 @@
 package apiserver_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // Each group version has its document; what all of them have is named there as of this
@@ -65,4 +70,28 @@ func TestSchemasAreAskedForAtOnce(t *testing.T) {
 		})
 	}
 	asking.Wait()
+}
+
+// Custom resources are described in OpenAPI v3, by apiextensions-apiserver: it adds them to
+// the server's documents only because serving.InstallV3 makes it believe that they are static.
+func TestCustomResourcesAreDescribed(t *testing.T) {
+	s := sharedServer(t)
+	c := s.client(t)
+	name, _ := s.things(t)
+	_, group, _ := strings.Cut(name, ".")
+	eventually.Agrees(t, func() string {
+		response, err := c.http.Get(c.base + "/openapi/v3/apis/" + group + "/v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		document, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != http.StatusOK || !bytes.Contains(document, []byte(`"kind":"Thing"`)) {
+			return fmt.Sprintf("%s: %.200s", response.Status, document)
+		}
+		return ""
+	})
 }
