@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// Each group version has its document; what all of them have is named there as of this
-// one and of core/v1.
+// Each group version has a document, in which types of all group versions have the names of this
+// group version and of core/v1 only.
 func TestSchemasOfAGroupVersion(t *testing.T) {
 	s := sharedServer(t)
 	c := s.client(t)
@@ -51,8 +51,8 @@ func TestSchemasOfAGroupVersion(t *testing.T) {
 	}
 }
 
-// The documents are asked for by many at once, as soon as a server is there. The race
-// detector sees what they share.
+// Many clients request the documents as soon as a server is ready. The race detector checks what
+// they share.
 func TestSchemasAreAskedForAtOnce(t *testing.T) {
 	c := startServer(t, nil).client(t)
 	var asking sync.WaitGroup
