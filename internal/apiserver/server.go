@@ -48,7 +48,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
 	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
-	"github.com/coppice-dev/coppice/internal/apiserver/routing"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
@@ -76,7 +77,7 @@ type Config struct {
 	// OwnersUnchecked disables the admission of package ownerreferences.
 	OwnersUnchecked bool
 	// Services are the ranges of cluster IPs and node ports; zero: the defaults.
-	Services registry.Ranges
+	Services core.ServiceRanges
 	// Audit gets a line for every request; none if nil. It is written to concurrently.
 	Audit io.Writer
 	// Now is the clock of deletions, certificates and printed ages.
@@ -114,8 +115,8 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	schemes := registry.NewSchemes()
-	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Kinds: registry.Table(), CollectorDisabled: c.CollectorDisabled})
+	schemes := builtin.NewSchemes()
+	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled})
 	own := &loopback.Transport{}
 	base, err := baseConfig(c, schemes, own)
 	if err != nil {
@@ -137,7 +138,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	own.SetHandler(s.generic.Handler)
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
 	s.served.SetDefinitions(definitions.GetStore())
-	groups, err := registry.Groups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now, Ranges: c.Services})
+	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}
@@ -156,8 +157,6 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, err
 	}
 	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore())
-	routes := s.generic.Handler.GoRestfulContainer
-	routes.Router(routing.New(routes.RegisteredWebServices()))
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
 	return s, nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
@@ -61,9 +62,9 @@ func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, base
 // unique returns the values that no two objects of a built-in kind may share.
 func unique() storage.Unique {
 	all := storage.Unique{}
-	for _, k := range registry.Table() {
-		if k.Unique != nil {
-			all[k.GroupResource()] = k.Unique
+	for _, k := range builtin.Resources() {
+		if k.Strategy.Unique != nil {
+			all[k.GroupResource()] = k.Strategy.Unique
 		}
 	}
 	return all

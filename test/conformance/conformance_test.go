@@ -28,8 +28,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-
-	"github.com/coppice-dev/coppice/internal/apiserver"
 )
 
 const (
@@ -46,9 +44,6 @@ func TestMain(m *testing.M) {
 	// The servers in this process say a lot that is of no use here.
 	klog.SetLogger(logr.Discard())
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	if err := apiserver.SetFeatureGates(); err != nil {
-		panic(err)
-	}
 	// Tests that run in parallel wait most of the time.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "32"); err != nil {

@@ -74,7 +74,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 	}
 	authorize := base.Authorization.Authorizer
 	all := []plugin{
-		{deleteFlowName, instance(c.Flow.Conveyor())},
+		{deleteFlowName, instance(c.Flow.OptionsPlugin())},
 		{lifecycle.PluginName, func() (admission.Interface, error) {
 			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
 		}},
@@ -124,6 +124,6 @@ func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
 	if err != nil {
 		return fmt.Errorf("set up admission: %w", err)
 	}
-	base.AdmissionControl = c.Flow.Admission(chain)
+	base.AdmissionControl = c.Flow.ContinueOnRefusal(chain)
 	return nil
 }

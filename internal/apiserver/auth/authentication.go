@@ -2,7 +2,6 @@ package auth
 
 import (
 	"fmt"
-	"net/http"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -18,8 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/path"
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/utils/clock"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/stack"
 )
 
 // healthPaths are the only paths that anonymous users may read.
@@ -34,20 +31,10 @@ func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token) aut
 		conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
 	}
 	certificate := newCertificateCache(x509.NewDynamic(verify, x509.CommonNameUserConversion), clock.RealClock{})
-	return growStack{union.NewFailOnError(
+	return union.NewFailOnError(
 		group.NewAuthenticatedGroupAdder(union.NewFailOnError(certificate, bearertoken.New(tokens))),
 		anonymous.NewAuthenticator(conditions),
-	)}
-}
-
-// growStack grows the stack of the goroutine that serves a request (package stack):
-// authentication is the first thing that it does.
-type growStack struct{ authenticator.Request }
-
-// AuthenticateRequest implements authenticator.Request.
-func (r growStack) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
-	stack.Grow()
-	return r.Request.AuthenticateRequest(req)
+	)
 }
 
 // Tokens asks the authenticators one after the other until one accepts a token.

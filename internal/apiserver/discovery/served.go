@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
 // Served knows which kinds the server serves, from the server's own tables and caches:
@@ -25,8 +25,8 @@ func NewServed() *Served {
 	s := &Served{builtin: map[schema.GroupKind]ownerreferences.ServedResource{
 		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
 	}}
-	for _, k := range registry.Table() {
-		s.builtin[k.GVK().GroupKind()] = ownerreferences.ServedResource{Resource: k.Resource, Namespaced: k.Namespaced}
+	for _, k := range builtin.Resources() {
+		s.builtin[k.GVK().GroupKind()] = ownerreferences.ServedResource{Resource: k.Plural, Namespaced: k.Namespaced}
 	}
 	return s
 }

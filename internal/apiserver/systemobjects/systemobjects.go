@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/scheduling"
 )
 
 // EnsureNamespaces creates the system namespaces that are missing, and retries until ctx ends.
@@ -75,7 +75,7 @@ func KeepNamespaces(ctx context.Context, log *slog.Logger, informer cache.Shared
 // EnsurePriorityClasses creates the system priority classes that are missing, and retries
 // until ctx ends. One that is deleted is created again at the next start.
 func EnsurePriorityClasses(ctx context.Context, log *slog.Logger, client schedulingclient.PriorityClassesGetter) error {
-	for _, class := range registry.SystemPriorityClasses() {
+	for _, class := range scheduling.SystemPriorityClasses() {
 		err := poststart.Retry(ctx, log, "create priority class "+class.Name, func(ctx context.Context) error {
 			_, err := client.PriorityClasses().Create(ctx, class, metav1.CreateOptions{})
 			return ignoreExisting(err)

@@ -1,0 +1,253 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/collectionreason"
+	"github.com/coppice-dev/coppice/internal/feed"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
+)
+
+// requestTimeout bounds one request. A server that takes longer has its own
+// limit exceeded too, so nothing is lost but a worker that waits.
+const requestTimeout = 60 * time.Second
+
+// Mapper knows what is served, under which resource, and how far the watches have come.
+// The feed is one.
+type Mapper interface {
+	Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, namespaced, ok bool)
+	Survey(ctx context.Context) (feed.Watched, error)
+	Reached(kind ownership.Kind) string
+}
+
+// Client implements Interface with client-go. It transfers metadata only.
+type Client struct {
+	metadata metadata.Interface
+	server   rest.Interface // for paths that are no resources
+	mapper   Mapper
+	skip     atomic.Int64 // how many more calls of Newest send no request
+}
+
+var _ Interface = (*Client)(nil)
+
+// New returns a client of the server that config names.
+func New(config *rest.Config, mapper Mapper) (*Client, error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(WithoutRetry)
+	config.Wrap(collectionreason.Transport)
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make metadata client: %w", err)
+	}
+	// The discovery client has no group or version in its paths.
+	paths, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return &Client{metadata: objects, server: paths.RESTClient(), mapper: mapper}, nil
+}
+
+// Get implements Interface.
+func (c *Client) Get(ctx context.Context, ref Ref) (ownership.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	objects, err := c.objects(ref)
+	if err != nil {
+		return ownership.Object{}, err
+	}
+	// No resourceVersion: the answer is as of now, not from a cache that may lag.
+	meta, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return ownership.Object{}, aboutObject(ref, err)
+	}
+	return feed.ObjectOf(ref.Kind, meta), nil
+}
+
+// Delete implements Interface.
+func (c *Client) Delete(ctx context.Context, observed ownership.Object, propagation verdict.Propagation) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ref := RefOf(observed)
+	objects, err := c.objects(ref)
+	if err != nil {
+		return err
+	}
+	uid, policy := types.UID(observed.UID), metav1.DeletionPropagation(propagation)
+	err = objects.Delete(ctx, ref.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &observed.ResourceVersion},
+		PropagationPolicy: &policy,
+	})
+	return aboutObject(ref, err)
+}
+
+// PatchOwners implements Interface.
+func (c *Client) PatchOwners(ctx context.Context, observed ownership.Object, owners []ownership.Reference) (ownership.Object, error) {
+	var list any // null when there is none left: removes the field
+	if len(owners) > 0 {
+		list = referencesOf(owners)
+	}
+	return c.patch(ctx, observed, "ownerReferences", list)
+}
+
+// PatchFinalizers implements Interface.
+func (c *Client) PatchFinalizers(ctx context.Context, observed ownership.Object, finalizers []string) (ownership.Object, error) {
+	var list any
+	if len(finalizers) > 0 {
+		list = finalizers
+	}
+	return c.patch(ctx, observed, "finalizers", list)
+}
+
+// List implements Interface.
+func (c *Client) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	where := Ref{Kind: kind, Namespace: namespace}
+	gvr, namespaced, ok := c.mapper.Mapping(kind)
+	if !ok || namespace != "" && !namespaced {
+		return Page{}, unservedError{where, nil}
+	}
+	var objects metadata.ResourceInterface = c.metadata.Resource(gvr)
+	if namespace != "" {
+		objects = c.metadata.Resource(gvr).Namespace(namespace)
+	}
+	// No resourceVersion: the answer is as of now.
+	list, err := objects.List(ctx, metav1.ListOptions{Limit: limit, Continue: after})
+	if err != nil {
+		return Page{}, aboutObject(where, err)
+	}
+	page := Page{ResourceVersion: list.ResourceVersion, Continue: list.Continue}
+	for i := range list.Items {
+		if meta := &list.Items[i]; meta.UID != "" {
+			page.Objects = append(page.Objects, feed.ObjectOf(kind, meta))
+		}
+	}
+	return page, nil
+}
+
+// Survey implements Interface.
+func (c *Client) Survey(ctx context.Context) (feed.Watched, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.mapper.Survey(ctx)
+}
+
+const (
+	// newestPath is where our own API server answers Newest. Others have no such path.
+	newestPath = "/coppice/newest"
+	// skipAfterRefusal is how many calls of Newest send no request after one that failed.
+	skipAfterRefusal = 100
+)
+
+// Newest implements Interface. Only our own server knows the answer; others are seldom asked.
+func (c *Client) Newest(ctx context.Context, kinds []ownership.Kind) (Newest, error) {
+	if c.skip.Add(-1) >= 0 {
+		return Newest{}, nil
+	}
+	c.skip.Store(0)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body, err := c.server.Get().AbsPath(newestPath).Do(ctx).Raw()
+	var answer struct {
+		History string
+		Now     uint64
+		Writes  map[string]uint64 // by resource
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
+	}
+	if err != nil {
+		c.skip.Store(skipAfterRefusal)
+		return Newest{}, fmt.Errorf("ask what was written last: %w", err)
+	}
+	newest := Newest{History: answer.History, Now: answer.Now, Writes: make(map[ownership.Kind]uint64, len(kinds))}
+	for _, kind := range kinds {
+		gvr, _, ok := c.mapper.Mapping(kind)
+		written, known := answer.Writes[gvr.GroupResource().String()]
+		if ok && known {
+			newest.Writes[kind] = written
+		}
+	}
+	return newest, nil
+}
+
+// Reached implements Interface.
+func (c *Client) Reached(kind ownership.Kind) string { return c.mapper.Reached(kind) }
+
+// patch replaces one list of an object's metadata. It is a JSON merge patch, which every
+// kind supports, and which replaces a list as a whole: what is written is what was
+// computed, not a merge with what is stored. The uid and the resourceVersion in it are the
+// condition.
+func (c *Client) patch(ctx context.Context, observed ownership.Object, field string, list any) (ownership.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ref := RefOf(observed)
+	objects, err := c.objects(ref)
+	if err != nil {
+		return ownership.Object{}, err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             observed.UID,
+		"resourceVersion": observed.ResourceVersion,
+		field:             list,
+	}})
+	if err != nil {
+		return ownership.Object{}, fmt.Errorf("encode patch of %s: %w", ref, err)
+	}
+	meta, err := objects.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return ownership.Object{}, aboutObject(ref, err)
+	}
+	return feed.ObjectOf(ref.Kind, meta), nil
+}
+
+// objects returns the client of the resource that serves the reference's kind and namespace.
+func (c *Client) objects(ref Ref) (metadata.ResourceInterface, error) {
+	gvr, namespaced, ok := c.mapper.Mapping(ref.Kind)
+	switch {
+	case !ok:
+		return nil, unservedError{ref, nil}
+	case namespaced != (ref.Namespace != ""):
+		// The kind was defined anew in another scope after the object was observed.
+		return nil, unservedError{ref, nil}
+	case namespaced:
+		return c.metadata.Resource(gvr).Namespace(ref.Namespace), nil
+	default:
+		return c.metadata.Resource(gvr), nil
+	}
+}
+
+func referencesOf(owners []ownership.Reference) []metav1.OwnerReference {
+	references := make([]metav1.OwnerReference, len(owners))
+	for i, o := range owners {
+		references[i] = metav1.OwnerReference{
+			APIVersion:         o.APIVersion,
+			Kind:               o.Kind,
+			Name:               o.Name,
+			UID:                types.UID(o.UID),
+			Controller:         boolOf(o.Controller),
+			BlockOwnerDeletion: boolOf(o.BlockOwnerDeletion),
+		}
+	}
+	return references
+}
+
+func boolOf(f ownership.Flag) *bool {
+	set := f == ownership.True
+	if f == ownership.Unset {
+		return nil
+	}
+	return &set
+}
