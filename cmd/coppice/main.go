@@ -7,18 +7,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 
-	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/cli"
 )
 
 func main() {
-	if err := apiserver.SetFeatureGates(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	if runsControlPlane(os.Args[1:]) {
 		tuneRuntime()
 	}

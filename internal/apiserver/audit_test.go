@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// lines is a log that is written to concurrently.
+// lines is a log that is safe for concurrent use.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -35,7 +35,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// Every request is logged with who made it and what became of it, and with no content.
+// Every request is logged with its user and its status code, and without contents.
 func TestAuditLog(t *testing.T) {
 	log := &lines{}
 	s := startServer(t, func(c *apiserver.Config) { c.Audit = log })
@@ -48,7 +48,7 @@ func TestAuditLog(t *testing.T) {
 		t.Errorf("ann deletes: %d", code)
 	}
 	if code := s.status(t, s.outside(t, nil), "/api/v1/secrets"); code != http.StatusUnauthorized {
-		t.Errorf("a stranger reads: %d", code)
+		t.Errorf("an unauthenticated read: %d", code)
 	}
 	if code := s.status(t, s.outside(t, nil), "/readyz"); code != http.StatusOK {
 		t.Errorf("readyz: %d", code)
@@ -140,7 +140,7 @@ func TestReasonsInTheAuditLog(t *testing.T) {
 	})
 }
 
-// said puts a reason into a request.
+// said adds a reason to requests.
 type said struct {
 	next   http.RoundTripper
 	reason string

@@ -20,13 +20,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// client speaks JSON to a server, so that a test sees what is on the wire.
+// client sends and receives JSON, so that a test sees what is on the wire.
 type client struct {
 	http *http.Client
 	base string
 }
 
-// object is what JSON says of an API object or a Status.
+// object is an API object or a Status as decoded from JSON.
 type object = unstructured.Unstructured
 
 func newClient(config *rest.Config) (*client, error) {
@@ -37,7 +37,7 @@ func newClient(config *rest.Config) (*client, error) {
 	return &client{http: transport, base: config.Host}, nil
 }
 
-// client is the administrator, in process.
+// client returns a client of the administrator, in process.
 func (s *server) client(t testing.TB) *client {
 	t.Helper()
 	c, err := newClient(s.config)
@@ -47,13 +47,13 @@ func (s *server) client(t testing.TB) *client {
 	return c
 }
 
-// send makes one request. The error, if any, is the Status that was answered.
+// send sends a request. The error is the Status in the response.
 func (c *client) send(method, path, contentType string, body any) (*object, error) {
 	_, answer, err := c.exchange(method, path, contentType, body)
 	return answer, err
 }
 
-// exchange is send that tells the HTTP status, too.
+// exchange is send that returns the HTTP status, too.
 func (c *client) exchange(method, path, contentType string, body any) (int, *object, error) {
 	var content io.Reader
 	if body != nil {
@@ -92,7 +92,7 @@ func (c *client) exchange(method, path, contentType string, body any) (int, *obj
 	return response.StatusCode, answer, nil
 }
 
-// collection is where objects of one resource are.
+// collection is the objects of a resource, in a namespace if it has one.
 type collection struct {
 	*client
 	t        testing.TB
@@ -110,7 +110,7 @@ func (c collection) at(name string, subresource ...string) string {
 	return path
 }
 
-// named makes an object of the kind, not yet created.
+// named returns an object of the kind, not yet created.
 func (c collection) named(name string, finalizers ...string) *object {
 	o := (&object{Object: c.content}).DeepCopy()
 	if o.Object == nil {
@@ -122,7 +122,7 @@ func (c collection) named(name string, finalizers ...string) *object {
 	return o
 }
 
-// create creates an object and fails the test if it cannot.
+// create creates an object, and fails the test on an error.
 func (c collection) create(name string, finalizers ...string) *object {
 	c.t.Helper()
 	return c.post(c.named(name, finalizers...))
@@ -141,7 +141,7 @@ func (c collection) tryPost(o *object) (*object, error) {
 	return c.send(http.MethodPost, c.path, "application/json", o)
 }
 
-// get returns the object, or nil if there is none of that name.
+// get returns the object, nil if it does not exist.
 func (c collection) get(name string) *object {
 	c.t.Helper()
 	o, err := c.send(http.MethodGet, c.at(name), "", nil)
@@ -151,7 +151,7 @@ func (c collection) get(name string) *object {
 	return o
 }
 
-// names lists the names of what is there.
+// names returns the names of all objects.
 func (c collection) names() []string {
 	c.t.Helper()
 	names := []string{}
@@ -180,7 +180,7 @@ func items(t testing.TB, answer *object) []object {
 	return list.Items
 }
 
-// remove deletes an object. Nil options send no body.
+// remove deletes an object. With nil options, the request has no body.
 func (c collection) remove(name string, options *metav1.DeleteOptions) (*object, error) {
 	if options == nil {
 		return c.send(http.MethodDelete, c.at(name), "", nil)
@@ -188,7 +188,7 @@ func (c collection) remove(name string, options *metav1.DeleteOptions) (*object,
 	return c.send(http.MethodDelete, c.at(name), "application/json", options)
 }
 
-// mustRemove is remove of what must be deletable.
+// mustRemove is remove that fails the test on an error.
 func (c collection) mustRemove(name string, options *metav1.DeleteOptions) *object {
 	c.t.Helper()
 	answer, err := c.remove(name, options)
@@ -198,7 +198,7 @@ func (c collection) mustRemove(name string, options *metav1.DeleteOptions) *obje
 	return answer
 }
 
-// removeAll deletes the collection, as far as query selects it.
+// removeAll deletes the objects of the collection that query selects.
 func (c collection) removeAll(query url.Values, options *metav1.DeleteOptions) (*object, error) {
 	path := c.path
 	if len(query) > 0 {
@@ -218,15 +218,15 @@ func (c collection) patch(name string, kind types.PatchType, patch any, subresou
 	return c.send(http.MethodPatch, c.at(name, subresource...), string(kind), patch)
 }
 
-// mergeFinalizers is a merge patch of the list of finalizers.
+// mergeFinalizers returns a merge patch of the finalizers.
 func mergeFinalizers(finalizers ...string) map[string]any {
 	return map[string]any{"metadata": map[string]any{"finalizers": slices.Clone(finalizers)}}
 }
 
-// isStatus tells whether an answer is a Status, and not an object.
+// isStatus reports whether an answer is a Status, and not an object.
 func isStatus(o *object) bool { return o.GetKind() == "Status" }
 
-// count numbers what tests create.
+// count makes the names of objects unique.
 var count atomic.Int64
 
 func unique(prefix string) string { return fmt.Sprintf("%s-%d", prefix, count.Add(1)) }

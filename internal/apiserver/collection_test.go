@@ -26,7 +26,7 @@ func (c collection) labelled(name, value string, finalizers ...string) *object {
 	return c.post(o)
 }
 
-// AS-13: what the selectors select goes, except what has finalizers, which is marked.
+// AS-13: selected objects are removed, except those with finalizers, which are marked.
 func TestR18_DeleteCollection(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		for i := range 3 {
@@ -64,7 +64,7 @@ func TestR18_DeleteCollection(t *testing.T) {
 	})
 }
 
-// One set of options is for all of them, also where it means another thing for each.
+// The options apply to all objects, also where they have a different effect on each.
 func TestR17_DeleteCollectionOptions(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		objects := map[string]*object{
@@ -84,7 +84,7 @@ func TestR17_DeleteCollectionOptions(t *testing.T) {
 		isMarked(t, c.get("foreground"), objects["foreground"], []string{foreground})
 		isMarked(t, c.get("held"), objects["held"], []string{foreign, foreground})
 
-		// And the other way around: background ends what waits for the collector only.
+		// And the other way around: background removes an object that only the collector holds.
 		if _, err := c.removeAll(nil, policy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
@@ -107,8 +107,8 @@ func TestR17_DeleteCollectionPreconditions(t *testing.T) {
 	})
 }
 
-// AS-13: a limit limits, and two requests for one collection are in nobody's way.
-// (That pages are followed is tested with the registries, where they can be small.)
+// AS-13: limit is respected, and two requests for one collection do not disturb each other.
+// (Paging is tested with the registries, where pages can be small.)
 func TestR18_DeleteCollectionTwice(t *testing.T) {
 	const all = 60
 	s := sharedServer(t)
@@ -146,7 +146,7 @@ func TestR18_DeleteCollectionTwice(t *testing.T) {
 	}
 }
 
-// Kinds whose objects are deleted one by one only.
+// Some kinds do not support deletecollection.
 func TestNamespacesAreNotDeletedAsCollection(t *testing.T) {
 	s := sharedServer(t)
 	if _, err := s.namespaces(t).removeAll(nil, nil); !apierrors.IsMethodNotSupported(err) {
@@ -154,7 +154,7 @@ func TestNamespacesAreNotDeletedAsCollection(t *testing.T) {
 	}
 }
 
-// Legacy defaults (AS-08): what becomes of the dependents when nobody says.
+// Legacy defaults (AS-08): the policy for dependents when the request has none.
 func TestR17_KindDefaults(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -193,7 +193,7 @@ func TestR17_KindDefaults(t *testing.T) {
 	}
 }
 
-// Without a collector nobody would remove its finalizers.
+// Without a collector, no finalizer is added that only it removes.
 func TestR17_CollectorDisabled(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, disableCollector)
@@ -215,7 +215,7 @@ func TestR17_CollectorDisabled(t *testing.T) {
 	}
 }
 
-// Events are not the collector's: no finalizer of its is put on one.
+// The collector ignores Events: none gets a finalizer of the collector.
 func TestR17_EventsTakeNoFinalizers(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -226,7 +226,7 @@ func TestR17_EventsTakeNoFinalizers(t *testing.T) {
 	isGone(t, c, c.mustRemove("a", policy(metav1.DeletePropagationForeground)), created)
 }
 
-// A PUT to a name under which there is nothing creates nothing.
+// A PUT of an object that does not exist creates nothing.
 func TestPutCreatesNothing(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		if _, err := c.put(c.named("a")); !apierrors.IsNotFound(err) {
@@ -238,7 +238,7 @@ func TestPutCreatesNothing(t *testing.T) {
 	})
 }
 
-// refuseDeletions has an admission policy refuse the deletion of what is called "bad…".
+// refuseDeletions makes an admission policy refuse the deletion of objects named "bad…".
 func refuseDeletions(t *testing.T, c collection) {
 	t.Helper()
 	client := typed(t, sharedServer(t).config).AdmissionregistrationV1()
@@ -276,8 +276,8 @@ func refuseDeletions(t *testing.T, c collection) {
 	})
 }
 
-// AS-13: a large collection of which some are refused, some are gone already, and some
-// hang on a finalizer: all others go, and the answer says how many did not, and why.
+// AS-13: in a large collection, the deletion of some objects is refused, some are gone already,
+// and some have a finalizer: all others are removed, and the answer says how many were not, and why.
 func TestR18_DeleteCollectionGoesOn(t *testing.T) {
 	const all = 600 // more than a page of the built-in kinds
 	onSubjects(t, func(t *testing.T, c collection) {
@@ -323,7 +323,7 @@ func TestR18_DeleteCollectionGoesOn(t *testing.T) {
 	})
 }
 
-// A refusal of the plan, and a precondition that holds for one object only.
+// A refusal by the delete flow, and a precondition that holds for one object only.
 func TestR19_DeleteCollectionRefusedInPart(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		c.create("hangs", foreign)

@@ -11,10 +11,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// cleanup is the finalizer under which the library removes the objects of a definition.
+// cleanup is the finalizer with which apiextensions-apiserver deletes the instances of a definition.
 const cleanup = "customresourcecleanup.apiextensions.k8s.io"
 
-// things defines a custom resource for one test, and returns its objects.
+// things defines a custom resource for one test, and returns its instances.
 func (s *server) things(t *testing.T, finalizers ...string) (name string, instances collection) {
 	t.Helper()
 	group := unique("g") + ".coppice.dev"
@@ -24,8 +24,8 @@ func (s *server) things(t *testing.T, finalizers ...string) (name string, instan
 	return "things." + group, s.collection(t, gvk(group, "v1", "Thing"), "things", s.namespace(t), nil)
 }
 
-// A definition is deleted like anything else: with the finalizer that its policy asks
-// for, and with its own, under which its objects go.
+// A definition is deleted like any other object: with the finalizer of the policy, and with its
+// own, for the deletion of its instances.
 func TestR17_DefinitionPolicies(t *testing.T) {
 	s := sharedServer(t)
 	crds := s.definitions(t)
@@ -33,7 +33,7 @@ func TestR17_DefinitionPolicies(t *testing.T) {
 		name       string
 		finalizers []string
 		options    *metav1.DeleteOptions
-		left       []string // when the library has removed its objects
+		left       []string // when its instances have been deleted
 	}{
 		{"default", nil, nil, nil},
 		{"background", nil, policy(metav1.DeletePropagationBackground), nil},
@@ -51,7 +51,7 @@ func TestR17_DefinitionPolicies(t *testing.T) {
 			}
 			eventually.Agrees(t, func() string {
 				if slices.Contains(finalizersOf(crds.get(name)), cleanup) {
-					return "its objects are not removed yet"
+					return "its instances are not removed yet"
 				}
 				return ""
 			})
@@ -90,7 +90,7 @@ func TestR19_RepeatedDeleteOfDefinition(t *testing.T) {
 	crds.mustRemove(name, policy(metav1.DeletePropagationForeground))
 	eventually.Agrees(t, func() string {
 		if got := finalizersOf(crds.get(name)); !slices.Equal(got, []string{foreign, foreground}) {
-			return "its objects are not removed yet"
+			return "its instances are not removed yet"
 		}
 		return ""
 	})
@@ -130,7 +130,7 @@ func TestR17_DefinitionPreconditions(t *testing.T) {
 	}
 }
 
-// Objects of a cluster-scoped definition are in no namespace, and take the same path.
+// Instances of a cluster-scoped definition are deleted in the same way.
 func TestR18_ClusterScopedCustomResource(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -159,8 +159,8 @@ func TestR18_ClusterScopedCustomResource(t *testing.T) {
 	}
 }
 
-// CR-03: the objects go with their definition, those that something holds are marked
-// and hold it; under a new definition of that name there is nothing.
+// CR-03: the instances are deleted with their definition; those with finalizers are marked and
+// hold the definition. A new definition of that name has no instances.
 func TestR18_DefinitionTakesItsObjects(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -188,7 +188,7 @@ func TestR18_DefinitionTakesItsObjects(t *testing.T) {
 	if _, err := instances.patch("held", types.MergePatchType, mergeFinalizers()); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Agrees(t, func() string { // the library looks every 5 s
+	eventually.Agrees(t, func() string { // apiextensions-apiserver looks every 5 s
 		if crds.get(name) != nil {
 			return "the definition is left"
 		}

@@ -27,9 +27,8 @@ func orphanDependents(b bool) *metav1.DeleteOptions {
 	return &metav1.DeleteOptions{OrphanDependents: &b}
 }
 
-// AS-05, AS-06, AS-07: an explicit option beats a finalizer that is there, which
-// beats the default; foreign finalizers stay, in their order; an object with
-// finalizers is marked.
+// AS-05, AS-06, AS-07: an explicit option takes precedence over an existing finalizer, and that
+// over the default; foreign finalizers stay, in their order; an object with finalizers is marked.
 func TestR17_Precedence(t *testing.T) {
 	background := policy(metav1.DeletePropagationBackground)
 	for _, test := range []struct {
@@ -124,7 +123,7 @@ func isMarked(t *testing.T, o, created *object, finalizers []string) {
 	}
 }
 
-// AS-16: what is wrong with the options.
+// AS-16: invalid options.
 func TestR17_InvalidOptions(t *testing.T) {
 	both := policy(metav1.DeletePropagationOrphan)
 	both.OrphanDependents = new(true)
@@ -159,8 +158,8 @@ func TestR17_NotBothFinalizers(t *testing.T) {
 	})
 }
 
-// AS-02, AS-11, AS-16: preconditions hold for the object as it is, and a refusal
-// names it.
+// AS-02, AS-11, AS-16: preconditions are checked against the current object, which a refusal
+// names.
 func TestR17_Preconditions(t *testing.T) {
 	for _, finalizers := range [][]string{nil, {foreign}} {
 		t.Run(fmt.Sprintf("finalizers %v", finalizers), func(t *testing.T) {
@@ -196,7 +195,7 @@ func TestR17_Preconditions(t *testing.T) {
 	}
 }
 
-// AS-01.
+// AS-01: an object that does not exist.
 func TestR20_NotFound(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		if _, err := c.remove("nobody", nil); !apierrors.IsNotFound(err) {
@@ -210,7 +209,7 @@ func TestR20_NotFound(t *testing.T) {
 	})
 }
 
-// A dry run says what would happen, and nothing happens.
+// A dry run answers what would happen, and changes nothing.
 func TestR17_DryRun(t *testing.T) {
 	dry := func(o *metav1.DeleteOptions) *metav1.DeleteOptions {
 		o = o.DeepCopy()
@@ -268,8 +267,8 @@ func TestR17_OptionsInQuery(t *testing.T) {
 	})
 }
 
-// orphanDependents=false is answered with 202 while the deletion is pending, as clients
-// of old expect, also when it is asked for again.
+// orphanDependents=false is answered with 202 while the deletion is pending, as old clients
+// expect, also when the request is repeated.
 func TestR20_Accepted(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		c.create("a", foreign, foreground)

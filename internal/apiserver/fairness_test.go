@@ -13,9 +13,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// A flood is the problem of the user that makes it: while a thousand expensive lists of
-// theirs want to be answered at any time, another user and an administrator are answered,
-// and the server is well afterwards.
+// A flood of requests delays only the user that sends it: while a thousand expensive lists are
+// pending, the requests of another user and of an administrator succeed, and afterwards the
+// server is ready.
 func TestFlood(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a flood takes its time")
@@ -34,8 +34,8 @@ func TestFlood(t *testing.T) {
 	var (
 		running           sync.WaitGroup
 		answered, refused atomic.Int64
-		enough            = make(chan struct{}) // closed when the flood is to end
-		under             = make(chan struct{}) // closed when some of it has been refused
+		stop              = make(chan struct{}) // closed when the flood is to end
+		refusing          = make(chan struct{}) // closed when some of it has been refused
 		first             sync.Once
 	)
 	for range flood {
@@ -46,21 +46,21 @@ func TestFlood(t *testing.T) {
 					answered.Add(1)
 				case http.StatusTooManyRequests:
 					refused.Add(1)
-					first.Do(func() { close(under) })
+					first.Do(func() { close(refusing) })
 					return // a client that comes back later
 				default:
 					t.Errorf("a request of the flood: %d %.200s", code, answer)
 				}
 				select {
-				case <-enough:
+				case <-stop:
 					return
 				default:
 				}
 			}
 		})
 	}
-	<-under
-	// Requests that are not sent again when they are refused.
+	<-refusing
+	// These clients do not repeat requests that are refused.
 	ann, err := newClient(s.acting("ann"))
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestFlood(t *testing.T) {
 	if _, err := admin.send(http.MethodGet, "/api/v1/namespaces/"+namespace, "", nil); err != nil {
 		t.Errorf("an administrator: %v", err)
 	}
-	close(enough)
+	close(stop)
 	running.Wait()
 	t.Logf("%d requests of the flood were answered, %d told to come back", answered.Load(), refused.Load())
 	if answered.Load() == 0 {
@@ -83,7 +83,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// Every user has a level, and the controllers one that users cannot fill.
+// Every user has a flow schema, and the controllers have one that users cannot exhaust.
 func TestFlowSchemas(t *testing.T) {
 	s := sharedServer(t)
 	for user, want := range map[string]string{"ann": "global-default", bootstrappolicy.Collector: "coppice-controllers", bootstrappolicy.ProtectionController: "coppice-controllers", bootstrappolicy.LeaderElection: "coppice-leader-election", "system:serviceaccount:a:b": "service-accounts"} {

@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// setFinalizers are the ways to write the list of finalizers of an object that has
-// them all, down to those that are given.
+// setFinalizers are the ways to reduce the finalizers of an object to the given ones.
 var setFinalizers = map[string]func(c collection, o *object, finalizers ...string) (*object, error){
 	"PUT": func(c collection, o *object, finalizers ...string) (*object, error) {
 		o = o.DeepCopy()
@@ -45,8 +44,8 @@ func onWriters(t *testing.T, test func(t *testing.T, c collection, write func(c 
 	}
 }
 
-// AS-04, AS-05: the update that takes the last finalizer away removes the object,
-// however it is made, and no other does.
+// AS-04, AS-05: the update that removes the last finalizer removes the object, by whatever verb,
+// and no other update does.
 func TestR18_EmptyingUpdateRemoves(t *testing.T) {
 	onWriters(t, func(t *testing.T, c collection, write func(c collection, o *object, finalizers ...string) (*object, error)) {
 		if _, err := c.apply("a", foreign, other); err != nil {
@@ -73,7 +72,7 @@ func TestR18_EmptyingUpdateRemoves(t *testing.T) {
 	})
 }
 
-// Without a deletion, an update that leaves no finalizers is nothing special.
+// Without a deletion, an update that removes the last finalizer keeps the object.
 func TestR18_EmptyingUpdateOfActiveObject(t *testing.T) {
 	onWriters(t, func(t *testing.T, c collection, write func(c collection, o *object, finalizers ...string) (*object, error)) {
 		created, err := c.apply("a", foreign)
@@ -107,7 +106,7 @@ func TestR19_NoNewFinalizers(t *testing.T) {
 	})
 }
 
-// What makes an object a terminating one is not for updates to change.
+// Updates cannot change deletionTimestamp and deletionGracePeriodSeconds.
 func TestR19_DeletionIsNotTakenBack(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		c.create("a", foreign)
@@ -130,7 +129,7 @@ func TestR19_DeletionIsNotTakenBack(t *testing.T) {
 	})
 }
 
-// Who may report a status decides nothing about deletion.
+// A write of the status does not affect the deletion.
 func TestR18_StatusDecidesNothing(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		c.create("a", foreign)
@@ -150,7 +149,7 @@ func TestR18_StatusDecidesNothing(t *testing.T) {
 	})
 }
 
-// What a DELETE of a terminating object does: the table of the rule.
+// What a DELETE of a terminating object does, as in the table of the rule.
 func TestR19_RepeatedDelete(t *testing.T) {
 	const (
 		refused = "refused"
@@ -161,7 +160,7 @@ func TestR19_RepeatedDelete(t *testing.T) {
 		name      string
 		first     *metav1.DeleteOptions
 		second    *metav1.DeleteOptions
-		remaining string // of the collector's finalizers, or refused
+		remaining string // finalizers of the collector, or refused
 	}{
 		{"orphan, nothing", orphaning, nil, orphan},
 		{"orphan, background", orphaning, policy(metav1.DeletePropagationBackground), gone},
@@ -200,7 +199,7 @@ func TestR19_RepeatedDelete(t *testing.T) {
 	}
 }
 
-// wanted are the finalizers that a repeated DELETE is to leave; nil when it is refused.
+// wanted returns the finalizers after a repeated DELETE; nil when it is refused.
 func wanted(remaining string, marked *object, foreign []string) []string {
 	switch remaining {
 	case "refused":
@@ -211,8 +210,8 @@ func wanted(remaining string, marked *object, foreign []string) []string {
 	return marked.GetFinalizers()
 }
 
-// wouldBeGone is isGone, but for one answer that is the library's: to the dry run that
-// would remove a custom resource it answers with an empty object.
+// wouldBeGone is isGone, except that apiextensions-apiserver answers a dry run that would remove
+// a custom resource with an empty object.
 func wouldBeGone(t *testing.T, c collection, answer, created *object, dry bool) {
 	t.Helper()
 	if dry && c.kind.Group == widgetGroup && answer.GetKind() == c.kind.Kind {
@@ -221,7 +220,7 @@ func wouldBeGone(t *testing.T, c collection, answer, created *object, dry bool) 
 	isGone(t, c, answer, created)
 }
 
-// repeat sends a DELETE of a terminating object, and checks what becomes of it.
+// repeat sends a DELETE of a terminating object, and checks the result.
 func repeat(t *testing.T, c collection, created, marked *object, options *metav1.DeleteOptions, dry bool, want []string) {
 	t.Helper()
 	sent := &metav1.DeleteOptions{}

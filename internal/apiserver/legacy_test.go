@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// legacyDeployment is what a manifest of 2016 says: no selector.
+// legacyDeployment is a manifest of 2016, without a selector.
 func legacyDeployment() map[string]any {
 	return map[string]any{"spec": map[string]any{"replicas": int64(0), "template": map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{"app": "a"}},
@@ -22,8 +22,8 @@ func legacyDeployment() map[string]any {
 	}}}
 }
 
-// AS-08: the group version of the request decides what becomes of the dependents when
-// nobody says, whatever version the object was created in.
+// AS-08: the group version of the request determines the default policy for dependents, in
+// whatever version the object was created.
 func TestR17_LegacyDefaults(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -51,7 +51,7 @@ func TestR17_LegacyDefaults(t *testing.T) {
 			if got := legacy.get("c").GetFinalizers(); !slices.Equal(got, []string{orphan}) {
 				t.Errorf("of a collection: finalizers %v", got)
 			}
-			// An update in the legacy version ends it, as one in any other.
+			// An update in the legacy version removes it, as one in any other version.
 			if _, err := legacy.patch("c", "application/merge-patch+json", mergeFinalizers()); err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestR17_LegacyDefaults(t *testing.T) {
 	isGone(t, current, current.mustRemove("d", nil), created)
 }
 
-// A legacy version shows the same objects as v1, and watches, applies and prints them.
+// A legacy version serves the same objects as v1, and watches, applies and prints them.
 func TestLegacyVersionsAreServed(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -107,8 +107,8 @@ func TestLegacyVersionsAreServed(t *testing.T) {
 	}
 }
 
-// /scale has a type of its own in each legacy version, and does the same to the object;
-// who owns the number of replicas is known whichever endpoint it was written by.
+// /scale has a type of its own in each legacy version, and the same effect on the object; the
+// field manager of replicas is tracked for each endpoint.
 func TestLegacyScale(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -142,7 +142,7 @@ func TestLegacyScale(t *testing.T) {
 			if spec := now.Object["spec"].(map[string]any); spec["replicas"] != int64(3) || now.GetGeneration() != 3 {
 				t.Errorf("replicas %v, generation %d", spec["replicas"], now.GetGeneration())
 			}
-			// The fields of who created it are still its own, but for the replicas.
+			// The creator still manages its fields, except the replicas.
 			owners := map[string]bool{}
 			for _, entry := range now.GetManagedFields() {
 				owners[entry.APIVersion+" "+strconv.FormatBool(strings.Contains(string(entry.FieldsV1.Raw), "f:replicas"))] = true

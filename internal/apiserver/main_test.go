@@ -33,10 +33,6 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // tests provoke errors
-	if err := apiserver.SetFeatureGates(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	code := m.Run()
 	if shared.server != nil {
 		if err := shared.server.stop(); err != nil {

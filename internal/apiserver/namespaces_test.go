@@ -61,8 +61,8 @@ func TestR21_TerminatingAtOnce(t *testing.T) {
 	}
 }
 
-// NS-23: spec.finalizers and metadata.finalizers hold a namespace each by itself,
-// and the write that leaves it with neither removes it.
+// NS-23: spec.finalizers and metadata.finalizers each hold a namespace, and the write that
+// empties the second of them removes it.
 func TestR18_NamespaceStaysUntilBothListsAreEmpty(t *testing.T) {
 	s := sharedServer(t)
 	c := s.namespaces(t)
@@ -100,7 +100,7 @@ func TestR18_NamespaceStaysUntilBothListsAreEmpty(t *testing.T) {
 	}
 }
 
-// NS-23: what nothing holds, the DELETE itself removes, and answers with it.
+// NS-23: a DELETE removes a namespace without finalizers, and answers with it.
 func TestR20_NamespaceThatNothingHolds(t *testing.T) {
 	s := sharedServer(t)
 	c := s.namespaces(t)
@@ -117,7 +117,7 @@ func TestR20_NamespaceThatNothingHolds(t *testing.T) {
 	}
 }
 
-// Tokens of others stay in spec.finalizers, and only /finalize changes them.
+// Entries of others stay in spec.finalizers, and only /finalize changes them.
 func TestR18_NamespaceTokens(t *testing.T) {
 	s := sharedServer(t)
 	c := s.namespaces(t)
@@ -149,7 +149,7 @@ func TestR18_NamespaceTokens(t *testing.T) {
 	}
 }
 
-// NS-24: what the options make of the collector's finalizers.
+// NS-24: the effect of the options on the collector's finalizers.
 func TestR17_NamespacePrecedence(t *testing.T) {
 	s := sharedServer(t)
 	c := s.namespaces(t)
@@ -182,7 +182,7 @@ func TestR17_NamespacePrecedence(t *testing.T) {
 	}
 }
 
-// NS-25: in a terminating namespace nothing is created, by whatever request; the rest goes on.
+// NS-25: in a terminating namespace no request creates an object; other requests succeed.
 func TestR21_TerminatingNamespaceRefusesCreation(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -211,7 +211,7 @@ func TestR21_TerminatingNamespaceRefusesCreation(t *testing.T) {
 	}
 }
 
-// isTerminatingCause checks how a creation in a terminating namespace is refused.
+// isTerminatingCause checks the refusal of a creation in a terminating namespace.
 func isTerminatingCause(t *testing.T, err error) {
 	t.Helper()
 	if !apierrors.IsForbidden(err) {
@@ -223,7 +223,7 @@ func isTerminatingCause(t *testing.T, err error) {
 	}
 }
 
-// NS-25: in a namespace that is not there nothing is created, and nothing is found.
+// NS-25: in a namespace that does not exist, nothing can be created or found.
 func TestR21_MissingNamespace(t *testing.T) {
 	s := sharedServer(t)
 	for _, sub := range subjects {
@@ -254,7 +254,7 @@ func TestR21_ImmortalNamespaces(t *testing.T) {
 	}
 }
 
-// The namespace of the nodes' heartbeats can be deleted, and comes again.
+// kube-node-lease can be deleted, and is created again.
 func TestNodeLeaseNamespaceComesAgain(t *testing.T) {
 	s := startServer(t, nil)
 	namespaces := s.namespaces(t)

@@ -224,7 +224,7 @@ func TestRolesDoNotLiftTheRestrictionOfANode(t *testing.T) {
 	}
 }
 
-// bind binds a ClusterRole to a user, and returns what undoes it.
+// bind binds a ClusterRole to a user, and returns a function that undoes it.
 func (w *nodeCluster) bind(t *testing.T, role, user string) (undo func()) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{
@@ -250,7 +250,7 @@ func (w *nodeCluster) bind(t *testing.T, role, user string) (undo func()) {
 	return func() { forge(t, w.Client(), remove(bindings+"/"+w.namespace, "")) }
 }
 
-// What is half a node's identity is none, and may do nothing.
+// A user with the name of a node or the group of nodes, but not both, may do nothing.
 func TestHalfANode(t *testing.T) {
 	w := newNodeCluster(t)
 	for name, u := range map[string]rest.ImpersonationConfig{
@@ -266,7 +266,7 @@ func TestHalfANode(t *testing.T) {
 	}
 }
 
-// What a node agent does is admitted.
+// The requests of a node agent are admitted.
 func TestTheNodesOwnRequests(t *testing.T) {
 	w := newNodeCluster(t)
 	own := nodesPath + "/" + w.own

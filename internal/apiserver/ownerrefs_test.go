@@ -25,7 +25,7 @@ func referenceTo(owner *object) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID()}
 }
 
-// AD-02, AD-03: what is refused says which rule is missing; with the rule it is admitted.
+// AD-02, AD-03: a refusal names the missing rule, and with that rule the write is admitted.
 func TestOwnerReferencesNeedRights(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		s := sharedServer(t)
@@ -78,7 +78,7 @@ func TestOwnerReferencesNeedRights(t *testing.T) {
 	})
 }
 
-// writer is a user who may do what the rules say, everywhere.
+// writer returns the configuration of a user with these rules in the whole cluster.
 func (s *server) writer(t *testing.T, c collection, rules ...rbacv1.PolicyRule) collection {
 	t.Helper()
 	name, roles := unique("writer"), typed(t, s.config).RbacV1()
@@ -102,8 +102,8 @@ func (s *server) writer(t *testing.T, c collection, rules ...rbacv1.PolicyRule) 
 	return c
 }
 
-// The admission of owner references as the field has it (AD-01 to AD-06), by what users
-// with and without rights may do to objects of this server.
+// OwnerReferencesPermissionEnforcement as in Kubernetes (AD-01 to AD-06): what users with and
+// without permissions may write.
 func TestOwnerReferenceAdmission(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		s := sharedServer(t)
@@ -171,8 +171,8 @@ func TestOwnerReferenceAdmission(t *testing.T) {
 	})
 }
 
-// AD-05: what an owner is need not be asked of anybody: references to kinds whose objects
-// cannot be read now, as their definition's webhook does not answer, are judged at once.
+// AD-05: references are checked without reading the owner, so also at once if the kind of the
+// owner cannot be read because its conversion webhook does not answer.
 func TestOwnersNeedNoReading(t *testing.T) {
 	s := sharedServer(t)
 	plural := "hanging"
@@ -182,7 +182,7 @@ func TestOwnersNeedNoReading(t *testing.T) {
 	second := maps.Clone(first)
 	first["storage"], second["name"] = false, "v2"
 	spec["versions"] = []any{first, second}
-	s.define(t, d) // nothing is stored in a version that has to be converted
+	s.define(t, d) // nothing is stored in a version that needs conversion
 	silent := holdConnections(t)
 	spec["conversion"] = map[string]any{"strategy": "Webhook", "webhook": map[string]any{
 		"conversionReviewVersions": []any{"v1"}, "clientConfig": map[string]any{"url": "https://" + silent + "/"},
@@ -199,7 +199,7 @@ func TestOwnersNeedNoReading(t *testing.T) {
 	}
 }
 
-// holdConnections accepts connections and never says a word, until the test ends.
+// holdConnections accepts connections and never answers, until the test ends.
 func holdConnections(t *testing.T) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -217,7 +217,7 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// What cannot be an owner is refused to everybody, whatever kind the object is of.
+// An impossible owner is refused to every user, for objects of every kind.
 func TestOwnersThatCannotBe(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		object := c.create("object")
@@ -241,7 +241,7 @@ func TestOwnersThatCannotBe(t *testing.T) {
 	})
 }
 
-// A write of the status leaves owner references alone: it needs none of the rights.
+// A write of the status cannot change owner references, so it needs none of the permissions.
 func TestStatusDoesNotOwn(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		object := c.create("object")
@@ -255,16 +255,16 @@ func TestStatusDoesNotOwn(t *testing.T) {
 	})
 }
 
-// Who tests a collector needs objects that a server would not take.
+// Tests of a collector need objects that the admission would refuse.
 func TestOwnersUnchecked(t *testing.T) {
 	s := startServer(t, func(c *apiserver.Config) { c.OwnersUnchecked = true })
 	c := s.configMaps(t, "default")
 	c.post(owned(c.named("a"), metav1.OwnerReference{APIVersion: "nowhere.example.com/v1", Kind: "Widget", Name: "w", UID: "w"}))
 }
 
-// While too much of a namespace waits for the collector, owners that are not there
-// are refused, by kinds built in and not, and everything else goes on. There is an audit log,
-// as usual: the look for the owner is a request within a request.
+// While too many objects of a namespace wait for the collector, references to absent owners are
+// refused, for built-in and custom kinds; other writes succeed. The server has an audit log,
+// because reading the owner is a request within a request.
 func TestBacklogOfANamespace(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(c *apiserver.Config) { c.Audit = &lines{} })

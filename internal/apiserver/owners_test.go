@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// AS-16: what an owner reference must say.
+// AS-16: the required fields of an owner reference.
 func TestR1_OwnerReferencesAreComplete(t *testing.T) {
 	whole := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "1"}
 	with := func(change func(*metav1.OwnerReference)) []metav1.OwnerReference {
@@ -43,7 +43,7 @@ func TestR1_OwnerReferencesAreComplete(t *testing.T) {
 	}
 }
 
-// AS-16: a reference that is there twice is stored once.
+// AS-16: duplicate references are stored once.
 func TestR1_OwnerReferencesAreDistinct(t *testing.T) {
 	one := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "one", UID: "1"}
 	two := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "two", UID: "2"}

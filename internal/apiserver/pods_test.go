@@ -15,7 +15,7 @@ func grace(seconds int64) *metav1.DeleteOptions {
 	return &metav1.DeleteOptions{GracePeriodSeconds: &seconds}
 }
 
-// endsIn checks the end of a pod's grace period: its length, counted from about now.
+// endsIn checks that the grace period of a pod ends that many seconds from now.
 func endsIn(t *testing.T, pod *object, seconds int64) {
 	t.Helper()
 	if got := pod.GetDeletionGracePeriodSeconds(); got == nil || *got != seconds {
@@ -30,7 +30,7 @@ func endsIn(t *testing.T, pod *object, seconds int64) {
 	}
 }
 
-// AS-04: a pod on a node goes when the node agent says so, by a DELETE with grace 0.
+// AS-04: a pod on a node is removed by the node agent, with a DELETE with grace period 0.
 func TestR18_GracefulPod(t *testing.T) {
 	s := sharedServer(t)
 	c := s.pods(t, s.namespace(t))
@@ -53,7 +53,7 @@ func TestR18_GracefulPod(t *testing.T) {
 	}
 }
 
-// A pod that runs nowhere has nothing to wait for.
+// A pod that is not bound to a node is removed at once.
 func TestR18_UnboundPod(t *testing.T) {
 	s := sharedServer(t)
 	c := s.pods(t, s.namespace(t))
@@ -65,7 +65,7 @@ func TestR18_UnboundPod(t *testing.T) {
 	}
 }
 
-// AS-15: the grace period only ever shrinks; a negative one is 1 s.
+// AS-15: the grace period can only be shortened; a negative one is 1 s.
 func TestR17_GraceShrinks(t *testing.T) {
 	s := sharedServer(t)
 	c := s.pods(t, s.namespace(t))
@@ -82,7 +82,7 @@ func TestR17_GraceShrinks(t *testing.T) {
 	endsIn(t, c.mustRemove("negative", grace(-1)), 1)
 }
 
-// AS-02: the precondition is for the DELETE as a whole, not for each of its steps.
+// AS-02: the precondition applies to the DELETE as a whole, not to each of its steps.
 func TestR17_GraceAndPreconditions(t *testing.T) {
 	s := sharedServer(t)
 	c := s.pods(t, s.namespace(t))
@@ -97,7 +97,7 @@ func TestR17_GraceAndPreconditions(t *testing.T) {
 	}
 }
 
-// AS-04: finalizers and grace hold a pod each by itself, whichever ends first.
+// AS-04: finalizers and the grace period each hold a pod, in whichever order they end.
 func TestR18_GraceAndFinalizers(t *testing.T) {
 	s := sharedServer(t)
 	c := s.pods(t, s.namespace(t))
@@ -136,7 +136,7 @@ func TestR18_GraceAndFinalizers(t *testing.T) {
 	})
 }
 
-// A repeated DELETE takes the collector's finalizer away also while the grace lasts.
+// A repeated DELETE removes the collector's finalizer also during the grace period.
 func TestR19_PolicyWhileGraceLasts(t *testing.T) {
 	s := sharedServer(t)
 	c := s.pods(t, s.namespace(t))

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// startProtection runs the controller that takes the protection away, until the test ends.
+// startProtection runs the volume protection controller until the test ends.
 func (s *server) startProtection(t *testing.T) {
 	t.Helper()
 	config, err := s.ProtectionController()
@@ -57,7 +57,7 @@ func (s *server) volumes(t *testing.T, claim *object) collection {
 	}})
 }
 
-// goes waits until there is no object of the name.
+// goes waits until the object does not exist.
 func (c collection) goes(name string) {
 	c.t.Helper()
 	eventually.Agrees(c.t, func() string {
@@ -68,8 +68,8 @@ func (c collection) goes(name string) {
 	})
 }
 
-// A claim stays while a pod uses it, and its volume while it is bound to it; they go
-// when that ends, and at once if it never was so.
+// A PersistentVolumeClaim stays while a pod uses it, and a PersistentVolume while it is bound to
+// a claim; they are removed when that ends, and at once if they were never in use.
 func TestR23_Protection(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
@@ -121,7 +121,7 @@ func TestR23_Protection(t *testing.T) {
 	volumes.goes("disk")
 }
 
-// Without a controller that would take it away, nothing is protected.
+// Without the controller that removes the finalizers, none are set.
 func TestR23_ProtectionDisabled(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(c *apiserver.Config) { c.ProtectionDisabled = true })

@@ -162,8 +162,8 @@ func TestR18_RaceOfFinalizersAndDeletes(t *testing.T) {
 	})
 }
 
-// The same, where the object is held at first and an update takes that finalizer away:
-// that update, or the DELETE after it, removes the object, if nothing else was accepted.
+// The same for an object that is held at first, while an update removes that finalizer: that
+// update, or the DELETE after it, removes the object if no other finalizer was accepted.
 func TestR18_RaceOfFinalizersAndEmptyingUpdates(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
@@ -202,7 +202,7 @@ func TestR18_RaceOfFinalizersAndEmptyingUpdates(t *testing.T) {
 	})
 }
 
-// checkHeld checks an object that finalizers were added to while it was deleted.
+// checkHeld checks an object to which finalizers were added while it was deleted.
 func checkHeld(t *testing.T, c collection, o *object, accepted []bool, answers []*object) string {
 	t.Helper()
 	var want []string
@@ -277,7 +277,7 @@ func TestR1_RaceOfEmptyingUpdatesAndRecreation(t *testing.T) {
 					}
 				},
 				func() {
-					// Like the first one it is marked and held, so that an update that takes it for that one removes it.
+					// Like the first, it is marked and held, so that an update that confuses the two removes it.
 					for second == nil {
 						var err error
 						if second, err = c.tryPost(c.named(name, foreign)); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -301,7 +301,7 @@ func TestR1_RaceOfEmptyingUpdatesAndRecreation(t *testing.T) {
 	})
 }
 
-// DELETEs with different policies have one of the outcomes that they have one after the other.
+// Concurrent DELETEs with different policies have one of the outcomes of sequential ones.
 func TestR19_RaceOfPolicies(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
@@ -330,7 +330,7 @@ func TestR19_RaceOfPolicies(t *testing.T) {
 	})
 }
 
-// A collection that is deleted loses no object whose finalizer was accepted.
+// The deletion of a collection removes no object whose finalizer was accepted.
 func TestR18_RaceOfFinalizersAndDeleteCollection(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
@@ -348,7 +348,7 @@ func TestR18_RaceOfFinalizersAndDeleteCollection(t *testing.T) {
 			}}
 			for i, o := range objects {
 				functions = append(functions, func() {
-					time.Sleep(rand.N(50 * time.Millisecond)) // the list that the collection is taken from may take long
+					time.Sleep(rand.N(50 * time.Millisecond)) // the list of the collection may take long
 					accepted[i] = c.hold(o, "example.com/0")
 				})
 			}
@@ -360,9 +360,8 @@ func TestR18_RaceOfFinalizersAndDeleteCollection(t *testing.T) {
 	})
 }
 
-// R21: what is created in a namespace is created before the mark, and seen by whoever
-// empties the namespace after it, or not at all. Nothing is left behind in a namespace
-// that is gone.
+// R21: an object in a namespace is created before the namespace is marked, and then seen by the
+// namespace controller, or not at all. Nothing is left behind in a namespace that is gone.
 func TestR21_RaceOfCreationAndNamespaceDeletion(t *testing.T) {
 	s := sharedServer(t)
 	namespaces := s.namespaces(t)

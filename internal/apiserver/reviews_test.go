@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// What a review answers is what a request is answered.
+// A review answers as the server would answer the request.
 func TestAccessReviews(t *testing.T) {
 	s := sharedServer(t)
 	namespace, name := s.namespace(t), unique("viewer")
@@ -53,7 +53,7 @@ func TestAccessReviews(t *testing.T) {
 	if err != nil || !path.Status.Allowed {
 		t.Errorf("a path: %+v %v", path.Status, err)
 	}
-	// Only oneself may be asked about without a right to ask.
+	// A user without permissions may review only its own access.
 	if _, err := viewer.SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a viewer asks about others: %v", err)
 	}
@@ -144,7 +144,7 @@ func TestTokenReview(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	// A review is answered, not kept: there is nothing to read.
+	// Reviews are not stored, and cannot be read.
 	if code, _, err := s.client(t).exchange(http.MethodGet, "/apis/authentication.k8s.io/v1/tokenreviews", "", nil); code != http.StatusMethodNotAllowed {
 		t.Errorf("%d %v", code, err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// acting is the configuration of a user, whom the administrator impersonates.
+// acting returns the configuration of the administrator impersonating a user.
 func (s *server) acting(user string, groups ...string) *rest.Config {
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
@@ -33,7 +33,7 @@ func typed(t testing.TB, config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// bind gives a user a ClusterRole in a namespace, and waits until it is known.
+// bind binds a ClusterRole to a user in a namespace, and waits until that is effective.
 func (s *server) bind(t testing.TB, namespace, role, user string) {
 	t.Helper()
 	_, err := typed(t, s.config).RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
@@ -84,7 +84,7 @@ func TestEveryUserMayDiscover(t *testing.T) {
 	}
 }
 
-// Nobody hands out what they do not have: not by a role, not by a binding, not by a patch.
+// Users cannot grant permissions that they do not have, by a role, a binding or a patch.
 func TestNoEscalation(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -130,7 +130,7 @@ func TestNoEscalation(t *testing.T) {
 	}
 }
 
-// The verbs bind and escalate are for those who hand out what they do not use themselves.
+// The verbs bind and escalate allow to grant permissions that the user does not have.
 func TestBindAndEscalate(t *testing.T) {
 	s := sharedServer(t)
 	namespace, user := s.namespace(t), unique("officer")
@@ -163,7 +163,7 @@ func TestBindAndEscalate(t *testing.T) {
 	}
 }
 
-// What is installed later becomes part of view, edit and admin by a label, and leaves with its role.
+// A role with an aggregation label extends view, edit and admin until it is deleted.
 func TestAggregatedRoles(t *testing.T) {
 	s := sharedServer(t)
 	roles := typed(t, s.config).RbacV1().ClusterRoles()
@@ -194,7 +194,7 @@ func TestAggregatedRoles(t *testing.T) {
 	}
 }
 
-// A default role that was damaged is whole again after a restart; what was added stays.
+// A default role with rules removed is complete again after a restart; additions stay.
 func TestDefaultRolesAreRestored(t *testing.T) {
 	s := startServer(t, nil)
 	roles := typed(t, s.config).RbacV1().ClusterRoles()
@@ -224,7 +224,7 @@ func TestDefaultRolesAreRestored(t *testing.T) {
 	}
 }
 
-// The credential of a component is its own: whoever guesses is refused, not anonymous.
+// A request with an invalid token of a component is refused, not treated as anonymous.
 func TestComponentTokens(t *testing.T) {
 	s := sharedServer(t)
 	config, err := s.Collector()

@@ -72,7 +72,7 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
-// outside is a client over the network, with this certificate or none.
+// outside returns a client over the network, with these certificates.
 func (s *server) outside(t *testing.T, change func(*tls.Config), certificates ...auth.Pair) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -118,7 +118,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger, err := elsewhere.Admin()
+	foreign, err := elsewhere.Admin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}{
 		"administrator":       {s.outside(t, nil, admin), http.StatusOK, http.StatusOK},
 		"nobody":              {s.outside(t, nil), http.StatusOK, http.StatusUnauthorized},
-		"another authority's": {s.outside(t, func(c *tls.Config) { always(c, stranger) }), http.StatusUnauthorized, http.StatusUnauthorized},
+		"another authority's": {s.outside(t, func(c *tls.Config) { always(c, foreign) }), http.StatusUnauthorized, http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := s.status(t, test.client, "/readyz"); got != test.health {
@@ -143,7 +143,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-// always shows a certificate, also to a server that names other authorities.
+// always makes a client show a certificate, also to a server that names other authorities.
 func always(c *tls.Config, p auth.Pair) {
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(p.Certificate, p.Key)
@@ -178,8 +178,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Discovery has built-in and custom resources, the old way and the new, and forgets
-// the latter when their definition goes.
+// Aggregated and unaggregated discovery have built-in and custom resources, the latter until
+// their definition is deleted.
 func TestDiscovery(t *testing.T) {
 	s := sharedServer(t)
 	name, _ := s.things(t)

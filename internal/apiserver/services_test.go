@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 )
 
-// smallRanges have six addresses and four node ports.
+// smallRanges returns ranges with six addresses and four node ports.
 func smallRanges(c *apiserver.Config) {
 	c.Services = core.ServiceRanges{Addresses: netip.MustParsePrefix("10.7.0.0/29"), FirstPort: 30000, LastPort: 30003}
 }
@@ -37,8 +37,8 @@ func plainService(name string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 }
 
-// Two servers on one store give no address twice, and every one there is. What is
-// deleted, in whatever way, is free again.
+// Two servers on one store allocate no address twice, and all that there are. Those of a deleted
+// service, however it was deleted, are free again.
 func TestServiceAddressesOfTwoServers(t *testing.T) {
 	t.Parallel()
 	first := startServer(t, smallRanges)
@@ -105,7 +105,7 @@ func TestServiceAddressIsFreedByTheLastUpdate(t *testing.T) {
 	}
 }
 
-// Services are applied, and patched from one type to another, as kubectl does it.
+// Services can be applied, and patched from one type to another, as kubectl does.
 func TestServiceByApply(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -134,7 +134,7 @@ func TestServiceByApply(t *testing.T) {
 	}
 }
 
-// What is not a field is refused, warned of or dropped, as the client asks.
+// Unknown fields are refused, warned of or dropped, as the client requests.
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -157,7 +157,7 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// An invalid object is answered with 422 and a cause for each mistake.
+// An invalid object is refused with 422 and a cause for each error.
 func TestInvalidObject(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -176,7 +176,7 @@ func TestInvalidObject(t *testing.T) {
 	}
 }
 
-// Pods can name the classes of the system from the beginning, and its users cannot make others.
+// The system priority classes exist from the start, and users cannot create others.
 func TestSystemPriorityClasses(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)

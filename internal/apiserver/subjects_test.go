@@ -13,9 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The rules of deletion are the same for every kind, however it is served. Tests
-// of a rule run over subjects: a kind of our registries with a status and a
-// generation, and a custom resource.
+// The rules of deletion are the same for every kind, however it is served. Tests of a rule run
+// for each subject: a built-in kind with status and generation, and a custom resource.
 type subject struct {
 	name    string
 	kind    schema.GroupVersionKind
@@ -57,10 +56,10 @@ func onSubjects(t *testing.T, test func(t *testing.T, c collection)) {
 	}
 }
 
-// widgetsDefined makes sure that the custom resource is served by the shared server.
+// widgetsDefined defines the custom resource in the shared server once.
 var widgetsDefined sync.Once
 
-// subject is the collection of a subject in a namespace.
+// subject returns the collection of a subject in a namespace.
 func (s *server) subject(t testing.TB, sub subject, namespace string) collection {
 	t.Helper()
 	if sub.kind.Group == widgetGroup && s == shared.server {
@@ -110,7 +109,7 @@ func (s *server) definitions(t testing.TB) collection {
 		"customresourcedefinitions", "", nil)
 }
 
-// definition is a CustomResourceDefinition of namespaced objects with a status.
+// definition returns a CustomResourceDefinition of a namespaced resource with a status.
 func definition(group, plural, kind string) map[string]any {
 	free := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	return map[string]any{
@@ -129,7 +128,7 @@ func definition(group, plural, kind string) map[string]any {
 	}
 }
 
-// define creates a CustomResourceDefinition and waits until its objects are served.
+// define creates a CustomResourceDefinition, and waits until its resource is served.
 func (s *server) define(t testing.TB, d map[string]any) *object {
 	t.Helper()
 	crds := s.definitions(t)
@@ -140,7 +139,7 @@ func (s *server) define(t testing.TB, d map[string]any) *object {
 	plural := spec["names"].(map[string]any)["plural"].(string)
 	instances := s.collection(t, schema.GroupVersionKind{Group: spec["group"].(string), Version: "v1"}, plural, metav1.NamespaceDefault, nil)
 	eventually.Agrees(t, func() string {
-		// Until then the server may still serve the objects of a former definition.
+		// Until then the server may still serve an earlier definition.
 		if d := crds.get(created.GetName()); !hasCondition(d, "Established") {
 			return "the definition is not established"
 		}

@@ -14,12 +14,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// bearer is a client with a token and nothing else, over the network.
+// bearer returns a client over the network with a token.
 func (s *server) bearer(token string) *rest.Config {
 	return &rest.Config{Host: s.url, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: s.authority.Certificate()}}
 }
 
-// whoami asks the server; the code is 401 for a token that is not good.
+// whoami creates a SelfSubjectReview; the code is 401 for an invalid token.
 func (s *server) whoami(t *testing.T, token string) (authenticationv1.UserInfo, int) {
 	t.Helper()
 	r, err := typed(t, s.bearer(token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -53,7 +53,8 @@ func (s *server) token(t *testing.T, namespace, name string, spec authentication
 	return r.Status
 }
 
-// A token is its account, for an hour, and ends with it: also when there is another of the name.
+// A token authenticates its service account for an hour, and is invalid when that is deleted,
+// also if another one has its name.
 func TestTokenIsItsAccount(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -84,7 +85,7 @@ func TestTokenIsItsAccount(t *testing.T) {
 	}
 }
 
-// A token that is bound to an object ends with it.
+// A token that is bound to an object is invalid when that is deleted.
 func TestTokenIsBound(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -94,7 +95,7 @@ func TestTokenIsBound(t *testing.T) {
 	node := nodes.create(unique("node"))
 	pods := s.pods(t, namespace)
 	pods.content["spec"].(map[string]any)["serviceAccountName"] = "robot"
-	delete(pods.content["spec"].(map[string]any), "nodeName") // or it would be deleted gracefully
+	delete(pods.content["spec"].(map[string]any), "nodeName") // otherwise its deletion has a grace period
 	pod := pods.create("bound")
 	for _, o := range []struct {
 		object *object
@@ -119,7 +120,7 @@ func TestTokenIsBound(t *testing.T) {
 	}
 }
 
-// A token is for its audiences: one that is for another is not good here.
+// A token for other audiences is not valid here.
 func TestTokenHasAudiences(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -167,7 +168,7 @@ func TestTokenRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A token that was tampered with is refused: it does not become anybody else's.
+// A token that was tampered with is refused.
 func TestForgedTokens(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// junk encodes every object as bytes that nobody can decode.
+// junk encodes every object as bytes that cannot be decoded.
 type junk struct{ runtime.Codec }
 
 func (junk) Decode([]byte, *schema.GroupVersionKind, runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -71,8 +71,8 @@ func (s *server) storeJunk(t *testing.T, resource, key string) {
 	}
 }
 
-// An object whose stored bytes cannot be decoded is named by every error that it
-// causes, and goes by the option that says so, which removes no other.
+// An object whose stored bytes cannot be decoded is named in every error that it causes, and is
+// deleted with the option ignoreStoreReadErrorWithClusterBreakingPotential, which deletes no other.
 func TestR18_UnreadableObject(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
@@ -131,7 +131,7 @@ func TestR18_UnreadableObject(t *testing.T) {
 	}
 }
 
-// causes is the error with all that its details say.
+// causes returns an error with the causes in its details.
 func causes(err error) string {
 	text := []string{err.Error()}
 	if status, ok := err.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil { //nolint:errorlint // it is what the client made
@@ -142,7 +142,7 @@ func causes(err error) string {
 	return strings.Join(text, "\n")
 }
 
-// The right to delete is not enough for the removal of what cannot be read.
+// The permission to delete is not sufficient to remove an unreadable object.
 func TestR18_UnreadableObjectIsForThePrivileged(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)

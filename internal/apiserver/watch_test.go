@@ -76,8 +76,8 @@ func revision(t testing.TB, version string) uint64 {
 	return n
 }
 
-// Watchers see an object marked, then gone, at increasing versions; and the answer to
-// the DELETE that removes it says at which (R20).
+// Watchers see an object marked, then deleted, at increasing versions, and the answer to the
+// DELETE that removes it has the version (R20).
 func TestR20_Watchers(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		created := c.create("a", foreign, other)
@@ -116,7 +116,7 @@ func TestR20_Watchers(t *testing.T) {
 	})
 }
 
-// AS-14: the Status tells the version of the deletion.
+// AS-14: the Status has the version of the deletion.
 func TestR20_VersionOfTheDeletion(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		created := c.create("a")
@@ -133,8 +133,7 @@ func TestR20_VersionOfTheDeletion(t *testing.T) {
 	})
 }
 
-// The version in the answer can be waited for: a list that is at least as new does
-// not have the object.
+// A list that is at least as new as the version in the answer does not have the object.
 func TestR20_ReadYourDelete(t *testing.T) {
 	s := sharedServer(t)
 	c := s.configMaps(t, s.namespace(t))

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// webhook serves admission reviews over HTTPS, and says how to reach it.
+// webhook serves admission reviews over HTTPS, and returns its client configuration.
 func webhook(t *testing.T, answer func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func webhook(t *testing.T, answer func(*admissionv1.AdmissionRequest) *admission
 	}
 }
 
-// inNamespace selects one namespace, so that tests keep apart.
+// inNamespace selects the namespace of one test.
 func inNamespace(name string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": name}}
 }
@@ -53,7 +53,7 @@ func namespaceOf(c collection) string {
 	return strings.Split(c.path, "/")[strings.Count(c.path, "/")-1]
 }
 
-// A mutating webhook changes what is stored, of built-in and of custom kinds.
+// A mutating webhook changes the stored object, of built-in and custom kinds.
 func TestMutatingWebhook(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		namespace, none := namespaceOf(c), admissionregistrationv1.SideEffectClassNone
@@ -82,8 +82,8 @@ func TestMutatingWebhook(t *testing.T) {
 	})
 }
 
-// A validating webhook refuses, and sees who asks for what. One that cannot be reached
-// refuses too, if that is its policy, and deletions are its business as well.
+// A validating webhook sees the user and the operation, deletions included, and can refuse. One
+// that cannot be reached refuses, too, if its failure policy is Fail.
 func TestValidatingWebhook(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		namespace, none, fail := namespaceOf(c), admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
@@ -134,7 +134,7 @@ func TestValidatingWebhook(t *testing.T) {
 	})
 }
 
-// A policy in CEL refuses with its message, of built-in and of custom kinds.
+// A ValidatingAdmissionPolicy refuses with its message, for built-in and custom kinds.
 func TestValidatingAdmissionPolicy(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		client := typed(t, sharedServer(t).config).AdmissionregistrationV1()

@@ -201,7 +201,7 @@ func TestNodeThatServesNoLogs(t *testing.T) {
 			if err := runsOn(ctx, client, boundPod("web", "worker")); err != nil {
 				return err
 			}
-			return refusedWith(ctx, client, "web", corev1.PodLogOptions{}, "node worker, which runs in another process, and serves none", apierrors.IsServiceUnavailable)
+			return refusedWith(ctx, client, "web", corev1.PodLogOptions{}, "node worker, which runs in another process and does not serve logs", apierrors.IsServiceUnavailable)
 		})
 		if err != nil {
 			return err

@@ -30,7 +30,7 @@ func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token) aut
 	for _, p := range healthPaths() {
 		conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
 	}
-	certificate := newVerified(x509.NewDynamic(verify, x509.CommonNameUserConversion), clock.RealClock{})
+	certificate := newCertificateCache(x509.NewDynamic(verify, x509.CommonNameUserConversion), clock.RealClock{})
 	return union.NewFailOnError(
 		group.NewAuthenticatedGroupAdder(union.NewFailOnError(certificate, bearertoken.New(tokens))),
 		anonymous.NewAuthenticator(conditions),

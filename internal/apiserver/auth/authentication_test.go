@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// authenticatorOf is the authenticator of a server with this authority.
+// authenticatorOf returns the authenticator of a server with this authority.
 func authenticatorOf(t *testing.T, a *Authority) authenticator.Request {
 	t.Helper()
 	content, err := dynamiccertificates.NewStaticCAContent("test", a.Certificate())
@@ -26,7 +26,7 @@ func authenticatorOf(t *testing.T, a *Authority) authenticator.Request {
 	return Authenticator(content.VerifyOptions, Tokens(NewComponents()))
 }
 
-// currentAuthority issues certificates that are good now, by the clock of the library.
+// currentAuthority issues certificates that are valid now: k8s.io/apiserver uses the real clock.
 func currentAuthority(t *testing.T) *Authority {
 	t.Helper()
 	a, err := LoadAuthority(t.TempDir(), time.Now)
@@ -74,7 +74,7 @@ func TestAdministratorIsKnown(t *testing.T) {
 	}
 }
 
-// A credential that is shown and is bad is refused, also where none would be needed.
+// An invalid credential is refused, also on paths where none is needed.
 func TestBadCertificateIsRefused(t *testing.T) {
 	a := currentAuthority(t)
 	past, err := LoadAuthority(t.TempDir(), func() time.Time { return time.Now().Add(-2 * certValidity) })
@@ -109,7 +109,7 @@ func TestAuthorizer(t *testing.T) {
 		t.Fatal(err)
 	}
 	administrator := &user.DefaultInfo{Name: "anybody", Groups: []string{user.SystemPrivilegedGroup}}
-	somebody := &user.DefaultInfo{Name: AdminUser, Groups: []string{user.AllAuthenticated}} // the name alone is nothing
+	somebody := &user.DefaultInfo{Name: AdminUser, Groups: []string{user.AllAuthenticated}} // the name alone grants nothing
 	anonymous := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 	object := authorizer.AttributesRecord{Verb: "delete", Resource: "secrets", Namespace: "default", ResourceRequest: true}
 	for name, test := range map[string]struct {

@@ -30,7 +30,7 @@ func load(t *testing.T, dir string) *Authority {
 	return a
 }
 
-// parse reads a certificate, and checks that its key belongs to it.
+// parse returns a certificate, and checks that it belongs to the key.
 func parse(t *testing.T, p Pair) *x509.Certificate {
 	t.Helper()
 	if _, err := tls.X509KeyPair(p.Certificate, p.Key); err != nil {
@@ -67,7 +67,7 @@ func admin(t *testing.T, a *Authority) *x509.Certificate {
 	return parse(t, p)
 }
 
-// An authority is made once: what it issued before a restart is good after it.
+// The authority is created once: certificates from before a restart stay valid.
 func TestAuthorityIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "pki")
 	first := load(t, dir)
@@ -93,8 +93,8 @@ func TestAuthorityIsKept(t *testing.T) {
 	}
 }
 
-// A start that was interrupted between the two files left a key without certificate:
-// the next one begins again.
+// A start that was interrupted between writing the two files leaves a key without a certificate;
+// the next one creates both anew.
 func TestAuthorityAfterInterruptedStart(t *testing.T) {
 	dir := t.TempDir()
 	load(t, dir)
@@ -199,7 +199,7 @@ func TestServingCertificate(t *testing.T) {
 	}
 }
 
-// What is issued is good from now, for a year, for one purpose, and cannot issue.
+// Issued certificates are valid for a year from now, for one usage, and cannot sign others.
 func TestIssuedCertificates(t *testing.T) {
 	a := newAuthority(t)
 	for name, test := range map[string]struct {

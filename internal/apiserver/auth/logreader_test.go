@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// As a server, the certificate of a node is good for that node, and for no host: whatever
-// the node is called, nobody takes it for the API server.
+// As a serving certificate, that of a node is valid for that node and for no host name,
+// whatever the node is called.
 func TestNodeServesAsItselfOnly(t *testing.T) {
 	a := newAuthority(t)
 	for _, node := range []string{"worker", "localhost", "kubernetes.default.svc", "127.0.0.1"} {
@@ -37,7 +37,7 @@ func TestNodeServesAsItselfOnly(t *testing.T) {
 	}
 }
 
-// What reads logs can do nothing else with its certificate, and has another in time.
+// The certificate of the log reader is for clients only, and is replaced before it expires.
 func TestLogReader(t *testing.T) {
 	a := newAuthority(t)
 	now := testNow()

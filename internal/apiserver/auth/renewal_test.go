@@ -22,12 +22,12 @@ func TestDueAt(t *testing.T) {
 	}
 }
 
-// heard counts the news of a listener.
+// heard counts the notifications of a listener.
 type heard struct{ times int }
 
 func (h *heard) Enqueue() { h.times++ }
 
-// A server that runs for three years never shows a certificate that is not good.
+// A server that runs for three years never shows an invalid certificate.
 func TestServingCertificateIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		authority, err := LoadAuthority(t.TempDir(), time.Now)
@@ -64,7 +64,7 @@ func TestServingCertificateIsRenewed(t *testing.T) {
 	})
 }
 
-// What could not be renewed is tried again.
+// A renewal that failed is tried again.
 func TestRenewalIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -90,7 +90,7 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 	})
 }
 
-// No certificate outlives its authority, and an authority that has expired says so.
+// No certificate outlives its authority, and loading an expired authority is an error.
 func TestAuthorityExpires(t *testing.T) {
 	dir, now := filepath.Join(t.TempDir(), "pki"), time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }

@@ -23,31 +23,32 @@ import (
 )
 
 const (
-	// patience is how long an agent may take to let itself be known, and to begin its answer.
-	patience = 10 * time.Second
-	// maxRefusal is how much is read of an answer that is no log, in bytes, and maxHeader of
-	// the header of any.
-	maxRefusal = 1 << 10
-	maxHeader  = 16 << 10
+	// agentTimeout is how long an agent may take to connect, for the TLS handshake, and to send
+	// the header of its response.
+	agentTimeout = 10 * time.Second
+	// maxErrorBody is how much of an error response is read, in bytes.
+	maxErrorBody = 1 << 10
+	// maxHeader is the maximum size of the header of a response, in bytes.
+	maxHeader = 16 << 10
 )
 
-// errCutOff is that a log ends where the connection to the agent does, and not where it ends.
-var errCutOff = errors.New("the agent has gone")
+// errDisconnected is the error for a log that ends early because the connection to the agent did.
+var errDisconnected = errors.New("the agent has disconnected")
 
-// Agents have the logs of the containers on nodes in other processes. Where the agent of
-// a node is, the node says itself. So what answers there is believed, and is told who
-// asks, only if it shows the certificate of that node.
+// Agents reads logs from the agents of nodes in other processes. The address of an agent is in
+// the status of its Node, which the node itself writes. So the server at that address is
+// trusted, and sees the client certificate, only if it shows the certificate of that node.
 type Agents struct {
 	// Nodes is the registry of nodes.
 	Nodes rest.Getter
-	// TLS is for connections to the agent of a node, and to nobody else: it shows the
-	// server's certificate to whoever shows that of the node.
+	// TLS returns the configuration of connections to the agent of a node, which accepts only
+	// the certificate of that node.
 	TLS func(node string) (*tls.Config, error)
 
-	patience time.Duration // a test's; patience if 0
+	timeout time.Duration // for tests; 0: agentTimeout
 }
 
-// Logs is a Source.
+// Logs implements Source.
 func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	node, address, err := a.find(ctx, pod)
 	if err != nil {
@@ -61,15 +62,15 @@ func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	target := url.URL{Scheme: "https", Host: address, Path: path, RawQuery: query}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("ask the agent of node %s: %w", node, err)
+		return nil, fmt.Errorf("request logs from the agent of node %s: %w", node, err)
 	}
-	// A connection is for one question: one that was kept would be found by its address,
-	// which any node may say is its own. And the transport follows no redirections.
-	within := cmp.Or(a.patience, patience)
+	// Each connection serves one request: the transport would find a kept one by its address,
+	// which any node may claim in its status. A RoundTripper does not follow redirects.
+	timeout := cmp.Or(a.timeout, agentTimeout)
 	transport := &http.Transport{
 		TLSClientConfig: config, DisableKeepAlives: true, DisableCompression: true,
-		DialContext:         (&net.Dialer{Timeout: within}).DialContext,
-		TLSHandshakeTimeout: within, ResponseHeaderTimeout: within, MaxResponseHeaderBytes: maxHeader,
+		DialContext:         (&net.Dialer{Timeout: timeout}).DialContext,
+		TLSHandshakeTimeout: timeout, ResponseHeaderTimeout: timeout, MaxResponseHeaderBytes: maxHeader,
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
@@ -77,17 +78,17 @@ func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	}
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
-		return nil, refusal(pod, address, response)
+		return nil, errorOf(pod, address, response)
 	}
-	return whole{response.Body}, nil
+	return checkedBody{response.Body}, nil
 }
 
-// find finds the node of a pod, and where its agent serves logs.
+// find returns the node of a pod, and the address of its agent.
 func (a Agents) find(ctx context.Context, pod *corev1.Pod) (node, address string, err error) {
 	node = pod.Spec.NodeName
 	obj, err := a.Nodes.Get(ctx, node, &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return "", "", unavailable(pod, "cannot be found, for the node is not there")
+		return "", "", unavailable(pod, "cannot be found because the node does not exist")
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("read node %s: %w", node, err)
@@ -98,26 +99,26 @@ func (a Agents) find(ctx context.Context, pod *corev1.Pod) (node, address string
 	}
 	port := n.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if port < 1 || port > 65535 {
-		return "", "", unavailable(pod, "runs in another process, and serves none")
+		return "", "", unavailable(pod, "runs in another process and does not serve logs")
 	}
 	for _, at := range n.Status.Addresses {
 		if at.Type != corev1.NodeInternalIP {
 			continue
 		}
 		if net.ParseIP(at.Address) == nil {
-			return "", "", unavailable(pod, fmt.Sprintf("says that its address is %q, which is no IP address", at.Address))
+			return "", "", unavailable(pod, fmt.Sprintf("has the address %q in its status, which is not an IP address", at.Address))
 		}
 		return node, net.JoinHostPort(at.Address, strconv.Itoa(int(port))), nil
 	}
-	return "", "", unavailable(pod, "does not say at which address it serves them")
+	return "", "", unavailable(pod, "has no address in its status")
 }
 
-// unavailable is that the agent of a pod's node cannot be asked for logs.
+// unavailable returns the error for an agent that cannot be reached.
 func unavailable(pod *corev1.Pod, why string) error {
-	return apierrors.NewServiceUnavailable(fmt.Sprintf("the logs of pod %s are with the agent of node %s, which %s", pod.Name, pod.Spec.NodeName, why))
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot read the logs of pod %s from the agent of node %s, which %s", pod.Name, pod.Spec.NodeName, why))
 }
 
-// causeOf is what is wrong with a connection, without the addresses around it.
+// causeOf returns what is wrong with a connection, without the addresses.
 func causeOf(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return op.Err
@@ -125,10 +126,10 @@ func causeOf(err error) error {
 	return err
 }
 
-// refusal is the error that an agent has answered with. What it says of containers and of
-// options is passed on; what it says of the server itself is a fault between the two.
-func refusal(pod *corev1.Pod, address string, response *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxRefusal))
+// errorOf returns the error of an agent's response. Errors about the container and the options
+// are passed on to the client; any other is a fault between API server and agent.
+func errorOf(pod *corev1.Pod, address string, response *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
 	text := cmp.Or(strings.TrimSpace(string(body)), response.Status)
 	switch {
 	case err == nil && response.StatusCode == http.StatusNotFound:
@@ -141,14 +142,14 @@ func refusal(pod *corev1.Pod, address string, response *http.Response) error {
 	return unavailable(pod, fmt.Sprintf("answers %d at %s: %s", response.StatusCode, address, text))
 }
 
-// whole is the body of an answer that tells whether it was read to its end.
-type whole struct{ io.ReadCloser }
+// checkedBody is a response body whose read errors are errDisconnected.
+type checkedBody struct{ io.ReadCloser }
 
 // Read implements io.Reader.
-func (w whole) Read(p []byte) (int, error) {
-	n, err := w.ReadCloser.Read(p)
+func (b checkedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
-		err = errCutOff
+		err = errDisconnected
 	}
 	return n, err
 }

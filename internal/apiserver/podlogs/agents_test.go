@@ -21,10 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
-
-// patient is how long a test waits for what must happen.
-const patient = 30 * time.Second
 
 // nodes is a registry of nodes.
 type nodes map[string]*corev1.Node
@@ -36,7 +34,7 @@ func (n nodes) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtim
 	return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
 }
 
-// at is a node that says that it serves there.
+// at returns a node with that address and port in its status.
 func at(kind corev1.NodeAddressType, address string, port int) *corev1.Node {
 	node := &corev1.Node{}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "worker"}, {Type: kind, Address: address}}
@@ -44,7 +42,7 @@ func at(kind corev1.NodeAddressType, address string, port int) *corev1.Node {
 	return node
 }
 
-// where is a node that says that it serves where something listens.
+// where returns a node with the address of a listener in its status.
 func where(t *testing.T, listener net.Addr) *corev1.Node {
 	t.Helper()
 	host, port, err := net.SplitHostPort(listener.String())
@@ -74,12 +72,12 @@ func newAuthority(t *testing.T) *auth.Authority {
 	return authority
 }
 
-// agentsOf asks with the certificate of an authority, for the node worker.
+// agentsOf returns Agents with the certificate of an authority and the node worker.
 func agentsOf(a *auth.Authority, worker *corev1.Node) Agents {
 	return Agents{Nodes: nodes{"worker": worker}, TLS: auth.NewLogReader(a).TLS}
 }
 
-// listen opens a port for as long as the test takes.
+// listen opens a port until the test ends.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -90,12 +88,12 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// impostor serves where the agent of a node should, with a certificate, and keeps what it
-// is shown and asked.
+// impostor is a server with a certificate at the address in the status of a node, and counts
+// what it gets from clients.
 type impostor struct {
-	address net.Addr
-	shown   atomic.Int64 // certificates of clients
-	asked   atomic.Int64 // questions
+	address      net.Addr
+	certificates atomic.Int64
+	requests     atomic.Int64
 }
 
 func newImpostor(t *testing.T, issue func() (auth.Pair, error)) *impostor {
@@ -110,14 +108,14 @@ func newImpostor(t *testing.T, issue func() (auth.Pair, error)) *impostor {
 	}
 	i := &impostor{}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		i.asked.Add(1)
+		i.requests.Add(1)
 		_, _ = io.WriteString(w, "forged\n")
 	}))
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	server.TLS = &tls.Config{
 		Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert,
 		VerifyPeerCertificate: func(certificates [][]byte, _ [][]*x509.Certificate) error {
-			i.shown.Add(int64(len(certificates)))
+			i.certificates.Add(int64(len(certificates)))
 			return nil
 		},
 	}
@@ -127,8 +125,8 @@ func newImpostor(t *testing.T, issue func() (auth.Pair, error)) *impostor {
 	return i
 }
 
-// Whoever serves where a node says that its agent is, and is not that node, is not
-// believed, and does not come to see who has asked.
+// A server at the address in a node's status that does not have that node's certificate is not
+// trusted, and does not see the client's certificate or request.
 func TestImpostors(t *testing.T) {
 	authority, other := newAuthority(t), newAuthority(t)
 	worker := func(a *auth.Authority) func() (auth.Pair, error) {
@@ -148,74 +146,74 @@ func TestImpostors(t *testing.T) {
 			log, err := agentsOf(authority, where(t, i.address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
 			if err == nil {
 				log.Close()
-				t.Error("it is believed")
+				t.Error("it is trusted")
 			}
 			isUnavailable(t, err, "node worker", "does not answer at "+i.address.String(), "certificate")
-			if i.shown.Load() != 0 || i.asked.Load() != 0 {
-				t.Errorf("it was shown %d certificates and asked %d questions", i.shown.Load(), i.asked.Load())
+			if i.certificates.Load() != 0 || i.requests.Load() != 0 {
+				t.Errorf("it got %d certificates and %d requests", i.certificates.Load(), i.requests.Load())
 			}
 		})
 	}
-	// One who is the node is believed: the others were refused for who they are.
+	// The node itself is trusted: the others were refused because of their certificates.
 	i := newImpostor(t, worker(authority))
 	log, err := agentsOf(authority, where(t, i.address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	if i.shown.Load() != 1 || i.asked.Load() != 1 {
-		t.Errorf("the node was shown %d certificates and asked %d questions", i.shown.Load(), i.asked.Load())
+	if i.certificates.Load() != 1 || i.requests.Load() != 1 {
+		t.Errorf("the node got %d certificates and %d requests", i.certificates.Load(), i.requests.Load())
 	}
 }
 
-func isUnavailable(t *testing.T, err error, says ...string) {
+func isUnavailable(t *testing.T, err error, want ...string) {
 	t.Helper()
 	if !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("%v", err)
 		return
 	}
-	for _, text := range says {
+	for _, text := range want {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("%v; want %q", err, text)
 		}
 	}
 }
 
-// Where there is no agent to ask, the error names the node, and where it was looked for.
+// When an agent cannot be reached, the error names the node and the address.
 func TestNoAgent(t *testing.T) {
 	closed := listen(t)
 	closed.Close()
 	silent := listen(t)
 	for name, test := range map[string]struct {
 		worker *corev1.Node
-		says   string
+		want   string
 	}{
-		"a node that serves none":   {at(corev1.NodeInternalIP, "127.0.0.1", 0), "serves none"},
-		"a port that is none":       {at(corev1.NodeInternalIP, "127.0.0.1", 65536), "serves none"},
-		"no address":                {at(corev1.NodeExternalIP, "127.0.0.1", 1), "does not say at which address"},
-		"an address that is a name": {at(corev1.NodeInternalIP, "localhost", 1), `"localhost", which is no IP address`},
-		"a port that is closed":     {where(t, closed.Addr()), "does not answer at " + closed.Addr().String() + ": connect: connection refused"},
-		"an agent that is silent":   {where(t, silent.Addr()), "does not answer at " + silent.Addr().String() + ": net/http: TLS handshake timeout"},
+		"a node that serves no logs":    {at(corev1.NodeInternalIP, "127.0.0.1", 0), "does not serve logs"},
+		"an invalid port":               {at(corev1.NodeInternalIP, "127.0.0.1", 65536), "does not serve logs"},
+		"no address":                    {at(corev1.NodeExternalIP, "127.0.0.1", 1), "has no address in its status"},
+		"a host name":                   {at(corev1.NodeInternalIP, "localhost", 1), `address "localhost" in its status, which is not an IP address`},
+		"a closed port":                 {where(t, closed.Addr()), "does not answer at " + closed.Addr().String() + ": connect: connection refused"},
+		"an agent that does not answer": {where(t, silent.Addr()), "does not answer at " + silent.Addr().String() + ": net/http: TLS handshake timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			agents := agentsOf(newAuthority(t), test.worker)
-			agents.patience = 2 * time.Second
+			agents.timeout = 2 * time.Second
 			_, err := agents.Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
-			isUnavailable(t, err, "the logs of pod web are with the agent of node worker", test.says)
+			isUnavailable(t, err, "cannot read the logs of pod web from the agent of node worker", test.want)
 		})
 	}
 	pod := aPod()
 	pod.Spec.NodeName = "gone"
 	_, err := agentsOf(newAuthority(t), nil).Logs(t.Context(), pod, &corev1.PodLogOptions{Container: "app"})
-	isUnavailable(t, err, "node gone", "the node is not there")
+	isUnavailable(t, err, "node gone", "the node does not exist")
 }
 
-// What an agent says of containers and options is passed on; anything else that is no log
-// is a fault of the agent's, and no redirection is followed.
+// Errors about containers and options are passed on; others become ServiceUnavailable. No
+// redirect is followed.
 func TestRefusals(t *testing.T) {
 	authority := newAuthority(t)
-	var strayed atomic.Int64
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strayed.Add(1) }))
+	var redirected atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { redirected.Add(1) }))
 	defer elsewhere.Close()
 	for status, is := range map[int]func(error) bool{
 		http.StatusNotFound:            apierrors.IsNotFound,
@@ -236,13 +234,13 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	if strayed.Load() != 0 {
-		t.Error("a redirection was followed")
+	if redirected.Load() != 0 {
+		t.Error("a redirect was followed")
 	}
 }
 
-// A connection ends with the question that it was made for: it must not answer one about
-// another node that says it is at that address.
+// A connection is closed after its request: it must not serve a request to another node with
+// the same address in its status.
 func TestConnectionsAreNotKept(t *testing.T) {
 	authority := newAuthority(t)
 	closed := make(chan struct{}, 1)
@@ -265,12 +263,12 @@ func TestConnectionsAreNotKept(t *testing.T) {
 	log.Close()
 	select {
 	case <-closed:
-	case <-time.After(patient):
-		t.Error("the connection is kept")
+	case <-time.After(eventually.Patience):
+		t.Error("the connection is not closed")
 	}
 }
 
-// serve serves as the agent of the node worker.
+// serve starts a server with the certificate of the node worker.
 func serve(t *testing.T, authority *auth.Authority, handler http.Handler, change ...func(*http.Server)) net.Addr {
 	t.Helper()
 	pair, err := authority.Node("worker")

@@ -1,6 +1,6 @@
-// Package podlogs is pods/log: what the containers of a pod have written. The API server
-// has no logs; it checks the question, and hands it to whoever has them: the agent in the
-// same process, or that of the node, wherever it is (Agents).
+// Package podlogs serves pods/log. The API server has no logs itself: it validates the options
+// of a request and reads the log from the agent of the pod's node, in the same process
+// (Source) or in another one (Agents).
 package podlogs
 
 import (
@@ -22,26 +22,26 @@ import (
 	"github.com/coppice-dev/coppice/internal/containerlogs"
 )
 
-// Source has the logs of the containers on some nodes. The error of a pod on another node,
-// or of a container that it does not have, is a NotFound.
+// Source opens the log of a container. The error for a pod on a node that it does not have, or
+// for a container that it does not have, is a NotFound.
 type Source func(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
 
 // Endpoint is pods/NAME/log.
 type Endpoint struct {
-	pods      rest.Getter
-	source    atomic.Pointer[Source]
-	elsewhere Source
+	pods     rest.Getter
+	source   atomic.Pointer[Source]
+	fallback Source
 }
 
 var _ rest.Connecter = (*Endpoint)(nil)
 
-// NewEndpoint makes an endpoint for the pods of a registry. What the source that is set
-// does not have is elsewhere.
-func NewEndpoint(pods rest.Getter, elsewhere Source) *Endpoint {
-	return &Endpoint{pods: pods, elsewhere: elsewhere}
+// NewEndpoint returns an endpoint for the pods of a registry. fallback is the source of logs on
+// nodes that the source set by SetSource does not have.
+func NewEndpoint(pods rest.Getter, fallback Source) *Endpoint {
+	return &Endpoint{pods: pods, fallback: fallback}
 }
 
-// SetSource tells where the logs of the nodes of this process are; it has none if nil.
+// SetSource sets the source of logs of nodes in this process; nil if there are none.
 func (e *Endpoint) SetSource(s Source) {
 	if s == nil {
 		e.source.Store(nil)
@@ -59,7 +59,7 @@ func (e *Endpoint) Destroy() {}
 // ConnectMethods implements rest.Connecter.
 func (e *Endpoint) ConnectMethods() []string { return []string{http.MethodGet} }
 
-// NewConnectOptions implements rest.Connecter: the options are read from the request.
+// NewConnectOptions implements rest.Connecter. serve reads the options from the request.
 func (e *Endpoint) NewConnectOptions() (options runtime.Object, subpath bool, path string) {
 	return nil, false, ""
 }
@@ -81,21 +81,21 @@ func (e *Endpoint) Connect(ctx context.Context, name string, _ runtime.Object, r
 	}), nil
 }
 
-// serve answers with the log. An error means that nothing has been answered yet.
+// serve writes the log as the response. After an error, nothing has been written.
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
 	o, err := containerlogs.ParseOptions(r.URL.Query())
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if err := choose(pod, o); err != nil {
+	if err := chooseContainer(pod, o); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	if pod.Spec.NodeName == "" {
-		return nil // nothing has been written yet
+		return nil // an unbound pod has an empty log
 	}
 	log, err := e.open(r.Context(), pod, o)
 	if apierrors.IsNotFound(err) {
-		if reason := waitsFor(pod, o.Container); reason != "" && !o.Previous {
+		if reason := waitingReason(pod, o.Container); reason != "" && !o.Previous {
 			return apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: %s", o.Container, pod.Name, reason))
 		}
 		return apierrors.NewBadRequest(err.Error())
@@ -104,31 +104,31 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 		return err
 	}
 	defer log.Close()
-	if err := containerlogs.Stream(w, log); errors.Is(err, errCutOff) && r.Context().Err() == nil {
-		panic(http.ErrAbortHandler) // the status is sent; this is how the client learns that lines are missing
+	if err := containerlogs.Stream(w, log); errors.Is(err, errDisconnected) && r.Context().Err() == nil {
+		panic(http.ErrAbortHandler) // the status has been sent; so the client learns that lines are missing
 	}
 	return nil
 }
 
-// open asks for a log in this process, and then where the node is.
+// open opens a log of a node in this process, or else in another one.
 func (e *Endpoint) open(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	if source := e.source.Load(); source != nil {
 		log, err := (*source)(ctx, pod, o)
-		if !isOfNode(err) {
+		if !isUnknownNode(err) {
 			return log, err
 		}
 	}
-	return e.elsewhere(ctx, pod, o)
+	return e.fallback(ctx, pod, o)
 }
 
-// isOfNode tells whether an error says that the pod is on another node.
-func isOfNode(err error) bool {
+// isUnknownNode reports whether an error of a Source says that it does not have the pod's node.
+func isUnknownNode(err error) bool {
 	answer, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && apierrors.IsNotFound(err) && answer.ErrStatus.Details != nil && answer.ErrStatus.Details.Kind == "nodes"
 }
 
-// choose finds the container that is asked about. A pod with one container has no doubt.
-func choose(pod *corev1.Pod, o *corev1.PodLogOptions) error {
+// chooseContainer sets the container in the options if the pod has only one, and validates it.
+func chooseContainer(pod *corev1.Pod, o *corev1.PodLogOptions) error {
 	var names []string
 	for _, c := range pod.Spec.Containers {
 		names = append(names, c.Name)
@@ -148,8 +148,8 @@ func choose(pod *corev1.Pod, o *corev1.PodLogOptions) error {
 	return nil
 }
 
-// waitsFor is why a container does not run; empty if it does, or did.
-func waitsFor(pod *corev1.Pod, container string) string {
+// waitingReason returns why a container has not started; "" if it has.
+func waitingReason(pod *corev1.Pod, container string) string {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if s.Name == container && s.State.Waiting != nil {
 			return s.State.Waiting.Reason

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/coppice-dev/coppice/internal/agent/containerlogs"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // pods is a registry with one pod.
@@ -26,11 +27,11 @@ func (p pods) Get(context.Context, string, *metav1.GetOptions) (runtime.Object, 
 	return p.pod, nil
 }
 
-// answering writes the error of an endpoint.
-type answering struct{ w http.ResponseWriter }
+// responder writes the error of an endpoint.
+type responder struct{ w http.ResponseWriter }
 
-func (a answering) Object(status int, _ runtime.Object) { a.w.WriteHeader(status) }
-func (a answering) Error(err error) {
+func (a responder) Object(status int, _ runtime.Object) { a.w.WriteHeader(status) }
+func (a responder) Error(err error) {
 	status := http.StatusInternalServerError
 	if answer, ok := err.(apierrors.APIStatus); ok {
 		status = int(answer.Status().Code)
@@ -42,9 +43,9 @@ func (a answering) Error(err error) {
 func endpoint(t *testing.T, e *Endpoint) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handler, err := e.Connect(r.Context(), "web", nil, answering{w})
+		handler, err := e.Connect(r.Context(), "web", nil, responder{w})
 		if err != nil {
-			answering{w}.Error(err)
+			responder{w}.Error(err)
 			return
 		}
 		handler.ServeHTTP(w, r)
@@ -55,7 +56,7 @@ func endpoint(t *testing.T, e *Endpoint) string {
 
 func get(t *testing.T, url string) (status int, text string, err error) {
 	t.Helper()
-	response, err := (&http.Client{Timeout: patient}).Get(url)
+	response, err := (&http.Client{Timeout: eventually.Patience}).Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,9 +65,9 @@ func get(t *testing.T, url string) (status int, text string, err error) {
 	return response.StatusCode, string(body), err
 }
 
-// The logs of pods on the nodes of this process come from this process, and those of all
-// others from where the node is.
-func TestEndpointAsksWhoHasThePod(t *testing.T) {
+// The logs of pods on nodes of this process come from the source that is set, all others from
+// the fallback.
+func TestEndpointChoosesTheSource(t *testing.T) {
 	answers := func(text string) Source {
 		return func(_ context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 			if o.Container == "app" {
@@ -86,7 +87,7 @@ func TestEndpointAsksWhoHasThePod(t *testing.T) {
 		here, elsewhere Source
 		query           string
 		status          int
-		says            string
+		want            string
 	}{
 		"here":                    {aPod(), answers("here"), refuses(nil), "", http.StatusOK, "here"},
 		"elsewhere":               {aPod(), refuses(away), answers("elsewhere"), "", http.StatusOK, "elsewhere"},
@@ -101,8 +102,8 @@ func TestEndpointAsksWhoHasThePod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := NewEndpoint(pods{test.pod}, test.elsewhere)
 			e.SetSource(test.here)
-			if status, text, err := get(t, endpoint(t, e)+"/"+test.query); err != nil || status != test.status || !strings.Contains(text, test.says) {
-				t.Errorf("%d %q, %v; want %d %q", status, text, err, test.status, test.says)
+			if status, text, err := get(t, endpoint(t, e)+"/"+test.query); err != nil || status != test.status || !strings.Contains(text, test.want) {
+				t.Errorf("%d %q, %v; want %d %q", status, text, err, test.status, test.want)
 			}
 		})
 	}
@@ -121,10 +122,10 @@ func (r *remote) Logs(ctx context.Context, _ *corev1.Pod, o *corev1.PodLogOption
 	return r.log(ctx), nil
 }
 
-// A log that is followed at an agent in another process comes line by line. It ends for
-// who follows when it ends there, and there when nobody follows; where it only breaks off,
-// who follows is told.
-func TestFollowElsewhere(t *testing.T) {
+// A log that is followed at an agent in another process arrives line by line. It ends for the
+// client when the agent ends it, and for the agent when the client goes away; when the
+// connection to the agent breaks, the client gets an error.
+func TestFollowInAnotherProcess(t *testing.T) {
 	authority := newAuthority(t)
 	for name, test := range map[string]struct {
 		end  func(writer *io.PipeWriter, client *http.Response)
@@ -149,7 +150,7 @@ func TestFollowElsewhere(t *testing.T) {
 				handler = breaking(handler, broken)
 			}
 			e := NewEndpoint(pods{aPod()}, agentsOf(authority, where(t, serve(t, authority, handler))).Logs)
-			response, err := (&http.Client{Timeout: patient}).Get(endpoint(t, e) + "/?follow=true&tailLines=7")
+			response, err := (&http.Client{Timeout: eventually.Patience}).Get(endpoint(t, e) + "/?follow=true&tailLines=7")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,14 +177,14 @@ func TestFollowElsewhere(t *testing.T) {
 			}
 			select {
 			case <-gone:
-			case <-time.After(patient):
-				t.Error("the agent reads the log still")
+			case <-time.After(eventually.Patience):
+				t.Error("the agent still reads the log")
 			}
 		})
 	}
 }
 
-// breaking hands out what cuts the connection that a request came over.
+// breaking sends a function that breaks the connection of a request.
 func breaking(next http.Handler, cut chan<- func()) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())

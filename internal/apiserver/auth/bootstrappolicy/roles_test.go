@@ -130,7 +130,7 @@ func TestDefaultRoles(t *testing.T) {
 	}
 }
 
-// The default roles are made of each other once; aggregated again they stay as they are.
+// The default roles are aggregated: aggregating them again changes nothing.
 func TestAggregate(t *testing.T) {
 	roles := DefaultRoles()
 	for _, r := range roles {

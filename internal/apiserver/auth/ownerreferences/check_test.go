@@ -63,8 +63,7 @@ const (
 	node         = "Node n un!"
 )
 
-// TestJudge has the rights that a write needs, as verb group/resource@namespace, and
-// what is wrong with it.
+// Permissions are written as verb group/resource@namespace.
 func TestCheck(t *testing.T) {
 	const deletePod = "delete /pods@ns"
 	pod := Write{Kind: schema.GroupKind{Kind: "Pod"}, Resource: schema.GroupResource{Resource: "pods"}, Namespace: "ns", Name: "p", UID: "up"}
@@ -136,7 +135,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// rights is an authorizer of one user who may do what is named.
+// rights is an authorizer of a user with the named permissions.
 type rights map[string]bool
 
 func (r rights) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -167,7 +166,7 @@ func TestRefusalNamesTheMissingRule(t *testing.T) {
 			`{apiGroups: [""], resources: ["nodes/finalizers"], verbs: ["update"]} in a ClusterRole bound by a ClusterRoleBinding`,
 		}},
 		"both": {rights{"delete pods  ns": true, "update deployments finalizers ns": true}, pod(ref(bBlocking)), nil},
-		"wrong, whoever writes": {rights{"delete pods  ns": true}, pod(ref("Widget w uw")), []string{
+		"invalid for every user": {rights{"delete pods  ns": true}, pod(ref("Widget w uw")), []string{
 			`metadata.ownerReferences[0].kind: Invalid value: "Widget"`,
 		}},
 	} {
@@ -189,7 +188,7 @@ func TestRefusalNamesTheMissingRule(t *testing.T) {
 	}
 }
 
-// AD-06: without what it decides by, it is not made.
+// AD-06: the plug-in needs its dependencies.
 func TestAdmissionNeedsBoth(t *testing.T) {
 	for _, p := range []struct {
 		served    Served

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Each place of a pod that refers to a config map or a secret counts.
+// Every field of a pod that refers to a ConfigMap or Secret counts.
 func TestReferencesOf(t *testing.T) {
 	named := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 	container := func(name string) ([]corev1.EnvVar, []corev1.EnvFromSource) {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// clock is a time that a test moves.
+// clock is a clock that a test moves.
 type clock struct{ time.Time }
 
 func (c *clock) now() time.Time { return c.Time }
@@ -97,7 +97,7 @@ func TestTokenHasItsTime(t *testing.T) {
 	}
 }
 
-// What others have issued is for other authenticators; what pretends to be ours is refused.
+// A token of another issuer is left to other authenticators; a forged one of ours is refused.
 func TestTokensOfOthers(t *testing.T) {
 	c := noon()
 	key := loaded(t, t.TempDir(), c)

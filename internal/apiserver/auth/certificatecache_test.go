@@ -12,11 +12,11 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// counting accepts certificates whose first byte is not 0, and counts how often it is asked.
-type counting struct{ asked int }
+// counting accepts certificates whose first byte is not 0, and counts its calls.
+type counting struct{ calls int }
 
 func (c *counting) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	c.asked++
+	c.calls++
 	raw := r.TLS.PeerCertificates[0].Raw
 	if raw[0] == 0 {
 		return nil, false, fmt.Errorf("certificate %x is refused", raw)
@@ -24,7 +24,7 @@ func (c *counting) AuthenticateRequest(r *http.Request) (*authenticator.Response
 	return &authenticator.Response{User: &user.DefaultInfo{Name: fmt.Sprintf("%x", raw)}}, true, nil
 }
 
-func TestCertificateIsVerifiedOnceInAWhile(t *testing.T) {
+func TestCertificateIsVerifiedOncePerMinute(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	longLived := now.Add(time.Hour)
 	one, other := &x509.Certificate{Raw: []byte{1}, NotAfter: longLived}, &x509.Certificate{Raw: []byte{2}, NotAfter: longLived}
@@ -32,30 +32,30 @@ func TestCertificateIsVerifiedOnceInAWhile(t *testing.T) {
 	tests := map[string]struct {
 		shown []*x509.Certificate // one by one, with step between them
 		step  time.Duration
-		asked int
+		calls int
 	}{
 		"the same":              {[]*x509.Certificate{one, one, one}, time.Second, 1},
-		"the same, later":       {[]*x509.Certificate{one, one}, verifiedFor, 2},
+		"the same, later":       {[]*x509.Certificate{one, one}, cachedFor, 2},
 		"two":                   {[]*x509.Certificate{one, other, one, other}, time.Second, 2},
 		"expired meanwhile":     {[]*x509.Certificate{brief, brief}, 10 * time.Second, 2},
-		"refused is not stored": {[]*x509.Certificate{bad, bad}, time.Second, 2},
+		"refused is not cached": {[]*x509.Certificate{bad, bad}, time.Second, 2},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			next, clock := &counting{}, testingclock.NewFakePassiveClock(now)
-			v := newVerified(next, clock)
+			v := newCertificateCache(next, clock)
 			for _, certificate := range test.shown {
 				response, ok, err := v.AuthenticateRequest(request(t, "/", certificate))
 				if accepted := certificate.Raw[0] != 0; ok != accepted || (err == nil) != accepted {
 					t.Fatalf("certificate %x: %t, %v", certificate.Raw, ok, err)
 				}
 				if want := fmt.Sprintf("%x", certificate.Raw); ok && response.User.GetName() != want {
-					t.Errorf("certificate %s is taken for that of %s", want, response.User.GetName())
+					t.Errorf("certificate %s is that of %s", want, response.User.GetName())
 				}
 				clock.SetTime(clock.Now().Add(test.step))
 			}
-			if next.asked != test.asked {
-				t.Errorf("verified %d times, want %d", next.asked, test.asked)
+			if next.calls != test.calls {
+				t.Errorf("verified %d times, want %d", next.calls, test.calls)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func TestCertificateIsVerifiedOnceInAWhile(t *testing.T) {
 func TestCertificateWithOthersIsVerifiedEachTime(t *testing.T) {
 	now := time.Now()
 	next := &counting{}
-	v := newVerified(next, testingclock.NewFakePassiveClock(now))
+	v := newCertificateCache(next, testingclock.NewFakePassiveClock(now))
 	r := request(t, "/", &x509.Certificate{Raw: []byte{1}, NotAfter: now.Add(time.Hour)})
 	r.TLS.PeerCertificates = append(r.TLS.PeerCertificates, &x509.Certificate{Raw: []byte{2}})
 	for range 2 {
@@ -72,21 +72,21 @@ func TestCertificateWithOthersIsVerifiedEachTime(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 	}
-	if next.asked != 2 {
-		t.Errorf("verified %d times, want 2", next.asked)
+	if next.calls != 2 {
+		t.Errorf("verified %d times, want 2", next.calls)
 	}
 }
 
-func TestVerifiedIsBounded(t *testing.T) {
+func TestCertificateCacheIsBounded(t *testing.T) {
 	now := time.Now()
-	v := newVerified(&counting{}, testingclock.NewFakePassiveClock(now))
-	for i := range 2 * maxVerified {
+	v := newCertificateCache(&counting{}, testingclock.NewFakePassiveClock(now))
+	for i := range 2 * maxCached {
 		certificate := &x509.Certificate{Raw: []byte{1, byte(i), byte(i >> 8)}, NotAfter: now.Add(time.Hour)}
 		if _, ok, err := v.AuthenticateRequest(request(t, "/", certificate)); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
-	if len(v.known) > maxVerified {
-		t.Errorf("%d certificates are remembered", len(v.known))
+	if len(v.users) > maxCached {
+		t.Errorf("%d certificates are cached", len(v.users))
 	}
 }

@@ -1,16 +1,21 @@
 package apiserver_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// Each group version has its document; what all of them have is named there as of this
-// one and of core/v1.
+// Each group version has a document, in which types of all group versions have the names of this
+// group version and of core/v1 only.
 func TestSchemasOfAGroupVersion(t *testing.T) {
 	s := sharedServer(t)
 	c := s.client(t)
@@ -46,8 +51,8 @@ func TestSchemasOfAGroupVersion(t *testing.T) {
 	}
 }
 
-// The documents are asked for by many at once, as soon as a server is there. The race
-// detector sees what they share.
+// Many clients request the documents as soon as a server is ready. The race detector checks what
+// they share.
 func TestSchemasAreAskedForAtOnce(t *testing.T) {
 	c := startServer(t, nil).client(t)
 	var asking sync.WaitGroup
@@ -65,4 +70,28 @@ func TestSchemasAreAskedForAtOnce(t *testing.T) {
 		})
 	}
 	asking.Wait()
+}
+
+// Custom resources are described in OpenAPI v3, by apiextensions-apiserver: it adds them to
+// the server's documents only because serving.InstallV3 makes it believe that they are static.
+func TestCustomResourcesAreDescribed(t *testing.T) {
+	s := sharedServer(t)
+	c := s.client(t)
+	name, _ := s.things(t)
+	_, group, _ := strings.Cut(name, ".")
+	eventually.Agrees(t, func() string {
+		response, err := c.http.Get(c.base + "/openapi/v3/apis/" + group + "/v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		document, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != http.StatusOK || !bytes.Contains(document, []byte(`"kind":"Thing"`)) {
+			return fmt.Sprintf("%s: %.200s", response.Status, document)
+		}
+		return ""
+	})
 }
