@@ -226,7 +226,7 @@ func identify(config *rest.Config, node string) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return whomToAnswer(config, credential, node)
+	return clientAuthorities(config, credential, node)
 }
 
 // A node answers those who have a certificate of the authority that has signed its own, and

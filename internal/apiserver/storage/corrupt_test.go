@@ -43,7 +43,7 @@ func TestCorruptObjectIsNamed(t *testing.T) {
 		err := maps.list()
 		return err != nil && strings.Contains(described(err), "/team/damaged")
 	})
-	if took := time.Since(began); took > reflectorRetries {
+	if took := time.Since(began); took > reflectorRetries/2 {
 		t.Errorf("it took %s until a list failed", took)
 	}
 }

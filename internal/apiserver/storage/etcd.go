@@ -180,6 +180,11 @@ func (s *Store) Shared() bool { return s.member == nil }
 func (o Options) quota() int64 { return cmp.Or(o.QuotaBytes, DefaultQuota) }
 
 func start(ctx context.Context, o Options) (*embed.Etcd, error) {
+	// A member that is stopped before it has written its own membership down leaves a
+	// directory on which none becomes ready again. So one that is not wanted is not started.
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	member, err := embed.StartEtcd(config(o))
 	if err != nil {
 		return nil, err
@@ -188,9 +193,7 @@ func start(ctx context.Context, o Options) (*embed.Etcd, error) {
 	defer cancel()
 	select {
 	case <-member.Server.ReadyNotify():
-		if err = ctx.Err(); err == nil {
-			return member, nil
-		}
+		return member, nil
 	case err = <-member.Err():
 	case <-ctx.Done():
 		err = fmt.Errorf("it does not become ready: %w", ctx.Err())

@@ -66,8 +66,13 @@ func TestQuota(t *testing.T) {
 		if apierrors.ReasonForError(err) != ReasonInsufficientStorage || !strings.Contains(err.Error(), "etcd is full") {
 			t.Fatalf("after %d objects: %v", n, err)
 		}
-		full, err = s.reclaimSpace(t.Context())
-		must(t, err)
+		// Twice, as pages that the first time has freed are known with the next commit.
+		full = true
+		for i := 0; i < 2 && full; i++ {
+			full, err = s.reclaimSpace(t.Context())
+			must(t, err)
+			s.member.Server.Backend().ForceCommit()
+		}
 	}
 	if full, err := s.reclaimSpace(t.Context()); err != nil || !full {
 		t.Errorf("full: %t %v, although nothing was deleted", full, err)
