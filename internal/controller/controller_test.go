@@ -1,11 +1,21 @@
 package controller
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 )
 
 // Nothing is kept about an owner that is gone, even if the watch missed its deletion.
@@ -44,5 +54,41 @@ func TestMatchingOwners(t *testing.T) {
 	})
 	if len(got) != 1 || got[0].Name != "web" {
 		t.Errorf("%v, want web alone", got)
+	}
+}
+
+// What a lagging cache explains is for debugging; everything else is a warning.
+func TestLogLevelOfErrors(t *testing.T) {
+	pods := corev1.Resource("pods")
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"conflict":       {apierrors.NewConflict(pods, "web", errors.New("changed")), "level=DEBUG"},
+		"not found":      {apierrors.NewNotFound(pods, "web"), "level=DEBUG"},
+		"already exists": {fmt.Errorf("create: %w", apierrors.NewAlreadyExists(pods, "web")), "level=DEBUG"},
+		"forbidden":      {apierrors.NewForbidden(pods, "web", nil), "level=WARN"},
+		"no answer":      {errors.New("connection reset"), "level=WARN"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var logged bytes.Buffer
+				log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+				queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, lastRetry))
+				calls := 0
+				controller := &Controller{Name: "test", Reconcile: func(context.Context, cache.ObjectName) (time.Duration, error) {
+					if calls++; calls == 2 {
+						queue.ShutDown()
+						return 0, nil
+					}
+					return 0, c.err
+				}}
+				queue.Add(cache.ObjectName{Namespace: "ns", Name: "web"})
+				controller.work(t.Context(), log, queue)
+				if got := logged.String(); calls != 2 || strings.Count(got, "\n") != 1 || !strings.Contains(got, c.want) || !strings.Contains(got, "object=ns/web") {
+					t.Errorf("%d calls, logged %q; want a retry and one line with %s", calls, got, c.want)
+				}
+			})
+		})
 	}
 }

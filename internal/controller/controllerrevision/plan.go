@@ -3,7 +3,7 @@
 // desired.
 //
 //	template ──▶ Data, the patch that restores it
-//	Data, existing revisions ──▶ Decide (pure): the revision that holds it, or a number for a new one
+//	Data, existing revisions ──▶ Decide (pure): the revision that holds it, or a new number
 //	Control ──▶ adopts, creates, numbers and removes revisions
 //
 // The names, labels and contents are those that kubectl rollout history and kubectl rollout

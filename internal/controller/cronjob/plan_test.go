@@ -22,7 +22,7 @@ func at(t rapid.TB, text string) time.Time {
 	return parsed.UTC()
 }
 
-// noon is when most tests are.
+// noon is the time of most tests.
 const noon = "2027-03-10T12:00:00Z"
 
 func TestLatestTime(t *testing.T) {
@@ -68,7 +68,7 @@ func TestLatestTime(t *testing.T) {
 	}
 }
 
-// cronWith is one that was made at midnight and runs at every hour.
+// cronWith returns a CronJob that was created at midnight and runs every hour.
 func cronWith(t *testing.T, changes ...func(*batchv1.CronJob)) *batchv1.CronJob {
 	c := &batchv1.CronJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c", UID: "c", CreationTimestamp: metav1.NewTime(at(t, "2027-03-10T00:00:00Z"))},
@@ -88,7 +88,7 @@ func concurrency(p batchv1.ConcurrencyPolicy) func(*batchv1.CronJob) {
 	return func(c *batchv1.CronJob) { c.Spec.ConcurrencyPolicy = p }
 }
 
-// jobIn is a job that a line describes: its name, and what has become of it.
+// jobIn returns the job that a line describes: its name, and its state.
 func jobIn(t *testing.T, c *batchv1.CronJob, line string) *batchv1.Job {
 	t.Helper()
 	name, words, _ := strings.Cut(line, " ")
@@ -254,7 +254,7 @@ func TestJobOf(t *testing.T) {
 	}
 }
 
-// A version of the job that is newer is no reason to write the status.
+// A newer version of a job is no reason to write the status.
 func TestReferencesStay(t *testing.T) {
 	c := cronWith(t, ran(t, noon))
 	job := jobIn(t, c, "a")

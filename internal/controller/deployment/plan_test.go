@@ -57,7 +57,7 @@ func (w *rolloutTest) resize(size int32) {
 	w.d.Generation++
 }
 
-// step lets the deployment's controller do what it has to.
+// step plans and carries out one step of the deployment's controller.
 func (w *rolloutTest) step() Plan {
 	w.t.Helper()
 	old := false
@@ -94,8 +94,8 @@ func (w *rolloutTest) step() Plan {
 	return plan
 }
 
-// pods lets the controller of one set make and remove its pods: those that are not
-// available go first.
+// pods lets the controller of one set create and delete its pods: those that are not available
+// are deleted first.
 func (w *rolloutTest) pods(set *appsv1.ReplicaSet) {
 	excess := w.running[set.UID] + w.pending[set.UID] - *set.Spec.Replicas
 	if excess < 0 {
@@ -122,7 +122,7 @@ func (w *rolloutTest) report(set *appsv1.ReplicaSet) {
 	}
 }
 
-// settle lets everybody do their work until nothing changes, and returns the last plan.
+// settle lets all of them work until nothing changes, and returns the last plan.
 func (w *rolloutTest) settle() Plan {
 	w.t.Helper()
 	for range 200 {
@@ -142,7 +142,7 @@ func (w *rolloutTest) settle() Plan {
 	return Plan{}
 }
 
-// state is all that says whether there is more to do.
+// state returns everything on which it depends whether there is more to do.
 func (w *rolloutTest) state() string {
 	statuses := []string{fmt.Sprint(w.running, w.pending, len(w.log), w.d.Status.AvailableReplicas, w.d.Status.Replicas)}
 	for _, set := range w.sets {
@@ -242,7 +242,7 @@ func TestRollingUpdate(t *testing.T) {
 	}
 }
 
-// Recreate makes no new pod before the last old one has ended.
+// Recreate creates no new pod before the last old one has ended.
 func TestRecreate(t *testing.T) {
 	w := newRolloutTest(t, 2, "0", "0")
 	w.d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
@@ -262,7 +262,7 @@ func TestRecreate(t *testing.T) {
 	}
 }
 
-// A size that changes in the middle of an update is shared out.
+// Scaling in the middle of an update is proportional.
 func TestProportionalScaling(t *testing.T) {
 	w := newRolloutTest(t, 10, "3", "2")
 	w.settle()

@@ -20,7 +20,7 @@ var (
 	now   = start.Add(time.Hour)
 )
 
-// jobWith is a job that runs since an hour.
+// jobWith returns a job that has run for an hour.
 func jobWith(changes ...func(*batchv1.Job)) *batchv1.Job {
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "j", UID: "j", CreationTimestamp: start},
@@ -48,7 +48,7 @@ func condition(t batchv1.JobConditionType, reason string) func(*batchv1.Job) {
 	}
 }
 
-// pod is one that a line describes: its name, and then words about it.
+// pod returns the pod that a line describes: its name, then words about it.
 func pod(t *testing.T, line string) *corev1.Pod {
 	t.Helper()
 	words := strings.Fields(line)

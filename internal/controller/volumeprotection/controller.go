@@ -8,7 +8,8 @@
 // and this package removes it from those that are being deleted and are not in use.
 //
 //	watch event: pending volume claim or volume, pod or volume claim that is gone ──▶ key
-//	key ──▶ the object as it is now ──▶ DecideClaim, DecideVolume (plan.go) ──▶ RemoveFinalizer: one patch
+//	key ──▶ the object as it is now ──▶ DecideClaim, DecideVolume (plan.go)
+//	    ──▶ RemoveFinalizer: one patch
 //
 // Pods are watched from the first volume claim on that is being deleted: on most servers none
 // ever is. The finalizer is removed only after a list of the pods that began when the volume
