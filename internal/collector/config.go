@@ -87,7 +87,7 @@ type Config struct {
 	// it is negative. Default: 10000.
 	Records int
 	// Events is told of owner references that can never be right, and of deletions
-	// that are held or paused. Default: nobody is told.
+	// that are held or paused. Default: no Events are written.
 	Events Events
 	// Logger gets a line for each change, and for each decision at level Debug. Default: none.
 	Logger *slog.Logger
