@@ -15,8 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/queue"
 )
 
-// What Config and the methods of a collector are made of, so that who uses one need not
-// know where its parts are.
+// The types of the parts below that New and Config are used with.
 type (
 	// API is all that the collector asks of an API server.
 	API = client.Interface
