@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/collector/client"
-	"github.com/coppice-dev/coppice/internal/collector/reasons"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -60,7 +60,7 @@ type RecordedObject struct {
 }
 
 // RecordedOwner is an owner, and what was known of it.
-type RecordedOwner = reasons.Owner
+type RecordedOwner = collectionreason.Owner
 
 // journal keeps the last records.
 type journal struct {
@@ -121,13 +121,13 @@ func (c *Collector) record(r Record, err error) {
 // recordOf returns the record of a decision, without the answer.
 func recordOf(f verdict.Facts, d verdict.Decision) Record {
 	r := Record{Action: actionOf(d), Object: recorded(f.Object), Decision: d.String(), Policy: policyOf(f.Object, d)}
-	r.Owners, r.MoreOwners = reasons.OwnersOf(f.Owners)
+	r.Owners, r.MoreOwners = collectionreason.OwnersOf(f.Owners)
 	return r
 }
 
 // reason returns what the audit log of the server is told.
-func (r Record) reason() reasons.Reason {
-	return reasons.Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: r.MoreOwners}
+func (r Record) reason() collectionreason.Reason {
+	return collectionreason.Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: r.MoreOwners}
 }
 
 // actionOf returns what a decision does; empty when it changes nothing.

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/collector/breaker"
-	"github.com/coppice-dev/coppice/internal/collector/reasons"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -27,7 +27,7 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 		return nil // Resume brings it back
 	}
 	record, epoch := recordOf(f, d), c.state.Epoch()
-	err := c.api.Delete(reasons.NewContext(ctx, record.reason()), self, d.Propagation)
+	err := c.api.Delete(collectionreason.NewContext(ctx, record.reason()), self, d.Propagation)
 	c.record(record, err)
 	switch {
 	case err == nil:

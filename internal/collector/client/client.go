@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/collector/reasons"
+	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
@@ -46,7 +46,7 @@ var _ Interface = (*Client)(nil)
 func New(config *rest.Config, mapper Mapper) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(WithoutRetry)
-	config.Wrap(reasons.Transport)
+	config.Wrap(collectionreason.Transport)
 	objects, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)
