@@ -61,7 +61,7 @@ func (l *lateList) List(ctx context.Context, kind ownership.Kind, namespace stri
 
 // A list of many pages: all are read, unless the watch has shown the rest by then.
 func TestR15LongLists(t *testing.T) {
-	world := func(t *testing.T) *fixture {
+	setup := func(t *testing.T) *fixture {
 		w := newFixture(t)
 		web := w.set("web")
 		for i := range 1200 {
@@ -73,7 +73,7 @@ func TestR15LongLists(t *testing.T) {
 		return w
 	}
 	t.Run("to the end", func(t *testing.T) {
-		w := world(t)
+		w := setup(t)
 		w.onRequest("list", 2, w.Expire)
 		w.settle()
 		w.mustBeGone(setRef("web"))
@@ -83,7 +83,7 @@ func TestR15LongLists(t *testing.T) {
 		}
 	})
 	t.Run("until the watch has shown it", func(t *testing.T) {
-		w := world(t)
+		w := setup(t)
 		w.onRequest("list", 1, func() { w.Unhold(podKind); w.Bookmark() })
 		w.settle()
 		w.mustBeGone(setRef("web"))
@@ -93,7 +93,7 @@ func TestR15LongLists(t *testing.T) {
 		}
 	})
 	t.Run("always too old", func(t *testing.T) {
-		w := world(t)
+		w := setup(t)
 		w.Before(func(r apimodel.Request) {
 			if r.Verb == "list" {
 				w.Expire()
@@ -131,9 +131,9 @@ func TestR15BadClaimHoldsNobody(t *testing.T) {
 // A list across namespaces that turns out to be long is given up in favour of one in each.
 func TestR15ListAcrossNamespacesIsGivenUp(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
-		s.Hold(podKind) // so that nobody knows how many there are
+		s.Hold(podKind) // so that their number is not known
 		for i := range 1200 {
-			s.Create(ownership.Object{Kind: podKind, Namespace: "crowd", Name: fmt.Sprint("pod-", i)})
+			s.Create(ownership.Object{Kind: podKind, Namespace: "large", Name: fmt.Sprint("pod-", i)})
 		}
 		for _, namespace := range []string{"a", "b", "c"} {
 			s.Create(ownership.Object{Kind: setKind, Namespace: namespace, Name: "web"})

@@ -15,8 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/queue"
 )
 
-// What Config and the methods of a collector are made of, so that who uses one need not
-// know where its parts are.
+// The types of the parts below that New and Config are used with.
 type (
 	// API is all that the collector asks of an API server.
 	API = client.Interface
@@ -87,7 +86,7 @@ type Config struct {
 	// it is negative. Default: 10000.
 	Records int
 	// Events is told of owner references that can never be right, and of deletions
-	// that are held or paused. Default: nobody is told.
+	// that are held or paused. Default: no Events are written.
 	Events Events
 	// Logger gets a line for each change, and for each decision at level Debug. Default: none.
 	Logger *slog.Logger

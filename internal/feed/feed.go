@@ -19,8 +19,9 @@
 // events of its last instances still arrive; then its objects vanish from the
 // sink, which is no evidence that they are gone.
 //
-// In terms of client-go it is a set of Reflectors (informers without a cache) that follows
-// discovery: the objects are kept by the sink's graph only.
+// It is what the monitors of kube-controller-manager's GraphBuilder are: a set of client-go
+// Reflectors that follows discovery. There is no informer cache: only the sink's graph keeps
+// the objects.
 package feed
 
 import (

@@ -38,7 +38,7 @@ const (
 	oddUID mark = 1 << iota
 	// stale: observed in an earlier epoch, so its version compares to none (R4).
 	stale
-	// listed: stands in the list that Replace is taking in.
+	// listed: is in the list that Replace is recording.
 	listed
 	// counted: Replace has counted it.
 	counted
@@ -163,7 +163,7 @@ func (g *Graph) uidOf(i entryID) UID {
 	return formatUUID(e.uid)
 }
 
-// hasUID tells without allocation whether the entry has that UID.
+// hasUID reports whether the entry has that UID. It allocates nothing.
 func (g *Graph) hasUID(i entryID, uid UID) bool {
 	e := g.entries.at(i)
 	if e.marks&oddUID != 0 {

@@ -410,7 +410,7 @@ func (h *generator) mix(lives []life) []int {
 	return rapid.Permutation(order).Draw(h.t, "order")
 }
 
-// verify answers what is asked for now: an object stands at the place where it
+// verify answers the live reads that are requested now: an object exists where it
 // was born, unless it has ended. It returns whether anything was asked.
 func verify(g *ownership.Graph, lives []life, ended map[ownership.UID]bool) (asked bool) {
 	for o := range g.All() {

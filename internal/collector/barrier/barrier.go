@@ -23,7 +23,7 @@
 //     says that the graph may be believed, and nothing else.
 //
 // So nothing ever enters the graph that only a list has shown: the list might be older
-// than a DELETED event that nobody would repeat.
+// than a DELETED event that would not be repeated.
 //
 // The words: a waiter is an owner here; it is queued, in a round, proven or held. A batch
 // is the waiters of one namespace in a round. A Hold is why an owner is held.
@@ -120,7 +120,7 @@ type queue struct {
 	number  int  // the lower, the longer ago a round has served it
 }
 
-// New returns a barrier at which nobody waits.
+// New returns a barrier without owners.
 func New(config Config) *Barrier {
 	return &Barrier{
 		config:    config,

@@ -9,7 +9,8 @@
 //     breaker: the kind is paused, and all further deletions of it are denied.
 //  4. Resume ends the pause, and counts nothing for one window.
 //
-// The denied deletions are not remembered: whoever resumes has them decided about anew.
+// The denied deletions are not remembered: after Resume the collector reconsiders all
+// unsettled objects.
 package breaker
 
 import (
@@ -136,8 +137,8 @@ func (b *Breaker) Return(kind ownership.Kind) {
 	}
 }
 
-// Resume ends the pause of a kind. For one window its deletions are not counted: whoever
-// resumes has seen that they are right. It returns false when the kind was not paused.
+// Resume ends the pause of a kind. For one window its deletions are not counted: to resume
+// them is to have checked that they are right. It returns false when the kind was not paused.
 func (b *Breaker) Resume(kind ownership.Kind) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -119,7 +119,7 @@ func TestBreakerResumes(t *testing.T) {
 	if !f.Resume(pods) {
 		t.Fatal("not resumed")
 	}
-	// Whoever has resumed has seen what there is to delete.
+	// Deletions are not counted for one window.
 	f.clock.SetTime(start.Add(30 * time.Second))
 	if got, last := f.askTimes(800, 900); got != 800 {
 		t.Errorf("%d granted after the resume, then %v; want 800", got, last)

@@ -115,7 +115,7 @@ var (
 	}
 )
 
-// sameJSON compares JSON texts by what they say.
+// sameJSON compares JSON texts by their values.
 func sameJSON(t *testing.T, got, want string) {
 	t.Helper()
 	var g, w any
@@ -258,7 +258,8 @@ func TestR15ListThatIsRefused(t *testing.T) {
 	}
 }
 
-// R15: what our own server tells is told of kinds; of those that it does not know, nothing.
+// R15: the answer of our own server is translated from resources to kinds; those that it does
+// not know are left out.
 func TestR15Newest(t *testing.T) {
 	w := &fakeServer{code: http.StatusOK, contentType: "application/json", body: `{"history":"one","now":12,"writes":{"pods":7,"replicasets.apps":11,"other":12}}`}
 	got, err := w.connect(t).Newest(t.Context(), []ownership.Kind{podKind, setKind, nodeKind, widgetKind})
@@ -271,7 +272,7 @@ func TestR15Newest(t *testing.T) {
 	}
 }
 
-// Servers of others are seldom asked what they cannot know.
+// Servers that do not know the answer are seldom asked.
 func TestR15NewestOfOtherServers(t *testing.T) {
 	for name, w := range map[string]*fakeServer{
 		"not found":       {code: http.StatusNotFound, contentType: "text/plain", body: "404 page not found"},
@@ -296,8 +297,8 @@ func TestR15NewestOfOtherServers(t *testing.T) {
 	}
 }
 
-// R3: only a 404 that is said of the object is evidence. A server that does not
-// serve the kind, or not yet, answers 404 too.
+// R3: only a 404 about the object is evidence. A server that does not serve the kind, or not
+// yet, answers 404 too.
 func TestR3WhichNotFoundIsEvidence(t *testing.T) {
 	status := func(name string) *fakeServer {
 		return &fakeServer{code: http.StatusNotFound, contentType: "application/json", body: fmt.Sprintf(
@@ -308,8 +309,8 @@ func TestR3WhichNotFoundIsEvidence(t *testing.T) {
 		ref    client.Ref
 		want   bool
 	}{
-		"said of the object":       {status("a"), podRef("a"), true},
-		"said of something else":   {status("shop"), podRef("a"), false},
+		"about the object":         {status("a"), podRef("a"), true},
+		"about something else":     {status("shop"), podRef("a"), false},
 		"path not found":           {&fakeServer{code: http.StatusNotFound, contentType: "text/plain", body: "404 page not found"}, podRef("a"), false},
 		"kind not mapped":          {status("a"), client.Ref{Kind: ownership.Kind{Kind: "Widget"}, Name: "a"}, false},
 		"namespace missing in ref": {status("a"), client.Ref{Kind: podKind, Name: "a"}, false},
@@ -325,7 +326,7 @@ func TestR3WhichNotFoundIsEvidence(t *testing.T) {
 	}
 }
 
-// An answer with Retry-After is handed on at once, with the time to wait in it.
+// An answer with Retry-After is returned at once, with the time to wait in it.
 func TestClientDoesNotWait(t *testing.T) {
 	for name, w := range map[string]*fakeServer{
 		"flow control": {code: http.StatusTooManyRequests, contentType: "text/plain", body: "Too many requests, please try again later."},
