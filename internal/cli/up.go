@@ -32,9 +32,6 @@ const defaultPort = 6443
 // leastQuota is the smallest useful --quota-backend-bytes.
 const leastQuota = 4 << 20
 
-// admissionOwners is the admission plug-in that checks owner references.
-const admissionOwners = "OwnerReferencesPermissionEnforcement"
-
 // upFlags are the flags of coppice up.
 type upFlags struct {
 	dataDir         string
@@ -93,7 +90,7 @@ stops it; its data stays, unless --ephemeral.`,
 	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "run a garbage collector, here or elsewhere; without one deletions do not cascade, and add no finalizers for a collector")
 	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "controllers to run in this process: gc, namespace, protection, workloads (those of Deployments, Jobs and the like) and scheduler; none if empty. The server expects that gc and namespace run, if not here then by coppice collect")
 	f.order.add(c)
-	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "admission plug-ins to disable: "+admissionOwners+", which refuses owner references that are invalid, or that their writer has no right to")
+	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "admission plug-ins to disable: "+system.OwnerReferencesPlugin+", which refuses owner references that are invalid, or that their writer has no right to")
 	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", defaults.Services.Addresses.String(), "range of the cluster IPs of services")
 	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default: audit.log in the data directory)`)
 	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, instead of the etcd in this process; several control planes may share it")
@@ -111,7 +108,7 @@ stops it; its data stays, unless --ephemeral.`,
 	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "files for kubeconfigs for coppice node, as NAME=FILE: the credential of the node of that name has rights to that node and its pods only; may be repeated")
 	flags.StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
 	completeWith(c, "controllers", controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
-	completeWith(c, "disable-admission-plugins", admissionOwners)
+	completeWith(c, "disable-admission-plugins", system.OwnerReferencesPlugin)
 	completeWith(c, "node-runtime", machine.Simulated, machine.CRI)
 	completeWith(c, "log-level", logLevels()...)
 	return c
@@ -124,7 +121,6 @@ func up(ctx context.Context, f upFlags, s Streams) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	system.UseProcessors()
 	return system.Run(ctx, options, func(p system.Plane) {
 		fmt.Fprintf(s.Out, "export KUBECONFIG=%s\n", p.Kubeconfig)
 		fmt.Fprintf(s.Out, "ready %s in %.2fs\n", p.Server, p.Started.Seconds())
@@ -147,8 +143,8 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 		return system.Options{}, err
 	}
 	for _, name := range f.unplugged {
-		if name != admissionOwners {
-			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: the only one that can be disabled is %s", name, admissionOwners)}
+		if name != system.OwnerReferencesPlugin {
+			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: the only one that can be disabled is %s", name, system.OwnerReferencesPlugin)}
 		}
 	}
 	if err := f.checkKubeconfigs(); err != nil {
@@ -174,20 +170,46 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	return system.Options{
 		Etcd: f.etcd, QuotaBytes: f.quota, PKIDir: f.pkiDir, ExternalHost: f.externalHost,
 		DataDir: dir, Ephemeral: f.ephemeral, WriteKubeconfig: f.writeKubeconfig, WriteCollectorKubeconfig: f.writeCollector,
-		BindAddress: address, Port: f.port, CollectorDisabled: !f.collector,
-		CollectorElsewhere:     f.collector && !slices.Contains(f.controllers, controllerGC),
-		NamespacesElsewhere:    !slices.Contains(f.controllers, controllerNamespace),
-		NamespaceDeletionOrder: f.order.value,
-		ProtectionDisabled:     !slices.Contains(f.controllers, controllerProtection),
-		WorkloadsDisabled:      !slices.Contains(f.controllers, controllerWorkloads),
-		OwnersUnchecked:        len(f.unplugged) > 0,
-		Nodes:                  f.nodes, NodeGrace: f.nodeGrace, WriteNodeKubeconfigs: f.writeNodes,
+		BindAddress: address, Port: f.port,
+		GarbageCollector:        f.collectorPlacement(),
+		NamespaceController:     f.placement(controllerNamespace, system.Elsewhere),
+		NamespaceDeletionOrder:  f.order.value,
+		VolumeProtection:        f.placement(controllerProtection, system.Disabled),
+		Workloads:               f.placement(controllerWorkloads, system.Disabled),
+		DisableAdmissionPlugins: f.unplugged,
+		AuditPath:               f.auditPath(),
+		Nodes:                   f.nodes, NodeGrace: f.nodeGrace, WriteNodeKubeconfigs: f.writeNodes,
 		Scheduler: slices.Contains(f.controllers, controllerScheduler),
 		Version:   version.Kubernetes(), Services: services, Log: log,
 	}, nil
 }
 
-// checkKubeconfigs checks that no two users share a file: one must not get the credential of the other.
+// placement returns InProcess for a controller that --controllers names, and otherwise for
+// another one.
+func (f upFlags) placement(controller string, otherwise system.Placement) system.Placement {
+	if slices.Contains(f.controllers, controller) {
+		return system.InProcess
+	}
+	return otherwise
+}
+
+// auditPath is --audit-log-path, which means no audit log if it was given and is empty.
+func (f upFlags) auditPath() string {
+	if f.auditLogSet && f.auditLogPath == "" {
+		return system.NoAuditLog
+	}
+	return f.auditLogPath
+}
+
+func (f upFlags) collectorPlacement() system.Placement {
+	if !f.collector {
+		return system.Disabled
+	}
+	return f.placement(controllerGC, system.Elsewhere)
+}
+
+// checkKubeconfigs checks that no two users share a file: one must not get the credential of
+// the other.
 func (f upFlags) checkKubeconfigs() error {
 	if f.writeCollector != "" && f.writeCollector == f.writeKubeconfig {
 		return usageError{fmt.Errorf("--write-kubeconfig and --write-collector-kubeconfig both name %s: the collector's must not be the administrator's", f.writeCollector)}

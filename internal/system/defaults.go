@@ -9,14 +9,14 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
-	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 )
 
 // SnapshotPath is the path at which a running control plane serves snapshots.
-const SnapshotPath = apiserver.SnapshotPath
+const SnapshotPath = storageendpoints.SnapshotPath
 
 // Etcd is an etcd cluster to keep the objects in.
 type Etcd = storage.Cluster

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	ctx, stop := context.WithCancel(context.Background())
 	ready, ended := make(chan *rest.Config, 1), make(chan error, 1)
 	go func() {
-		ended <- system.Run(ctx, system.Options{Ephemeral: true, AuditDisabled: true, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
+		ended <- system.Run(ctx, system.Options{Ephemeral: true, AuditPath: system.NoAuditLog, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
 			func(p system.Plane) { ready <- p.Config })
 	}()
 	code := func() int {

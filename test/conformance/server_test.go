@@ -171,7 +171,7 @@ func startPlane() (*server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan system.Plane, 1), make(chan error, 1)
 	go func() {
-		ended <- system.Run(ctx, system.Options{Ephemeral: true, OwnersUnchecked: true, WorkloadsDisabled: true, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
+		ended <- system.Run(ctx, system.Options{Ephemeral: true, DisableAdmissionPlugins: []string{system.OwnerReferencesPlugin}, Workloads: system.Disabled, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
 			func(p system.Plane) { ready <- p })
 	}()
 	var plane system.Plane
