@@ -36,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/insight"
 	"github.com/coppice-dev/coppice/internal/metrics"
@@ -131,17 +132,17 @@ func New(config *rest.Config, options Options) (*Collector, error) {
 	// For a moment after it was created, a kind answers requests with Retry-After. The
 	// monitors retry sooner than that, with back-off.
 	watching := rest.CopyConfig(config)
-	watching.Wrap(collector.Impatient)
+	watching.Wrap(client.WithoutRetry)
 	metadataClient, err := metadata.NewForConfig(watching)
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)
 	}
 	c.feed = feed.New(discoveryClient, metadataClient, feed.Config{Ignore: options.Ignore, Logger: options.Logger})
-	api, err := collector.NewClient(config, c.feed)
+	api, err := client.New(config, c.feed)
 	if err != nil {
 		return nil, err
 	}
-	events, err := collector.NewEventClient(config, c.feed, clock.RealClock{})
+	events, err := client.NewEventClient(config, c.feed, clock.RealClock{})
 	if err != nil {
 		return nil, err
 	}
