@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/coppice-dev/coppice/internal/system"
 )
 
 // commands returns all commands but those that cobra adds.
@@ -70,7 +72,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"up", "--controllers", ""}, "workloads"},
 		{[]string{"up", "--node-runtime", ""}, "cri"},
 		{[]string{"up", "--log-level", ""}, "debug"},
-		{[]string{"up", "--disable-admission-plugins", ""}, admissionOwners},
+		{[]string{"up", "--disable-admission-plugins", ""}, system.OwnerReferencesPlugin},
 		{[]string{"node", "--runtime", ""}, "cri"},
 		{[]string{"demo", "--log-level", ""}, "warn"},
 		{[]string{"demo", "--story", ""}, "foreground\tForeground deletion"},

@@ -184,8 +184,8 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	}, nil
 }
 
-// placement returns InProcess for a controller that --controllers names, and otherwise for one
-// that it does not.
+// placement returns InProcess for a controller that --controllers names, and otherwise for
+// another one.
 func (f upFlags) placement(controller string, otherwise system.Placement) system.Placement {
 	if slices.Contains(f.controllers, controller) {
 		return system.InProcess
@@ -208,7 +208,8 @@ func (f upFlags) collectorPlacement() system.Placement {
 	return f.placement(controllerGC, system.Elsewhere)
 }
 
-// checkKubeconfigs checks that no two users share a file: one must not get the credential of the other.
+// checkKubeconfigs checks that no two users share a file: one must not get the credential of
+// the other.
 func (f upFlags) checkKubeconfigs() error {
 	if f.writeCollector != "" && f.writeCollector == f.writeKubeconfig {
 		return usageError{fmt.Errorf("--write-kubeconfig and --write-collector-kubeconfig both name %s: the collector's must not be the administrator's", f.writeCollector)}

@@ -92,8 +92,8 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []fu
 	return parts, nil
 }
 
-// newControllers makes the collector and the namespace controller. Each is a user of
-// its own, which may do what it has to and nothing else.
+// newControllers makes the collector and the namespace controller. Each has a user of its own,
+// with the rights that it needs and no others.
 func newControllers(o Options, api *apiserver.Server) (controllers coppice.Controllers, err error) {
 	if o.GarbageCollector == InProcess {
 		config, err := api.Collector()

@@ -78,7 +78,7 @@ type Options struct {
 	// NamespaceController says where terminating namespaces are emptied.
 	NamespaceController Placement
 	// NamespaceDeletionOrder is the order in which the contents of a namespace are deleted;
-	// that of coppice.DefaultDeletionOrder if empty.
+	// coppice.DefaultDeletionOrder if empty.
 	NamespaceDeletionOrder coppice.DeletionOrder
 	// VolumeProtection says whether volumes and volume claims in use are protected. The
 	// controller runs InProcess or not at all.
