@@ -13,12 +13,12 @@ import (
 // oracle compares what the collector does with what it may do. It sees the whole
 // history of the server, and nothing of what the collector knows, but how far its
 // watches have come.
-type oracle struct{ *world }
+type oracle struct{ *cluster }
 
 // beforeWrite looks at a write that is about to be done. The server is as it was.
 func (o *oracle) beforeWrite(before, after *version, by *call) {
 	if by.worker.trusts != o.server.restored {
-		return // decided in a world that is not there any more, and nobody could know
+		return // decided before a restore that the collector could not have noticed yet
 	}
 	if by.uid == "" || by.version == "" {
 		o.fail("R12", "%s carries no condition", by)
@@ -42,7 +42,7 @@ func (o *oracle) isMeant(v *version, by *call) bool {
 	return v.UID == by.worker.uid || by.verb == patchOwners && hasOwner(v.Owners, by.worker.uid)
 }
 
-// afterWrite takes note of what a write has made of the world.
+// afterWrite logs what a write made of the object.
 func (o *oracle) afterWrite(after *version) {
 	if o.log != nil {
 		verb := "wrote"
@@ -211,7 +211,7 @@ func (o *oracle) sawWay(w *worker, from, to *life, seen map[*life]bool) bool {
 		}
 		for _, r := range v.Owners {
 			owner := o.server.byUID[r.UID]
-			if r.Blocking() && owner != nil && (owner == to || o.sawWay(w, owner, to, seen)) {
+			if blocks(r) && owner != nil && (owner == to || o.sawWay(w, owner, to, seen)) {
 				return true
 			}
 		}
@@ -239,7 +239,7 @@ func (o *oracle) checkRelease(before, after *version, by *call) {
 	case removed[0] == ownership.FinalizerOrphan:
 		o.checkNoneMissed("S2", before, by, anyReference)
 	default:
-		o.checkNoneMissed("S3", before, by, ownership.Reference.Blocking)
+		o.checkNoneMissed("S3", before, by, blocks)
 	}
 }
 
