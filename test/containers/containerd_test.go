@@ -66,6 +66,7 @@ func tools() (paths map[string]string, missing []string) {
 	find("kubectl")
 	find("runc", "/usr/sbin/runc", "/usr/local/sbin/runc")
 	find("loopback", "/usr/lib/cni/loopback", "/opt/cni/bin/loopback")
+	find("ptp", "/usr/lib/cni/ptp", "/opt/cni/bin/ptp")
 	find("busybox", "/bin/busybox")
 	if path := paths["busybox"]; path != "" && !isStatic(path) {
 		missing = append(missing, "a static busybox")

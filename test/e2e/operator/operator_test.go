@@ -180,7 +180,7 @@ func start(t *testing.T) string {
 	dir := t.TempDir()
 	binary, kubeconfig := filepath.Join(dir, "coppice"), filepath.Join(dir, "kubeconfig")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/coppice")
-	build.Dir = filepath.Join("..", "..")
+	build.Dir = filepath.Join("..", "..", "..")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build coppice: %v\n%s", err, output)
 	}
