@@ -119,16 +119,31 @@ func replaced(value any, uid string) any {
 // every answer of a kind, where both sides are exactly as declared. What is not stays in,
 // and is found.
 func reconcile(r request, before []unstructured.Unstructured, ours, theirs *outcome) {
+	reconcileRemoved(r, before, ours, theirs)
 	for _, pair := range [][2]any{{ours.Answer, theirs.Answer}, {ours.After, theirs.After}} {
 		reconcileStatus(pair[0], pair[1])
-		reconcileNamespace(pair[0], pair[1])
+		forObjects(pair[0], pair[1], reconcileNamespace)
+		forObjects(pair[0], pair[1], reconcilePod)
 	}
-	reconcileRemoved(r, before, ours, theirs)
 }
 
 // reconcileStatus leaves out the words of errors, which are each server's own, but for those
-// of causes; and the kind of a conflict, where upstream names now the kind and now the resource.
+// of causes; and the kind of a conflict, where upstream names now the kind and now the
+// resource. k8s.io/apiserver and apiextensions-apiserver validate metadata twice, and name
+// each cause twice, which ours does for custom resources only. And a Job whose uid would change
+// has other labels than its uid says: upstream names that twice, by the older name of the
+// label too, and with all labels.
 func reconcileStatus(ours, theirs any) {
+	for _, side := range []any{ours, theirs} {
+		if details, ok := nested(side, "details"); ok {
+			if causes, ok := details["causes"].([]any); ok {
+				details["causes"] = slices.DeleteFunc(unique(causes), func(cause any) bool {
+					field := fmt.Sprint(cause.(map[string]any)["field"])
+					return details["kind"] == "Job" && strings.HasPrefix(field, "spec.template.metadata.labels[") && strings.HasSuffix(field, "controller-uid]")
+				})
+			}
+		}
+	}
 	for _, side := range []any{ours, theirs} {
 		status, ok := side.(map[string]any)
 		if !ok || status["kind"] != "Status" {
@@ -141,16 +156,59 @@ func reconcileStatus(ours, theirs any) {
 	}
 }
 
+// nested returns the object below a key of an object.
+func nested(value any, key string) (map[string]any, bool) {
+	object, _ := value.(map[string]any)
+	below, ok := object[key].(map[string]any)
+	return below, ok
+}
+
+// unique returns a list without what was in it before.
+func unique(list []any) []any {
+	var kept []any
+	for _, item := range list {
+		if !slices.ContainsFunc(kept, func(k any) bool { return cmp.Equal(k, item) }) {
+			kept = append(kept, item)
+		}
+	}
+	return kept
+}
+
+// forObjects calls reconcile with the objects of a pair of answers, or of the lists that
+// they are.
+func forObjects(ours, theirs any, reconcile func(ours, theirs map[string]any)) {
+	o, _ := ours.(map[string]any)
+	t, _ := theirs.(map[string]any)
+	if o == nil || t == nil {
+		return
+	}
+	reconcile(o, t)
+	ourItems, _ := o["items"].([]any)
+	theirItems, _ := t["items"].([]any)
+	for i := range min(len(ourItems), len(theirItems)) {
+		reconcile(ourItems[i].(map[string]any), theirItems[i].(map[string]any))
+	}
+}
+
+// reconcilePod is about the service account, which ours gives to every pod. Upstream's
+// admission ServiceAccount is off where this runs, as it wants the accounts to be there.
+func reconcilePod(ours, theirs map[string]any) {
+	for _, key := range []string{"serviceAccount", "serviceAccountName"} {
+		account, _, _ := unstructured.NestedString(ours, "spec", key)
+		if _, has, _ := unstructured.NestedString(theirs, "spec", key); !has && account == "default" {
+			unstructured.RemoveNestedField(ours, "spec", key)
+		}
+	}
+}
+
 // reconcileNamespace is about terminating namespaces: ours have a grace period of 0, as
 // every other kind has, upstream's none; and upstream puts the collector's finalizer in
 // another place of the list than on every other kind.
-func reconcileNamespace(ours, theirs any) {
-	o, _ := ours.(map[string]any)
-	t, _ := theirs.(map[string]any)
-	if o["kind"] != "Namespace" || t["kind"] != "Namespace" {
+func reconcileNamespace(ours, theirs map[string]any) {
+	if ours["kind"] != "Namespace" || theirs["kind"] != "Namespace" {
 		return
 	}
-	om, tm := o["metadata"].(map[string]any), t["metadata"].(map[string]any)
+	om, tm := ours["metadata"].(map[string]any), theirs["metadata"].(map[string]any)
 	_, has := tm["deletionGracePeriodSeconds"]
 	if om["deletionTimestamp"] != nil && om["deletionGracePeriodSeconds"] == int64(0) && !has {
 		delete(om, "deletionGracePeriodSeconds")

@@ -148,6 +148,9 @@ func checkPromise(r request, before []unstructured.Unstructured, ours outcome) e
 	}
 	if p.after != nil {
 		want.After = normalised(p.after)
+		if p.refused == "" && r.options.OrphanDependents != nil && !*r.options.OrphanDependents {
+			want.Code = http.StatusAccepted // of all that wait, only those that asked in the old way are told so
+		}
 	}
 	if len(r.options.DryRun) > 0 {
 		want.After = normalised(&before[0])
@@ -170,7 +173,7 @@ func answerOf(r request, p promise, before *unstructured.Unstructured) map[strin
 	switch {
 	case p.after != nil:
 		return normalised(p.after)
-	case r.kind.kind == "Pod":
+	case r.kind.kind == "Pod" || r.kind.kind == "Namespace":
 		return normalised(before)
 	}
 	details := map[string]any{"name": r.name, "kind": r.kind.resource, "uid": "(uid)"}

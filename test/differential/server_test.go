@@ -56,6 +56,7 @@ func (s *apiServer) send(ctx context.Context, method, path, contentType string, 
 		return 0, nil, err
 	}
 	r.Header.Set("Accept", "application/json")
+	r.Header.Set("User-Agent", "differential") // managed fields name it
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}
