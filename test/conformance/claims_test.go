@@ -111,11 +111,11 @@ func TestAlternateCoordinates(t *testing.T) {
 	t.Parallel()
 	type variant struct {
 		name    string
-		child   *world // where the child lives; nil for where the owner does
+		child   *cluster // where the child lives; nil for where the owner does
 		claim   func(r metav1.OwnerReference) metav1.OwnerReference
 		isRight bool
 	}
-	check := func(t *testing.T, w *world, owner object, v variant) {
+	check := func(t *testing.T, w *cluster, owner object, v variant) {
 		t.Helper()
 		space := w
 		if v.child != nil {
@@ -322,7 +322,7 @@ func TestClaimsInAnyOrder(t *testing.T) {
 			elsewhere := w.another()
 			owner := w.create(configMaps, "owner")
 			type claimant struct {
-				space *world
+				space *cluster
 				claim metav1.OwnerReference
 			}
 			claims := []claimant{{w, ref(owner)}, {elsewhere, ref(owner)}}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // collector is our collector, run in this process.
@@ -46,12 +47,12 @@ func (c *collector) stop() {
 
 // collect runs a collector behind tap until the test ends or the function that it
 // returns is called.
-func (w *world) collect(tap *tap) (stop func()) {
+func (w *cluster) collect(tap *tap) (stop func()) {
 	w.t.Helper()
 	return w.collectWith(tap, coppice.Options{})
 }
 
-func (w *world) collectWith(tap *tap, options coppice.Options) (stop func()) {
+func (w *cluster) collectWith(tap *tap, options coppice.Options) (stop func()) {
 	w.t.Helper()
 	stop = w.collectSoon(tap, options)
 	waitFor(w.t, w.server.collector)
@@ -59,7 +60,7 @@ func (w *world) collectWith(tap *tap, options coppice.Options) (stop func()) {
 }
 
 // collectSoon is collect for a collector that has something to wait for.
-func (w *world) collectSoon(tap *tap, options coppice.Options) (stop func()) {
+func (w *cluster) collectSoon(tap *tap, options coppice.Options) (stop func()) {
 	w.t.Helper()
 	config := rest.CopyConfig(w.server.config)
 	if tap != nil {
@@ -109,7 +110,7 @@ func (l *lastLines) String() string {
 
 // quiet is a fresh namespace on a server where nothing collects until the test
 // says so. Such tests do not run in parallel.
-func quiet(t testing.TB) *world {
+func quiet(t testing.TB) *cluster {
 	t.Helper()
 	s, err := quietServer()
 	switch {
@@ -118,12 +119,12 @@ func quiet(t testing.TB) *world {
 	case s == nil:
 		t.Skip("the server's own collector cannot be stopped or disturbed")
 	}
-	return newWorld(t, s)
+	return newCluster(t, s)
 }
 
 // shared is a fresh namespace on the server that all tests share, where a
 // collector runs.
-func shared(t testing.TB) *world {
+func shared(t testing.TB) *cluster {
 	t.Helper()
 	s, err := sharedServer()
 	if err != nil {
@@ -132,13 +133,13 @@ func shared(t testing.TB) *world {
 	if s.collector != nil {
 		waitFor(t, s.collector)
 	}
-	return newWorld(t, s)
+	return newCluster(t, s)
 }
 
 // waitFor waits until a collector collects.
 func waitFor(t testing.TB, c *collector) {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		select {
 		case err := <-c.ended:
 			c.ended <- err
@@ -153,7 +154,7 @@ func waitFor(t testing.TB, c *collector) {
 }
 
 // ours skips a test that asks for more than the server's own collector promises.
-func (w *world) ours(why string) {
+func (w *cluster) ours(why string) {
 	w.t.Helper()
 	if w.server.foreign {
 		w.t.Skip("this is how our collector differs: " + why)

@@ -26,6 +26,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // server is an API server under test, and what collects there.
@@ -270,31 +271,13 @@ func startBare() (_ *server, err error) {
 // serves waits until the server serves a resource.
 func (s *server) serves(t testing.TB, resource schema.GroupVersionResource) {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		_, err := s.dynamic.Resource(resource).List(t.Context(), listOne)
 		if err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-}
-
-// eventually waits until check returns "", and fails with what it returned last.
-func eventually(t testing.TB, check func() string) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		problem := check()
-		if problem == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %s", patience, problem)
-		}
-		<-tick.C
-	}
 }
 
 // isGone tells whether an answer says that there is no such object.

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // backlogSize is how many objects of one namespace are made to wait for the collector:
@@ -75,7 +77,7 @@ func TestBacklogOfANamespace(t *testing.T) {
 
 	s.release()
 	// Refusals ask for patience, and have an end.
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if code, body := s.create(s.busy, "dangling", "nobody"); code != "201" {
 			return code + " " + body
 		}
@@ -140,7 +142,7 @@ func pileUp(t *testing.T, args ...string) *pile {
 	}
 	s.k.run(t, "delete", "-n", s.busy, "configmap", "owner", "--wait=false")
 	depth := regexp.MustCompile(`(?m)^coppice_queue_depth (\S+)$`)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		found := depth.FindStringSubmatch(s.k.run(t, "get", "--raw", "/coppice/metrics"))
 		if found == nil {
 			return "the metrics do not tell how much waits"
@@ -221,7 +223,7 @@ func holdDeletions(t *testing.T, client kubernetes.Interface, namespace string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		objects := client.CoreV1().ConfigMaps(namespace)
 		if _, err := objects.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: bystander}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
