@@ -39,7 +39,7 @@ func TestNamespaceRequests(t *testing.T) {
 			t.Errorf("after a patch: %v", got)
 		}
 	})
-	t.Run("NS-19 NS-20 NS-21 the status, the rest and the tokens are each written in their own way", func(t *testing.T) {
+	t.Run("NS-19 NS-20 NS-21 the status, the rest and spec.finalizers are each written in their own way", func(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
 		api := w.server.kube.CoreV1().Namespaces()
@@ -61,7 +61,7 @@ func TestNamespaceRequests(t *testing.T) {
 			t.Errorf("after an update: %v", got)
 		}
 		if got := write("finalize", api.Finalize, "finalized"); len(got.Spec.Finalizers) != 2 || len(got.Status.Conditions) != 1 {
-			t.Errorf("after a write of the tokens: %v", got)
+			t.Errorf("after a write of spec.finalizers: %v", got)
 		}
 		w.setSpecFinalizers(corev1.FinalizerKubernetes)
 	})
@@ -96,7 +96,7 @@ func TestNamespaceRequests(t *testing.T) {
 			t.Parallel()
 			w := shared(t)
 			self := w.itself()
-			w.setSpecFinalizers(foreignToken)
+			w.setSpecFinalizers(foreignFinalizer)
 			w.patch(self, map[string]any{"finalizers": []string{hold}})
 			w.remove(self, background)
 			empty := map[string]func(){"spec": func() { w.setSpecFinalizers() }, "metadata": func() { w.letGo(self) }}

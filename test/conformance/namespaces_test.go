@@ -28,8 +28,8 @@ var (
 	networkPolicies = kind{networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "NetworkPolicy", false, map[string]any{"spec": map[string]any{"podSelector": map[string]any{}}}}
 )
 
-// foreignToken is one of somebody else's in spec.finalizers.
-const foreignToken corev1.FinalizerName = "conformance.example.com/token"
+// foreignFinalizer is an entry of spec.finalizers that is somebody else's.
+const foreignFinalizer corev1.FinalizerName = "conformance.example.com/hold"
 
 // emptying runs no collector, only what takes namespaces apart.
 var emptying = coppice.Options{CollectorDisabled: true, Namespaces: true}
@@ -102,11 +102,11 @@ func (w *cluster) createSoon(k kind, name string) object {
 }
 
 // setSpecFinalizers replaces spec.finalizers of the test's namespace.
-func (w *cluster) setSpecFinalizers(tokens ...corev1.FinalizerName) {
+func (w *cluster) setSpecFinalizers(finalizers ...corev1.FinalizerName) {
 	w.t.Helper()
 	eventually.Agrees(w.t, func() string {
 		ns := w.namespace()
-		ns.Spec.Finalizers = tokens
+		ns.Spec.Finalizers = finalizers
 		_, err := w.server.kube.CoreV1().Namespaces().Finalize(w.t.Context(), ns, metav1.UpdateOptions{})
 		if err != nil && !apierrors.IsConflict(err) {
 			w.t.Fatalf("set spec.finalizers of %s: %v", w.space, err)
@@ -118,16 +118,16 @@ func (w *cluster) setSpecFinalizers(tokens ...corev1.FinalizerName) {
 	})
 }
 
-// addSpecFinalizer has a token of somebody else's keep the test's namespace, beside the one
+// addSpecFinalizer has an entry of somebody else's keep the test's namespace, beside the one
 // that it has.
 func (w *cluster) addSpecFinalizer() {
 	w.t.Helper()
-	w.setSpecFinalizers(corev1.FinalizerKubernetes, foreignToken)
+	w.setSpecFinalizers(corev1.FinalizerKubernetes, foreignFinalizer)
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if ns, err := w.server.kube.CoreV1().Namespaces().Get(ctx, w.space, metav1.GetOptions{}); err == nil {
-			ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == foreignToken })
+			ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == foreignFinalizer })
 			_, _ = w.server.kube.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{})
 		}
 	})

@@ -107,6 +107,7 @@ func TestStressing(t *testing.T) {
 		for _, g := range groups {
 			t.Run("OR-02 "+g.name, func(t *testing.T) {
 				t.Parallel()
+				record(t)
 				w := g.space
 				for i := range 10 {
 					owner := w.create(replicationControllers, fmt.Sprint("owner-", i), withFinalizers(g.preset...))

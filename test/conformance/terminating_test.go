@@ -16,7 +16,7 @@ import (
 // Namespaces are deleted, and what is in them goes. Not beside the other tests: a kind
 // that comes or goes there would hold every namespace for a moment.
 func TestTerminatingNamespaces(t *testing.T) {
-	t.Run("NS-01 a namespace without the token is left alone", func(t *testing.T) {
+	t.Run("NS-01 a namespace without our entry in spec.finalizers is left alone", func(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
 		content := w.create(configMaps, "content")
@@ -31,17 +31,17 @@ func TestTerminatingNamespaces(t *testing.T) {
 		w.letGo(self)
 		w.eventuallyGone(self)
 	})
-	t.Run("NS-02 only our token goes, and the namespace stays for the others", func(t *testing.T) {
+	t.Run("NS-02 only our entry of spec.finalizers goes, and the namespace stays for the others", func(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
 		content := w.create(configMaps, "content")
 		w.addSpecFinalizer()
 		self := w.end()
 		w.eventuallyGone(content)
-		w.eventuallySpecFinalizers(foreignToken)
+		w.eventuallySpecFinalizers(foreignFinalizer)
 		w.eventuallySays(discovered, parsed, deleted, removed, finished)
 		w.settleNamespaces()
-		w.eventuallySpecFinalizers(foreignToken)
+		w.eventuallySpecFinalizers(foreignFinalizer)
 		w.setSpecFinalizers()
 		w.eventuallyGone(self)
 	})
