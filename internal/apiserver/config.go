@@ -40,6 +40,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
@@ -198,9 +199,9 @@ func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, base
 // unique are the values that no two objects of a built-in kind may have.
 func unique() storage.Unique {
 	all := storage.Unique{}
-	for _, k := range registry.Table() {
-		if k.Unique != nil {
-			all[k.GroupResource()] = k.Unique
+	for _, k := range builtin.Resources() {
+		if k.Strategy.Unique != nil {
+			all[k.GroupResource()] = k.Strategy.Unique
 		}
 	}
 	return all

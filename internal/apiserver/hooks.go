@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/roles"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/scheduling"
 )
 
 const (
@@ -134,7 +134,7 @@ func (s *Server) keepSystemNamespaces(ctx context.Context, client kubernetes.Int
 // createPriorityClasses makes the classes that pods of the system name. Whoever deletes
 // one finds it there again after the next start.
 func createPriorityClasses(ctx context.Context, client kubernetes.Interface) error {
-	for _, class := range registry.SystemPriorityClasses() {
+	for _, class := range scheduling.SystemPriorityClasses() {
 		err := wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
 			_, err := client.SchedulingV1().PriorityClasses().Create(ctx, class, metav1.CreateOptions{})
 			return err == nil || apierrors.IsAlreadyExists(err), nil

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
 // servedKinds tells where the objects of a kind are served, as the server itself
@@ -25,8 +25,8 @@ func newServedKinds() *servedKinds {
 	s := &servedKinds{builtin: map[schema.GroupKind]ownerreferences.Where{
 		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
 	}}
-	for _, k := range registry.Table() {
-		s.builtin[k.GVK().GroupKind()] = ownerreferences.Where{Resource: k.Resource, Namespaced: k.Namespaced}
+	for _, k := range builtin.Resources() {
+		s.builtin[k.GVK().GroupKind()] = ownerreferences.Where{Resource: k.Plural, Namespaced: k.Namespaced}
 	}
 	return s
 }

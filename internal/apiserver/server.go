@@ -34,6 +34,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/routing"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
@@ -72,7 +74,7 @@ type Config struct {
 	// OwnersUnchecked admits owner references that package owners would refuse.
 	OwnersUnchecked bool
 	// Services are where services get their addresses from; zero: the usual ranges.
-	Services registry.Ranges
+	Services core.ServiceRanges
 	// Audit gets a line for every request; none if nil. It is written to concurrently.
 	Audit io.Writer
 	// Now is the clock of deletions, certificates and printed ages.
@@ -98,8 +100,8 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if c.Listener == nil || c.Store == nil || c.Authority == nil || c.Now == nil {
 		return nil, errors.New("apiserver: Listener, Store, Authority and Now are required")
 	}
-	schemes := registry.NewSchemes()
-	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Kinds: registry.Table(), CollectorDisabled: c.CollectorDisabled})
+	schemes := builtin.NewSchemes()
+	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled})
 
 	loopback := &loopback{}
 	base, err := baseConfig(c, schemes, loopback)
@@ -123,7 +125,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().GetStore()
 	doors.kinds.definitions.Store(&definitions)
 	s := &Server{generic: crds.GenericAPIServer, client: base.LoopbackClientConfig, doors: doors, authority: c.Authority, ready: make(chan struct{})}
-	groups, err := registry.Groups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now, Ranges: c.Services})
+	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}

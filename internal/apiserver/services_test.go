@@ -16,12 +16,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 )
 
 // smallRanges have six addresses and four node ports.
 func smallRanges(c *apiserver.Config) {
-	c.Services = registry.Ranges{Addresses: netip.MustParsePrefix("10.7.0.0/29"), FirstPort: 30000, LastPort: 30003}
+	c.Services = core.ServiceRanges{Addresses: netip.MustParsePrefix("10.7.0.0/29"), FirstPort: 30000, LastPort: 30003}
 }
 
 func clientOf(t *testing.T, s *server) kubernetes.Interface {

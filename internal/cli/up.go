@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/agent/machine"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/system"
@@ -97,7 +97,7 @@ line that begins with "ready". Ctrl-C stops it; its data stays, unless --ephemer
 	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "what to run in this process: gc, namespace, protection, workloads, which are deployments and what else makes pods, and scheduler; none if empty. The server works as if gc and namespace ran, here or by coppice collect")
 	flags.StringVar(&f.waves, "namespace-waves", "", wavesUsage)
 	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "checks to do without: "+admissionOwners+", which refuses owner references that make no sense or that their writer has no right to")
-	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", registry.DefaultRanges().Addresses.String(), "addresses that services get as their cluster IP")
+	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", core.DefaultServiceRanges().Addresses.String(), "addresses that services get as their cluster IP")
 	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default audit.log in the data directory)`)
 	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, in place of the etcd in this process; several control planes may share it")
 	flags.StringVar(&f.etcd.CAFile, "etcd-cafile", "", "certificate authority, PEM, of the etcd servers (default the system's)")
@@ -246,13 +246,13 @@ func (f upFlags) checkEtcd() error {
 }
 
 // services are the ranges that services get their addresses from.
-func (f upFlags) services() (registry.Ranges, error) {
-	ranges := registry.DefaultRanges()
+func (f upFlags) services() (core.ServiceRanges, error) {
+	ranges := core.DefaultServiceRanges()
 	if f.serviceRange == "" {
 		return ranges, nil
 	}
 	addresses, err := netip.ParsePrefix(f.serviceRange)
-	if err != nil || addresses != addresses.Masked() || addresses.Addr().BitLen()-addresses.Bits() < registry.MinServiceBits {
+	if err != nil || addresses != addresses.Masked() || addresses.Addr().BitLen()-addresses.Bits() < core.MinServiceBits {
 		return ranges, usageError{fmt.Errorf("--service-cluster-ip-range %q is not a range of at least 8 IP addresses, such as %s", f.serviceRange, ranges.Addresses)}
 	}
 	ranges.Addresses = addresses

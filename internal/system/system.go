@@ -27,7 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/election"
 )
@@ -90,7 +90,7 @@ type Options struct {
 	// no right to.
 	OwnersUnchecked bool
 	// Services are where services get their addresses from; zero: the usual ranges.
-	Services registry.Ranges
+	Services core.ServiceRanges
 	// AuditPath is the file of the audit log, "-" for standard output; audit.log in the
 	// data directory if empty.
 	AuditPath string

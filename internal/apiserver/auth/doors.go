@@ -2,7 +2,6 @@ package auth
 
 import (
 	"fmt"
-	"net/http"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -18,8 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/path"
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/utils/clock"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/stack"
 )
 
 // healthPaths are what a caller without a credential may read, and nothing else.
@@ -35,20 +32,10 @@ func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token) aut
 		conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
 	}
 	certificate := newVerified(x509.NewDynamic(verify, x509.CommonNameUserConversion), clock.RealClock{})
-	return roomy{union.NewFailOnError(
+	return union.NewFailOnError(
 		group.NewAuthenticatedGroupAdder(union.NewFailOnError(certificate, bearertoken.New(tokens))),
 		anonymous.NewAuthenticator(conditions),
-	)}
-}
-
-// roomy gives the goroutine that serves a request its stack: to authenticate the caller
-// is the first that it does.
-type roomy struct{ authenticator.Request }
-
-// AuthenticateRequest implements authenticator.Request.
-func (r roomy) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
-	stack.Grow()
-	return r.Request.AuthenticateRequest(req)
+	)
 }
 
 // Tokens asks all of the given, until one knows a token.

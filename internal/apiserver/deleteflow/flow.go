@@ -57,9 +57,9 @@ var (
 type Config struct {
 	// Now is the clock that deletionTimestamp is read from.
 	Now func() time.Time
-	// Kinds are those with rules of their own. A resource that is not among them is
+	// Resources are those with rules of their own. A resource that is not among them is
 	// deleted as custom resources are.
-	Kinds []registry.Kind
+	Resources []registry.Resource
 	// CollectorDisabled is set where no garbage collector runs: then no finalizer
 	// is added that only a collector would remove.
 	CollectorDisabled bool
@@ -75,7 +75,7 @@ type Flow struct {
 // New makes a Flow.
 func New(c Config) *Flow {
 	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, strategies: map[schema.GroupResource]deletion.Strategy{}}
-	for _, k := range c.Kinds {
+	for _, k := range c.Resources {
 		f.strategies[k.GroupResource()] = k.Deletion
 	}
 	return f

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
 const (
@@ -185,7 +186,7 @@ type world struct {
 	*memory
 	t        *testing.T
 	flow     *Flow
-	kind     registry.Kind
+	kind     registry.Resource
 	registry rest.Storage // ours
 	tries    int          // how often a request was served
 }
@@ -195,18 +196,18 @@ func testNow() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 // newWorld makes the registry of a resource, and stores an object in it.
 func newWorld(t *testing.T, obj runtime.Object) *world {
 	t.Helper()
-	w := &world{memory: &memory{}, t: t, flow: New(Config{Now: testNow, Kinds: registry.Table()})}
-	schemes := registry.NewSchemes()
-	for _, k := range registry.Table() {
+	w := &world{memory: &memory{}, t: t, flow: New(Config{Now: testNow, Resources: builtin.Resources()})}
+	schemes := builtin.NewSchemes()
+	for _, k := range builtin.Resources() {
 		if reflect.TypeOf(k.New()) == reflect.TypeOf(obj) {
 			w.kind = k
 		}
 	}
-	storages, err := registry.Storages(w.kind, schemes.Hub, registry.Config{RESTOptions: restOptions{w, schemes}, Deleter: w.flow, Now: testNow})
+	storages, err := registry.NewStorages(w.kind, schemes.Hub, registry.Config{RESTOptions: restOptions{w, schemes}, Deleter: w.flow, Now: testNow})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.registry = storages[w.kind.Resource]
+	w.registry = storages[w.kind.Plural]
 	m := metaOf(obj)
 	m.SetName("a")
 	m.SetUID("1st")
@@ -328,7 +329,7 @@ func (w *world) deleteWith(r rest.GracefulDeleter, options metav1.DeleteOptions)
 func (w *world) admit(name string, options *metav1.DeleteOptions) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		return w.flow.Conveyor().Admit(ctx, admission.NewAttributesRecord(nil, obj, w.kind.GVK(), metav1.NamespaceDefault, name,
-			w.kind.GVR(), "", admission.Delete, options, false, nil), nil)
+			w.kind.GroupVersion.WithResource(w.kind.Plural), "", admission.Delete, options, false, nil), nil)
 	}
 }
 

@@ -36,7 +36,7 @@ func (r *REST) DeleteCollection(
 	// A client that sets a limit asks for that many objects, not for all of them.
 	limited := page.Limit > 0
 	if !limited {
-		page.Limit = r.pageSize
+		page.Limit = collectionPage
 	}
 	deleted := deletedCollection{}
 	for {
@@ -46,7 +46,7 @@ func (r *REST) DeleteCollection(
 		}
 		items, err := meta.ExtractList(list)
 		if err != nil {
-			return nil, fmt.Errorf("delete a collection of %s: %w", r.kind.GroupResource(), err)
+			return nil, fmt.Errorf("delete a collection of %s: %w", r.Resource.GroupResource(), err)
 		}
 		deleted.add(list, items, r.deleteAll(ctx, items, validate, options))
 		if err := context.Cause(ctx); err != nil {
@@ -54,7 +54,7 @@ func (r *REST) DeleteCollection(
 		}
 		next, err := meta.ListAccessor(list)
 		if err != nil {
-			return nil, fmt.Errorf("delete a collection of %s: %w", r.kind.GroupResource(), err)
+			return nil, fmt.Errorf("delete a collection of %s: %w", r.Resource.GroupResource(), err)
 		}
 		if limited || next.GetContinue() == "" {
 			return deleted.answer()

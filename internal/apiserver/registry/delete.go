@@ -12,7 +12,6 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/stack"
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
@@ -40,7 +39,6 @@ type Deletion struct {
 
 // Delete deletes one object. It replaces the library's method of the same name.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	stack.Grow()
 	key, err := r.KeyFunc(ctx, name)
 	if err != nil {
 		return nil, false, err
@@ -50,17 +48,17 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 		options = metav1.NewDeleteOptions(0)
 	}
 	obj, removed, err := r.deleter.Delete(ctx, Deletion{
-		Resource: r.kind.GroupResource(),
+		Resource: r.Resource.GroupResource(),
 		Name:     name,
 		Storage:  r.Storage,
 		Key:      key,
-		New:      r.kind.New,
+		New:      r.Resource.New,
 		Options:  options,
 		Validate: validate,
-		Strategy: r.kind.Deletion,
+		Strategy: r.Resource.Deletion,
 	})
 	if err != nil {
-		return nil, false, storeerr.InterpretDeleteError(err, r.kind.GroupResource(), name)
+		return nil, false, storeerr.InterpretDeleteError(err, r.Resource.GroupResource(), name)
 	}
 	if removed && r.AfterDelete != nil && !dryrun.IsDryRun(options.DryRun) {
 		r.AfterDelete(obj, options)
@@ -78,9 +76,9 @@ func (r *REST) answer(obj runtime.Object, removed bool) (runtime.Object, error) 
 		}
 		return obj, nil
 	}
-	status, _, err := deletion.Answer(deletion.Remove{}, obj, r.kind.Deletion)
+	status, _, err := deletion.Answer(deletion.Remove{}, obj, r.Resource.Deletion)
 	if err != nil {
-		return nil, fmt.Errorf("answer the deletion of %s: %w", r.kind.GroupResource(), err)
+		return nil, fmt.Errorf("answer the deletion of %s: %w", r.Resource.GroupResource(), err)
 	}
 	return status, nil
 }

@@ -3,44 +3,32 @@ package registry
 import (
 	"fmt"
 
-	appsv1beta1 "k8s.io/api/apps/v1beta1"
-	appsv1beta2 "k8s.io/api/apps/v1beta2"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
 // scaleKind is the kind of /scale in all group versions.
 const scaleKind = "Scale"
 
-// legacyScales are what /scale is in the legacy group versions: each had a type of its
-// own, all alike, before there was one for all kinds.
-func legacyScales() map[schema.GroupVersion]runtime.Object {
-	return map[schema.GroupVersion]runtime.Object{
-		appsv1beta2.SchemeGroupVersion:       &appsv1beta2.Scale{},
-		appsv1beta1.SchemeGroupVersion:       &appsv1beta1.Scale{},
-		extensionsv1beta1.SchemeGroupVersion: &extensionsv1beta1.Scale{},
-	}
+// addLegacyScaleConversions lets the hub convert the Scale of autoscaling/v1 to that of a
+// legacy version, and back: each had a type of its own, all alike, before there was one
+// for all resources.
+func addLegacyScaleConversions(hub *runtime.Scheme, l LegacyVersion) {
+	internal := schema.GroupVersion{Group: l.GroupVersion.Group, Version: runtime.APIVersionInternal}
+	hub.AddKnownTypeWithName(internal.WithKind(scaleKind), &autoscalingv1.Scale{})
+	utilruntime.Must(hub.AddConversionFunc(l.Scale, &autoscalingv1.Scale{}, conversionFunc(func(from, to runtime.Object) error {
+		return scaleToHub(from, to.(*autoscalingv1.Scale))
+	})))
+	utilruntime.Must(hub.AddConversionFunc(&autoscalingv1.Scale{}, l.Scale, conversionFunc(func(from, to runtime.Object) error {
+		return scaleFromHub(from.(*autoscalingv1.Scale), to)
+	})))
 }
 
-// addLegacyScaleConversions lets the hub make the type that /scale has in v1 from those
-// of the legacy versions, and back.
-func addLegacyScaleConversions(hub *runtime.Scheme) {
-	for version, obj := range legacyScales() {
-		internal := schema.GroupVersion{Group: version.Group, Version: runtime.APIVersionInternal}
-		hub.AddKnownTypeWithName(internal.WithKind(scaleKind), &autoscalingv1.Scale{})
-		must(hub.AddConversionFunc(obj, &autoscalingv1.Scale{}, conversionTo(func(from, to runtime.Object) error {
-			return scaleToHub(from, to.(*autoscalingv1.Scale))
-		})))
-		must(hub.AddConversionFunc(&autoscalingv1.Scale{}, obj, conversionTo(func(from, to runtime.Object) error {
-			return scaleFromHub(from.(*autoscalingv1.Scale), to)
-		})))
-	}
-}
-
-// scaleToHub makes the type of v1 from a legacy one.
+// scaleToHub makes the type of autoscaling/v1 from a legacy one.
 func scaleToHub(legacy runtime.Object, hub *autoscalingv1.Scale) error {
 	var from extensionsv1beta1.Scale
 	if err := transcribe(legacy, &from); err != nil {
@@ -54,8 +42,8 @@ func scaleToHub(legacy runtime.Object, hub *autoscalingv1.Scale) error {
 	return nil
 }
 
-// scaleFromHub makes a legacy type from that of v1. The selector is shown as labels, too,
-// if it is no more than that.
+// scaleFromHub makes a legacy type from that of autoscaling/v1. Where the selector is no
+// more than a set of labels, it is shown as labels too.
 func scaleFromHub(hub *autoscalingv1.Scale, legacy runtime.Object) error {
 	from := extensionsv1beta1.Scale{
 		ObjectMeta: hub.ObjectMeta,

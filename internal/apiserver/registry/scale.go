@@ -7,38 +7,44 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// scaling is what /scale has to know of a kind.
-type scaling[T runtime.Object] struct {
-	replicas func(T) **int32
-	current  func(T) int32
-	// selector is the pods' label selector, in the form of a query.
-	selector func(T) string
+// Scaling is what /scale has to know of a resource.
+type Scaling[T runtime.Object] struct {
+	// Replicas returns where spec.replicas is.
+	Replicas func(T) **int32
+	// StatusReplicas returns status.replicas.
+	StatusReplicas func(T) int32
+	// Selector returns the pods' label selector, in the form of a query.
+	Selector func(T) string
 }
 
-func (s *scaling[P]) erase() *scaling[runtime.Object] {
-	return &scaling[runtime.Object]{
-		replicas: func(obj runtime.Object) **int32 { return s.replicas(obj.(P)) },
-		current:  func(obj runtime.Object) int32 { return s.current(obj.(P)) },
-		selector: func(obj runtime.Object) string { return s.selector(obj.(P)) },
+func (s *Scaling[P]) untyped() *Scaling[runtime.Object] {
+	return &Scaling[runtime.Object]{
+		Replicas:       func(obj runtime.Object) **int32 { return s.Replicas(obj.(P)) },
+		StatusReplicas: func(obj runtime.Object) int32 { return s.StatusReplicas(obj.(P)) },
+		Selector:       func(obj runtime.Object) string { return s.Selector(obj.(P)) },
 	}
 }
 
-// scaleREST is /scale: how many replicas an object has and is to have, in the same
-// words for every kind. It writes spec.replicas through the main endpoint's
-// strategy, so that a generation is counted.
+// scaleREST is /scale: how many replicas an object has and is to have, as the same type
+// for every kind. It writes spec.replicas through the main endpoint's strategy, so that
+// the generation is incremented.
 type scaleREST struct {
-	store *genericregistry.Store
-	kind  Kind
-	as    schema.GroupVersion // whose Scale clients send and get
+	store    *genericregistry.Store
+	resource Resource
+	as       schema.GroupVersion // whose Scale clients send and get
 }
 
 // New implements rest.Storage.
@@ -79,12 +85,12 @@ func (r *scaleREST) Update(
 	return scale, false, err
 }
 
-// scaleOf is what /scale shows of an object.
+// scaleOf returns what /scale shows of an object.
 func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
-	m, s := metaOf(obj), r.kind.behaviour.scale
-	fields, err := r.ownership(m).ToSubresource()
+	m, s := metaOf(obj), r.resource.Strategy.Scale
+	fields, err := r.fieldManagers(m).ToSubresource()
 	if err != nil {
-		return nil, fmt.Errorf("read who owns the fields of %s: %w", m.GetName(), err)
+		return nil, fmt.Errorf("read the field managers of %s: %w", m.GetName(), err)
 	}
 	return &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{
@@ -95,18 +101,18 @@ func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 			CreationTimestamp: m.GetCreationTimestamp(),
 			ManagedFields:     fields,
 		},
-		Spec:   autoscalingv1.ScaleSpec{Replicas: deref(*s.replicas(obj), 0)},
-		Status: autoscalingv1.ScaleStatus{Replicas: s.current(obj), Selector: s.selector(obj)},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: ptr.Deref(*s.Replicas(obj), 0)},
+		Status: autoscalingv1.ScaleStatus{Replicas: s.StatusReplicas(obj), Selector: s.Selector(obj)},
 	}, nil
 }
 
-// ownership translates who owns the number of replicas between the two endpoints.
-func (r *scaleREST) ownership(m metav1.Object) *managedfields.ScaleHandler {
+// fieldManagers translates who manages the number of replicas between the two endpoints.
+func (r *scaleREST) fieldManagers(m metav1.Object) *managedfields.ScaleHandler {
 	replicas := managedfields.ResourcePathMappings{}
-	for _, version := range append(r.kind.legacyVersions(), r.kind.GroupVersion) {
+	for _, version := range r.resource.groupVersions() {
 		replicas[version.String()] = fieldpath.MakePathOrDie("spec", "replicas")
 	}
-	return managedfields.NewScaleHandler(m.GetManagedFields(), r.kind.GroupVersion, replicas)
+	return managedfields.NewScaleHandler(m.GetManagedFields(), r.resource.GroupVersion, replicas)
 }
 
 // onScale lets admission see the Scale that the client has sent.
@@ -140,7 +146,7 @@ func (r *scaleREST) onScaleUpdate(f rest.ValidateObjectUpdateFunc) rest.Validate
 	}
 }
 
-// scaledObject makes of a changed Scale the changed object.
+// scaledObject turns a changed Scale into the changed object.
 type scaledObject struct {
 	endpoint *scaleREST
 	sent     rest.UpdatedObjectInfo
@@ -164,20 +170,29 @@ func (i *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Scale object: %T", updated))
 	}
-	if errs := notNegative(&scale.Spec.Replicas, field.NewPath("spec", "replicas")); len(errs) > 0 {
+	if errs := validate.NotNegative(&scale.Spec.Replicas, field.NewPath("spec", "replicas")); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(r.GroupVersionKind(schema.GroupVersion{}).GroupKind(), scale.Name, errs)
 	}
 	obj := old.DeepCopyObject()
 	m := metaOf(obj)
 	if scale.ResourceVersion != "" {
-		// The client's precondition: the store compares it with what is stored.
+		// The client's precondition: genericregistry.Store compares it with what is stored.
 		m.SetResourceVersion(scale.ResourceVersion)
 	}
-	*r.kind.behaviour.scale.replicas(obj) = &scale.Spec.Replicas
-	fields, err := r.ownership(m).ToParent(scale.ManagedFields)
+	*r.resource.Strategy.Scale.Replicas(obj) = &scale.Spec.Replicas
+	fields, err := r.fieldManagers(m).ToParent(scale.ManagedFields)
 	if err != nil {
-		return nil, fmt.Errorf("keep who owns the replicas of %s: %w", m.GetName(), err)
+		return nil, fmt.Errorf("keep the field managers of %s: %w", m.GetName(), err)
 	}
 	m.SetManagedFields(fields)
 	return obj, nil
+}
+
+// ScaleSelector returns a label selector as autoscalers read it from /scale.
+func ScaleSelector(s *metav1.LabelSelector) string {
+	parsed, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		parsed = labels.Nothing()
+	}
+	return parsed.String()
 }

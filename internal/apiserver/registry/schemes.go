@@ -5,24 +5,7 @@ import (
 	"reflect"
 	"slices"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	appsv1beta1 "k8s.io/api/apps/v1beta1"
-	appsv1beta2 "k8s.io/api/apps/v1beta2"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	batchv1 "k8s.io/api/batch/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,79 +13,56 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// Schemes is what the server has to know about types: how they are decoded,
-// defaulted, encoded and named. It is not changed after NewSchemes.
+// Schemes say how types are decoded, defaulted, encoded and named. They are not changed
+// after NewSchemes.
 type Schemes struct {
-	// Hub holds every type twice, as v1 and as the internal version, which is the
-	// same Go type: the library converts between the two, and there is nothing to convert.
+	// Hub holds every type twice, as v1 and as the internal version, which is the same Go
+	// type: k8s.io/apiserver converts between the two, and there is nothing to convert.
 	Hub *runtime.Scheme
-	// External holds the names on the wire only. OpenAPI is to be named by it: named by Hub,
-	// every definition would claim to be of version __internal.
+	// External holds the names on the wire only. OpenAPI definitions are named by it: named
+	// by Hub, every definition would claim to be of version __internal.
 	External *runtime.Scheme
 
 	Codecs         serializer.CodecFactory
 	ParameterCodec runtime.ParameterCodec
 }
 
-// typeGroup is one API group of k8s.io/api.
-type typeGroup struct {
-	version schema.GroupVersion
-	add     func(*runtime.Scheme) error
-}
-
-// typeGroups are the groups whose types the schemes know. Of autoscaling/v1 it is
-// Scale only: what /scale endpoints speak. authentication and authorization have no
-// rows: nothing of theirs is stored (package reviews).
-func typeGroups() []typeGroup {
-	return []typeGroup{
-		{corev1.SchemeGroupVersion, corev1.AddToScheme},
-		{appsv1.SchemeGroupVersion, appsv1.AddToScheme},
-		{batchv1.SchemeGroupVersion, batchv1.AddToScheme},
-		{coordinationv1.SchemeGroupVersion, coordinationv1.AddToScheme},
-		{rbacv1.SchemeGroupVersion, rbacv1.AddToScheme},
-		{networkingv1.SchemeGroupVersion, networkingv1.AddToScheme},
-		{discoveryv1.SchemeGroupVersion, discoveryv1.AddToScheme},
-		{policyv1.SchemeGroupVersion, policyv1.AddToScheme},
-		{storagev1.SchemeGroupVersion, storagev1.AddToScheme},
-		{schedulingv1.SchemeGroupVersion, schedulingv1.AddToScheme},
-		{admissionregistrationv1.SchemeGroupVersion, admissionregistrationv1.AddToScheme},
-		{authenticationv1.SchemeGroupVersion, authenticationv1.AddToScheme},
-		{authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme},
-		{flowcontrolv1.SchemeGroupVersion, flowcontrolv1.AddToScheme},
-		{autoscalingv1.SchemeGroupVersion, addScale},
-		{autoscalingv2.SchemeGroupVersion, autoscalingv2.AddToScheme},
+// NewSchemes builds the schemes of the groups.
+func NewSchemes(groups []Group) Schemes {
+	var resources []Resource
+	for _, group := range groups {
+		resources = append(resources, group.Resources...)
 	}
-}
-
-// NewSchemes builds the schemes from the table.
-func NewSchemes() Schemes {
-	hub, rows := externalScheme(), Table()
-	for _, group := range typeGroups() {
-		addInternal(hub, group.version)
-		must(hub.SetVersionPriority(group.version)) // before those that are not named
+	hub := externalScheme(groups, resources)
+	addInternal(hub, autoscalingv1.SchemeGroupVersion)
+	for _, group := range groups {
+		addInternal(hub, group.GroupVersion)
+		// Before those that are not named.
+		versions := append([]schema.GroupVersion{group.GroupVersion}, legacyGroupVersions(resources, group.GroupVersion.Group)...)
+		utilruntime.Must(hub.SetVersionPriority(versions...))
 	}
-	must(hub.SetVersionPriority(appsv1.SchemeGroupVersion, appsv1beta2.SchemeGroupVersion, appsv1beta1.SchemeGroupVersion))
-	addLegacyConversions(hub, rows)
-	for _, k := range rows {
-		hub.AddTypeDefaultingFunc(k.New(), func(obj any) { k.behaviour.defaults(obj.(runtime.Object)) })
-		if labels := k.FieldLabels(); len(labels) > 0 {
-			must(hub.AddFieldLabelConversionFunc(k.GVK(), acceptLabels(labels)))
+	addLegacyConversions(hub, resources)
+	for _, resource := range resources {
+		hub.AddTypeDefaultingFunc(resource.New(), func(obj any) { resource.Strategy.Default(obj.(runtime.Object)) })
+		if labels := resource.FieldLabels(); len(labels) > 0 {
+			utilruntime.Must(hub.AddFieldLabelConversionFunc(resource.GVK(), acceptLabels(labels)))
 		}
 	}
 	return Schemes{
 		Hub:            hub,
-		External:       externalScheme(),
+		External:       externalScheme(groups, resources),
 		Codecs:         serializer.NewCodecFactory(hub),
 		ParameterCodec: runtime.NewParameterCodec(hub),
 	}
 }
 
-func externalScheme() *runtime.Scheme {
+func externalScheme(groups []Group, resources []Resource) *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, group := range typeGroups() {
-		must(group.add(scheme))
+	for _, group := range groups {
+		utilruntime.Must(group.AddToScheme(scheme))
 	}
-	addLegacy(scheme)
+	addScale(scheme)
+	addLegacyTypes(scheme, resources)
 	// Answers that belong to no group.
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, v1)
@@ -122,7 +82,13 @@ func addInternal(scheme *runtime.Scheme, version schema.GroupVersion) {
 	}
 }
 
-// acceptLabels checks the labels of a field selector.
+// addScale registers the type of /scale. The rest of autoscaling/v1 is an older form of v2.
+func addScale(scheme *runtime.Scheme) {
+	scheme.AddKnownTypes(autoscalingv1.SchemeGroupVersion, &autoscalingv1.Scale{})
+	metav1.AddToGroupVersion(scheme, autoscalingv1.SchemeGroupVersion)
+}
+
+// acceptLabels returns a function that checks the label of a field selector.
 func acceptLabels(labels []string) runtime.FieldLabelConversionFunc {
 	accepted := append([]string{"metadata.name", "metadata.namespace"}, labels...)
 	return func(label, value string) (string, string, error) {
@@ -132,7 +98,3 @@ func acceptLabels(labels []string) runtime.FieldLabelConversionFunc {
 		return label, value, nil
 	}
 }
-
-// must stops the program: what fails here fails always, whatever the input, and
-// the first test that builds a scheme finds it.
-func must(err error) { utilruntime.Must(err) }

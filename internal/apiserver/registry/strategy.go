@@ -2,195 +2,161 @@ package registry
 
 import (
 	"context"
-	"reflect"
-	"slices"
-	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/storage/names"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 )
 
-// strategy is what the library's registry asks about a kind on its main endpoint.
-// It holds what is the same for all kinds and leaves the rest to the row.
-type strategy struct {
-	runtime.ObjectTyper
-	names.NameGenerator
-	kind Kind
+// Strategy is how a resource differs from others, in terms of its own Go type. Every
+// field may be left out.
+type Strategy[T runtime.Object] struct {
+	// Default fills in what the client left out. It runs on everything that is decoded,
+	// from requests and from storage, so it must change nothing that it has defaulted.
+	Default func(T)
+	// Allocate gives an object values that no other has. old is what is stored, nil for
+	// a new object. It runs before all of the following.
+	Allocate func(a *allocation.Allocation, obj, old T) (field.ErrorList, error)
+	// Unique returns those values.
+	Unique func(T) []string
+	// BeginCreate completes a new object by what other objects say. It runs before
+	// PrepareForCreate. Its error is what the client gets.
+	BeginCreate func(context.Context, Registries, T) error
+	// BeginUpdate checks a changed object against what other objects say.
+	BeginUpdate func(context.Context, Registries, T) error
+	// PrepareForCreate completes a new object before it is validated. Its status is
+	// empty and its generation is set.
+	PrepareForCreate func(T)
+	// PrepareForUpdate completes a changed object before it is validated, on the main
+	// endpoint.
+	PrepareForUpdate func(obj, old T)
+	// PrepareForStatusUpdate completes a changed status before it is validated, on /status.
+	PrepareForStatusUpdate func(obj, old T)
+	// Canonicalize brings a valid object into the form in which it is stored.
+	Canonicalize func(T)
+
+	// Validate checks all but metadata, on create and on update.
+	Validate func(T) field.ErrorList
+	// ValidateUpdate checks what may change on the main endpoint.
+	ValidateUpdate func(obj, old T) field.ErrorList
+	// ValidateStatusUpdate checks what may change on /status.
+	ValidateStatusUpdate func(obj, old T) field.ErrorList
+
+	// Desired returns the part of the object that the user decides: when it changes, the
+	// generation is incremented. Nil: objects have no generation.
+	Desired func(T) any
+	// CopyStatus copies the status. Nil: the kind has none.
+	CopyStatus func(to, from T)
+	// KeepStatusOnCreate: the client that creates the object knows its status (a node
+	// agent registers its node), so it is not cleared.
+	KeepStatusOnCreate bool
+
+	// SelectableFields returns the values of the kind's own field labels.
+	SelectableFields func(T) fields.Set
+	// IndexedFields are the field labels that the watch cache keeps an index of.
+	IndexedFields []string
+	// Scale describes /scale. Nil: there is none.
+	Scale *Scaling[T]
+	// Subresources returns further subresources, by their last path segment.
+	Subresources func(*REST) map[string]rest.Storage
 }
 
-func newStrategy(k Kind, typer runtime.ObjectTyper) strategy {
-	return strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, kind: k}
-}
-
-// NamespaceScoped implements rest.RESTCreateStrategy.
-func (s strategy) NamespaceScoped() bool { return s.kind.Namespaced }
-
-// PrepareForCreate clears the status, which is not the client's to write here,
-// counts the first generation and lets the row complete the object.
-func (s strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
-	b := s.kind.behaviour
-	if b.status != nil && !b.statusFromCreator {
-		b.status(obj, s.kind.New())
+// untyped makes the functions of a strategy callable without knowing the type. What is
+// absent does nothing, except where absence has a meaning.
+func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
+	u := Strategy[runtime.Object]{
+		Default:                untyped1(s.Default),
+		BeginCreate:            untypedLookup(s.BeginCreate),
+		BeginUpdate:            untypedLookup(s.BeginUpdate),
+		PrepareForCreate:       untyped1(s.PrepareForCreate),
+		PrepareForUpdate:       untyped2(s.PrepareForUpdate),
+		PrepareForStatusUpdate: untyped2(s.PrepareForStatusUpdate),
+		Canonicalize:           untyped1(s.Canonicalize),
+		Validate:               func(runtime.Object) field.ErrorList { return nil },
+		ValidateUpdate:         untypedCheck(s.ValidateUpdate),
+		ValidateStatusUpdate:   untypedCheck(s.ValidateStatusUpdate),
+		SelectableFields:       func(runtime.Object) fields.Set { return nil },
+		IndexedFields:          s.IndexedFields,
+		KeepStatusOnCreate:     s.KeepStatusOnCreate,
+		Subresources:           func(*REST) map[string]rest.Storage { return nil },
 	}
-	if b.desired != nil {
-		metaOf(obj).SetGeneration(1)
+	if s.Validate != nil {
+		u.Validate = func(obj runtime.Object) field.ErrorList { return s.Validate(obj.(P)) }
 	}
-	b.creating(obj)
-}
-
-// Validate checks a new object. When it finds nothing, the library checks the
-// metadata once more, with the weakest rule for names.
-func (s strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaAccessor(metaOf(obj), s.kind.Namespaced, s.kind.Name, field.NewPath("metadata"))
-	errs = append(errs, validateNewFinalizers(metaOf(obj).GetFinalizers(), nil)...)
-	return append(errs, s.kind.behaviour.validate(obj)...)
-}
-
-// WarningsOnCreate implements rest.RESTCreateStrategy.
-func (s strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
-
-// Canonicalize implements rest.RESTCreateStrategy and rest.RESTUpdateStrategy.
-func (s strategy) Canonicalize(obj runtime.Object) { s.kind.behaviour.canonical(obj) }
-
-// AllowCreateOnUpdate implements rest.RESTUpdateStrategy.
-func (s strategy) AllowCreateOnUpdate(context.Context) bool { return s.kind.CreateOnUpdate }
-
-// AllowUnconditionalUpdate implements rest.RESTUpdateStrategy.
-func (s strategy) AllowUnconditionalUpdate(context.Context) bool { return s.kind.UnconditionalUpdate }
-
-// PrepareForUpdate keeps the status, lets the row complete the object, and counts a
-// generation if what the user desires is not what it was.
-func (s strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	b := s.kind.behaviour
-	if b.status != nil {
-		b.status(obj, old)
+	if s.Unique != nil {
+		u.Unique = func(obj runtime.Object) []string { return s.Unique(obj.(P)) }
 	}
-	b.updating(obj, old)
-	if b.desired != nil && !equality.Semantic.DeepEqual(b.desired(obj), b.desired(old)) {
-		metaOf(obj).SetGeneration(metaOf(old).GetGeneration() + 1)
+	if s.Desired != nil {
+		u.Desired = func(obj runtime.Object) any { return s.Desired(obj.(P)) }
 	}
-}
-
-// ValidateUpdate checks a changed object; the library has checked its metadata.
-func (s strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	b := s.kind.behaviour
-	errs := b.validate(obj)
-	if len(errs) > 0 && s.sameContent(obj, old) && len(b.validate(old)) > 0 {
-		// Stored before there was that check. It must be possible to detach and to
-		// release it all the same, or it could never be deleted.
-		errs = nil
+	if s.CopyStatus != nil {
+		u.CopyStatus = untyped2(s.CopyStatus)
 	}
-	return slices.Concat(validateNewFinalizers(metaOf(obj).GetFinalizers(), metaOf(old).GetFinalizers()), errs, b.validateUpdate(obj, old))
-}
-
-// sameContent tells whether two objects differ in nothing but their metadata.
-func (s strategy) sameContent(obj, old runtime.Object) bool {
-	without := func(obj runtime.Object) runtime.Object {
-		bare := s.kind.New()
-		s.kind.assign(bare, obj)
-		reflect.ValueOf(bare).Elem().FieldByName("ObjectMeta").SetZero()
-		return bare
+	if s.SelectableFields != nil {
+		u.SelectableFields = func(obj runtime.Object) fields.Set { return s.SelectableFields(obj.(P)) }
 	}
-	return equality.Semantic.DeepEqual(without(obj), without(old))
-}
-
-// validateNewFinalizers: a finalizer says who is to remove it. Those without a domain
-// are the system's; the library checks only how they are written.
-func validateNewFinalizers(finalizers, old []string) field.ErrorList {
-	own := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
-	var errs field.ErrorList
-	for i, f := range finalizers {
-		if strings.Contains(f, "/") || slices.Contains(own, f) || slices.Contains(old, f) {
-			continue
+	if s.Allocate != nil {
+		u.Allocate = func(a *allocation.Allocation, obj, old runtime.Object) (field.ErrorList, error) {
+			before, _ := old.(P)
+			return s.Allocate(a, obj.(P), before)
 		}
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
 	}
-	return errs
-}
-
-// WarningsOnUpdate implements rest.RESTUpdateStrategy.
-func (s strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
-}
-
-// GetResetFields names what a client cannot own by applying to the main endpoint.
-func (s strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	if !s.kind.HasStatus() {
-		return nil
+	if s.Scale != nil {
+		u.Scale = s.Scale.untyped()
 	}
-	return s.reset(fieldpath.MakePathOrDie("status"))
-}
-
-func (s strategy) reset(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
-	sets := map[fieldpath.APIVersion]*fieldpath.Set{}
-	for _, version := range append(s.kind.legacyVersions(), s.kind.GroupVersion) {
-		sets[fieldpath.APIVersion(version.String())] = fieldpath.NewSet(paths...)
+	if s.Subresources != nil {
+		u.Subresources = s.Subresources
 	}
-	return sets
+	return u
 }
 
-// partStrategy is the strategy of an endpoint that changes one part of an object,
-// such as /status. Of the metadata it accepts annotations only: what deletion,
-// collection and controllers decide by (finalizers, owner references, labels) is
-// not for those who may report a status.
-type partStrategy struct {
-	strategy
-	// take copies the part.
-	take func(to, from runtime.Object)
-	// complete completes the part that was taken.
-	complete func(obj, old runtime.Object)
-	// other is the sibling of the part that this endpoint does not change.
-	other string
-	// validate checks a changed part.
-	validate func(obj, old runtime.Object) field.ErrorList
+func untyped1[P runtime.Object](f func(P)) func(runtime.Object) {
+	if f == nil {
+		return func(runtime.Object) {}
+	}
+	return func(obj runtime.Object) { f(obj.(P)) }
 }
 
-// PrepareForUpdate makes obj what is stored, except for the part.
-func (s partStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	sent := s.kind.New()
-	s.kind.assign(sent, obj)
-	s.kind.assign(obj, old.DeepCopyObject())
-	s.take(obj, sent)
-	s.complete(obj, old)
-
-	to, from := metaOf(obj), metaOf(sent)
-	to.SetAnnotations(from.GetAnnotations())
-	to.SetManagedFields(from.GetManagedFields())
-	// What identifies the object that the client means is compared, not ignored.
-	to.SetName(from.GetName())
-	to.SetNamespace(from.GetNamespace())
-	to.SetUID(from.GetUID())
-	to.SetResourceVersion(from.GetResourceVersion())
+func untyped2[P runtime.Object](f func(a, b P)) func(a, b runtime.Object) {
+	if f == nil {
+		return func(_, _ runtime.Object) {}
+	}
+	return func(a, b runtime.Object) { f(a.(P), b.(P)) }
 }
 
-// ValidateUpdate checks the part; the rest is what was checked before.
-func (s partStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return s.validate(obj, old)
+func untypedLookup[P runtime.Object](f func(context.Context, Registries, P) error) func(context.Context, Registries, runtime.Object) error {
+	if f == nil {
+		return func(context.Context, Registries, runtime.Object) error { return nil }
+	}
+	return func(ctx context.Context, rs Registries, obj runtime.Object) error { return f(ctx, rs, obj.(P)) }
 }
 
-// AllowCreateOnUpdate is false: there is no object to be made of a part.
-func (s partStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
-
-// GetResetFields names what a client cannot own by applying to this endpoint.
-func (s partStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return s.reset(
-		fieldpath.MakePathOrDie(s.other),
-		fieldpath.MakePathOrDie("metadata", "labels"),
-		fieldpath.MakePathOrDie("metadata", "finalizers"),
-		fieldpath.MakePathOrDie("metadata", "ownerReferences"),
-	)
+func untypedCheck[P runtime.Object](f func(obj, old P) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
+	if f == nil {
+		return func(_, _ runtime.Object) field.ErrorList { return nil }
+	}
+	return func(obj, old runtime.Object) field.ErrorList { return f(obj.(P), old.(P)) }
 }
 
-// metaOf is the metadata of an object of the table. Every such type has it.
-func metaOf(obj runtime.Object) metav1.Object {
-	m, err := meta.Accessor(obj)
-	must(err)
-	return m
+// CopyField returns a function that copies one field of an object.
+func CopyField[P, S any](at func(P) *S) func(to, from P) {
+	return func(to, from P) { *at(to) = *at(from) }
+}
+
+// SetDefault sets a field that has its zero value.
+func SetDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// SetDefaultPtr sets a field that is nil.
+func SetDefaultPtr[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 )
 
 // uniquePrefix is where values are kept that only one object may have. It is no
@@ -83,7 +83,7 @@ func (c claims) reads() []clientv3.Op {
 func (c claims) taken(txn *clientv3.TxnResponse, n int) error {
 	for i, value := range c.add {
 		if holder := firstOf(txn, n+i); holder != nil {
-			return registry.TakenError{Value: value, Holder: string(holder.Value)}
+			return allocation.TakenError{Value: value, Holder: string(holder.Value)}
 		}
 	}
 	return nil

@@ -19,7 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
 // valuesOf: in these tests, the values of a ConfigMap's entries are its alone.
@@ -69,7 +70,7 @@ func TestUniqueValues(t *testing.T) {
 	o := s.claimants(t)
 	isTaken := func(err error, value, by string) {
 		t.Helper()
-		taken, ok := errors.AsType[registry.TakenError](err)
+		taken, ok := errors.AsType[allocation.TakenError](err)
 		if !ok || taken.Value != value || !strings.HasSuffix(taken.Holder, "/"+by) {
 			t.Errorf("%v, want that %s has %s", err, by, value)
 		}
@@ -126,7 +127,7 @@ func TestUniqueValuesOfADamagedObject(t *testing.T) {
 // readerOf reads ConfigMaps as a storage does.
 func readerOf(t *testing.T) objectReader {
 	t.Helper()
-	codec := registry.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion)
+	codec := builtin.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion)
 	decoder, transformer := readable(etcd3.NewDefaultDecoder(codec, apistorage.APIObjectVersioner{}), identity.NewEncryptCheckTransformer(), new(atomic.Bool))
 	return objectReader{decoder: decoder, transformer: transformer, newFunc: func() runtime.Object { return &corev1.ConfigMap{} }}
 }
@@ -147,7 +148,7 @@ func TestUniqueValuesInARace(t *testing.T) {
 					// Another value, if it is free, else the same; then away.
 					_ = o.change("default", name, having(fmt.Sprint((w+i+1)%values)))
 					must(t, o.remove("default", name))
-				} else if _, ok := errors.AsType[registry.TakenError](err); !ok {
+				} else if _, ok := errors.AsType[allocation.TakenError](err); !ok {
 					t.Errorf("%s: %v", name, err)
 				}
 			}

@@ -18,7 +18,7 @@ import (
 	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
 // open opens an ephemeral store for one test.
@@ -65,7 +65,7 @@ func (s *Store) storageOf(t testing.TB, resource string, obj, list runtime.Objec
 		t.Fatal(err)
 	}
 	config := &storagebackend.ConfigForResource{GroupResource: kind, Config: storagebackend.Config{
-		Prefix: s.Prefix(), EventsHistoryWindow: storagebackend.DefaultEventsHistoryWindow, Codec: registry.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion),
+		Prefix: s.Prefix(), EventsHistoryWindow: storagebackend.DefaultEventsHistoryWindow, Codec: builtin.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion),
 	}}
 	prefix := "/" + resource
 	keyOf := func(obj runtime.Object) (string, error) {

@@ -1,0 +1,107 @@
+// Package allocation finds values that only one object of a resource may have, such as
+// the cluster IP of a Service.
+//
+// The storage keeps them unique, in the transaction that writes the object. What is done
+// here is to guess a value, and to guess again when the storage answers that it is taken
+// (TakenError). There is no allocator with state of its own that could be wrong after a
+// crash, and any number of servers may write to one store.
+//
+// A value is a string that tells its kinds apart, such as "clusterIP/10.96.0.1".
+package allocation
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// TakenError reports that an object was not written because another object has one of
+// its unique values.
+type TakenError struct {
+	Value string
+	// Holder is the storage key of the object that has it.
+	Holder string
+}
+
+// Error implements error.
+func (e TakenError) Error() string { return fmt.Sprintf("%s is taken by %s", e.Value, e.Holder) }
+
+// maxGuesses is how often a value is guessed before all values in use are listed.
+const maxGuesses = 4
+
+// Allocation is the state of one request that has to find values.
+type Allocation struct {
+	pick func(n uint64) uint64 // a random number below n
+	// taken are the values known to be in use; complete is set when they are all of them.
+	taken    map[string]bool
+	complete bool
+	// requested is, by value that the client asked for, the error if it is taken.
+	requested map[string]*field.Error
+}
+
+// New returns an Allocation that knows of no value in use.
+func New() *Allocation { return NewWithPick(rand.Uint64N) }
+
+// NewWithPick returns an Allocation that picks numbers below n by a given function.
+func NewWithPick(pick func(n uint64) uint64) *Allocation {
+	return &Allocation{pick: pick, taken: map[string]bool{}, requested: map[string]*field.Error{}}
+}
+
+// Taken reports whether a value is known to be in use.
+func (a *Allocation) Taken(value string) bool { return a.taken[value] }
+
+// MarkTaken records that a value is in use.
+func (a *Allocation) MarkTaken(value string) { a.taken[value] = true }
+
+// Request records that the client asked for a value, and the error that it gets when
+// the value turns out to be taken.
+func (a *Allocation) Request(value string, taken *field.Error) { a.requested[value] = taken }
+
+// Find returns a number from low to below high for which free is true. It begins
+// anywhere, so that servers that allocate at the same time rarely collide.
+func (a *Allocation) Find(low, high uint64, free func(uint64) bool) (uint64, bool) {
+	if low >= high {
+		return 0, false
+	}
+	n := high - low
+	for i, start := uint64(0), a.pick(n); i < n; i++ {
+		if number := low + (start+i)%n; free(number) {
+			return number, true
+		}
+	}
+	return 0, false
+}
+
+// Run calls write, which allocates on a fresh copy of the object and writes it, until no
+// value is taken. After a few guesses it asks inUse for all values there are. The error
+// is a *field.Error if a value that the client asked for is taken.
+func (a *Allocation) Run(write func() error, inUse func() (iter.Seq[string], error)) error {
+	for guesses := 1; ; guesses++ {
+		clear(a.requested)
+		err := write()
+		conflict, ok := errors.AsType[TakenError](err)
+		if !ok {
+			return err
+		}
+		if refusal := a.requested[conflict.Value]; refusal != nil {
+			return refusal
+		}
+		if a.complete && a.taken[conflict.Value] {
+			return fmt.Errorf("find free values: %w", err)
+		}
+		a.taken[conflict.Value] = true
+		if guesses == maxGuesses {
+			values, err := inUse()
+			if err != nil {
+				return err
+			}
+			for value := range values {
+				a.taken[value] = true
+			}
+			a.complete = true
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package admissionregistration
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+func validatingAdmissionPolicies() registry.Resource {
+	row := admissionRow("ValidatingAdmissionPolicy", "validatingadmissionpolicies",
+		"The way to forbid deletions, or owner references, without a server of one's own.")
+	return registry.Define[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicyList](row, []table.Column{
+		table.Number("Validations", "Expressions that have to be true.", func(p *admissionregistrationv1.ValidatingAdmissionPolicy) int { return len(p.Spec.Validations) }),
+		table.Text("ParamKind", "Kind of the policy's parameters.", func(p *admissionregistrationv1.ValidatingAdmissionPolicy) string {
+			if k := p.Spec.ParamKind; k != nil {
+				return k.APIVersion + "/" + k.Kind
+			}
+			return "<unset>"
+		}),
+		table.Age(),
+	}, registry.Strategy[*admissionregistrationv1.ValidatingAdmissionPolicy]{
+		Default: func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+			registry.SetDefaultPtr(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
+			defaultMatch(p.Spec.MatchConstraints)
+		},
+		Validate: validateAdmissionPolicy,
+		Desired:  func(p *admissionregistrationv1.ValidatingAdmissionPolicy) any { return p.Spec },
+		CopyStatus: registry.CopyField(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) *admissionregistrationv1.ValidatingAdmissionPolicyStatus {
+			return &p.Status
+		}),
+	})
+}
+
+func defaultMatch(m *admissionregistrationv1.MatchResources) {
+	if m == nil {
+		return
+	}
+	registry.SetDefaultPtr(&m.MatchPolicy, admissionregistrationv1.Equivalent)
+	registry.SetDefaultPtr(&m.NamespaceSelector, metav1.LabelSelector{})
+	registry.SetDefaultPtr(&m.ObjectSelector, metav1.LabelSelector{})
+	for _, rules := range [][]admissionregistrationv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+		for i := range rules {
+			registry.SetDefaultPtr(&rules[i].Scope, admissionregistrationv1.AllScopes)
+		}
+	}
+}
+
+func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := slices.Concat(
+		validate.OneOfPtr(p.Spec.FailurePolicy, spec.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore),
+		validateParamKind(p.Spec.ParamKind, spec.Child("paramKind")),
+		validateMatchConditions(p.Spec.MatchConditions, spec.Child("matchConditions")),
+		validate.NoDuplicates(p.Spec.Variables, spec.Child("variables"), func(v admissionregistrationv1.Variable) string { return v.Name }, "name"),
+		validate.Each(p.Spec.Variables, spec.Child("variables"), func(v *admissionregistrationv1.Variable, at *field.Path) field.ErrorList {
+			return append(validate.Required(v.Name, at.Child("name")), requiredExpression(v.Expression, at.Child("expression"))...)
+		}),
+		validate.Each(p.Spec.Validations, spec.Child("validations"), validateValidation),
+		validate.NoDuplicates(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a admissionregistrationv1.AuditAnnotation) string { return a.Key }, "key"),
+		validate.Each(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a *admissionregistrationv1.AuditAnnotation, at *field.Path) field.ErrorList {
+			return append(validate.Required(a.Key, at.Child("key")), requiredExpression(a.ValueExpression, at.Child("valueExpression"))...)
+		}),
+	)
+	if len(p.Spec.Validations)+len(p.Spec.AuditAnnotations) == 0 {
+		const either = "validations or auditAnnotations must contain at least one item"
+		errs = append(errs, field.Required(spec.Child("validations"), either), field.Required(spec.Child("auditAnnotations"), either))
+	}
+	constraints := spec.Child("matchConstraints")
+	if p.Spec.MatchConstraints == nil {
+		return append(errs, field.Required(constraints, ""))
+	}
+	if len(p.Spec.MatchConstraints.ResourceRules) == 0 {
+		errs = append(errs, field.Required(constraints.Child("resourceRules"), ""))
+	}
+	return append(errs, validateMatch(p.Spec.MatchConstraints, constraints)...)
+}
+
+func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) field.ErrorList {
+	if k == nil {
+		return nil
+	}
+	errs := validate.Required(k.Kind, at.Child("kind"))
+	if k.APIVersion == "" {
+		return append(errs, field.Required(at.Child("apiVersion"), ""))
+	}
+	if _, err := schema.ParseGroupVersion(k.APIVersion); err != nil {
+		errs = append(errs, field.Invalid(at.Child("apiVersion"), k.APIVersion, err.Error()))
+	}
+	return errs
+}
+
+func validateValidation(v *admissionregistrationv1.Validation, at *field.Path) field.ErrorList {
+	errs := requiredExpression(v.Expression, at.Child("expression"))
+	if v.Message != "" && strings.TrimSpace(v.Message) == "" {
+		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "message must be non-empty if specified"))
+	}
+	if strings.Contains(strings.TrimSpace(v.Message), "\n") {
+		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "message must not contain line breaks"))
+	}
+	return append(errs, validate.OneOfPtr(v.Reason, at.Child("reason"), metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden,
+		metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
+}
+
+func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
+	rule := func(r *admissionregistrationv1.NamedRuleWithOperations, at *field.Path) field.ErrorList {
+		return validateRuleWithOperations(&r.RuleWithOperations, at)
+	}
+	return slices.Concat(
+		validate.OneOfPtr(m.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact),
+		validateSelectors(m.NamespaceSelector, m.ObjectSelector, at),
+		validate.Each(m.ResourceRules, at.Child("resourceRules"), rule),
+		validate.Each(m.ExcludeResourceRules, at.Child("excludeResourceRules"), rule),
+	)
+}
+
+func validatingAdmissionPolicyBindings() registry.Resource {
+	row := admissionRow("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", "Where such a policy holds.")
+	return registry.Define[admissionregistrationv1.ValidatingAdmissionPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](row, []table.Column{
+		table.Text("PolicyName", "Policy that is put to work.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string { return b.Spec.PolicyName }),
+		table.Text("ParamRef", "Parameters that it is given.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string {
+			switch ref := b.Spec.ParamRef; {
+			case ref == nil:
+				return "<unset>"
+			case ref.Namespace != "":
+				return ref.Namespace + "/" + ref.Name
+			default:
+				return "*/" + ref.Name
+			}
+		}),
+		table.Age(),
+	}, registry.Strategy[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
+		Default:  func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) },
+		Validate: validateAdmissionPolicyBinding,
+		Desired:  func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) any { return b.Spec },
+	})
+}
+
+func validateAdmissionPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+	spec := field.NewPath("spec")
+	actions := spec.Child("validationActions")
+	errs := slices.Concat(
+		validate.Required(b.Spec.PolicyName, spec.Child("policyName")),
+		validateParamRef(b.Spec.ParamRef, spec.Child("paramRef")),
+		validate.Each(b.Spec.ValidationActions, actions, func(a *admissionregistrationv1.ValidationAction, at *field.Path) field.ErrorList {
+			return validate.OneOf(*a, at, admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)
+		}),
+	)
+	if b.Spec.PolicyName != "" {
+		errs = append(errs, validate.FromMessages(b.Spec.PolicyName, spec.Child("policyName"), validation.IsDNS1123Subdomain(b.Spec.PolicyName))...)
+	}
+	switch given := b.Spec.ValidationActions; {
+	case len(given) == 0:
+		errs = append(errs, field.Required(actions, "at least one validation action is required"))
+	case slices.Contains(given, admissionregistrationv1.Deny) && slices.Contains(given, admissionregistrationv1.Warn):
+		errs = append(errs, field.Invalid(actions, given, "must not contain both Deny and Warn "+
+			"(repeating the same validation failure information in the API response and headers serves no purpose)"))
+	}
+	if b.Spec.MatchResources != nil {
+		errs = append(errs, validateMatch(b.Spec.MatchResources, spec.Child("matchResources"))...)
+	}
+	return errs
+}
+
+func validateParamRef(ref *admissionregistrationv1.ParamRef, at *field.Path) field.ErrorList {
+	if ref == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	switch {
+	case ref.Name == "" && ref.Selector == nil:
+		errs = append(errs, field.Required(at, "one of name or selector must be specified"))
+	case ref.Name != "" && ref.Selector != nil:
+		errs = append(errs, field.Forbidden(at.Child("name"), "name and selector are mutually exclusive"))
+	case ref.Selector != nil:
+		errs = append(errs, validate.LabelSelector(ref.Selector, at.Child("selector"))...)
+	}
+	if ref.ParameterNotFoundAction == nil {
+		return append(errs, field.Required(at.Child("parameterNotFoundAction"), ""))
+	}
+	return append(errs, validate.OneOfPtr(ref.ParameterNotFoundAction, at.Child("parameterNotFoundAction"),
+		admissionregistrationv1.AllowAction, admissionregistrationv1.DenyAction)...)
+}

@@ -1,0 +1,251 @@
+// Package admissionregistration is the API group admissionregistration.k8s.io: webhook
+// configurations and validating admission policies.
+package admissionregistration
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Group returns the API group admissionregistration.k8s.io/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: admissionregistrationv1.SchemeGroupVersion,
+		AddToScheme:  admissionregistrationv1.AddToScheme,
+		Resources: []registry.Resource{
+			validatingWebhookConfigurations(),
+			mutatingWebhookConfigurations(),
+			validatingAdmissionPolicies(),
+			validatingAdmissionPolicyBindings(),
+		},
+	}
+}
+
+// admissionRow is what the kinds of this group have in common.
+func admissionRow(kind, resource, why string) registry.Resource {
+	return registry.Resource{
+		GroupVersion: admissionregistrationv1.SchemeGroupVersion,
+		Kind:         kind,
+		Plural:       resource,
+		Categories:   []string{"api-extensions"},
+		ValidateName: apivalidation.NameIsDNSSubdomain,
+	}
+}
+
+func validatingWebhookConfigurations() registry.Resource {
+	row := admissionRow("ValidatingWebhookConfiguration", "validatingwebhookconfigurations",
+		"What may refuse a deletion, and with it stop a cascade: a cause that has to be explained.")
+	return registry.Define[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](row, []table.Column{
+		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
+		table.Age(),
+	}, registry.Strategy[*admissionregistrationv1.ValidatingWebhookConfiguration]{
+		Default: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+			for i := range c.Webhooks {
+				defaultWebhook(&c.Webhooks[i])
+			}
+		},
+		Validate: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+			return validateWebhooks(c.Webhooks)
+		},
+		Desired: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) any { return c.Webhooks },
+	})
+}
+
+func mutatingWebhookConfigurations() registry.Resource {
+	row := admissionRow("MutatingWebhookConfiguration", "mutatingwebhookconfigurations",
+		"What may change an object on its way in, its owner references and finalizers too.")
+	return registry.Define[admissionregistrationv1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfigurationList](row, []table.Column{
+		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) }),
+		table.Age(),
+	}, registry.Strategy[*admissionregistrationv1.MutatingWebhookConfiguration]{
+		Default: func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+			for i := range c.Webhooks {
+				common := commonOf(&c.Webhooks[i])
+				defaultWebhook(&common)
+				setCommon(&c.Webhooks[i], common)
+				registry.SetDefaultPtr(&c.Webhooks[i].ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
+			}
+		},
+		Validate: func(c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+			var all []admissionregistrationv1.ValidatingWebhook
+			var errs field.ErrorList
+			for i := range c.Webhooks {
+				all = append(all, commonOf(&c.Webhooks[i]))
+				errs = append(errs, validate.OneOfPtr(c.Webhooks[i].ReinvocationPolicy, field.NewPath("webhooks").Index(i).Child("reinvocationPolicy"),
+					admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy)...)
+			}
+			return append(errs, validateWebhooks(all)...)
+		},
+		Desired: func(c *admissionregistrationv1.MutatingWebhookConfiguration) any { return c.Webhooks },
+	})
+}
+
+// commonOf is a mutating webhook without what only those have.
+func commonOf(w *admissionregistrationv1.MutatingWebhook) admissionregistrationv1.ValidatingWebhook {
+	return admissionregistrationv1.ValidatingWebhook{
+		Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
+		NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects,
+		TimeoutSeconds: w.TimeoutSeconds, AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
+	}
+}
+
+func setCommon(w *admissionregistrationv1.MutatingWebhook, c admissionregistrationv1.ValidatingWebhook) {
+	reinvocation := w.ReinvocationPolicy
+	*w = admissionregistrationv1.MutatingWebhook{
+		Name: c.Name, ClientConfig: c.ClientConfig, Rules: c.Rules, FailurePolicy: c.FailurePolicy, MatchPolicy: c.MatchPolicy,
+		NamespaceSelector: c.NamespaceSelector, ObjectSelector: c.ObjectSelector, SideEffects: c.SideEffects,
+		TimeoutSeconds: c.TimeoutSeconds, AdmissionReviewVersions: c.AdmissionReviewVersions, MatchConditions: c.MatchConditions,
+		ReinvocationPolicy: reinvocation,
+	}
+}
+
+func defaultWebhook(w *admissionregistrationv1.ValidatingWebhook) {
+	registry.SetDefaultPtr(&w.FailurePolicy, admissionregistrationv1.Fail)
+	registry.SetDefaultPtr(&w.MatchPolicy, admissionregistrationv1.Equivalent)
+	registry.SetDefaultPtr(&w.NamespaceSelector, metav1.LabelSelector{})
+	registry.SetDefaultPtr(&w.ObjectSelector, metav1.LabelSelector{})
+	registry.SetDefaultPtr(&w.TimeoutSeconds, 10)
+	if w.ClientConfig.Service != nil {
+		registry.SetDefaultPtr(&w.ClientConfig.Service.Port, 443)
+	}
+	for i := range w.Rules {
+		registry.SetDefaultPtr(&w.Rules[i].Scope, admissionregistrationv1.AllScopes)
+	}
+}
+
+func validateWebhooks(webhooks []admissionregistrationv1.ValidatingWebhook) field.ErrorList {
+	path := field.NewPath("webhooks")
+	return append(
+		validate.NoDuplicates(webhooks, path, func(w admissionregistrationv1.ValidatingWebhook) string { return w.Name }, "name"),
+		validate.Each(webhooks, path, validateWebhook)...)
+}
+
+func validateWebhook(w *admissionregistrationv1.ValidatingWebhook, at *field.Path) field.ErrorList {
+	errs := slices.Concat(
+		validation.IsFullyQualifiedName(at.Child("name"), w.Name),
+		validateClientConfig(&w.ClientConfig, at.Child("clientConfig")),
+		validate.Each(w.Rules, at.Child("rules"), validateRuleWithOperations),
+		validate.OneOfPtr(w.FailurePolicy, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore),
+		validate.OneOfPtr(w.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact),
+		validateReviewVersions(w.AdmissionReviewVersions, at.Child("admissionReviewVersions")),
+		validateMatchConditions(w.MatchConditions, at.Child("matchConditions")),
+	)
+	if w.SideEffects == nil {
+		errs = append(errs, field.Required(at.Child("sideEffects"), "must specify one of None, NoneOnDryRun"))
+	}
+	errs = append(errs, validate.OneOfPtr(w.SideEffects, at.Child("sideEffects"),
+		admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun)...)
+	if seconds := w.TimeoutSeconds; seconds != nil && (*seconds < 1 || *seconds > 30) {
+		errs = append(errs, field.Invalid(at.Child("timeoutSeconds"), *seconds, "the timeout value must be between 1 and 30 seconds"))
+	}
+	return append(errs, validateSelectors(w.NamespaceSelector, w.ObjectSelector, at)...)
+}
+
+func validateSelectors(namespaces, objects *metav1.LabelSelector, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if namespaces != nil {
+		errs = validate.LabelSelector(namespaces, at.Child("namespaceSelector"))
+	}
+	if objects != nil {
+		errs = append(errs, validate.LabelSelector(objects, at.Child("objectSelector"))...)
+	}
+	return errs
+}
+
+func validateClientConfig(c *admissionregistrationv1.WebhookClientConfig, at *field.Path) field.ErrorList {
+	switch {
+	case (c.URL == nil) == (c.Service == nil):
+		return field.ErrorList{field.Required(at, "exactly one of url or service is required")}
+	case c.URL != nil:
+		return webhook.ValidateWebhookURL(at.Child("url"), *c.URL, true)
+	default:
+		s := c.Service
+		return webhook.ValidateWebhookService(at.Child("service"), s.Name, s.Namespace, s.Path, ptr.Deref(s.Port, 443))
+	}
+}
+
+func validateReviewVersions(versions []string, at *field.Path) field.ErrorList {
+	if len(versions) == 0 {
+		return field.ErrorList{field.Required(at, "must specify one of v1, v1beta1")}
+	}
+	if !slices.Contains(versions, "v1") && !slices.Contains(versions, "v1beta1") {
+		return field.ErrorList{field.Invalid(at, versions, "must include at least one of v1, v1beta1")}
+	}
+	return validate.Each(versions, at, func(v *string, at *field.Path) field.ErrorList {
+		return validate.FromMessages(*v, at, validation.IsDNS1035Label(*v))
+	})
+}
+
+func validateRuleWithOperations(r *admissionregistrationv1.RuleWithOperations, at *field.Path) field.ErrorList {
+	errs := slices.Concat(
+		validateWildcards(r.APIGroups, at.Child("apiGroups")),
+		validateWildcards(r.APIVersions, at.Child("apiVersions")),
+		validate.OneOfPtr(r.Scope, at.Child("scope"), admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope, admissionregistrationv1.AllScopes),
+	)
+	if len(r.Operations) == 0 {
+		errs = append(errs, field.Required(at.Child("operations"), ""))
+	}
+	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionregistrationv1.OperationAll) {
+		errs = append(errs, field.Invalid(at.Child("operations"), r.Operations, "if '*' is present, must not specify other operations"))
+	}
+	errs = append(errs, validate.Each(r.Operations, at.Child("operations"), func(o *admissionregistrationv1.OperationType, at *field.Path) field.ErrorList {
+		return validate.OneOf(*o, at, admissionregistrationv1.OperationAll, admissionregistrationv1.Connect,
+			admissionregistrationv1.Create, admissionregistrationv1.Delete, admissionregistrationv1.Update)
+	})...)
+	if len(r.Resources) == 0 {
+		errs = append(errs, field.Required(at.Child("resources"), ""))
+	}
+	return append(errs, validate.Each(r.Resources, at.Child("resources"), func(resource *string, at *field.Path) field.ErrorList {
+		main, sub, nested := strings.Cut(*resource, "/")
+		if main == "" || (nested && sub == "") {
+			return field.ErrorList{field.Invalid(at, *resource, "must be resource or resource/subresource")}
+		}
+		return nil
+	})...)
+}
+
+// validateWildcards checks a list in which '*' stands for everything.
+func validateWildcards(values []string, at *field.Path) field.ErrorList {
+	if len(values) == 0 {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	if len(values) > 1 && slices.Contains(values, "*") {
+		return field.ErrorList{field.Invalid(at, values, "if '*' is present, must not specify other values")}
+	}
+	return nil
+}
+
+func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition, at *field.Path) field.ErrorList {
+	const most = 64
+	var errs field.ErrorList
+	if len(conditions) > most {
+		errs = append(errs, field.TooMany(at, len(conditions), most))
+	}
+	return slices.Concat(errs,
+		validate.NoDuplicates(conditions, at, func(c admissionregistrationv1.MatchCondition) string { return c.Name }, "name"),
+		validate.Each(conditions, at, func(c *admissionregistrationv1.MatchCondition, at *field.Path) field.ErrorList {
+			errs := requiredExpression(c.Expression, at.Child("expression"))
+			if c.Name == "" {
+				return append(errs, field.Required(at.Child("name"), ""))
+			}
+			return append(errs, validate.FromMessages(c.Name, at.Child("name"), validation.IsQualifiedName(c.Name))...)
+		}))
+}
+
+// requiredExpression checks that there is an expression. The admission plug-in
+// that runs it compiles it.
+func requiredExpression(expression string, at *field.Path) field.ErrorList {
+	return validate.Required(strings.TrimSpace(expression), at)
+}

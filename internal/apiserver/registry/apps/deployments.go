@@ -1,0 +1,200 @@
+// Package apps is the API group apps, with its legacy versions and those of extensions:
+// Deployments, ReplicaSets, StatefulSets, DaemonSets and ControllerRevisions.
+package apps
+
+import (
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Group returns the API group apps/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: appsv1.SchemeGroupVersion,
+		AddToScheme:  appsv1.AddToScheme,
+		Resources: []registry.Resource{
+			withLegacy(deployments()),
+			withLegacy(replicaSets()),
+			withLegacy(statefulSets()),
+			withLegacy(daemonSets()),
+			withLegacy(controllerRevisions()),
+		},
+	}
+}
+
+func deployments() registry.Resource {
+	return registry.Define[appsv1.Deployment, appsv1.DeploymentList](registry.Resource{
+		GroupVersion:        appsv1.SchemeGroupVersion,
+		Kind:                "Deployment",
+		Plural:              "deployments",
+		Namespaced:          true,
+		ShortNames:          []string{"deploy"},
+		Categories:          []string{"all"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+	}, slices.Concat([]table.Column{
+		table.Text("Ready", "Pods that are ready, of those that there are to be.", func(d *appsv1.Deployment) string {
+			return table.Fraction(d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 0))
+		}),
+		table.Number("Up-to-date", "Pods made from the present template.", func(d *appsv1.Deployment) int { return int(d.Status.UpdatedReplicas) }),
+		table.Number("Available", "Pods that have been ready for long enough.", func(d *appsv1.Deployment) int { return int(d.Status.AvailableReplicas) }),
+		table.Age(),
+	}, podspec.TemplateColumns(
+		func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		func(d *appsv1.Deployment) string { return table.Selector(d.Spec.Selector) },
+	)), registry.Strategy[*appsv1.Deployment]{
+		Default:  defaultDeployment,
+		Validate: validateDeployment,
+		ValidateUpdate: func(d, old *appsv1.Deployment) field.ErrorList {
+			return validate.Immutable(d.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))
+		},
+		// Annotations too: the controller copies them to the ReplicaSets.
+		Desired:    func(d *appsv1.Deployment) any { return []any{d.Spec, d.Annotations} },
+		CopyStatus: registry.CopyField(func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status }),
+		ValidateStatusUpdate: func(d, _ *appsv1.Deployment) field.ErrorList {
+			s := d.Status
+			return validate.Counts(field.NewPath("status"), map[string]int32{
+				"replicas": s.Replicas, "updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas,
+				"availableReplicas": s.AvailableReplicas, "unavailableReplicas": s.UnavailableReplicas,
+			})
+		},
+		Scale: &registry.Scaling[*appsv1.Deployment]{
+			Replicas:       func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
+			StatusReplicas: func(d *appsv1.Deployment) int32 { return d.Status.Replicas },
+			Selector:       func(d *appsv1.Deployment) string { return registry.ScaleSelector(d.Spec.Selector) },
+		},
+	})
+}
+
+func defaultDeployment(d *appsv1.Deployment) {
+	podspec.DefaultSpec(&d.Spec.Template.Spec)
+	registry.SetDefaultPtr(&d.Spec.Replicas, 1)
+	registry.SetDefaultPtr(&d.Spec.RevisionHistoryLimit, 10)
+	registry.SetDefaultPtr(&d.Spec.ProgressDeadlineSeconds, 600)
+	registry.SetDefault(&d.Spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	if d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		registry.SetDefaultPtr(&d.Spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		registry.SetDefaultPtr(&d.Spec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
+		registry.SetDefaultPtr(&d.Spec.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
+	}
+}
+
+func validateDeployment(d *appsv1.Deployment) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := slices.Concat(
+		validate.NotNegative(d.Spec.Replicas, spec.Child("replicas")),
+		validate.NotNegative(&d.Spec.MinReadySeconds, spec.Child("minReadySeconds")),
+		validate.NotNegative(d.Spec.RevisionHistoryLimit, spec.Child("revisionHistoryLimit")),
+		validate.NotNegative(d.Spec.ProgressDeadlineSeconds, spec.Child("progressDeadlineSeconds")),
+		validate.MatchingSelector("deployment", d.Spec.Selector, d.Spec.Template.Labels, spec),
+		podspec.ValidateTemplate("ReplicaSet", &d.Spec.Template, spec.Child("template")),
+		validateDeploymentStrategy(&d.Spec.Strategy, spec.Child("strategy")),
+	)
+	if deadline := d.Spec.ProgressDeadlineSeconds; deadline != nil && *deadline <= d.Spec.MinReadySeconds {
+		errs = append(errs, field.Invalid(spec.Child("progressDeadlineSeconds"), *deadline, "must be greater than minReadySeconds"))
+	}
+	return errs
+}
+
+func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
+	errs := validate.OneOf(s.Type, path.Child("type"), appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType)
+	rolling := path.Child("rollingUpdate")
+	switch {
+	case s.Type == appsv1.RecreateDeploymentStrategyType && s.RollingUpdate != nil:
+		return append(errs, field.Forbidden(rolling, "may not be specified when strategy `type` is 'Recreate'"))
+	case s.Type == appsv1.RollingUpdateDeploymentStrategyType && s.RollingUpdate == nil:
+		return append(errs, field.Required(rolling, "this should be defaulted and never be nil"))
+	case s.RollingUpdate == nil:
+		return errs
+	}
+	return append(errs, validateRollingRoom(s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge, rolling)...)
+}
+
+// validateRollingRoom checks that a rollout can move at all: it needs pods that may
+// be missing, or pods that may be too many.
+func validateRollingRoom(unavailable, surge *intstr.IntOrString, path *field.Path) field.ErrorList {
+	errs := append(validate.IntOrPercent(unavailable, path.Child("maxUnavailable")), validate.IntOrPercent(surge, path.Child("maxSurge"))...)
+	if isZero(unavailable) && isZero(surge) {
+		errs = append(errs, field.Invalid(path.Child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
+	}
+	if share, err := intstr.GetScaledValueFromIntOrPercent(unavailable, 100, true); err == nil && unavailable.Type == intstr.String && share > 100 {
+		errs = append(errs, field.Invalid(path.Child("maxUnavailable"), unavailable, "must not be greater than 100%"))
+	}
+	return errs
+}
+
+// isZero tells whether a count is 0 or 0%, or not there.
+func isZero(count *intstr.IntOrString) bool {
+	n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(count, intstr.FromInt32(0)), 100, true)
+	return err == nil && n == 0
+}
+
+func replicaSets() registry.Resource {
+	return registry.Define[appsv1.ReplicaSet, appsv1.ReplicaSetList](registry.Resource{
+		GroupVersion:        appsv1.SchemeGroupVersion,
+		Kind:                "ReplicaSet",
+		Plural:              "replicasets",
+		Namespaced:          true,
+		ShortNames:          []string{"rs"},
+		Categories:          []string{"all"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+	}, slices.Concat([]table.Column{
+		table.Number("Desired", "Pods that there are to be.", func(rs *appsv1.ReplicaSet) int { return int(ptr.Deref(rs.Spec.Replicas, 0)) }),
+		table.Number("Current", "Pods that there are.", func(rs *appsv1.ReplicaSet) int { return int(rs.Status.Replicas) }),
+		table.Number("Ready", "Pods that are ready.", func(rs *appsv1.ReplicaSet) int { return int(rs.Status.ReadyReplicas) }),
+		table.Age(),
+	}, podspec.TemplateColumns(
+		func(rs *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &rs.Spec.Template },
+		func(rs *appsv1.ReplicaSet) string { return table.Selector(rs.Spec.Selector) },
+	)), registry.Strategy[*appsv1.ReplicaSet]{
+		Default: func(rs *appsv1.ReplicaSet) {
+			podspec.DefaultSpec(&rs.Spec.Template.Spec)
+			registry.SetDefaultPtr(&rs.Spec.Replicas, 1)
+		},
+		Validate: validateReplicaSet,
+		ValidateUpdate: func(rs, old *appsv1.ReplicaSet) field.ErrorList {
+			return validate.Immutable(rs.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))
+		},
+		Desired:    func(rs *appsv1.ReplicaSet) any { return rs.Spec },
+		CopyStatus: registry.CopyField(func(rs *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &rs.Status }),
+		ValidateStatusUpdate: func(rs, _ *appsv1.ReplicaSet) field.ErrorList {
+			s := rs.Status
+			return validate.Counts(field.NewPath("status"), map[string]int32{
+				"replicas": s.Replicas, "fullyLabeledReplicas": s.FullyLabeledReplicas,
+				"readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
+			})
+		},
+		SelectableFields: func(rs *appsv1.ReplicaSet) fields.Set {
+			return fields.Set{"status.replicas": strconv.Itoa(int(rs.Status.Replicas))}
+		},
+		Scale: &registry.Scaling[*appsv1.ReplicaSet]{
+			Replicas:       func(rs *appsv1.ReplicaSet) **int32 { return &rs.Spec.Replicas },
+			StatusReplicas: func(rs *appsv1.ReplicaSet) int32 { return rs.Status.Replicas },
+			Selector:       func(rs *appsv1.ReplicaSet) string { return registry.ScaleSelector(rs.Spec.Selector) },
+		},
+	})
+}
+
+func validateReplicaSet(rs *appsv1.ReplicaSet) field.ErrorList {
+	spec := field.NewPath("spec")
+	return slices.Concat(
+		validate.NotNegative(rs.Spec.Replicas, spec.Child("replicas")),
+		validate.NotNegative(&rs.Spec.MinReadySeconds, spec.Child("minReadySeconds")),
+		validate.MatchingSelector("replicaset", rs.Spec.Selector, rs.Spec.Template.Labels, spec),
+		podspec.ValidateTemplate("ReplicaSet", &rs.Spec.Template, spec.Child("template")),
+	)
+}

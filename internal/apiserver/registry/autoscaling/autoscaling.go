@@ -1,0 +1,264 @@
+// Package autoscaling is the API group autoscaling: HorizontalPodAutoscalers. What /scale
+// serves is in package registry.
+package autoscaling
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Group returns the API group autoscaling/v2.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: autoscalingv2.SchemeGroupVersion,
+		AddToScheme:  autoscalingv2.AddToScheme,
+		Resources:    []registry.Resource{horizontalPodAutoscalers()},
+	}
+}
+
+func horizontalPodAutoscalers() registry.Resource {
+	return registry.Define[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList](registry.Resource{
+		GroupVersion:        autoscalingv2.SchemeGroupVersion,
+		Kind:                "HorizontalPodAutoscaler",
+		Plural:              "horizontalpodautoscalers",
+		Namespaced:          true,
+		ShortNames:          []string{"hpa"},
+		Categories:          []string{"all"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+	}, []table.Column{
+		table.Text("Reference", "What it scales.", func(a *autoscalingv2.HorizontalPodAutoscaler) string {
+			return a.Spec.ScaleTargetRef.Kind + "/" + a.Spec.ScaleTargetRef.Name
+		}),
+		table.Text("Targets", "What is measured, and what it is to be.", targetsText),
+		table.Number("MinPods", "Fewest pods that there may be.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(ptr.Deref(a.Spec.MinReplicas, 1)) }),
+		table.Number("MaxPods", "Most pods that there may be.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Spec.MaxReplicas) }),
+		table.Number("Replicas", "Pods that there are.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Status.CurrentReplicas) }),
+		table.Age(),
+	}, registry.Strategy[*autoscalingv2.HorizontalPodAutoscaler]{
+		Default:  defaultAutoscaler,
+		Validate: validateAutoscaler,
+		CopyStatus: registry.CopyField(func(a *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerStatus {
+			return &a.Status
+		}),
+		ValidateStatusUpdate: func(a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+			return validate.Counts(field.NewPath("status"), map[string]int32{
+				"currentReplicas": a.Status.CurrentReplicas, "desiredReplicas": a.Status.DesiredReplicas,
+			})
+		},
+	})
+}
+
+// targetsText shows what is measured of the first metrics, and how many more there are.
+func targetsText(a *autoscalingv2.HorizontalPodAutoscaler) string {
+	const shown = 2
+	var words []string
+	for i, m := range a.Spec.Metrics {
+		if i == shown {
+			words = append(words, fmt.Sprintf("%d more...", len(a.Spec.Metrics)-shown))
+			break
+		}
+		name, target, current := string(m.Type), metricTarget(&m), "<unknown>"
+		if m.Resource != nil {
+			name = string(m.Resource.Name)
+			current = currentResource(a.Status.CurrentMetrics, m.Resource)
+		}
+		words = append(words, fmt.Sprintf("%s: %s/%s", name, current, target))
+	}
+	return table.OrNone(strings.Join(words, ", "))
+}
+
+// currentResource is what was measured of a resource last.
+func currentResource(measured []autoscalingv2.MetricStatus, of *autoscalingv2.ResourceMetricSource) string {
+	for _, m := range measured {
+		if m.Resource == nil || m.Resource.Name != of.Name {
+			continue
+		}
+		switch now := m.Resource.Current; {
+		case of.Target.AverageUtilization != nil && now.AverageUtilization != nil:
+			return fmt.Sprintf("%d%%", *now.AverageUtilization)
+		case of.Target.AverageUtilization == nil && now.AverageValue != nil:
+			return now.AverageValue.String()
+		}
+	}
+	return "<unknown>"
+}
+
+// targetOf is the target of whichever metric is set.
+func targetOf(m *autoscalingv2.MetricSpec) *autoscalingv2.MetricTarget {
+	switch {
+	case m.Resource != nil:
+		return &m.Resource.Target
+	case m.ContainerResource != nil:
+		return &m.ContainerResource.Target
+	case m.Pods != nil:
+		return &m.Pods.Target
+	case m.Object != nil:
+		return &m.Object.Target
+	case m.External != nil:
+		return &m.External.Target
+	}
+	return &autoscalingv2.MetricTarget{}
+}
+
+func metricTarget(m *autoscalingv2.MetricSpec) string {
+	switch target := targetOf(m); {
+	case target.AverageUtilization != nil:
+		return fmt.Sprintf("%d%%", *target.AverageUtilization)
+	case target.AverageValue != nil:
+		return target.AverageValue.String() + " (avg)"
+	case target.Value != nil:
+		return target.Value.String()
+	}
+	return "<auto>"
+}
+
+// usualUtilization is the share of the requested CPU that pods are to use where nothing else is said.
+const usualUtilization = 80
+
+func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
+	registry.SetDefaultPtr(&a.Spec.MinReplicas, 1)
+	if len(a.Spec.Metrics) == 0 {
+		a.Spec.Metrics = []autoscalingv2.MetricSpec{{
+			Type: autoscalingv2.ResourceMetricSourceType,
+			Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{
+				Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(usualUtilization)),
+			}},
+		}}
+	}
+	if a.Spec.Behavior == nil {
+		return
+	}
+	all := autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15}
+	few := autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15}
+	registry.SetDefaultPtr(&a.Spec.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
+	registry.SetDefaultPtr(&a.Spec.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{})
+	registry.SetDefaultPtr(&a.Spec.Behavior.ScaleUp.StabilizationWindowSeconds, 0)
+	defaultRules(a.Spec.Behavior.ScaleUp, few, all)
+	defaultRules(a.Spec.Behavior.ScaleDown, all)
+}
+
+func defaultRules(r *autoscalingv2.HPAScalingRules, policies ...autoscalingv2.HPAScalingPolicy) {
+	registry.SetDefaultPtr(&r.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
+	if len(r.Policies) == 0 {
+		r.Policies = policies
+	}
+}
+
+func validateAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+	spec := field.NewPath("spec")
+	ref := spec.Child("scaleTargetRef")
+	errs := slices.Concat(
+		requiredSegment(a.Spec.ScaleTargetRef.Kind, ref.Child("kind")),
+		requiredSegment(a.Spec.ScaleTargetRef.Name, ref.Child("name")),
+		validate.Each(a.Spec.Metrics, spec.Child("metrics"), validateMetric),
+	)
+	least := ptr.Deref(a.Spec.MinReplicas, 1)
+	if least < 1 {
+		errs = append(errs, field.Invalid(spec.Child("minReplicas"), least, "must be greater than or equal to 1"))
+	}
+	if a.Spec.MaxReplicas < 1 {
+		errs = append(errs, field.Invalid(spec.Child("maxReplicas"), a.Spec.MaxReplicas, "must be greater than 0"))
+	}
+	if a.Spec.MaxReplicas < least {
+		errs = append(errs, field.Invalid(spec.Child("maxReplicas"), a.Spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
+	}
+	if b := a.Spec.Behavior; b != nil {
+		errs = append(errs, validateScalingRules(b.ScaleUp, spec.Child("behavior", "scaleUp"))...)
+		errs = append(errs, validateScalingRules(b.ScaleDown, spec.Child("behavior", "scaleDown"))...)
+	}
+	return errs
+}
+
+// requiredSegment checks a name that is part of a URL.
+func requiredSegment(value string, at *field.Path) field.ErrorList {
+	if value == "" {
+		return validate.Required(value, at)
+	}
+	return validate.FromMessages(value, at, content.IsPathSegmentName(value))
+}
+
+func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
+	if m.Type == "" {
+		return field.ErrorList{field.Required(at.Child("type"), "must specify a metric source type")}
+	}
+	errs := validate.OneOf(m.Type, at.Child("type"), autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+		autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)
+	name := strings.ToLower(string(m.Type)[:1]) + string(m.Type)[1:]
+	set := validate.SetMembers(m)
+	for _, other := range set {
+		if other != name {
+			errs = append(errs, field.Forbidden(at.Child(other), "must populate the given metric source only"))
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	if !slices.Contains(set, name) {
+		return field.ErrorList{field.Required(at.Child(name), "must populate information for the given metric source")}
+	}
+	if m.Resource != nil && m.Resource.Name == "" {
+		errs = append(errs, field.Required(at.Child(name, "name"), "must specify a resource name"))
+	}
+	return append(errs, validateTarget(targetOf(m), at.Child(name, "target"))...)
+}
+
+func validateTarget(t *autoscalingv2.MetricTarget, at *field.Path) field.ErrorList {
+	if t.Type == "" {
+		return field.ErrorList{field.Required(at.Child("type"), "must specify a metric target type")}
+	}
+	errs := validate.OneOf(t.Type, at.Child("type"), autoscalingv2.AverageValueMetricType, autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType)
+	if t.AverageUtilization != nil && *t.AverageUtilization < 1 {
+		errs = append(errs, field.Invalid(at.Child("averageUtilization"), *t.AverageUtilization, "must be greater than 0"))
+	}
+	if t.Value != nil && t.Value.Sign() != 1 {
+		errs = append(errs, field.Invalid(at.Child("value"), t.Value.String(), "must be positive"))
+	}
+	if t.AverageValue != nil && t.AverageValue.Sign() != 1 {
+		errs = append(errs, field.Invalid(at.Child("averageValue"), t.AverageValue.String(), "must be positive"))
+	}
+	if t.AverageUtilization == nil && t.AverageValue == nil && t.Value == nil {
+		errs = append(errs, field.Required(at, "must set either a target raw value or a target utilization"))
+	}
+	return errs
+}
+
+// Bounds of the rules of scaling, in seconds.
+const (
+	maxStabilization = 3600
+	maxPolicyPeriod  = 1800
+)
+
+func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) field.ErrorList {
+	if r == nil {
+		return nil
+	}
+	errs := validate.OneOfPtr(r.SelectPolicy, at.Child("selectPolicy"),
+		autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)
+	if seconds := ptr.Deref(r.StabilizationWindowSeconds, 0); seconds < 0 || seconds > maxStabilization {
+		errs = append(errs, field.Invalid(at.Child("stabilizationWindowSeconds"), seconds, fmt.Sprintf("must be between 0 and %d", maxStabilization)))
+	}
+	if len(r.Policies) == 0 {
+		errs = append(errs, field.Required(at.Child("policies"), "must specify at least one Policy"))
+	}
+	return append(errs, validate.Each(r.Policies, at.Child("policies"), func(p *autoscalingv2.HPAScalingPolicy, at *field.Path) field.ErrorList {
+		errs := append(validate.OneOf(p.Type, at.Child("type"), autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy),
+			validate.Positive(&p.Value, at.Child("value"))...)
+		if p.PeriodSeconds <= 0 || p.PeriodSeconds > maxPolicyPeriod {
+			errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, fmt.Sprintf("must be between 1 and %d", maxPolicyPeriod)))
+		}
+		return errs
+	})...)
+}

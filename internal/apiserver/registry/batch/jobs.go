@@ -1,0 +1,258 @@
+// Package batch is the API group batch: Jobs and CronJobs.
+package batch
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+	"github.com/coppice-dev/coppice/internal/deletion"
+)
+
+// Group returns the API group batch/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: batchv1.SchemeGroupVersion,
+		AddToScheme:  batchv1.AddToScheme,
+		Resources:    []registry.Resource{jobs(), cronJobs()},
+	}
+}
+
+func jobs() registry.Resource {
+	return registry.Define[batchv1.Job, batchv1.JobList](registry.Resource{
+		GroupVersion:        batchv1.SchemeGroupVersion,
+		Kind:                "Job",
+		Plural:              "jobs",
+		Namespaced:          true,
+		Categories:          []string{"all"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+		Deletion:            deletion.Strategy{DefaultPropagation: metav1.DeletePropagationOrphan},
+	}, slices.Concat([]table.Column{
+		table.Text("Status", "What has become of the job.", jobStatusText),
+		table.Text("Completions", "Pods that have succeeded, of those that have to.", jobCompletions),
+		table.TextAt("Duration", "Time that the job took, or has taken so far.", jobDuration),
+		table.Age(),
+	}, podspec.TemplateColumns(
+		func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
+		func(j *batchv1.Job) string { return table.Selector(j.Spec.Selector) },
+	)), registry.Strategy[*batchv1.Job]{
+		Default:          defaultJob,
+		PrepareForCreate: createJob,
+		Validate:         validateJob,
+		ValidateUpdate:   validateJobUpdate,
+		Desired:          func(j *batchv1.Job) any { return j.Spec },
+		CopyStatus:       registry.CopyField(func(j *batchv1.Job) *batchv1.JobStatus { return &j.Status }),
+		ValidateStatusUpdate: func(j, _ *batchv1.Job) field.ErrorList {
+			return validate.Counts(field.NewPath("status"), map[string]int32{
+				"active": j.Status.Active, "succeeded": j.Status.Succeeded, "failed": j.Status.Failed,
+			})
+		},
+		SelectableFields: func(j *batchv1.Job) fields.Set {
+			return fields.Set{"status.successful": strconv.Itoa(int(j.Status.Succeeded))}
+		},
+	})
+}
+
+func defaultJob(j *batchv1.Job) {
+	// A job without numbers is one pod; with parallelism only, it is a work queue.
+	if j.Spec.Completions == nil && j.Spec.Parallelism == nil {
+		registry.SetDefaultPtr(&j.Spec.Completions, 1)
+	}
+	defaultJobSpec(&j.Spec)
+	labelJob(j)
+}
+
+// labelJob gives a job without labels those of its pods.
+func labelJob(j *batchv1.Job) {
+	if len(j.Labels) == 0 {
+		j.Labels = maps.Clone(j.Spec.Template.Labels)
+	}
+}
+
+// defaultJobSpec also serves the job template of CronJobs.
+func defaultJobSpec(s *batchv1.JobSpec) {
+	podspec.DefaultSpec(&s.Template.Spec)
+	registry.SetDefaultPtr(&s.Parallelism, 1)
+	if s.BackoffLimitPerIndex != nil {
+		registry.SetDefaultPtr(&s.BackoffLimit, math.MaxInt32)
+	}
+	registry.SetDefaultPtr(&s.BackoffLimit, 6)
+	registry.SetDefaultPtr(&s.CompletionMode, batchv1.NonIndexedCompletion)
+	registry.SetDefaultPtr(&s.Suspend, false)
+	registry.SetDefaultPtr(&s.ManualSelector, false)
+	if s.PodFailurePolicy != nil {
+		registry.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.Failed)
+	}
+	registry.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+}
+
+// Labels that jobs had before labels had to have a prefix. Clients still use them.
+const (
+	legacyControllerUID = "controller-uid"
+	legacyJobName       = "job-name"
+)
+
+// createJob makes the job select its own pods and no others, by its uid. Its user
+// cannot do that: the uid is new. Whoever selects manually answers for the outcome.
+func createJob(j *batchv1.Job) {
+	if ptr.Deref(j.Spec.ManualSelector, false) {
+		return
+	}
+	own := map[string]string{
+		batchv1.ControllerUidLabel: string(j.UID),
+		batchv1.JobNameLabel:       j.Name,
+		legacyControllerUID:        string(j.UID),
+		legacyJobName:              j.Name,
+	}
+	// What the user claims to be the uid stays, and validation finds it.
+	maps.Copy(own, j.Spec.Template.Labels)
+	j.Spec.Template.Labels = own
+	labelJob(j) // again: what is stored is what will be read
+	if j.Spec.Selector == nil {
+		j.Spec.Selector = &metav1.LabelSelector{}
+	}
+	selected := map[string]string{batchv1.ControllerUidLabel: string(j.UID)}
+	maps.Copy(selected, j.Spec.Selector.MatchLabels)
+	j.Spec.Selector.MatchLabels = selected
+}
+
+func validateJob(j *batchv1.Job) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := append(
+		validate.MatchingSelector("job", j.Spec.Selector, j.Spec.Template.Labels, spec),
+		validateJobSpec(&j.Spec, spec)...)
+	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
+		return errs
+	}
+	labels := spec.Child("template", "metadata", "labels")
+	if got := j.Spec.Template.Labels[batchv1.ControllerUidLabel]; got != string(j.UID) {
+		errs = append(errs, field.Invalid(labels.Key(batchv1.ControllerUidLabel), got, fmt.Sprintf("must be '%s'", j.UID)))
+	}
+	if j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel] != string(j.UID) {
+		errs = append(errs, field.Invalid(spec.Child("selector"), j.Spec.Selector, "`selector` not auto-generated"))
+	}
+	return errs
+}
+
+// validateJobSpec checks what jobs and the templates of CronJobs have in common.
+func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	template := spec.Child("template")
+	errs := slices.Concat(
+		validate.NotNegative(s.Parallelism, spec.Child("parallelism")),
+		validate.NotNegative(s.Completions, spec.Child("completions")),
+		validate.NotNegative(s.ActiveDeadlineSeconds, spec.Child("activeDeadlineSeconds")),
+		validate.NotNegative(s.BackoffLimit, spec.Child("backoffLimit")),
+		validate.NotNegative(s.TTLSecondsAfterFinished, spec.Child("ttlSecondsAfterFinished")),
+		validate.NotNegative(s.BackoffLimitPerIndex, spec.Child("backoffLimitPerIndex")),
+		validate.OneOfPtr(s.CompletionMode, spec.Child("completionMode"), batchv1.NonIndexedCompletion, batchv1.IndexedCompletion),
+		validate.OneOfPtr(s.PodReplacementPolicy, spec.Child("podReplacementPolicy"), batchv1.Failed, batchv1.TerminatingOrFailed),
+		podspec.ValidateTemplateMeta(&s.Template, template.Child("metadata")),
+		podspec.ValidateSpec(&s.Template.Spec, template.Child("spec")),
+		podspec.ForbidEphemeralContainers(&s.Template, template.Child("spec")),
+	)
+	errs = append(errs, validateIndexed(s, spec)...)
+	errs = append(errs, validateManager(s.ManagedBy, spec.Child("managedBy"))...)
+	errs = append(errs, validateJobPolicies(s, spec)...)
+	if policy := s.Template.Spec.RestartPolicy; policy == corev1.RestartPolicyAlways {
+		// A job is done when its pods end, and those would not.
+		errs = append(errs, field.Required(template.Child("spec", "restartPolicy"), "valid values: \"OnFailure\", \"Never\""))
+	}
+	return errs
+}
+
+// validateJobUpdate: a job's work is settled when it starts; how fast it goes is not.
+func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := slices.Concat(
+		validate.Immutable(j.Spec.Selector, old.Spec.Selector, spec.Child("selector")),
+		validate.Immutable(j.Spec.CompletionMode, old.Spec.CompletionMode, spec.Child("completionMode")),
+		validate.Immutable(j.Spec.PodFailurePolicy, old.Spec.PodFailurePolicy, spec.Child("podFailurePolicy")),
+		validate.Immutable(j.Spec.SuccessPolicy, old.Spec.SuccessPolicy, spec.Child("successPolicy")),
+		validate.Immutable(j.Spec.ManagedBy, old.Spec.ManagedBy, spec.Child("managedBy")),
+		validate.Immutable(j.Spec.BackoffLimitPerIndex, old.Spec.BackoffLimitPerIndex, spec.Child("backoffLimitPerIndex")),
+		validateJobTemplateUpdate(&j.Spec.Template, old, spec.Child("template")),
+	)
+	indexed := ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion
+	inStep := ptr.Deref(j.Spec.Completions, -1) == ptr.Deref(j.Spec.Parallelism, -1)
+	if !indexed || !inStep {
+		errs = append(errs, validate.Immutable(j.Spec.Completions, old.Spec.Completions, spec.Child("completions"))...)
+	}
+	return errs
+}
+
+// validateJobTemplateUpdate: where the pods go may be decided until the first is made.
+func validateJobTemplateUpdate(template *corev1.PodTemplateSpec, old *batchv1.Job, path *field.Path) field.ErrorList {
+	undone := template.DeepCopy()
+	if ptr.Deref(old.Spec.Suspend, false) && old.Status.StartTime == nil {
+		was := old.Spec.Template
+		undone.Labels, undone.Annotations = was.Labels, was.Annotations
+		undone.Spec.NodeSelector = was.Spec.NodeSelector
+		undone.Spec.Tolerations = was.Spec.Tolerations
+		undone.Spec.SchedulingGates = was.Spec.SchedulingGates
+		if undone.Spec.Affinity != nil && was.Spec.Affinity != nil {
+			undone.Spec.Affinity.NodeAffinity = was.Spec.Affinity.NodeAffinity
+		}
+	}
+	return validate.Immutable(*undone, old.Spec.Template, path)
+}
+
+func jobStatusText(j *batchv1.Job) string {
+	holds := func(t batchv1.JobConditionType) bool {
+		return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+			return c.Type == t && c.Status == corev1.ConditionTrue
+		})
+	}
+	switch {
+	case holds(batchv1.JobComplete):
+		return "Complete"
+	case holds(batchv1.JobFailed):
+		return "Failed"
+	case j.DeletionTimestamp != nil:
+		return "Terminating"
+	case holds(batchv1.JobSuspended):
+		return "Suspended"
+	case holds(batchv1.JobFailureTarget):
+		return "FailureTarget"
+	case holds(batchv1.JobSuccessCriteriaMet):
+		return "SuccessCriteriaMet"
+	}
+	return "Running"
+}
+
+func jobCompletions(j *batchv1.Job) string {
+	switch parallelism := ptr.Deref(j.Spec.Parallelism, 0); {
+	case j.Spec.Completions != nil:
+		return table.Fraction(j.Status.Succeeded, *j.Spec.Completions)
+	case parallelism > 1:
+		return fmt.Sprintf("%d/1 of %d", j.Status.Succeeded, parallelism)
+	}
+	return fmt.Sprintf("%d/1", j.Status.Succeeded)
+}
+
+func jobDuration(j *batchv1.Job, now time.Time) string {
+	switch start, end := j.Status.StartTime, j.Status.CompletionTime; {
+	case start == nil:
+		return ""
+	case end == nil:
+		return table.Since(*start, now)
+	default:
+		return duration.HumanDuration(end.Sub(start.Time))
+	}
+}

@@ -1,0 +1,140 @@
+package batch
+
+import (
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// What a job makes of the pods that end.
+
+const (
+	// maxIndexed is how many pods an indexed job may have at a time.
+	maxIndexed = 100_000
+	// maxJobRules is how many rules a policy of a job may have.
+	maxJobRules = 20
+)
+
+// validateIndexed checks what only jobs have whose pods are numbered.
+func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	perIndex := spec.Child("backoffLimitPerIndex")
+	if s.MaxFailedIndexes != nil {
+		errs = append(errs, validate.NotNegative(s.MaxFailedIndexes, spec.Child("maxFailedIndexes"))...)
+		if s.BackoffLimitPerIndex == nil {
+			errs = append(errs, field.Required(perIndex, "when maxFailedIndexes is specified"))
+		}
+		if s.Completions != nil && *s.MaxFailedIndexes > *s.Completions {
+			errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, "must be less than or equal to completions"))
+		}
+	}
+	if ptr.Deref(s.CompletionMode, "") != batchv1.IndexedCompletion {
+		const text = "requires indexed completion mode"
+		if s.BackoffLimitPerIndex != nil {
+			errs = append(errs, field.Invalid(perIndex, *s.BackoffLimitPerIndex, text))
+		}
+		if s.SuccessPolicy != nil {
+			errs = append(errs, field.Invalid(spec.Child("successPolicy"), s.SuccessPolicy, text))
+		}
+		return errs
+	}
+	if s.Completions == nil {
+		errs = append(errs, field.Required(spec.Child("completions"), "when completion mode is Indexed"))
+	}
+	if ptr.Deref(s.Parallelism, 0) > maxIndexed {
+		errs = append(errs, field.Invalid(spec.Child("parallelism"), *s.Parallelism, "must be less than or equal to 100000 when completion mode is Indexed"))
+	}
+	return errs
+}
+
+// validateManager checks the name of who looks after a job, if it is not the usual one.
+func validateManager(manager *string, at *field.Path) field.ErrorList {
+	if manager == nil {
+		return nil
+	}
+	if domain, path, ok := strings.Cut(*manager, "/"); !ok || domain == "" || path == "" {
+		return field.ErrorList{field.Invalid(at, *manager, "must be a domain-prefixed path (such as \"acme.io/foo\")")}
+	}
+	return validate.FromMessages(*manager, at, validation.IsQualifiedName(*manager))
+}
+
+func validateJobPolicies(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if p := s.SuccessPolicy; p != nil {
+		rules := spec.Child("successPolicy", "rules")
+		if len(p.Rules) == 0 {
+			errs = append(errs, field.Required(rules, "at least one rules must be specified when the successPolicy is specified"))
+		}
+		if len(p.Rules) > maxJobRules {
+			errs = append(errs, field.TooMany(rules, len(p.Rules), maxJobRules))
+		}
+		errs = append(errs, validate.Each(p.Rules, rules, func(r *batchv1.SuccessPolicyRule, at *field.Path) field.ErrorList {
+			if r.SucceededCount == nil && r.SucceededIndexes == nil {
+				return field.ErrorList{field.Required(at, "at least one of succeededCount or succeededIndexes must be specified")}
+			}
+			return validate.Positive(r.SucceededCount, at.Child("succeededCount"))
+		})...)
+	}
+	p := s.PodFailurePolicy
+	if p == nil {
+		return errs
+	}
+	rules := spec.Child("podFailurePolicy", "rules")
+	if s.Template.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		errs = append(errs, field.Invalid(spec.Child("template", "spec", "restartPolicy"), s.Template.Spec.RestartPolicy, "only \"Never\" is supported when podFailurePolicy is specified"))
+	}
+	if len(p.Rules) > maxJobRules {
+		errs = append(errs, field.TooMany(rules, len(p.Rules), maxJobRules))
+	}
+	var names []string
+	for _, c := range slices.Concat(s.Template.Spec.InitContainers, s.Template.Spec.Containers) {
+		names = append(names, c.Name)
+	}
+	return append(errs, validate.Each(p.Rules, rules, func(r *batchv1.PodFailurePolicyRule, at *field.Path) field.ErrorList {
+		return validateFailureRule(r, names, at)
+	})...)
+}
+
+func validateFailureRule(r *batchv1.PodFailurePolicyRule, containers []string, at *field.Path) field.ErrorList {
+	errs := validate.OneOf(r.Action, at.Child("action"), batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
+		batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)
+	switch {
+	case r.OnExitCodes != nil && len(r.OnPodConditions) > 0:
+		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
+	case r.OnExitCodes == nil && len(r.OnPodConditions) == 0:
+		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
+	case r.OnExitCodes != nil:
+		errs = append(errs, validateExitCodes(r.OnExitCodes, containers, at.Child("onExitCodes"))...)
+	}
+	return append(errs, validate.Each(r.OnPodConditions, at.Child("onPodConditions"), func(c *batchv1.PodFailurePolicyOnPodConditionsPattern, at *field.Path) field.ErrorList {
+		return append(validate.FromMessages(c.Type, at.Child("type"), validation.IsQualifiedName(string(c.Type))),
+			validate.OneOf(c.Status, at.Child("status"), corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+	})...)
+}
+
+func validateExitCodes(codes *batchv1.PodFailurePolicyOnExitCodesRequirement, containers []string, at *field.Path) field.ErrorList {
+	errs := validate.OneOf(codes.Operator, at.Child("operator"), batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
+	if name := codes.ContainerName; name != nil && !slices.Contains(containers, *name) {
+		errs = append(errs, field.Invalid(at.Child("containerName"), *name, "must be one of the container or initContainer names in the pod template"))
+	}
+	values := at.Child("values")
+	if len(codes.Values) == 0 {
+		errs = append(errs, field.Invalid(values, codes.Values, "at least one value is required"))
+	}
+	for i, code := range codes.Values {
+		switch {
+		case slices.Contains(codes.Values[:i], code):
+			errs = append(errs, field.Duplicate(values.Index(i), code))
+		case code == 0 && codes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn:
+			errs = append(errs, field.Invalid(values.Index(i), code, "must not be 0 for the In operator"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,152 @@
+package builtin
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+)
+
+// TestMutations plays testdata/mutations, a table for each kind: an object that is
+// right, and what is said when one thing about it is wrong. The commands are
+//
+//	base      an object: the errors, or ok. It stays the base of what follows
+//	create    lines "path = value": each alone is done to the base, and the result
+//	          is created. The outcome is the line, and the errors or ok
+//	update    likewise, but the result is sent to replace the base
+//
+// A value is YAML in one line, or the word absent. A path is as in errors; in
+// brackets is the index of an element, or the key of one in a map.
+func TestMutations(t *testing.T) {
+	schemes := NewSchemes()
+	datadriven.Walk(t, mutations, func(t *testing.T, path string) {
+		m := mutator{t: t, schemes: schemes}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			m.t = t
+			return m.play(d)
+		})
+	})
+}
+
+// TestEveryKindHasMutations: of every kind, an object is accepted, and some change of it
+// is refused on create. A kind whose mistakes are not looked for is not validated.
+func TestEveryKindHasMutations(t *testing.T) {
+	schemes := NewSchemes()
+	eachResource(t, func(t *testing.T, resource registry.Resource) {
+		m := mutator{t: t, schemes: schemes}
+		datadriven.RunTest(t, filepath.Join(mutations, strings.ToLower(resource.Kind)+".txt"), func(t *testing.T, d *datadriven.TestData) string {
+			m.t = t
+			m.play(d)
+			return d.Expected // TestMutations compares it
+		})
+		if m.acceptedBases == 0 {
+			t.Error("no base is accepted")
+		}
+		if m.refusedCreates == 0 {
+			t.Error("no change is refused on create")
+		}
+	})
+}
+
+const mutations = "testdata/mutations"
+
+// mutator plays one file.
+type mutator struct {
+	t                             *testing.T
+	schemes                       registry.Schemes
+	base                          string
+	acceptedBases, refusedCreates int
+}
+
+func (m *mutator) play(d *datadriven.TestData) string {
+	m.t.Helper()
+	switch d.Cmd {
+	case "base":
+		m.base = d.Input
+		_, _, err := create(m.t, m.schemes, m.base)
+		if err == nil {
+			m.acceptedBases++
+		}
+		return causes(err)
+	case "create":
+		return eachMutation(m.t, m.base, d.Input, func(changed string) string {
+			_, _, err := create(m.t, m.schemes, changed)
+			if err != nil {
+				m.refusedCreates++
+			}
+			return causes(err)
+		})
+	case "update":
+		return eachMutation(m.t, m.base, d.Input, func(changed string) string {
+			return update(m.t, m.schemes, "main", []string{m.base, changed})
+		})
+	}
+	m.t.Fatalf("unknown command %q", d.Cmd)
+	return ""
+}
+
+func eachMutation(t *testing.T, base, lines string, outcome func(changed string) string) string {
+	t.Helper()
+	var out strings.Builder
+	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
+		where, value, ok := strings.Cut(line, " = ")
+		if !ok {
+			t.Fatalf("no = in %q", line)
+		}
+		var object any
+		if err := yaml.Unmarshal([]byte(base), &object); err != nil {
+			t.Fatal(err)
+		}
+		object = mutate(t, object, steps(where), value)
+		changed, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := strings.ReplaceAll(strings.TrimSpace(outcome(string(changed))), "\n", "\n  ")
+		fmt.Fprintf(&out, "%s\n  %s\n", line, said)
+	}
+	return out.String()
+}
+
+// steps takes a path apart: names and, in brackets, indexes and keys.
+func steps(path string) []string {
+	return regexp.MustCompile(`[^.\[\]]+(?:\.[^.\[\]]+)*?|\[[^\]]*\]`).FindAllString(strings.ReplaceAll(path, ".[", "["), -1)
+}
+
+// mutate sets what is at the path, making what leads there.
+func mutate(t *testing.T, in any, path []string, value string) any {
+	t.Helper()
+	if len(path) == 0 {
+		var v any
+		if err := yaml.Unmarshal([]byte(value), &v); err != nil {
+			t.Fatalf("%v in %q", err, value)
+		}
+		return v
+	}
+	key := strings.Trim(path[0], "[]")
+	if i, err := strconv.Atoi(key); err == nil && strings.HasPrefix(path[0], "[") {
+		list, _ := in.([]any)
+		for len(list) <= i {
+			list = append(list, map[string]any{})
+		}
+		list[i] = mutate(t, list[i], path[1:], value)
+		return list
+	}
+	m, _ := in.(map[string]any)
+	if m == nil {
+		m = map[string]any{}
+	}
+	if len(path) == 1 && value == "absent" {
+		delete(m, key)
+		return m
+	}
+	m[key] = mutate(t, m[key], path[1:], value)
+	return m
+}

@@ -1,0 +1,165 @@
+package builtin
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
+)
+
+// fakeServer is the registries of all kinds, on one memory.
+type fakeServer struct {
+	t       *testing.T
+	schemes registry.Schemes
+	mains   map[string]*registry.REST // by resource
+}
+
+func newFakeServer(t *testing.T) fakeServer {
+	t.Helper()
+	return newFakeServerIn(t, core.ServiceRanges{})
+}
+
+// newFakeServerIn makes one whose services get their addresses from given ranges.
+func newFakeServerIn(t *testing.T, ranges core.ServiceRanges) fakeServer {
+	t.Helper()
+	p := fakeServer{t, NewSchemes(), map[string]*registry.REST{}}
+	groups, err := APIGroups(p.schemes, fakeConfig(newFakeStorage(), fakeDeleter{}), ranges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range groups {
+		for _, storages := range group.VersionedResourcesStorageMap {
+			for resource, storage := range storages {
+				if main, ok := storage.(*registry.REST); ok {
+					p.mains[resource] = main
+				}
+			}
+		}
+	}
+	return p
+}
+
+// try creates an object, as a request does after admission.
+func (p fakeServer) try(text string) (runtime.Object, error) {
+	p.t.Helper()
+	resource, obj := decode(p.t, p.schemes, text)
+	return p.mains[resource.Plural].Create(requestContext(resource), obj, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+}
+
+func (p fakeServer) create(text string) runtime.Object {
+	p.t.Helper()
+	obj, err := p.try(text)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return obj
+}
+
+// replace sends an object to where one is.
+func (p fakeServer) replace(text string) (runtime.Object, error) {
+	p.t.Helper()
+	resource, obj := decode(p.t, p.schemes, text)
+	updated, _, err := p.mains[resource.Plural].Update(requestContext(resource), metaOf(obj).GetName(), rest.DefaultUpdatedObjectInfo(obj),
+		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	return updated, err
+}
+
+const simplePod = `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: a, image: "a:1"}]}}`
+
+func TestPodPriority(t *testing.T) {
+	pod := func(fields string) string {
+		return `{apiVersion: v1, kind: Pod, metadata: {generateName: web-}, spec: {containers: [{name: a, image: "a:1"}]` + fields + `}}`
+	}
+	class := func(name, fields string) string {
+		return `{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: ` + name + `}` + fields + `}`
+	}
+	p := newFakeServer(t)
+	if got := p.create(pod("")).(*corev1.Pod).Spec; *got.Priority != 0 || got.PriorityClassName != "" || *got.PreemptionPolicy != corev1.PreemptLowerPriority {
+		t.Errorf("without classes: %d of %q, %s", *got.Priority, got.PriorityClassName, *got.PreemptionPolicy)
+	}
+	p.create(class("high", ", value: 1000, preemptionPolicy: Never"))
+	p.create(class("usual", ", value: 7, globalDefault: true"))
+	for _, test := range []struct {
+		fields, class string
+		value         int32
+		policy        corev1.PreemptionPolicy
+		refused       string
+	}{
+		{"", "usual", 7, corev1.PreemptLowerPriority, ""},
+		{", priorityClassName: high", "high", 1000, corev1.PreemptNever, ""},
+		{", priorityClassName: high, priority: 1000, preemptionPolicy: Never", "high", 1000, corev1.PreemptNever, ""},
+		{", priorityClassName: low", "", 0, "", "no PriorityClass with name low was found"},
+		{", priorityClassName: high, priority: 5", "", 0, "", "the integer value of priority (5) must not be provided"},
+		{", preemptionPolicy: Never", "", 0, "", "the string value of PreemptionPolicy (Never) must not be provided"},
+	} {
+		obj, err := p.try(pod(test.fields))
+		if test.refused != "" {
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.refused) {
+				t.Errorf("%s: %v, want %q", test.fields, err, test.refused)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", test.fields, err)
+			continue
+		}
+		got := obj.(*corev1.Pod).Spec
+		if got.PriorityClassName != test.class || *got.Priority != test.value || *got.PreemptionPolicy != test.policy {
+			t.Errorf("%s: %d of %q, %s", test.fields, *got.Priority, got.PriorityClassName, *got.PreemptionPolicy)
+		}
+	}
+	if _, err := p.try(class("another", ", value: 1, globalDefault: true")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "usual is already marked as default") {
+		t.Errorf("a second default: %v", err)
+	}
+	if _, err := p.replace(class("high", ", value: 1000, preemptionPolicy: Never, globalDefault: true")); !apierrors.IsForbidden(err) {
+		t.Errorf("a second default by an update: %v", err)
+	}
+	if _, err := p.replace(class("usual", ", value: 7, globalDefault: true, description: same")); err != nil {
+		t.Errorf("the default itself: %v", err)
+	}
+}
+
+// A client that sends again what it sent first changes nothing.
+func TestPodReplacedByItsManifest(t *testing.T) {
+	p := newFakeServer(t)
+	p.create(`{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: usual}, value: 7, globalDefault: true}`)
+	created := p.create(simplePod).(*corev1.Pod)
+	if created.Spec.ServiceAccountName != "default" || len(created.Spec.Tolerations) != 2 {
+		t.Errorf("created with account %q and %d tolerations", created.Spec.ServiceAccountName, len(created.Spec.Tolerations))
+	}
+	updated, err := p.replace(simplePod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := updated.(*corev1.Pod); got.Generation != 1 {
+		t.Errorf("generation %d, want 1", got.Generation)
+	}
+}
+
+// A claim without a class gets the newest of the default ones; one that wants none keeps none.
+func TestDefaultStorageClass(t *testing.T) {
+	p := newFakeServer(t)
+	claim := func(fields string) *string {
+		t.Helper()
+		return p.create(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {generateName: c-}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}` + fields + `}}`).(*corev1.PersistentVolumeClaim).Spec.StorageClassName
+	}
+	p.create(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: slow}, provisioner: example.com/disk}`)
+	if got := claim(""); got != nil {
+		t.Errorf("without a default: %s", *got)
+	}
+	p.create(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: fast, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}, provisioner: example.com/disk}`)
+	if got := ptr.Deref(claim(""), ""); got != "fast" {
+		t.Errorf("class %q, want fast", got)
+	}
+	if got := claim(`, storageClassName: ""`); *got != "" {
+		t.Errorf("class %q for a claim that wants none", *got)
+	}
+}

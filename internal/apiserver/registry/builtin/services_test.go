@@ -1,0 +1,141 @@
+package builtin
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
+)
+
+func service(name, spec string) string {
+	return fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {%s}}`, name, spec)
+}
+
+// servicesIn makes the registry of services on a range.
+func servicesIn(t *testing.T, prefix string) fakeServer {
+	t.Helper()
+	return newFakeServerIn(t, core.ServiceRanges{Addresses: netip.MustParsePrefix(prefix), FirstPort: 30000, LastPort: 30003})
+}
+
+func specOf(t *testing.T, obj any, err error) corev1.ServiceSpec {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj.(*corev1.Service).Spec
+}
+
+func TestServiceGetsAnAddress(t *testing.T) {
+	p := servicesIn(t, "10.1.0.0/24")
+	obj, err := p.try(service("web", "ports: [{port: 80}]"))
+	spec := specOf(t, obj, err)
+	if ip := netip.MustParseAddr(spec.ClusterIP); !netip.MustParsePrefix("10.1.0.0/24").Contains(ip) {
+		t.Errorf("address %s", ip)
+	}
+	if !slices.Equal(spec.ClusterIPs, []string{spec.ClusterIP}) || !slices.Equal(spec.IPFamilies, []corev1.IPFamily{corev1.IPv4Protocol}) || *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
+		t.Errorf("%v %v %v", spec.ClusterIPs, spec.IPFamilies, *spec.IPFamilyPolicy)
+	}
+	// What the client did not choose it need not send, and cannot change.
+	obj, err = p.replace(service("web", "ports: [{port: 81}]"))
+	if again := specOf(t, obj, err); again.ClusterIP != spec.ClusterIP || again.Ports[0].Port != 81 {
+		t.Errorf("updated to %s:%d", again.ClusterIP, again.Ports[0].Port)
+	}
+	if _, err := p.replace(service("web", "clusterIP: 10.1.0.7, ports: [{port: 80}]")); !apierrors.IsInvalid(err) {
+		t.Errorf("another address: %v", err)
+	}
+	obj, err = p.try(service("headless", "clusterIP: None"))
+	if spec := specOf(t, obj, err); spec.ClusterIPs[0] != corev1.ClusterIPNone {
+		t.Errorf("headless: %v", spec.ClusterIPs)
+	}
+}
+
+func TestServiceTypes(t *testing.T) {
+	p := servicesIn(t, "fd00::/112")
+	obj, err := p.try(service("web", "ports: [{port: 80}]"))
+	first := specOf(t, obj, err)
+	if !strings.HasPrefix(first.ClusterIP, "fd00::") || first.IPFamilies[0] != corev1.IPv6Protocol {
+		t.Errorf("%s %v", first.ClusterIP, first.IPFamilies)
+	}
+	obj, err = p.replace(service("web", "type: NodePort, ports: [{port: 80, name: t}, {port: 80, name: u, protocol: UDP}, {port: 81, name: v}]"))
+	exposed := specOf(t, obj, err)
+	if a, b, c := exposed.Ports[0].NodePort, exposed.Ports[1].NodePort, exposed.Ports[2].NodePort; a != b || a == c || a < 30000 || c > 30003 {
+		t.Errorf("node ports %d %d %d", a, b, c)
+	}
+	obj, err = p.replace(service("web", "type: LoadBalancer, externalTrafficPolicy: Local, ports: [{port: 80, name: t}]"))
+	balanced := specOf(t, obj, err)
+	if balanced.Ports[0].NodePort != exposed.Ports[0].NodePort || balanced.HealthCheckNodePort == 0 || balanced.ClusterIP != first.ClusterIP {
+		t.Errorf("%+v", balanced)
+	}
+	// A patch of the type leaves the rest as it was.
+	obj, err = p.replace(service("web", fmt.Sprintf("type: ClusterIP, externalTrafficPolicy: Local, allocateLoadBalancerNodePorts: true, ports: [{port: 80, nodePort: %d}]", balanced.Ports[0].NodePort)))
+	if inside := specOf(t, obj, err); inside.Ports[0].NodePort != 0 || inside.HealthCheckNodePort != 0 {
+		t.Errorf("%+v", inside)
+	}
+	obj, err = p.replace(service("web", "type: ExternalName, externalName: example.com, clusterIP: \""+first.ClusterIP+"\""))
+	if outside := specOf(t, obj, err); outside.ClusterIP != "" || len(outside.ClusterIPs) != 0 || len(outside.IPFamilies) != 0 {
+		t.Errorf("%+v", outside)
+	}
+	obj, err = p.replace(service("web", "ports: [{port: 80}]"))
+	if back := specOf(t, obj, err); back.ClusterIP == "" {
+		t.Error("no address after it was a name")
+	}
+}
+
+func TestServiceAsksForAValue(t *testing.T) {
+	p := servicesIn(t, "10.1.0.0/24")
+	p.create(service("a", "clusterIP: 10.1.0.9, type: NodePort, ports: [{port: 80, nodePort: 30001}]"))
+	for spec, want := range map[string]string{
+		"clusterIP: 10.1.0.9, ports: [{port: 80}]":              "spec.clusterIPs: Invalid value: [\"10.1.0.9\"]: failed to allocate IP 10.1.0.9: provided IP is already allocated",
+		"clusterIP: 10.2.0.9, ports: [{port: 80}]":              "(10.2.0.9) is not in the valid range. The range of valid IPs is 10.1.0.0/24",
+		"type: NodePort, ports: [{port: 80, nodePort: 30001}]":  "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
+		"type: NodePort, ports: [{port: 80, nodePort: 80}]":     "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-30003",
+		"ipFamilies: [IPv6], ports: [{port: 80}]":               "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",
+		"ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]": "Cluster is not configured for dual-stack services",
+	} {
+		if _, err := p.try(service("b", spec)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", spec, err, want)
+		}
+	}
+	// An update keeps what the service has, also where it is sent.
+	if _, err := p.replace(service("a", "clusterIP: 10.1.0.9, type: NodePort, ports: [{port: 81, nodePort: 30001}]")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every address of a range is given before it is full, whoever asks at the same time,
+// and none twice.
+func TestServiceRangeIsUsedUp(t *testing.T) {
+	p := servicesIn(t, "10.1.0.0/28")
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	given := map[string]bool{}
+	for i := range 14 {
+		wg.Go(func() {
+			obj, err := p.try(service(fmt.Sprintf("s%d", i), "ports: [{port: 80}]"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			given[obj.(*corev1.Service).Spec.ClusterIP] = true
+		})
+	}
+	wg.Wait()
+	if len(given) != 14 || given["10.1.0.0"] || given["10.1.0.15"] {
+		t.Errorf("%d addresses: %v", len(given), given)
+	}
+	if _, err := p.try(service("more", "ports: [{port: 80}]")); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "range is full") {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := p.try(service("named", "type: ExternalName, externalName: example.com")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,287 @@
+package builtin
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+)
+
+// statusOf returns the field Status of an object's Go type, if it has one. These tests
+// judge rows by it, not by what the rows say of themselves.
+func statusOf(obj runtime.Object) (reflect.Value, bool) {
+	status := reflect.ValueOf(obj).Elem().FieldByName("Status")
+	return status, status.IsValid()
+}
+
+// TestStatusIsDeclared: a row whose type has a status has the endpoint for it.
+func TestStatusIsDeclared(t *testing.T) {
+	schemes := NewSchemes()
+	eachResource(t, func(t *testing.T, resource registry.Resource) {
+		_, want := statusOf(resource.New())
+		if resource.HasStatus() != want {
+			t.Errorf("HasStatus() = %t, the type's field Status: %t", resource.HasStatus(), want)
+		}
+		storages, err := registry.NewStorages(resource, schemes.Hub, fakeConfig(newFakeStorage(), fakeDeleter{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, served := storages[resource.Plural+"/status"]; served != want {
+			t.Errorf("/status is served: %t, the type's field Status: %t", served, want)
+		}
+	})
+}
+
+// eachWithStatus runs a test for every resource whose Go type has a status.
+func eachWithStatus(t *testing.T, test func(t *testing.T, resource registry.Resource)) {
+	t.Helper()
+	eachResource(t, func(t *testing.T, resource registry.Resource) {
+		if _, ok := statusOf(resource.New()); !ok {
+			t.Skip("the type has no status")
+		}
+		test(t, resource)
+	})
+}
+
+// TestMainEndpointKeepsStatus: whatever is sent, the status stays what is stored.
+func TestMainEndpointKeepsStatus(t *testing.T) {
+	schemes := NewSchemes()
+	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
+		fill := newFuzzer(t, schemes)
+		old, obj := resource.New(), resource.New()
+		fill.Fill(old)
+		fill.Fill(obj)
+		before := old.DeepCopyObject()
+		mainREST(t, resource, schemes).UpdateStrategy.PrepareForUpdate(t.Context(), obj, old)
+
+		want, _ := statusOf(before)
+		got, _ := statusOf(obj)
+		if diff := statusDiff(want, got); diff != "" {
+			t.Errorf("the update changes the status (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// statusDiff compares two statuses.
+func statusDiff(want, got reflect.Value) string {
+	if equality.Semantic.DeepEqual(want.Interface(), got.Interface()) {
+		return ""
+	}
+	return cmp.Diff(want.Interface(), got.Interface())
+}
+
+// TestStatusEndpointKeepsTheRest: of the metadata, only annotations come from a status
+// update, and of the rest only the status.
+func TestStatusEndpointKeepsTheRest(t *testing.T) {
+	schemes := NewSchemes()
+	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
+		fill := newFuzzer(t, schemes)
+		old, obj := resource.New(), resource.New()
+		fill.Fill(old)
+		fill.Fill(obj)
+		sent, before := obj.DeepCopyObject(), old.DeepCopyObject()
+		endpointStrategy(t, resource, schemes, "status").PrepareForUpdate(t.Context(), obj, old)
+
+		want := before.DeepCopyObject()
+		to, _ := statusOf(want)
+		from, _ := statusOf(sent)
+		to.Set(from)
+		if pod, ok := want.(*corev1.Pod); ok && pod.Status.QOSClass == "" {
+			// It follows from the spec: a status may leave it out.
+			pod.Status.QOSClass = before.(*corev1.Pod).Status.QOSClass
+		}
+		w, s := metaOf(want), metaOf(sent)
+		w.SetAnnotations(s.GetAnnotations())
+		w.SetManagedFields(s.GetManagedFields())
+		w.SetName(s.GetName())
+		w.SetNamespace(s.GetNamespace())
+		w.SetUID(s.GetUID())
+		w.SetResourceVersion(s.GetResourceVersion())
+		if !equality.Semantic.DeepEqual(want, obj) {
+			t.Errorf("(-want +got):\n%s", cmp.Diff(want, obj))
+		}
+		if !equality.Semantic.DeepEqual(before, old) {
+			t.Errorf("the update changes what is stored:\n%s", cmp.Diff(before, old))
+		}
+	})
+}
+
+// TestCreateClearsStatus: of what is created, the client does not decide the status.
+func TestCreateClearsStatus(t *testing.T) {
+	// Node agents report when they register. The default flow schemas are created together
+	// with their priority levels, and say so.
+	keeps := map[string]bool{"nodes": true, "flowschemas": true}
+	schemes := NewSchemes()
+	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
+		fill := newFuzzer(t, schemes)
+		sent := resource.New()
+		fill.Fill(sent)
+		bare := sent.DeepCopyObject()
+		status, _ := statusOf(bare)
+		status.SetZero()
+		strategy := mainREST(t, resource, schemes).CreateStrategy
+		created := sent.DeepCopyObject()
+		strategy.PrepareForCreate(t.Context(), created)
+		strategy.PrepareForCreate(t.Context(), bare)
+		got, _ := statusOf(created)
+		want, _ := statusOf(bare)
+		if keeps[resource.Plural] {
+			want, _ = statusOf(sent)
+		}
+		if diff := statusDiff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestGeneration(t *testing.T) {
+	schemes := NewSchemes()
+	eachResource(t, func(t *testing.T, resource registry.Resource) {
+		r := mainREST(t, resource, schemes)
+		fill := newFuzzer(t, schemes)
+		obj := resource.New()
+		fill.Fill(obj)
+		metaOf(obj).SetGeneration(9)
+		r.CreateStrategy.PrepareForCreate(t.Context(), obj)
+		counts := resource.Strategy.Desired != nil
+		if got := metaOf(obj).GetGeneration(); counts && got != 1 {
+			t.Errorf("a new object is of generation %d", got)
+		}
+		metaOf(obj).SetGeneration(4)
+		same, other := obj.DeepCopyObject(), resource.New()
+		r.UpdateStrategy.PrepareForUpdate(t.Context(), same, obj)
+		if got := metaOf(same).GetGeneration(); got != 4 {
+			t.Errorf("an update that changes nothing makes generation %d", got)
+		}
+		if !counts || equality.Semantic.DeepEqual(resource.Strategy.Desired(other), resource.Strategy.Desired(obj)) {
+			return // the filler left everything out
+		}
+		r.UpdateStrategy.PrepareForUpdate(t.Context(), other, obj)
+		if got := metaOf(other).GetGeneration(); got != 5 {
+			t.Errorf("an update that changes everything makes generation %d", got)
+		}
+	})
+}
+
+func TestResetFields(t *testing.T) {
+	schemes := NewSchemes()
+	meta := []fieldpath.Path{
+		fieldpath.MakePathOrDie("metadata", "labels"),
+		fieldpath.MakePathOrDie("metadata", "finalizers"),
+		fieldpath.MakePathOrDie("metadata", "ownerReferences"),
+	}
+	paths := map[string]*fieldpath.Set{
+		"main":     fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
+		"status":   fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("spec"))...),
+		"finalize": fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("status"))...),
+	}
+	eachResource(t, func(t *testing.T, resource registry.Resource) {
+		versions := []schema.GroupVersion{resource.GroupVersion}
+		for _, l := range resource.Legacy {
+			versions = append(versions, l.GroupVersion)
+		}
+		check := func(endpoint string, got map[fieldpath.APIVersion]*fieldpath.Set) {
+			t.Helper()
+			if !resource.HasStatus() {
+				if got != nil {
+					t.Errorf("%s resets %v", endpoint, got)
+				}
+				return
+			}
+			for _, version := range versions {
+				if set := got[fieldpath.APIVersion(version.String())]; len(got) != len(versions) || !paths[endpoint].Equals(set) {
+					t.Errorf("%s resets %v in %s, want %v", endpoint, set, version, paths[endpoint])
+				}
+			}
+		}
+		check("main", mainREST(t, resource, schemes).GetResetFields())
+		if resource.HasStatus() {
+			check("status", endpointStrategy(t, resource, schemes, "status").(rest.ResetFieldsStrategy).GetResetFields())
+		}
+		if resource.Plural == "namespaces" {
+			check("finalize", endpointStrategy(t, resource, schemes, "finalize").(rest.ResetFieldsStrategy).GetResetFields())
+		}
+	})
+}
+
+// TestUpdatePermissions holds the rows to what clients know from upstream.
+func TestUpdatePermissions(t *testing.T) {
+	creates := map[string]bool{
+		"services": true, "endpoints": true, "events": true, "leases": true,
+		"roles": true, "rolebindings": true, "clusterroles": true, "clusterrolebindings": true,
+	}
+	conditional := map[string]bool{
+		"serviceaccounts": true, "leases": true, "poddisruptionbudgets": true,
+		"validatingwebhookconfigurations": true, "mutatingwebhookconfigurations": true,
+		"validatingadmissionpolicies": true, "validatingadmissionpolicybindings": true,
+	}
+	objects := map[string]bool{
+		"pods": true, "services": true, "serviceaccounts": true, "persistentvolumes": true, "persistentvolumeclaims": true, "namespaces": true,
+	}
+	propagation := map[string]metav1.DeletionPropagation{
+		"replicationcontrollers": metav1.DeletePropagationOrphan, "jobs": metav1.DeletePropagationOrphan,
+	}
+	schemes := NewSchemes()
+	eachResource(t, func(t *testing.T, resource registry.Resource) {
+		s := mainREST(t, resource, schemes).UpdateStrategy
+		if got := s.AllowCreateOnUpdate(t.Context()); got != creates[resource.Plural] {
+			t.Errorf("create on update: %t", got)
+		}
+		if got := s.AllowUnconditionalUpdate(t.Context()); got == conditional[resource.Plural] {
+			t.Errorf("unconditional update: %t", got)
+		}
+		if resource.ReturnDeletedObject != objects[resource.Plural] {
+			t.Errorf("answers with the object: %t", resource.ReturnDeletedObject)
+		}
+		if got := resource.Deletion.DefaultPropagation; got != propagation[resource.Plural] {
+			t.Errorf("default propagation: %q", got)
+		}
+	})
+}
+
+// TestGrace: pods are the only objects that take time to end.
+func TestGrace(t *testing.T) {
+	eachResource(t, func(t *testing.T, resource registry.Resource) {
+		if graceful := resource.Deletion.Grace != nil; graceful != (resource.Plural == "pods") {
+			t.Errorf("is deleted gracefully: %t", graceful)
+		}
+	})
+}
+
+func TestSelectors(t *testing.T) {
+	schemes := NewSchemes()
+	attributes := func(resource string, obj runtime.Object) (labels.Set, fields.Set) {
+		t.Helper()
+		set, selectable, err := mainREST(t, rowFor(t, resource), schemes).PredicateFunc(labels.Everything(), fields.Everything()).GetAttrs(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set, selectable
+	}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", Labels: map[string]string{"c": "d"}, UID: types.UID("u")}}
+	p.Spec.NodeName = "n1"
+	set, selectable := attributes("pods", p)
+	if set["c"] != "d" {
+		t.Errorf("labels %v", set)
+	}
+	for label, want := range map[string]string{"metadata.name": "a", "metadata.namespace": "b", "spec.nodeName": "n1", "status.phase": "", "spec.hostNetwork": "false"} {
+		if got, ok := selectable[label]; !ok || got != want {
+			t.Errorf("%s = %q, want %q", label, got, want)
+		}
+	}
+	if _, selectable := attributes("nodes", &corev1.Node{}); selectable.Has("metadata.namespace") {
+		t.Error("nodes have no namespace to select by")
+	}
+}

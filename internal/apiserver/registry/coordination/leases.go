@@ -1,0 +1,47 @@
+// Package coordination is the API group coordination.k8s.io: Leases.
+package coordination
+
+import (
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Group returns the API group coordination.k8s.io/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: coordinationv1.SchemeGroupVersion,
+		AddToScheme:  coordinationv1.AddToScheme,
+		Resources:    []registry.Resource{leases()},
+	}
+}
+
+func leases() registry.Resource {
+	return registry.Define[coordinationv1.Lease, coordinationv1.LeaseList](registry.Resource{
+		GroupVersion:   coordinationv1.SchemeGroupVersion,
+		Kind:           "Lease",
+		Plural:         "leases",
+		Namespaced:     true,
+		ValidateName:   apivalidation.NameIsDNSSubdomain,
+		CreateOnUpdate: true,
+	}, []table.Column{
+		table.Text("Holder", "Who holds the lease.", func(l *coordinationv1.Lease) string { return ptr.Deref(l.Spec.HolderIdentity, "") }),
+		table.Age(),
+	}, registry.Strategy[*coordinationv1.Lease]{
+		Validate: func(l *coordinationv1.Lease) field.ErrorList {
+			// A holder that lets go leaves an empty holderIdentity behind.
+			spec := field.NewPath("spec")
+			return slices.Concat(
+				validate.Positive(l.Spec.LeaseDurationSeconds, spec.Child("leaseDurationSeconds")),
+				validate.NotNegative(l.Spec.LeaseTransitions, spec.Child("leaseTransitions")),
+			)
+		},
+	})
+}

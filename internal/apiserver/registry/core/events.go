@@ -1,0 +1,118 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/deletion"
+)
+
+func events() registry.Resource {
+	return registry.Define[corev1.Event, corev1.EventList](registry.Resource{
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "Event",
+		Plural:              "events",
+		Namespaced:          true,
+		ShortNames:          []string{"ev"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		CreateOnUpdate:      true,
+		UnconditionalUpdate: true,
+		TTL:                 time.Hour,
+		// The collector does not look at events, so it would not remove its finalizers from them.
+		Deletion: deletion.Strategy{CollectorDisabled: true},
+	}, eventColumns(), registry.Strategy[*corev1.Event]{
+		Validate:         validateEvent,
+		SelectableFields: eventFields,
+	})
+}
+
+func eventFields(e *corev1.Event) fields.Set {
+	return fields.Set{
+		"involvedObject.kind":            e.InvolvedObject.Kind,
+		"involvedObject.namespace":       e.InvolvedObject.Namespace,
+		"involvedObject.name":            e.InvolvedObject.Name,
+		"involvedObject.uid":             string(e.InvolvedObject.UID),
+		"involvedObject.apiVersion":      e.InvolvedObject.APIVersion,
+		"involvedObject.resourceVersion": e.InvolvedObject.ResourceVersion,
+		"involvedObject.fieldPath":       e.InvolvedObject.FieldPath,
+		"reason":                         e.Reason,
+		"reportingComponent":             e.ReportingController,
+		"source":                         cmp.Or(e.Source.Component, e.ReportingController),
+		"type":                           e.Type,
+	}
+}
+
+// validateEvent keeps events where those who may see the object look for them: in
+// its namespace, or in "default" if it has none.
+func validateEvent(e *corev1.Event) field.ErrorList {
+	about := e.InvolvedObject.Namespace
+	if e.Namespace == about || (about == "" && e.Namespace == metav1.NamespaceDefault) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
+}
+
+func eventColumns() []table.Column {
+	columns := []table.Column{
+		table.TextAt("Last Seen", "Time since it was seen last.", func(e *corev1.Event, now time.Time) string { return table.Since(lastSeen(e), now) }),
+		table.Text("Type", "Normal or Warning.", func(e *corev1.Event) string { return e.Type }),
+		table.Text("Reason", "What happened, in one word.", func(e *corev1.Event) string { return e.Reason }),
+		table.Text("Object", "What it happened to.", func(e *corev1.Event) string {
+			return strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
+		}),
+	}
+	columns = append(columns, table.Wide(
+		table.Text("Subobject", "Which part of the object.", func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }),
+		table.Text("Source", "Who reports it.", eventSource),
+	)...)
+	columns = append(columns, table.Text("Message", "What happened, in words.", func(e *corev1.Event) string { return strings.TrimSpace(e.Message) }))
+	return append(columns, table.Wide(
+		table.TextAt("First Seen", "Time since it was seen first.", func(e *corev1.Event, now time.Time) string { return table.Since(firstSeen(e), now) }),
+		table.Number("Count", "How often it was seen.", timesSeen),
+		table.Name(),
+	)...)
+}
+
+func eventSource(e *corev1.Event) string {
+	component := cmp.Or(e.Source.Component, e.ReportingController)
+	if host := cmp.Or(e.Source.Host, e.ReportingInstance); host != "" {
+		return fmt.Sprintf("%s, %s", component, host)
+	}
+	return component
+}
+
+// An event's times are in different fields, depending on the API that reported it.
+
+func firstSeen(e *corev1.Event) metav1.Time {
+	if e.FirstTimestamp.IsZero() {
+		return metav1.NewTime(e.EventTime.Time)
+	}
+	return e.FirstTimestamp
+}
+
+func lastSeen(e *corev1.Event) metav1.Time {
+	switch {
+	case e.Series != nil:
+		return metav1.NewTime(e.Series.LastObservedTime.Time)
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp
+	}
+	return firstSeen(e)
+}
+
+func timesSeen(e *corev1.Event) int {
+	if e.Series != nil {
+		return int(e.Series.Count)
+	}
+	return max(int(e.Count), 1)
+}

@@ -1,0 +1,103 @@
+package core
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/deletion"
+)
+
+// namespaces differ from every other kind in how they are deleted: besides the
+// finalizers in the metadata there are those in the spec, which only /finalize
+// changes, and a namespace stays until both lists are empty (NS-23). The write that
+// marks it also says so in the status, by which admission refuses new contents.
+func namespaces() registry.Resource {
+	return registry.Define[corev1.Namespace, corev1.NamespaceList](registry.Resource{
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "Namespace",
+		Plural:              "namespaces",
+		ShortNames:          []string{"ns"},
+		ValidateName:        apivalidation.ValidateNamespaceName,
+		UnconditionalUpdate: true,
+		ReturnDeletedObject: true,
+		// A slip would delete everything there is.
+		NoDeleteCollection: true,
+		Deletion: deletion.Strategy{
+			Pending:               func(obj runtime.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
+			OnMark:                func(obj runtime.Object) { obj.(*corev1.Namespace).Status.Phase = corev1.NamespaceTerminating },
+			OrphanDependentsFalse: metav1.DeletePropagationForeground,
+		},
+	}, []table.Column{
+		table.Text("Status", "Whether the namespace is being deleted.", func(ns *corev1.Namespace) string { return string(ns.Status.Phase) }),
+		table.Age(),
+	}, registry.Strategy[*corev1.Namespace]{
+		Default:              labelNamespace,
+		PrepareForCreate:     createNamespace,
+		PrepareForUpdate:     func(ns, old *corev1.Namespace) { ns.Spec.Finalizers = old.Spec.Finalizers },
+		Canonicalize:         labelNamespace,
+		ValidateStatusUpdate: validateNamespaceStatus,
+		CopyStatus:           registry.CopyField(func(ns *corev1.Namespace) *corev1.NamespaceStatus { return &ns.Status }),
+		SelectableFields:     func(ns *corev1.Namespace) fields.Set { return fields.Set{"status.phase": string(ns.Status.Phase)} },
+		Subresources: func(r *registry.REST) map[string]rest.Storage {
+			return map[string]rest.Storage{"finalize": finalizeEndpoint(r)}
+		},
+	})
+}
+
+// labelNamespace makes sure that a namespace can be selected by its name, whatever
+// the client says (NS-13). It runs again where the name was generated.
+func labelNamespace(ns *corev1.Namespace) {
+	if ns.Name == "" {
+		return
+	}
+	if ns.Labels == nil {
+		ns.Labels = map[string]string{}
+	}
+	ns.Labels[corev1.LabelMetadataName] = ns.Name
+}
+
+// createNamespace makes the namespace wait, when it is deleted, for whoever empties it.
+func createNamespace(ns *corev1.Namespace) {
+	ns.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+	if slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		return
+	}
+	ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
+}
+
+// validateNamespaceStatus holds the phase to what deletion says.
+func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
+	path := field.NewPath("status", "phase")
+	switch {
+	case ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceActive:
+		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
+	case ns.DeletionTimestamp != nil && ns.Status.Phase != corev1.NamespaceTerminating:
+		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")}
+	}
+	return nil
+}
+
+// finalizeEndpoint returns /finalize, which changes spec.finalizers and nothing else. The
+// update that leaves a namespace with nothing to wait for removes it (R18).
+func finalizeEndpoint(r *registry.REST) rest.Storage {
+	finalizers := registry.CopyField(func(ns *corev1.Namespace) *[]corev1.FinalizerName { return &ns.Spec.Finalizers })
+	return registry.Subresource(r, finalizers, "status", validateFinalize)
+}
+
+func validateFinalize(ns, _ *corev1.Namespace) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("spec", "finalizers")
+	for i, f := range ns.Spec.Finalizers {
+		errs = append(errs, apivalidation.ValidateFinalizerName(string(f), path.Index(i))...)
+	}
+	return errs
+}

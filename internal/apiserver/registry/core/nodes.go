@@ -1,0 +1,136 @@
+package core
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+func nodes() registry.Resource {
+	return registry.Define[corev1.Node, corev1.NodeList](registry.Resource{
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "Node",
+		Plural:              "nodes",
+		ShortNames:          []string{"no"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+	}, nodeColumns(), registry.Strategy[*corev1.Node]{
+		Validate: func(n *corev1.Node) field.ErrorList {
+			spec, status := field.NewPath("spec"), field.NewPath("status")
+			return slices.Concat(
+				validateTaints(n.Spec.Taints, spec.Child("taints")),
+				validate.Each(n.Spec.PodCIDRs, spec.Child("podCIDRs"), func(cidr *string, at *field.Path) field.ErrorList {
+					return validation.IsValidCIDR(at, *cidr)
+				}),
+				podspec.ValidateQuantities(n.Status.Capacity, status.Child("capacity")),
+				podspec.ValidateQuantities(n.Status.Allocatable, status.Child("allocatable")),
+			)
+		},
+		ValidateUpdate:     validateNodeUpdate,
+		CopyStatus:         registry.CopyField(func(n *corev1.Node) *corev1.NodeStatus { return &n.Status }),
+		KeepStatusOnCreate: true,
+		SelectableFields: func(n *corev1.Node) fields.Set {
+			return fields.Set{"spec.unschedulable": strconv.FormatBool(n.Spec.Unschedulable)}
+		},
+	})
+}
+
+func nodeColumns() []table.Column {
+	return append([]table.Column{
+		table.Text("Status", "Whether the node is ready, and takes new pods.", nodeStatusText),
+		table.Text("Roles", "Roles that labels give the node.", nodeRolesText),
+		table.Age(),
+		table.Text("Version", "Version of the node agent.", func(n *corev1.Node) string { return n.Status.NodeInfo.KubeletVersion }),
+	}, table.Wide(
+		table.Text("Internal-IP", "Address within the cluster.", func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeInternalIP) }),
+		table.Text("External-IP", "Address outside of the cluster.", func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeExternalIP) }),
+		table.Text("OS-Image", "Operating system.", func(n *corev1.Node) string { return orUnknown(n.Status.NodeInfo.OSImage) }),
+		table.Text("Kernel-Version", "Kernel.", func(n *corev1.Node) string { return orUnknown(n.Status.NodeInfo.KernelVersion) }),
+		table.Text("Container-Runtime", "What runs the containers.", func(n *corev1.Node) string {
+			return orUnknown(n.Status.NodeInfo.ContainerRuntimeVersion)
+		}),
+	)...)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "<unknown>"
+	}
+	return s
+}
+
+func nodeStatusText(n *corev1.Node) string {
+	status := "Unknown"
+	for _, c := range n.Status.Conditions {
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		status = "NotReady"
+		if c.Status == corev1.ConditionTrue {
+			status = "Ready"
+		}
+	}
+	if n.Spec.Unschedulable {
+		status += ",SchedulingDisabled"
+	}
+	return status
+}
+
+func nodeRolesText(n *corev1.Node) string {
+	var roles []string
+	for label, value := range n.Labels {
+		if role, ok := strings.CutPrefix(label, "node-role.kubernetes.io/"); ok && role != "" {
+			roles = append(roles, role)
+		}
+		if label == "kubernetes.io/role" && value != "" {
+			roles = append(roles, value)
+		}
+	}
+	slices.Sort(roles)
+	return table.OrNone(strings.Join(slices.Compact(roles), ","))
+}
+
+func nodeAddress(n *corev1.Node, of corev1.NodeAddressType) string {
+	for _, address := range n.Status.Addresses {
+		if address.Type == of {
+			return address.Address
+		}
+	}
+	return table.None
+}
+
+func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
+	errs := validate.NoDuplicates(taints, path, func(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }, "key")
+	return append(errs, validate.Each(taints, path, func(t *corev1.Taint, at *field.Path) field.ErrorList {
+		return slices.Concat(
+			metav1validation.ValidateLabelName(t.Key, at.Child("key")),
+			validate.FromMessages(t.Value, at.Child("value"), validation.IsValidLabelValue(t.Value)),
+			podspec.ValidateTaintEffect(t.Effect, at.Child("effect")),
+		)
+	})...)
+}
+
+// validateNodeUpdate keeps a node the machine that it is.
+func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
+	spec := field.NewPath("spec")
+	var errs field.ErrorList
+	if old.Spec.PodCIDR != "" && n.Spec.PodCIDR != old.Spec.PodCIDR {
+		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
+	}
+	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
+		errs = append(errs, field.Forbidden(spec.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
+	}
+	return errs
+}

@@ -1,0 +1,127 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
+	"k8s.io/apiserver/pkg/util/dryrun"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// bindingREST is pods/binding: the scheduler's decision, written once. It is an
+// endpoint of its own because no update may change a pod's node.
+type bindingREST struct {
+	store *genericregistry.Store
+	now   func() time.Time
+}
+
+// New implements rest.Storage.
+func (r *bindingREST) New() runtime.Object { return &corev1.Binding{} }
+
+// Destroy implements rest.Storage. The storage belongs to the main endpoint.
+func (r *bindingREST) Destroy() {}
+
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the uid in the
+// request: it names the pod that the scheduler has seen.
+func (r *bindingREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
+
+// Create binds the pod of that name.
+func (r *bindingREST) Create(
+	ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions,
+) (runtime.Object, error) {
+	binding, ok := obj.(*corev1.Binding)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", obj))
+	}
+	if name != binding.Name {
+		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
+	}
+	if errs := validateBinding(binding); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), name, errs)
+	}
+	if validate != nil {
+		if err := validate(ctx, binding.DeepCopy()); err != nil {
+			return nil, err
+		}
+	}
+	key, err := r.store.KeyFunc(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	preconditions := &storage.Preconditions{}
+	if binding.UID != "" {
+		preconditions.UID = &binding.UID
+	}
+	bind := storage.SimpleUpdate(func(existing runtime.Object) (runtime.Object, error) {
+		p := existing.(*corev1.Pod)
+		return p, bindPod(p, binding, metav1.NewTime(r.now()))
+	})
+	err = r.store.Storage.GuaranteedUpdate(ctx, key, &corev1.Pod{}, false, preconditions, bind, dryrun.IsDryRun(options.DryRun), nil)
+	if err != nil {
+		return nil, bindingError(err, name)
+	}
+	return &metav1.Status{Status: metav1.StatusSuccess}, nil
+}
+
+func validateBinding(b *corev1.Binding) field.ErrorList {
+	target := field.NewPath("target")
+	errs := validate.Required(b.Target.Name, target.Child("name"))
+	if b.Target.Kind != "" {
+		errs = append(errs, validate.OneOf(b.Target.Kind, target.Child("kind"), "Node")...)
+	}
+	return errs
+}
+
+// bindPod puts a pod on a node, if it is still free to go there. What it refuses
+// here, in the transaction, cannot happen between the check and the write.
+func bindPod(p *corev1.Pod, binding *corev1.Binding, now metav1.Time) error {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return fmt.Errorf("pod %s is being deleted, cannot be assigned to a host", p.Name)
+	case p.Spec.NodeName != "":
+		return fmt.Errorf("pod %s is already assigned to node %q", p.Name, p.Spec.NodeName)
+	case len(p.Spec.SchedulingGates) > 0:
+		return fmt.Errorf("pod %s has non-empty .spec.schedulingGates", p.Name)
+	}
+	p.Spec.NodeName = binding.Target.Name
+	p.Generation++
+	for key, value := range binding.Annotations {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
+	}
+	setScheduled(p, now)
+	return nil
+}
+
+// setScheduled records that the pod has a node since now.
+func setScheduled(p *corev1.Pod, now metav1.Time) {
+	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now}
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == corev1.PodScheduled {
+			p.Status.Conditions[i] = scheduled
+			return
+		}
+	}
+	p.Status.Conditions = append(p.Status.Conditions, scheduled)
+}
+
+// bindingError is the API error for a binding that was not written: a conflict,
+// unless it is something else. The scheduler takes a conflict as final.
+func bindingError(err error, name string) error {
+	err = storeerr.InterpretUpdateError(err, corev1.Resource("pods"), name)
+	if _, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		return err
+	}
+	return apierrors.NewConflict(corev1.Resource("pods/binding"), name, err)
+}

@@ -1,0 +1,124 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+)
+
+// What a pod gets when it is created, and no template has: where it was made from one,
+// the one who made it must not find that it differs.
+
+// defaultAccount is the service account of pods that name none. Every namespace is
+// expected to have it.
+const defaultAccount = "default"
+
+// evictAfter is how long a pod stays on a node that is lost, in seconds, unless it says otherwise.
+const evictAfter = 300
+
+func createPod(p *corev1.Pod) {
+	registry.SetDefault(&p.Spec.ServiceAccountName, defaultAccount)
+	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
+	p.Spec.Tolerations = tolerateLostNodes(p.Spec.Tolerations)
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClassOf(&p.Spec)}
+}
+
+// updatePod lets a client send the pod as it was before it was created.
+func updatePod(p, old *corev1.Pod) {
+	registry.SetDefault(&p.Spec.ServiceAccountName, old.Spec.ServiceAccountName)
+	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
+	if p.Spec.Priority == nil {
+		p.Spec.Priority = old.Spec.Priority
+		registry.SetDefault(&p.Spec.PriorityClassName, old.Spec.PriorityClassName)
+	}
+	if p.Spec.PreemptionPolicy == nil {
+		p.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy
+	}
+	if hasTolerations(old.Spec.Tolerations) {
+		p.Spec.Tolerations = tolerateLostNodes(p.Spec.Tolerations)
+	}
+}
+
+// lostTaints are the taints of nodes that cannot be reached, or are not ready.
+func lostTaints() []string { return []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} }
+
+// tolerateLostNodes makes a pod outlive a short outage of its node.
+func tolerateLostNodes(tolerations []corev1.Toleration) []corev1.Toleration {
+	for _, taint := range lostTaints() {
+		if tolerates(tolerations, taint) {
+			continue
+		}
+		// A full slice may be shared with the one who sent it.
+		tolerations = append(slices.Clip(tolerations), corev1.Toleration{
+			Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(evictAfter)),
+		})
+	}
+	return tolerations
+}
+
+func tolerates(tolerations []corev1.Toleration, taint string) bool {
+	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+		return (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+	})
+}
+
+// hasTolerations tells whether a stored pod was created with those above.
+func hasTolerations(tolerations []corev1.Toleration) bool {
+	return !slices.ContainsFunc(lostTaints(), func(taint string) bool { return !tolerates(tolerations, taint) })
+}
+
+// resolvePriority turns the name of a pod's priority class into what the scheduler
+// reads. Priorities are given by classes only: who may make them decides.
+func resolvePriority(ctx context.Context, d registry.Registries, p *corev1.Pod) error {
+	class, err := priorityClassOf(ctx, d, p)
+	if err != nil {
+		return err
+	}
+	p.Spec.PriorityClassName = class.Name
+	policy := ptr.Deref(class.PreemptionPolicy, corev1.PreemptLowerPriority)
+	if given := p.Spec.Priority; given != nil && *given != class.Value {
+		return podForbidden(p, "the integer value of priority (%d) must not be provided in pod spec; "+
+			"priority admission controller computed %d from the given PriorityClass name", *given, class.Value)
+	}
+	if given := p.Spec.PreemptionPolicy; given != nil && *given != policy {
+		return podForbidden(p, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; "+
+			"priority admission controller computed %s from the given PriorityClass name", *given, policy)
+	}
+	p.Spec.Priority, p.Spec.PreemptionPolicy = &class.Value, &policy
+	return nil
+}
+
+// priorityClassOf is the class that a pod names, else the default one, else the one
+// without a name, whose priority is 0.
+func priorityClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) (*schedulingv1.PriorityClass, error) {
+	classes, err := registry.ListFromCache[*schedulingv1.PriorityClass](ctx, d, schedulingv1.Resource("priorityclasses"))
+	if err != nil {
+		return nil, err
+	}
+	chosen := &schedulingv1.PriorityClass{}
+	for _, class := range classes {
+		switch {
+		case p.Spec.PriorityClassName != "":
+			if class.Name == p.Spec.PriorityClassName {
+				return class, nil
+			}
+		case class.GlobalDefault && (chosen.Name == "" || class.Value < chosen.Value):
+			chosen = class
+		}
+	}
+	if name := p.Spec.PriorityClassName; name != "" {
+		return nil, podForbidden(p, "no PriorityClass with name %s was found", name)
+	}
+	return chosen, nil
+}
+
+func podForbidden(p *corev1.Pod, format string, args ...any) error {
+	return apierrors.NewForbidden(corev1.Resource("pods"), p.Name, fmt.Errorf(format, args...))
+}

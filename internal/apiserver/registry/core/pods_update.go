@@ -1,0 +1,104 @@
+package core
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+)
+
+// podChangeable is what of a pod's spec an update may change. A pod is something
+// that runs: another spec is another pod.
+const podChangeable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
+	"`spec.tolerations` (only additions to existing tolerations),`spec.schedulingGates` (only removals)," +
+	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+
+// validatePodUpdate checks what an update changes of a pod's spec.
+func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
+	spec := field.NewPath("spec")
+	// The changes are undone one by one where they are allowed; what is still
+	// different then is not allowed.
+	undone := pod.Spec.DeepCopy()
+	undoImages(undone.Containers, old.Spec.Containers)
+	undoImages(undone.InitContainers, old.Spec.InitContainers)
+	errs := undoDeadline(undone, &old.Spec, spec.Child("activeDeadlineSeconds"))
+	if onlyAdds(undone.Tolerations, old.Spec.Tolerations) {
+		undone.Tolerations = old.Spec.Tolerations
+	}
+	if onlyRemoves(undone.SchedulingGates, old.Spec.SchedulingGates) {
+		undone.SchedulingGates = old.Spec.SchedulingGates
+	}
+	if was := old.Spec.TerminationGracePeriodSeconds; was != nil && *was < 0 && ptr.Deref(undone.TerminationGracePeriodSeconds, 0) == 1 {
+		undone.TerminationGracePeriodSeconds = was
+	}
+	if changed := changedFields(undone, &old.Spec); len(changed) > 0 {
+		errs = append(errs, field.Forbidden(spec, fmt.Sprintf(
+			"pod updates may not change fields other than %s; changed: %s", podChangeable, strings.Join(changed, ", "))))
+	}
+	return errs
+}
+
+// undoImages takes changed images back. Fewer or more containers stay a difference.
+func undoImages(containers, old []corev1.Container) {
+	if len(containers) != len(old) {
+		return
+	}
+	for i := range containers {
+		containers[i].Image = old[i].Image
+	}
+}
+
+// undoDeadline takes a new deadline back. It can be set, and then only come nearer.
+func undoDeadline(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
+	deadline := spec.ActiveDeadlineSeconds
+	spec.ActiveDeadlineSeconds = old.ActiveDeadlineSeconds
+	switch was := old.ActiveDeadlineSeconds; {
+	case was != nil && deadline == nil:
+		return field.ErrorList{field.Invalid(path, nil, "must not update from a positive integer to nil value")}
+	case was != nil && *deadline > *was:
+		return field.ErrorList{field.Invalid(path, *deadline, "must be less than or equal to previous value")}
+	}
+	return nil
+}
+
+// onlyAdds tells whether everything that was there still is.
+func onlyAdds(tolerations, old []corev1.Toleration) bool {
+	for i := range old {
+		same := func(t corev1.Toleration) bool {
+			// How long a taint is tolerated may change.
+			t.TolerationSeconds = old[i].TolerationSeconds
+			return equality.Semantic.DeepEqual(t, old[i])
+		}
+		if !slices.ContainsFunc(tolerations, same) {
+			return false
+		}
+	}
+	return true
+}
+
+func onlyRemoves(gates, old []corev1.PodSchedulingGate) bool {
+	for _, gate := range gates {
+		if !slices.Contains(old, gate) {
+			return false
+		}
+	}
+	return true
+}
+
+// changedFields names the fields in which two specs differ.
+func changedFields(spec, old *corev1.PodSpec) []string {
+	var changed []string
+	a, b := reflect.ValueOf(spec).Elem(), reflect.ValueOf(old).Elem()
+	for i := range a.NumField() {
+		if !equality.Semantic.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
+			changed = append(changed, "spec."+name)
+		}
+	}
+	return changed
+}

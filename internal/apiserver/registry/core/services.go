@@ -1,0 +1,399 @@
+package core
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// services get an address and node ports as their type wants (core_services_allocation.go),
+// because clients read them, though nothing here routes traffic.
+func services(ranges ServiceRanges) registry.Resource {
+	return registry.Define[corev1.Service, corev1.ServiceList](registry.Resource{
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "Service",
+		Plural:              "services",
+		Namespaced:          true,
+		ShortNames:          []string{"svc"},
+		Categories:          []string{"all"},
+		ValidateName:        apivalidation.NameIsDNS1035Label,
+		CreateOnUpdate:      true,
+		UnconditionalUpdate: true,
+		ReturnDeletedObject: true,
+	}, serviceColumns(), registry.Strategy[*corev1.Service]{
+		Allocate: func(a *allocation.Allocation, s, old *corev1.Service) (field.ErrorList, error) {
+			return serviceAllocation{a, ranges}.allocate(s, old)
+		},
+		Unique:         serviceValues,
+		Default:        defaultService,
+		Validate:       validateService,
+		ValidateUpdate: validateServiceUpdate,
+		CopyStatus:     registry.CopyField(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }),
+		SelectableFields: func(s *corev1.Service) fields.Set {
+			return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}
+		},
+	})
+}
+
+func serviceColumns() []table.Column {
+	return append([]table.Column{
+		table.Text("Type", "How the service is reached.", func(s *corev1.Service) string { return string(s.Spec.Type) }),
+		table.Text("Cluster-IP", "Address within the cluster.", func(s *corev1.Service) string { return table.OrNone(s.Spec.ClusterIP) }),
+		table.Text("External-IP", "Addresses outside of the cluster.", serviceExternal),
+		table.Text("Port(s)", "Ports, and the node ports that lead to them.", servicePorts),
+		table.Age(),
+	}, table.Wide(
+		table.Text("Selector", "Labels of the pods behind the service.", func(s *corev1.Service) string { return table.Labels(s.Spec.Selector) }),
+	)...)
+}
+
+func serviceExternal(s *corev1.Service) string {
+	addresses := slices.Clone(s.Spec.ExternalIPs)
+	switch s.Spec.Type {
+	case corev1.ServiceTypeExternalName:
+		return s.Spec.ExternalName
+	case corev1.ServiceTypeLoadBalancer:
+		for _, ingress := range s.Status.LoadBalancer.Ingress {
+			addresses = append(addresses, ingress.IP+ingress.Hostname)
+		}
+		if len(addresses) == 0 {
+			return "<pending>"
+		}
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
+	}
+	return table.OrNone(strings.Join(addresses, ","))
+}
+
+func servicePorts(s *corev1.Service) string {
+	return table.OrNone(table.Join(s.Spec.Ports, func(p corev1.ServicePort) string {
+		if p.NodePort != 0 {
+			return fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol)
+		}
+		return fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+	}))
+}
+
+func defaultService(s *corev1.Service) {
+	const threeHours = 3 * 60 * 60
+	registry.SetDefault(&s.Spec.SessionAffinity, corev1.ServiceAffinityNone)
+	registry.SetDefault(&s.Spec.Type, corev1.ServiceTypeClusterIP)
+	switch s.Spec.SessionAffinity {
+	case corev1.ServiceAffinityNone:
+		s.Spec.SessionAffinityConfig = nil
+	case corev1.ServiceAffinityClientIP:
+		registry.SetDefaultPtr(&s.Spec.SessionAffinityConfig, corev1.SessionAffinityConfig{})
+		registry.SetDefaultPtr(&s.Spec.SessionAffinityConfig.ClientIP, corev1.ClientIPConfig{})
+		registry.SetDefaultPtr(&s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds, int32(threeHours))
+	}
+	for i := range s.Spec.Ports {
+		port := &s.Spec.Ports[i]
+		registry.SetDefault(&port.Protocol, corev1.ProtocolTCP)
+		if port.TargetPort == intstr.FromInt32(0) || port.TargetPort == intstr.FromString("") {
+			port.TargetPort = intstr.FromInt32(port.Port)
+		}
+	}
+	switch s.Spec.Type {
+	case corev1.ServiceTypeLoadBalancer:
+		registry.SetDefaultPtr(&s.Spec.AllocateLoadBalancerNodePorts, true)
+		fallthrough
+	case corev1.ServiceTypeNodePort:
+		registry.SetDefault(&s.Spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
+		fallthrough
+	case corev1.ServiceTypeClusterIP:
+		registry.SetDefaultPtr(&s.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
+	case corev1.ServiceTypeExternalName:
+	}
+}
+
+func validateService(s *corev1.Service) field.ErrorList {
+	spec := field.NewPath("spec")
+	return slices.Concat(
+		validate.OneOf(s.Spec.Type, spec.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName,
+			corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort),
+		metav1validation.ValidateLabels(s.Spec.Selector, spec.Child("selector")),
+		validateServicePorts(s.Spec.Ports, spec.Child("ports")),
+		validateServiceAddress(s, spec),
+		validateAffinityOfClients(s, spec),
+		validateServiceTraffic(s, spec),
+		validateBalancer(s, spec),
+		validate.Each(s.Spec.ExternalIPs, spec.Child("externalIPs"), func(ip *string, at *field.Path) field.ErrorList {
+			return validateReachable(*ip, at)
+		}),
+	)
+}
+
+// validateServiceAddress checks by which address a service is reached within the cluster.
+func validateServiceAddress(s *corev1.Service, spec *field.Path) field.ErrorList {
+	errs := optionalIP(s.Spec.ClusterIP, spec.Child("clusterIP"))
+	if len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] != s.Spec.ClusterIP {
+		errs = append(errs, field.Invalid(spec.Child("clusterIPs"), s.Spec.ClusterIPs, "first value must match `clusterIP`"))
+	}
+	for i, family := range s.Spec.IPFamilies {
+		errs = append(errs, validate.OneOf(family, spec.Child("ipFamilies").Index(i), corev1.IPv4Protocol, corev1.IPv6Protocol)...)
+	}
+	errs = append(errs, validate.OneOfPtr(s.Spec.IPFamilyPolicy, spec.Child("ipFamilyPolicy"),
+		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
+	headless := s.Spec.ClusterIP == corev1.ClusterIPNone
+	switch {
+	case s.Spec.Type == corev1.ServiceTypeExternalName:
+		errs = append(errs, externalName(s.Spec.ExternalName, spec.Child("externalName"))...)
+		if s.Spec.ClusterIP != "" || len(s.Spec.ClusterIPs) > 0 {
+			errs = append(errs, field.Forbidden(spec.Child("clusterIPs"), "may not be set when `type` is 'ExternalName'"))
+		}
+	case headless && s.Spec.Type != corev1.ServiceTypeClusterIP:
+		errs = append(errs, field.Invalid(spec.Child("clusterIPs").Index(0), s.Spec.ClusterIP, fmt.Sprintf("may not be set to 'None' for %s services", s.Spec.Type)))
+	case !headless && len(s.Spec.Ports) == 0:
+		errs = append(errs, field.Required(spec.Child("ports"), ""))
+	}
+	return errs
+}
+
+// maxAffinitySeconds is how long a client may be kept at the pod that it has reached: a day.
+const maxAffinitySeconds = 24 * 60 * 60
+
+func validateAffinityOfClients(s *corev1.Service, spec *field.Path) field.ErrorList {
+	errs := validate.OneOf(s.Spec.SessionAffinity, spec.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	config := s.Spec.SessionAffinityConfig
+	switch {
+	case s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP:
+		if config != nil {
+			errs = append(errs, field.Forbidden(spec.Child("sessionAffinityConfig"), "must not be set when session affinity is None"))
+		}
+	case config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil:
+		if seconds := *config.ClientIP.TimeoutSeconds; seconds <= 0 || seconds > maxAffinitySeconds {
+			errs = append(errs, field.Invalid(spec.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), seconds,
+				fmt.Sprintf("must be greater than 0 and less than %d", maxAffinitySeconds)))
+		}
+	}
+	return errs
+}
+
+// validateServiceTraffic checks to which of its pods traffic goes.
+func validateServiceTraffic(s *corev1.Service, spec *field.Path) field.ErrorList {
+	errs := validate.OneOfPtr(s.Spec.InternalTrafficPolicy, spec.Child("internalTrafficPolicy"),
+		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
+	errs = append(errs, validate.OneOfPtr(s.Spec.TrafficDistribution, spec.Child("trafficDistribution"),
+		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameNode, corev1.ServiceTrafficDistributionPreferSameZone)...)
+	exposed := s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer ||
+		s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) > 0
+	switch policy := spec.Child("externalTrafficPolicy"); {
+	case s.Spec.ExternalTrafficPolicy == "":
+	case !exposed:
+		errs = append(errs, field.Invalid(policy, s.Spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
+	default:
+		errs = append(errs, validate.OneOf(s.Spec.ExternalTrafficPolicy, policy,
+			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
+	}
+	if s.Spec.HealthCheckNodePort != 0 && !needsHealthCheck(s) {
+		errs = append(errs, field.Invalid(spec.Child("healthCheckNodePort"), s.Spec.HealthCheckNodePort,
+			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+	}
+	if s.Spec.Type == corev1.ServiceTypeClusterIP || s.Spec.Type == corev1.ServiceTypeExternalName {
+		for i, port := range s.Spec.Ports {
+			if port.NodePort != 0 {
+				errs = append(errs, field.Forbidden(spec.Child("ports").Index(i).Child("nodePort"), fmt.Sprintf("may not be used when `type` is '%s'", s.Spec.Type)))
+			}
+		}
+	}
+	return errs
+}
+
+// validateBalancer checks what is asked of a load balancer.
+func validateBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
+	const only = "may only be used when `type` is 'LoadBalancer'"
+	if !balanced && len(s.Spec.LoadBalancerSourceRanges) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("loadBalancerSourceRanges"), only))
+	}
+	errs = append(errs, validate.Each(s.Spec.LoadBalancerSourceRanges, spec.Child("loadBalancerSourceRanges"), func(cidr *string, at *field.Path) field.ErrorList {
+		return validation.IsValidCIDR(at, *cidr)
+	})...)
+	if !balanced && s.Spec.AllocateLoadBalancerNodePorts != nil {
+		errs = append(errs, field.Forbidden(spec.Child("allocateLoadBalancerNodePorts"), only))
+	}
+	if class := s.Spec.LoadBalancerClass; class != nil {
+		if !balanced {
+			errs = append(errs, field.Forbidden(spec.Child("loadBalancerClass"), only))
+		}
+		errs = append(errs, validate.FromMessages(*class, spec.Child("loadBalancerClass"), validation.IsQualifiedName(*class))...)
+	}
+	return errs
+}
+
+// validateReachable checks an address that traffic from elsewhere could come to.
+func validateReachable(ip string, at *field.Path) field.ErrorList {
+	errs := validation.IsValidIP(at, ip)
+	address, err := netip.ParseAddr(ip)
+	switch {
+	case err != nil:
+	case address.IsUnspecified():
+		errs = append(errs, field.Invalid(at, ip, "may not be unspecified (0.0.0.0 or ::)"))
+	case address.IsLoopback():
+		errs = append(errs, field.Invalid(at, ip, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
+	case address.IsLinkLocalUnicast():
+		errs = append(errs, field.Invalid(at, ip, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
+	case address.IsLinkLocalMulticast():
+		errs = append(errs, field.Invalid(at, ip, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
+	}
+	return errs
+}
+
+func optionalIP(ip string, path *field.Path) field.ErrorList {
+	if ip == "" || ip == corev1.ClusterIPNone {
+		return nil
+	}
+	return validation.IsValidIP(path, ip)
+}
+
+func externalName(name string, path *field.Path) field.ErrorList {
+	name = strings.TrimSuffix(name, ".")
+	if name == "" {
+		return validate.Required(name, path)
+	}
+	return validate.FromMessages(name, path, validation.IsDNS1123Subdomain(name))
+}
+
+func validateServicePorts(ports []corev1.ServicePort, path *field.Path) field.ErrorList {
+	errs := validate.NoDuplicates(ports, path, func(p corev1.ServicePort) string { return p.Name }, "name")
+	type address struct {
+		port     int32
+		protocol corev1.Protocol
+	}
+	seen := map[address]bool{}
+	for i, port := range ports {
+		at := path.Index(i)
+		switch {
+		case port.Name != "":
+			errs = append(errs, validate.FromMessages(port.Name, at.Child("name"), validation.IsDNS1123Label(port.Name))...)
+		case len(ports) > 1:
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		}
+		if a := (address{port.Port, port.Protocol}); seen[a] {
+			errs = append(errs, field.Duplicate(at, map[string]any{"port": a.port, "protocol": a.protocol}))
+		} else {
+			seen[a] = true
+		}
+		errs = append(errs, validate.Port(port.Port, at.Child("port"))...)
+		errs = append(errs, validate.Protocol(port.Protocol, at.Child("protocol"))...)
+		errs = append(errs, validate.TargetPort(port.TargetPort, at.Child("targetPort"))...)
+		if port.AppProtocol != nil {
+			errs = append(errs, validate.FromMessages(*port.AppProtocol, at.Child("appProtocol"), validation.IsQualifiedName(*port.AppProtocol))...)
+		}
+	}
+	return append(errs, validateNodePorts(ports, path)...)
+}
+
+// validateNodePorts: one port of the nodes leads to one port of the service, for each protocol.
+func validateNodePorts(ports []corev1.ServicePort, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	type nodePort struct {
+		port     int32
+		protocol corev1.Protocol
+	}
+	seen := map[nodePort]bool{}
+	for i, port := range ports {
+		if port.NodePort == 0 {
+			continue
+		}
+		n := nodePort{port.NodePort, port.Protocol}
+		if seen[n] {
+			errs = append(errs, field.Duplicate(path.Index(i).Child("nodePort"), port.NodePort))
+		}
+		seen[n] = true
+	}
+	return errs
+}
+
+// validateServiceUpdate: clients hold on to the address of a service.
+func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
+	if old.Spec.ClusterIP == "" || old.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil
+	}
+	return validate.Immutable(s.Spec.ClusterIP, old.Spec.ClusterIP, field.NewPath("spec", "clusterIPs").Index(0))
+}
+
+func endpoints() registry.Resource {
+	return registry.Define[corev1.Endpoints, corev1.EndpointsList](registry.Resource{
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "Endpoints",
+		Plural:              "endpoints",
+		Namespaced:          true,
+		ShortNames:          []string{"ep"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		CreateOnUpdate:      true,
+		UnconditionalUpdate: true,
+	}, []table.Column{
+		table.Text("Endpoints", "Addresses that are ready.", endpointsText),
+		table.Age(),
+	}, registry.Strategy[*corev1.Endpoints]{
+		Default: func(e *corev1.Endpoints) {
+			for i := range e.Subsets {
+				for j := range e.Subsets[i].Ports {
+					registry.SetDefault(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+				}
+			}
+		},
+		Validate: func(e *corev1.Endpoints) field.ErrorList {
+			return validate.Each(e.Subsets, field.NewPath("subsets"), validateSubset)
+		},
+	})
+}
+
+func validateSubset(s *corev1.EndpointSubset, path *field.Path) field.ErrorList {
+	address := func(a *corev1.EndpointAddress, at *field.Path) field.ErrorList {
+		errs := validateReachable(a.IP, at.Child("ip"))
+		errs = append(errs, validate.OptionalLabel(a.Hostname, at.Child("hostname"))...)
+		return append(errs, validate.OptionalSubdomain(ptr.Deref(a.NodeName, ""), at.Child("nodeName"))...)
+	}
+	errs := slices.Concat(
+		validate.Each(s.Addresses, path.Child("addresses"), address),
+		validate.Each(s.NotReadyAddresses, path.Child("notReadyAddresses"), address),
+		validate.Each(s.Ports, path.Child("ports"), func(p *corev1.EndpointPort, at *field.Path) field.ErrorList {
+			errs := append(validate.Port(p.Port, at.Child("port")), validate.Protocol(p.Protocol, at.Child("protocol"))...)
+			if p.Name == "" && len(s.Ports) > 1 {
+				return append(errs, field.Required(at.Child("name"), ""))
+			}
+			return append(errs, validate.OptionalLabel(p.Name, at.Child("name"))...)
+		}),
+	)
+	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
+		errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
+	}
+	return errs
+}
+
+// endpointsText shows the first few addresses, and how many more there are.
+func endpointsText(e *corev1.Endpoints) string {
+	const shown = 3
+	var all []string
+	for _, subset := range e.Subsets {
+		for _, address := range subset.Addresses {
+			if len(subset.Ports) == 0 {
+				all = append(all, address.IP)
+			}
+			for _, port := range subset.Ports {
+				all = append(all, fmt.Sprintf("%s:%d", address.IP, port.Port))
+			}
+		}
+	}
+	if len(all) > shown {
+		return fmt.Sprintf("%s + %d more...", strings.Join(all[:shown], ","), len(all)-shown)
+	}
+	return table.OrNone(strings.Join(all, ","))
+}

@@ -1,0 +1,337 @@
+package core
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+)
+
+// ServiceRanges are where services get their addresses and node ports from.
+type ServiceRanges struct {
+	// Addresses are the cluster IPs, IPv4 or IPv6. The first address is nobody's, nor
+	// is the last of an IPv4 range.
+	Addresses netip.Prefix
+	// FirstPort to LastPort are the node ports.
+	FirstPort, LastPort int32
+}
+
+// DefaultServiceRanges are the ranges that clusters of the field usually have.
+func DefaultServiceRanges() ServiceRanges {
+	return ServiceRanges{Addresses: netip.MustParsePrefix("10.96.0.0/12"), FirstPort: 30000, LastPort: 32767}
+}
+
+// MinServiceBits is how many bits of an address a range must leave open: there are 6
+// addresses then.
+const MinServiceBits = 3
+
+// maxAddressBits bounds how many addresses of a range are used: a million.
+const maxAddressBits = 20
+
+// size is how many addresses there are to give, from the second one on.
+func (r ServiceRanges) size() uint64 {
+	bits := min(r.Addresses.Addr().BitLen()-r.Addresses.Bits(), maxAddressBits)
+	size := uint64(1)<<bits - 1
+	if r.Addresses.Addr().Is4() && size > 0 {
+		size--
+	}
+	return size
+}
+
+// address is the nth address to give.
+func (r ServiceRanges) address(n uint64) netip.Addr {
+	bytes := r.Addresses.Masked().Addr().As16()
+	low := bytes[8:]
+	binary.BigEndian.PutUint64(low, binary.BigEndian.Uint64(low)+n+1)
+	return netip.AddrFrom16(bytes).Unmap()
+}
+
+// reserved is how many addresses at the beginning of a range are given last, so that
+// whoever wants a certain address finds one that is free.
+func (r ServiceRanges) reserved() uint64 { return min(max(r.size()/16, 16), 256, r.size()) }
+
+func (r ServiceRanges) family() corev1.IPFamily {
+	if r.Addresses.Addr().Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+func addressValue(ip string) string   { return "clusterIP/" + ip }
+func nodePortValue(port int32) string { return "nodePort/" + strconv.Itoa(int(port)) }
+
+// serviceValues are what a service has for itself alone.
+func serviceValues(s *corev1.Service) []string {
+	var values []string
+	if hasAddress(s) {
+		values = append(values, addressValue(s.Spec.ClusterIP))
+	}
+	for _, port := range s.Spec.Ports {
+		if port.NodePort != 0 {
+			values = append(values, nodePortValue(port.NodePort))
+		}
+	}
+	if s.Spec.HealthCheckNodePort != 0 {
+		values = append(values, nodePortValue(s.Spec.HealthCheckNodePort))
+	}
+	return values
+}
+
+// hasAddress tells whether a service has an address of its own.
+func hasAddress(s *corev1.Service) bool {
+	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone
+}
+
+// hasNodePorts tells whether the ports of a service are to be reached on every node.
+func hasNodePorts(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeNodePort ||
+		s.Spec.Type == corev1.ServiceTypeLoadBalancer && ptr.Deref(s.Spec.AllocateLoadBalancerNodePorts, true)
+}
+
+func needsHealthCheck(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// serviceAllocation gives one service addresses and node ports.
+type serviceAllocation struct {
+	*allocation.Allocation
+	ranges ServiceRanges
+}
+
+// allocate gives a service what its type needs and it does not have.
+func (a serviceAllocation) allocate(s, old *corev1.Service) (field.ErrorList, error) {
+	if old != nil {
+		keepAllocated(s, old)
+		dropUnused(s, old)
+	}
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil, nil
+	}
+	had := map[string]bool{}
+	if old != nil {
+		for _, value := range serviceValues(old) {
+			had[value] = true
+		}
+	}
+	errs, err := a.allocateAddress(s, had)
+	if err != nil || len(errs) > 0 {
+		return errs, err
+	}
+	return a.allocatePorts(s, had)
+}
+
+// dropUnused drops what only the type had a use for that the service had before. The
+// client has not set it: it is there because a patch leaves what it does not name.
+func dropUnused(s, old *corev1.Service) {
+	if s.Spec.Type == old.Spec.Type {
+		return
+	}
+	if s.Spec.Type == corev1.ServiceTypeExternalName && s.Spec.ClusterIP == old.Spec.ClusterIP {
+		s.Spec.ClusterIP, s.Spec.ClusterIPs, s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = "", nil, nil, nil
+	}
+	inside := s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) == 0 || s.Spec.Type == corev1.ServiceTypeExternalName
+	if inside && s.Spec.ExternalTrafficPolicy == old.Spec.ExternalTrafficPolicy {
+		s.Spec.ExternalTrafficPolicy = ""
+	}
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		return
+	}
+	if equality.Semantic.DeepEqual(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
+		s.Spec.AllocateLoadBalancerNodePorts = nil
+	}
+	if equality.Semantic.DeepEqual(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		s.Spec.LoadBalancerClass = nil
+	}
+}
+
+// keepAllocated lets a client leave out what it did not choose, and frees what the
+// present type has no use for.
+func keepAllocated(s, old *corev1.Service) {
+	if s.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP == "" {
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = old.Spec.ClusterIP, old.Spec.ClusterIPs
+	}
+	type port struct {
+		protocol corev1.Protocol
+		number   int32
+	}
+	had := map[port]int32{}
+	for _, p := range old.Spec.Ports {
+		had[port{p.Protocol, p.Port}] = p.NodePort
+	}
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		before := had[port{p.Protocol, p.Port}]
+		switch {
+		case hasNodePorts(s):
+			registry.SetDefault(&p.NodePort, before)
+		case hasNodePorts(old) && p.NodePort == before && s.Spec.Type != corev1.ServiceTypeLoadBalancer:
+			p.NodePort = 0
+		}
+	}
+	switch {
+	case needsHealthCheck(s):
+		registry.SetDefault(&s.Spec.HealthCheckNodePort, old.Spec.HealthCheckNodePort)
+	case needsHealthCheck(old) && s.Spec.HealthCheckNodePort == old.Spec.HealthCheckNodePort:
+		s.Spec.HealthCheckNodePort = 0
+	}
+}
+
+func (a serviceAllocation) allocateAddress(s *corev1.Service, had map[string]bool) (field.ErrorList, error) {
+	spec := field.NewPath("spec")
+	if ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyRequireDualStack {
+		return field.ErrorList{field.Invalid(spec.Child("ipFamilyPolicy"), *s.Spec.IPFamilyPolicy, "Cluster is not configured for dual-stack services")}, nil
+	}
+	for i, family := range s.Spec.IPFamilies {
+		if family != a.ranges.family() {
+			return field.ErrorList{field.Invalid(spec.Child("ipFamilies").Index(i), family, "not configured on this cluster")}, nil
+		}
+	}
+	if s.Spec.ClusterIP == "" && len(s.Spec.ClusterIPs) > 0 {
+		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
+	}
+	switch value := addressValue(s.Spec.ClusterIP); {
+	case s.Spec.ClusterIP == "":
+		address, err := a.address()
+		if err != nil {
+			return nil, err
+		}
+		s.Spec.ClusterIP = address
+	case hasAddress(s) && !had[value]:
+		if errs := a.requestAddress(s, spec.Child("clusterIPs")); len(errs) > 0 {
+			return errs, nil
+		}
+	}
+	if len(s.Spec.ClusterIPs) == 0 {
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+	}
+	if len(s.Spec.IPFamilies) == 0 {
+		s.Spec.IPFamilies = []corev1.IPFamily{a.ranges.family()}
+	}
+	registry.SetDefaultPtr(&s.Spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack)
+	return nil, nil
+}
+
+// requestAddress records that the client asks for an address.
+func (a serviceAllocation) requestAddress(s *corev1.Service, at *field.Path) field.ErrorList {
+	ip, err := netip.ParseAddr(s.Spec.ClusterIP)
+	if err != nil {
+		return nil // validation finds it
+	}
+	requested := []string{s.Spec.ClusterIP}
+	if !a.ranges.Addresses.Contains(ip) {
+		return field.ErrorList{field.Invalid(at, requested, fmt.Sprintf(
+			"failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, ip, a.ranges.Addresses))}
+	}
+	a.Request(addressValue(s.Spec.ClusterIP), field.Invalid(at, requested, fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", ip)))
+	return nil
+}
+
+// address finds an address that is free, as far as is known.
+func (a serviceAllocation) address() (string, error) {
+	n, reserved := a.ranges.size(), a.ranges.reserved()
+	valueOf := func(i uint64) string { return a.ranges.address(i).String() }
+	free := func(i uint64) bool { return !a.Taken(addressValue(valueOf(i))) }
+	// First the part of the range that is not reserved, if it is not all.
+	for _, part := range [][2]uint64{{reserved, n}, {0, reserved}} {
+		if i, ok := a.Find(part[0], part[1], free); ok {
+			return valueOf(i), nil
+		}
+	}
+	return "", apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full"))
+}
+
+func (a serviceAllocation) allocatePorts(s *corev1.Service, had map[string]bool) (field.ErrorList, error) {
+	own, errs := a.requestPorts(s, had)
+	if len(errs) > 0 {
+		return errs, nil
+	}
+	numbers := map[int32]int32{} // node ports by port: TCP and UDP may share one
+	for _, port := range s.Spec.Ports {
+		if port.NodePort != 0 {
+			numbers[port.Port] = port.NodePort
+		}
+	}
+	for i := range s.Spec.Ports {
+		port := &s.Spec.Ports[i]
+		if port.NodePort != 0 || !hasNodePorts(s) {
+			continue
+		}
+		number := numbers[port.Port]
+		if shared := number != 0 && !sameProtocol(s.Spec.Ports, port, number); !shared {
+			var err error
+			if number, err = a.nodePort(own); err != nil {
+				return nil, err
+			}
+		}
+		port.NodePort, numbers[port.Port] = number, number
+	}
+	if s.Spec.HealthCheckNodePort == 0 && needsHealthCheck(s) {
+		number, err := a.nodePort(own)
+		if err != nil {
+			return nil, err
+		}
+		s.Spec.HealthCheckNodePort = number
+	}
+	return nil, nil
+}
+
+// requestPorts records the node ports that the client asks for. It returns the values of
+// all that the service has, those of before included.
+func (a serviceAllocation) requestPorts(s *corev1.Service, had map[string]bool) (own map[string]bool, errs field.ErrorList) {
+	own = map[string]bool{}
+	want := func(port int32, at *field.Path) {
+		if port == 0 {
+			return
+		}
+		own[nodePortValue(port)] = true
+		if !had[nodePortValue(port)] {
+			errs = append(errs, a.requestPort(port, at)...)
+		}
+	}
+	for i, port := range s.Spec.Ports {
+		want(port.NodePort, field.NewPath("spec", "ports").Index(i).Child("nodePort"))
+	}
+	want(s.Spec.HealthCheckNodePort, field.NewPath("spec", "healthCheckNodePort"))
+	return own, errs
+}
+
+// sameProtocol tells whether a port with that node port has the same protocol already.
+func sameProtocol(ports []corev1.ServicePort, port *corev1.ServicePort, number int32) bool {
+	return slices.ContainsFunc(ports, func(p corev1.ServicePort) bool { return p.NodePort == number && p.Protocol == port.Protocol })
+}
+
+// requestPort records that the client asks for a node port.
+func (a serviceAllocation) requestPort(port int32, at *field.Path) field.ErrorList {
+	if port < a.ranges.FirstPort || port > a.ranges.LastPort {
+		return field.ErrorList{field.Invalid(at, port, fmt.Sprintf(
+			"provided port is not in the valid range. The range of valid ports is %d-%d", a.ranges.FirstPort, a.ranges.LastPort))}
+	}
+	a.Request(nodePortValue(port), field.Invalid(at, port, "provided port is already allocated"))
+	return nil
+}
+
+// nodePort finds a node port that is free, as far as is known, and not one of own, to
+// which it adds it.
+func (a serviceAllocation) nodePort(own map[string]bool) (int32, error) {
+	port, ok := a.Find(uint64(a.ranges.FirstPort), uint64(a.ranges.LastPort)+1, func(port uint64) bool {
+		value := nodePortValue(int32(port)) //nolint:gosec // within the range of ports
+		return !a.Taken(value) && !own[value]
+	})
+	if !ok {
+		return 0, apierrors.NewInternalError(errors.New("failed to allocate a nodePort: range is full"))
+	}
+	number := int32(port) //nolint:gosec // within the range of ports
+	own[nodePortValue(number)] = true
+	return number, nil
+}

@@ -1,0 +1,276 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+func persistentVolumes() registry.Resource {
+	return registry.Define[corev1.PersistentVolume, corev1.PersistentVolumeList](registry.Resource{
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "PersistentVolume",
+		Plural:              "persistentvolumes",
+		ShortNames:          []string{"pv"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+		ReturnDeletedObject: true,
+	}, volumeColumns(), registry.Strategy[*corev1.PersistentVolume]{
+		Default: func(pv *corev1.PersistentVolume) {
+			registry.SetDefault(&pv.Status.Phase, corev1.VolumePending)
+			registry.SetDefault(&pv.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
+			registry.SetDefaultPtr(&pv.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+			if pv.Spec.HostPath != nil {
+				registry.SetDefaultPtr(&pv.Spec.HostPath.Type, corev1.HostPathUnset)
+			}
+		},
+		PrepareForCreate: func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumePending },
+		Validate:         validateVolume,
+		ValidateUpdate:   validateVolumeUpdate,
+		CopyStatus:       registry.CopyField(func(pv *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &pv.Status }),
+	})
+}
+
+func volumeColumns() []table.Column {
+	return append([]table.Column{
+		table.Text("Capacity", "Size of the volume.", func(pv *corev1.PersistentVolume) string { return storageText(pv.Spec.Capacity) }),
+		table.Text("Access Modes", "Ways in which it can be mounted.", func(pv *corev1.PersistentVolume) string {
+			return accessModes(pv.Spec.AccessModes)
+		}),
+		table.Text("Reclaim Policy", "What becomes of it when its claim is deleted.", func(pv *corev1.PersistentVolume) string {
+			return string(pv.Spec.PersistentVolumeReclaimPolicy)
+		}),
+		table.Text("Status", "Whether it is bound, free or being deleted.", func(pv *corev1.PersistentVolume) string {
+			if pv.DeletionTimestamp != nil {
+				return "Terminating"
+			}
+			return string(pv.Status.Phase)
+		}),
+		table.Text("Claim", "Claim that it is bound to.", func(pv *corev1.PersistentVolume) string {
+			if c := pv.Spec.ClaimRef; c != nil {
+				return c.Namespace + "/" + c.Name
+			}
+			return ""
+		}),
+		table.Text("StorageClass", "Class that it belongs to.", func(pv *corev1.PersistentVolume) string { return pv.Spec.StorageClassName }),
+		table.Text("VolumeAttributesClass", "Class of its performance.", func(pv *corev1.PersistentVolume) string {
+			return ptr.Deref(pv.Spec.VolumeAttributesClassName, "<unset>")
+		}),
+		table.Text("Reason", "Why it is in this state.", func(pv *corev1.PersistentVolume) string { return pv.Status.Reason }),
+		table.Age(),
+	}, table.Wide(
+		table.Text("VolumeMode", "Filesystem or block device.", func(pv *corev1.PersistentVolume) string {
+			return string(ptr.Deref(pv.Spec.VolumeMode, "<unset>"))
+		}),
+	)...)
+}
+
+func storageText(list corev1.ResourceList) string {
+	quantity, ok := list[corev1.ResourceStorage]
+	if !ok {
+		return ""
+	}
+	return quantity.String()
+}
+
+// accessModes in the short form that users know, each once.
+func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
+	var short []string
+	for _, m := range []struct {
+		mode corev1.PersistentVolumeAccessMode
+		text string
+	}{
+		{corev1.ReadWriteOnce, "RWO"},
+		{corev1.ReadOnlyMany, "ROX"},
+		{corev1.ReadWriteMany, "RWX"},
+		{corev1.ReadWriteOncePod, "RWOP"},
+	} {
+		if slices.Contains(modes, m.mode) {
+			short = append(short, m.text)
+		}
+	}
+	return strings.Join(short, ",")
+}
+
+func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := slices.Concat(
+		podspec.ValidateAccessModes(pv.Spec.AccessModes, spec.Child("accessModes")),
+		podspec.ValidateQuantities(pv.Spec.Capacity, spec.Child("capacity")),
+		validate.OneOf(pv.Spec.PersistentVolumeReclaimPolicy, spec.Child("persistentVolumeReclaimPolicy"),
+			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain),
+		validate.OneOfPtr(pv.Spec.VolumeMode, spec.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem),
+		validate.OptionalSubdomain(pv.Spec.StorageClassName, spec.Child("storageClassName")),
+	)
+	if len(pv.Spec.Capacity) == 0 {
+		errs = append(errs, field.Required(spec.Child("capacity"), ""))
+	} else if _, sized := pv.Spec.Capacity[corev1.ResourceStorage]; !sized || len(pv.Spec.Capacity) > 1 {
+		errs = append(errs, field.NotSupported(spec.Child("capacity"), pv.Spec.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+	errs = append(errs, validateVolumeSource(pv, spec)...)
+	switch sources := validate.SetMembers(&pv.Spec.PersistentVolumeSource); len(sources) {
+	case 0:
+		errs = append(errs, field.Required(spec, "must specify a volume type"))
+	case 1:
+	default:
+		for _, extra := range sources[1:] {
+			errs = append(errs, field.Forbidden(spec.Child(extra), "may not specify more than 1 volume type"))
+		}
+	}
+	return errs
+}
+
+// validateVolumeSource checks where a volume is. Of the clouds' own sources, which
+// their drivers have replaced, only the names are known here.
+func validateVolumeSource(pv *corev1.PersistentVolume, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	affinity := spec.Child("nodeAffinity")
+	if a := pv.Spec.NodeAffinity; a != nil {
+		if a.Required == nil {
+			errs = append(errs, field.Required(affinity.Child("required"), "must specify required node constraints"))
+		} else {
+			errs = append(errs, podspec.ValidateNodeSelector(a.Required, affinity.Child("required"))...)
+		}
+	}
+	if s := pv.Spec.HostPath; s != nil {
+		errs = append(errs, podspec.ValidateHostPath(s, spec.Child("hostPath"))...)
+		if s.Path == "/" && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+			errs = append(errs, field.Forbidden(spec.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
+		}
+	}
+	if s := pv.Spec.Local; s != nil {
+		errs = append(errs, validate.Required(s.Path, spec.Child("local", "path"))...)
+		errs = append(errs, podspec.ValidateNoBacksteps(s.Path, spec.Child("local", "path"))...)
+		if pv.Spec.NodeAffinity == nil {
+			errs = append(errs, field.Required(affinity, "Local volume requires node affinity"))
+		}
+	}
+	if s := pv.Spec.NFS; s != nil {
+		errs = append(errs, podspec.ValidateNFS(s, spec.Child("nfs"))...)
+	}
+	if s := pv.Spec.CSI; s != nil {
+		errs = append(errs, podspec.ValidateDriverName(s.Driver, spec.Child("csi", "driver"))...)
+		errs = append(errs, validate.Required(s.VolumeHandle, spec.Child("csi", "volumeHandle"))...)
+	}
+	return errs
+}
+
+func validateVolumeUpdate(pv, old *corev1.PersistentVolume) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := append(
+		validate.Immutable(pv.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource, spec.Child("persistentvolumesource")),
+		validate.Immutable(pv.Spec.VolumeMode, old.Spec.VolumeMode, spec.Child("volumeMode"))...)
+	if old.Spec.NodeAffinity != nil {
+		errs = append(errs, validate.Immutable(pv.Spec.NodeAffinity, old.Spec.NodeAffinity, spec.Child("nodeAffinity"))...)
+	}
+	return errs
+}
+
+func persistentVolumeClaims() registry.Resource {
+	return registry.Define[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](registry.Resource{
+		GroupVersion:        corev1.SchemeGroupVersion,
+		Kind:                "PersistentVolumeClaim",
+		Plural:              "persistentvolumeclaims",
+		Namespaced:          true,
+		ShortNames:          []string{"pvc"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+		ReturnDeletedObject: true,
+	}, claimColumns(), registry.Strategy[*corev1.PersistentVolumeClaim]{
+		Default:          podspec.DefaultVolumeClaim,
+		BeginCreate:      resolveClass,
+		PrepareForCreate: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending },
+		Validate: func(c *corev1.PersistentVolumeClaim) field.ErrorList {
+			return podspec.ValidateVolumeClaimSpec(&c.Spec, field.NewPath("spec"))
+		},
+		ValidateUpdate: validateClaimUpdate,
+		CopyStatus:     registry.CopyField(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status }),
+	})
+}
+
+// resolveClass gives a claim that says nothing of a class, not even that it wants
+// none, the newest of the classes that are marked as default.
+func resolveClass(ctx context.Context, d registry.Registries, c *corev1.PersistentVolumeClaim) error {
+	if _, named := c.Annotations[corev1.BetaStorageClassAnnotation]; named || c.Spec.StorageClassName != nil {
+		return nil
+	}
+	classes, err := registry.ListFromCache[*storagev1.StorageClass](ctx, d, storagev1.Resource("storageclasses"))
+	if err != nil {
+		return err
+	}
+	var chosen *storagev1.StorageClass
+	for _, class := range classes {
+		if class.Annotations[storage.IsDefaultClassAnnotation] != "true" {
+			continue
+		}
+		if chosen == nil || chosen.CreationTimestamp.Before(&class.CreationTimestamp) {
+			chosen = class
+		}
+	}
+	if chosen != nil {
+		c.Spec.StorageClassName = &chosen.Name
+	}
+	return nil
+}
+
+func claimColumns() []table.Column {
+	return append([]table.Column{
+		table.Text("Status", "Whether it is bound, waiting or being deleted.", func(c *corev1.PersistentVolumeClaim) string {
+			if c.DeletionTimestamp != nil {
+				return "Terminating"
+			}
+			return string(c.Status.Phase)
+		}),
+		table.Text("Volume", "Volume that it is bound to.", func(c *corev1.PersistentVolumeClaim) string { return c.Spec.VolumeName }),
+		table.Text("Capacity", "Size of that volume.", func(c *corev1.PersistentVolumeClaim) string { return storageText(c.Status.Capacity) }),
+		table.Text("Access Modes", "Ways in which that volume can be mounted.", func(c *corev1.PersistentVolumeClaim) string {
+			return accessModes(c.Status.AccessModes)
+		}),
+		table.Text("StorageClass", "Class that is asked for a volume.", func(c *corev1.PersistentVolumeClaim) string {
+			return ptr.Deref(c.Spec.StorageClassName, "")
+		}),
+		table.Text("VolumeAttributesClass", "Class of the performance that is asked for.", func(c *corev1.PersistentVolumeClaim) string {
+			return ptr.Deref(c.Spec.VolumeAttributesClassName, "<unset>")
+		}),
+		table.Age(),
+	}, table.Wide(
+		table.Text("VolumeMode", "Filesystem or block device.", func(c *corev1.PersistentVolumeClaim) string {
+			return string(ptr.Deref(c.Spec.VolumeMode, "<unset>"))
+		}),
+	)...)
+}
+
+// validateClaimUpdate: a claim can be bound once and can grow.
+func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	spec := field.NewPath("spec")
+	undone := c.Spec.DeepCopy()
+	undone.Resources.Requests = old.Spec.Resources.Requests
+	undone.VolumeAttributesClassName = old.Spec.VolumeAttributesClassName
+	if old.Spec.VolumeName == "" {
+		undone.VolumeName = ""
+	}
+	if old.Spec.StorageClassName == nil {
+		undone.StorageClassName = nil
+	}
+	var errs field.ErrorList
+	if len(validate.Immutable(*undone, old.Spec, spec)) > 0 {
+		errs = append(errs, field.Forbidden(spec, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"))
+	}
+	size, was := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
+	if size.Cmp(was) < 0 {
+		errs = append(errs, field.Forbidden(spec.Child("resources", "requests", "storage"), "field can not be less than previous value"))
+	}
+	return errs
+}

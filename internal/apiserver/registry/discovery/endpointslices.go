@@ -1,0 +1,144 @@
+// Package discovery is the API group discovery.k8s.io: EndpointSlices.
+package discovery
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Group returns the API group discovery.k8s.io/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: discoveryv1.SchemeGroupVersion,
+		AddToScheme:  discoveryv1.AddToScheme,
+		Resources:    []registry.Resource{endpointSlices()},
+	}
+}
+
+const (
+	slicePorts     = 100  // ports in one slice, at most
+	sliceEndpoints = 1000 // endpoints in one slice, at most
+)
+
+func endpointSlices() registry.Resource {
+	return registry.Define[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](registry.Resource{
+		GroupVersion:        discoveryv1.SchemeGroupVersion,
+		Kind:                "EndpointSlice",
+		Plural:              "endpointslices",
+		Namespaced:          true,
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+	}, []table.Column{
+		table.Text("AddressType", "Sort of the addresses.", func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
+		table.Text("Ports", "Ports of all endpoints.", slicePortsText),
+		table.Text("Endpoints", "Addresses.", sliceAddresses),
+		table.Age(),
+	}, registry.Strategy[*discoveryv1.EndpointSlice]{
+		Default: func(s *discoveryv1.EndpointSlice) {
+			for i := range s.Ports {
+				registry.SetDefaultPtr(&s.Ports[i].Name, "")
+				registry.SetDefaultPtr(&s.Ports[i].Protocol, corev1.ProtocolTCP)
+			}
+		},
+		Validate: validateEndpointSlice,
+		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
+			return validate.Immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))
+		},
+		// Labels say which service the slice is of.
+		Desired: func(s *discoveryv1.EndpointSlice) any { return []any{s.Endpoints, s.Ports, s.AddressType, s.Labels} },
+	})
+}
+
+func slicePortsText(s *discoveryv1.EndpointSlice) string {
+	if len(s.Ports) == 0 {
+		return "<unset>"
+	}
+	return table.Join(s.Ports, func(p discoveryv1.EndpointPort) string {
+		if p.Port == nil {
+			return "*"
+		}
+		return strconv.Itoa(int(*p.Port))
+	})
+}
+
+func sliceAddresses(s *discoveryv1.EndpointSlice) string {
+	const shown = 3
+	var all []string
+	for _, e := range s.Endpoints {
+		all = append(all, e.Addresses...)
+	}
+	switch {
+	case len(all) == 0:
+		return "<unset>"
+	case len(all) > shown:
+		return fmt.Sprintf("%s + %d more...", strings.Join(all[:shown], ","), len(all)-shown)
+	}
+	return strings.Join(all, ",")
+}
+
+func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
+	ports, list := field.NewPath("ports"), field.NewPath("endpoints")
+	errs := slices.Concat(
+		validate.OneOf(s.AddressType, field.NewPath("addressType"),
+			discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6),
+		validate.Each(s.Ports, ports, validateSlicePort),
+	)
+	if len(s.Ports) > slicePorts {
+		errs = append(errs, field.TooMany(ports, len(s.Ports), slicePorts))
+	}
+	names := map[string]bool{}
+	for i, p := range s.Ports {
+		name := ptr.Deref(p.Name, "")
+		if names[name] {
+			errs = append(errs, field.Duplicate(ports.Index(i).Child("name"), name))
+		}
+		names[name] = true
+	}
+	if len(s.Endpoints) > sliceEndpoints {
+		errs = append(errs, field.TooMany(list, len(s.Endpoints), sliceEndpoints))
+	}
+	return append(errs, validate.Each(s.Endpoints, list, func(e *discoveryv1.Endpoint, at *field.Path) field.ErrorList {
+		return validateSliceEndpoint(e, s.AddressType, at)
+	})...)
+}
+
+func validateSlicePort(p *discoveryv1.EndpointPort, at *field.Path) field.ErrorList {
+	errs := validate.OneOfPtr(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+	if name := ptr.Deref(p.Name, ""); name != "" {
+		errs = append(errs, validate.FromMessages(name, at.Child("name"), validation.IsDNS1123Label(name))...)
+	}
+	return errs
+}
+
+func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType, at *field.Path) field.ErrorList {
+	addresses := at.Child("addresses")
+	if len(e.Addresses) == 0 {
+		return field.ErrorList{field.Required(addresses, "must contain at least 1 address")}
+	}
+	var errs field.ErrorList
+	for i, address := range e.Addresses {
+		switch sort {
+		case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
+			errs = append(errs, validation.IsValidIP(addresses.Index(i), address)...)
+			if v6 := strings.Contains(address, ":"); v6 != (sort == discoveryv1.AddressTypeIPv6) {
+				errs = append(errs, field.Invalid(addresses.Index(i), address, fmt.Sprintf("must be an %s address", sort)))
+			}
+		case discoveryv1.AddressTypeFQDN:
+			errs = append(errs, validation.IsFullyQualifiedDomainName(addresses.Index(i), address)...)
+		}
+	}
+	return errs
+}

@@ -1,0 +1,63 @@
+package registry
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+)
+
+// Group is one API group in its current version.
+type Group struct {
+	GroupVersion schema.GroupVersion
+	// AddToScheme registers the types of the version.
+	AddToScheme func(*runtime.Scheme) error
+	// Resources are the rows of the group, in the order in which discovery lists them.
+	// There are none in a group of which nothing is stored.
+	Resources []Resource
+}
+
+// APIGroups returns the API groups of all resources as the server installs them, in the
+// order of the rows.
+func APIGroups(resources []Resource, schemes Schemes, c Config) ([]*genericapiserver.APIGroupInfo, error) {
+	groups := &apiGroups{schemes: schemes, byName: map[string]*genericapiserver.APIGroupInfo{}}
+	var legacy []func()
+	c.registries = Registries{}
+	for _, resource := range resources {
+		storages, err := NewStorages(resource, schemes.Hub, c)
+		if err != nil {
+			return nil, err
+		}
+		groups.add(resource.GroupVersion, storages)
+		for _, l := range resource.Legacy {
+			legacy = append(legacy, func() { groups.add(l.GroupVersion, legacyStorages(resource, l.GroupVersion, storages)) })
+		}
+	}
+	for _, add := range legacy {
+		add() // last: clients prefer the group that they see first
+	}
+	return groups.list, nil
+}
+
+// apiGroups collects the endpoints of API groups.
+type apiGroups struct {
+	schemes Schemes
+	list    []*genericapiserver.APIGroupInfo
+	byName  map[string]*genericapiserver.APIGroupInfo
+}
+
+func (g *apiGroups) add(version schema.GroupVersion, storages map[string]rest.Storage) {
+	group := g.byName[version.Group]
+	if group == nil {
+		info := genericapiserver.NewDefaultAPIGroupInfo(version.Group, g.schemes.Hub, g.schemes.ParameterCodec, g.schemes.Codecs)
+		group = &info
+		g.byName[version.Group] = group
+		g.list = append(g.list, group)
+	}
+	if group.VersionedResourcesStorageMap[version.Version] == nil {
+		group.VersionedResourcesStorageMap[version.Version] = map[string]rest.Storage{}
+	}
+	maps.Copy(group.VersionedResourcesStorageMap[version.Version], storages)
+}

@@ -1,0 +1,303 @@
+// Package networking is the API group networking.k8s.io: NetworkPolicies, Ingresses and
+// IngressClasses.
+package networking
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Group returns the API group networking.k8s.io/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: networkingv1.SchemeGroupVersion,
+		AddToScheme:  networkingv1.AddToScheme,
+		Resources:    []registry.Resource{networkPolicies(), ingresses(), ingressClasses()},
+	}
+}
+
+func networkPolicies() registry.Resource {
+	return registry.Define[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList](registry.Resource{
+		GroupVersion:        networkingv1.SchemeGroupVersion,
+		Kind:                "NetworkPolicy",
+		Plural:              "networkpolicies",
+		Namespaced:          true,
+		ShortNames:          []string{"netpol"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+	}, []table.Column{
+		table.Text("Pod-Selector", "Pods that the policy is about.", func(p *networkingv1.NetworkPolicy) string { return table.Selector(&p.Spec.PodSelector) }),
+		table.Age(),
+	}, registry.Strategy[*networkingv1.NetworkPolicy]{
+		Default:  defaultNetworkPolicy,
+		Validate: validateNetworkPolicy,
+		Desired:  func(p *networkingv1.NetworkPolicy) any { return p.Spec },
+	})
+}
+
+// defaultNetworkPolicy: a policy is about traffic to pods, and about traffic from
+// them if it has rules for that.
+func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
+	for i := range p.Spec.Ingress {
+		defaultPolicyPorts(p.Spec.Ingress[i].Ports)
+	}
+	for i := range p.Spec.Egress {
+		defaultPolicyPorts(p.Spec.Egress[i].Ports)
+	}
+	if len(p.Spec.PolicyTypes) == 0 {
+		p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+		if len(p.Spec.Egress) > 0 {
+			p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+		}
+	}
+}
+
+func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
+	for i := range ports {
+		registry.SetDefaultPtr(&ports[i].Protocol, corev1.ProtocolTCP)
+	}
+}
+
+func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
+	spec := field.NewPath("spec")
+	return slices.Concat(
+		validate.LabelSelector(&p.Spec.PodSelector, spec.Child("podSelector")),
+		validate.Each(p.Spec.Ingress, spec.Child("ingress"), func(r *networkingv1.NetworkPolicyIngressRule, at *field.Path) field.ErrorList {
+			return append(validate.Each(r.Ports, at.Child("ports"), validatePolicyPort), validate.Each(r.From, at.Child("from"), validatePolicyPeer)...)
+		}),
+		validate.Each(p.Spec.Egress, spec.Child("egress"), func(r *networkingv1.NetworkPolicyEgressRule, at *field.Path) field.ErrorList {
+			return append(validate.Each(r.Ports, at.Child("ports"), validatePolicyPort), validate.Each(r.To, at.Child("to"), validatePolicyPeer)...)
+		}),
+		validate.Each(p.Spec.PolicyTypes, spec.Child("policyTypes"), func(t *networkingv1.PolicyType, at *field.Path) field.ErrorList {
+			return validate.OneOf(*t, at, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
+		}),
+	)
+}
+
+func validatePolicyPort(p *networkingv1.NetworkPolicyPort, at *field.Path) field.ErrorList {
+	errs := validate.OneOfPtr(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+	if p.Port != nil {
+		errs = append(errs, validate.TargetPort(*p.Port, at.Child("port"))...)
+	}
+	if p.EndPort == nil {
+		return errs
+	}
+	switch end := at.Child("endPort"); {
+	case p.Port == nil:
+		errs = append(errs, field.Required(end, "may not be specified when `port` is not specified"))
+	case p.Port.Type == intstr.String:
+		errs = append(errs, field.Required(end, "may not be specified when `port` is non-numeric"))
+	case *p.EndPort < p.Port.IntVal:
+		errs = append(errs, field.Invalid(end, *p.EndPort, "must be greater than or equal to `port`"))
+	default:
+		errs = append(errs, validate.Port(*p.EndPort, end)...)
+	}
+	return errs
+}
+
+func validatePolicyPeer(p *networkingv1.NetworkPolicyPeer, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if p.PodSelector != nil {
+		errs = append(errs, validate.LabelSelector(p.PodSelector, at.Child("podSelector"))...)
+	}
+	if p.NamespaceSelector != nil {
+		errs = append(errs, validate.LabelSelector(p.NamespaceSelector, at.Child("namespaceSelector"))...)
+	}
+	selects := p.PodSelector != nil || p.NamespaceSelector != nil
+	switch {
+	case p.IPBlock != nil && selects:
+		errs = append(errs, field.Forbidden(at, "may not specify both ipBlock and another peer"))
+	case p.IPBlock != nil:
+		errs = append(errs, validateIPBlock(p.IPBlock, at.Child("ipBlock"))...)
+	case !selects:
+		errs = append(errs, field.Required(at, "must specify a peer"))
+	}
+	return errs
+}
+
+// validateIPBlock checks a range of addresses, and that what is excepted is in it.
+func validateIPBlock(b *networkingv1.IPBlock, at *field.Path) field.ErrorList {
+	if b.CIDR == "" {
+		return validate.Required(b.CIDR, at.Child("cidr"))
+	}
+	if errs := validation.IsValidCIDR(at.Child("cidr"), b.CIDR); len(errs) > 0 {
+		return errs
+	}
+	whole, _ := netip.ParsePrefix(b.CIDR)
+	return validate.Each(b.Except, at.Child("except"), func(cidr *string, at *field.Path) field.ErrorList {
+		if errs := validation.IsValidCIDR(at, *cidr); len(errs) > 0 {
+			return errs
+		}
+		except, _ := netip.ParsePrefix(*cidr)
+		if !whole.Contains(except.Addr()) || except.Bits() <= whole.Bits() {
+			return field.ErrorList{field.Invalid(at, *cidr, "must be a strict subset of `cidr`")}
+		}
+		return nil
+	})
+}
+
+func ingresses() registry.Resource {
+	return registry.Define[networkingv1.Ingress, networkingv1.IngressList](registry.Resource{
+		GroupVersion:        networkingv1.SchemeGroupVersion,
+		Kind:                "Ingress",
+		Plural:              "ingresses",
+		Namespaced:          true,
+		ShortNames:          []string{"ing"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+	}, []table.Column{
+		table.Text("Class", "Who serves it.", func(i *networkingv1.Ingress) string { return ptr.Deref(i.Spec.IngressClassName, table.None) }),
+		table.Text("Hosts", "Names that it is reached by.", ingressHosts),
+		table.Text("Address", "Addresses that it is reached at.", func(i *networkingv1.Ingress) string {
+			return table.Join(i.Status.LoadBalancer.Ingress, func(a networkingv1.IngressLoadBalancerIngress) string { return cmp.Or(a.IP, a.Hostname) })
+		}),
+		table.Text("Ports", "Ports that it is reached at.", func(i *networkingv1.Ingress) string {
+			if len(i.Spec.TLS) > 0 {
+				return "80, 443"
+			}
+			return "80"
+		}),
+		table.Age(),
+	}, registry.Strategy[*networkingv1.Ingress]{
+		BeginCreate: defaultIngressClass,
+		Validate:    validateIngress,
+		Desired:     func(i *networkingv1.Ingress) any { return i.Spec },
+		CopyStatus:  registry.CopyField(func(i *networkingv1.Ingress) *networkingv1.IngressStatus { return &i.Status }),
+	})
+}
+
+func ingressHosts(i *networkingv1.Ingress) string {
+	const shown = 3
+	var hosts []string
+	for _, rule := range i.Spec.Rules {
+		if len(hosts) == shown {
+			hosts = append(hosts, "...")
+			break
+		}
+		hosts = append(hosts, cmp.Or(rule.Host, "*"))
+	}
+	if len(hosts) == 0 {
+		return "*"
+	}
+	return strings.Join(hosts, ",")
+}
+
+func validateIngress(i *networkingv1.Ingress) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := validate.Each(i.Spec.Rules, spec.Child("rules"), validateIngressRule)
+	if i.Spec.DefaultBackend != nil {
+		errs = append(errs, validateIngressBackend(i.Spec.DefaultBackend, spec.Child("defaultBackend"))...)
+	} else if len(i.Spec.Rules) == 0 {
+		errs = append(errs, field.Invalid(spec, i.Spec.Rules, "either `defaultBackend` or `rules` must be specified"))
+	}
+	errs = append(errs, validate.Each(i.Spec.TLS, spec.Child("tls"), func(t *networkingv1.IngressTLS, at *field.Path) field.ErrorList {
+		return append(validate.Each(t.Hosts, at.Child("hosts"), validateIngressHost), validate.OptionalSubdomain(t.SecretName, at.Child("secretName"))...)
+	})...)
+	if class := i.Spec.IngressClassName; class != nil {
+		errs = append(errs, validate.FromMessages(*class, spec.Child("ingressClassName"), validation.IsDNS1123Subdomain(*class))...)
+	}
+	return errs
+}
+
+func validateIngressRule(r *networkingv1.IngressRule, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	host := at.Child("host")
+	switch {
+	case r.Host == "":
+	case net.ParseIP(r.Host) != nil:
+		errs = append(errs, field.Invalid(host, r.Host, "must be a DNS name, not an IP address"))
+	default:
+		errs = append(errs, validateIngressHost(&r.Host, host)...)
+	}
+	if r.HTTP == nil {
+		return errs
+	}
+	paths := at.Child("http", "paths")
+	if len(r.HTTP.Paths) == 0 {
+		return append(errs, field.Required(paths, ""))
+	}
+	return append(errs, validate.Each(r.HTTP.Paths, paths, validateIngressPath)...)
+}
+
+func validateIngressHost(host *string, at *field.Path) field.ErrorList {
+	if strings.Contains(*host, "*") {
+		return validate.FromMessages(*host, at, validation.IsWildcardDNS1123Subdomain(*host))
+	}
+	return validate.FromMessages(*host, at, validation.IsDNS1123Subdomain(*host))
+}
+
+// ambiguousPaths are what proxies read in different ways.
+func ambiguousPaths() (within, atEnd []string) {
+	return []string{"//", "/./", "/../", "%2f", "%2F"}, []string{"/..", "/."}
+}
+
+func validateIngressPath(p *networkingv1.HTTPIngressPath, at *field.Path) field.ErrorList {
+	errs := validateIngressBackend(&p.Backend, at.Child("backend"))
+	if p.PathType == nil {
+		return append(errs, field.Required(at.Child("pathType"), "pathType must be specified"))
+	}
+	errs = append(errs, validate.OneOfPtr(p.PathType, at.Child("pathType"),
+		networkingv1.PathTypeExact, networkingv1.PathTypePrefix, networkingv1.PathTypeImplementationSpecific)...)
+	mayBeEmpty := *p.PathType == networkingv1.PathTypeImplementationSpecific
+	if !strings.HasPrefix(p.Path, "/") && (p.Path != "" || !mayBeEmpty) {
+		errs = append(errs, field.Invalid(at.Child("path"), p.Path, "must be an absolute path"))
+	}
+	if mayBeEmpty {
+		return errs
+	}
+	within, atEnd := ambiguousPaths()
+	for _, sequence := range within {
+		if strings.Contains(p.Path, sequence) {
+			errs = append(errs, field.Invalid(at.Child("path"), p.Path, fmt.Sprintf("must not contain '%s'", sequence)))
+		}
+	}
+	for _, suffix := range atEnd {
+		if strings.HasSuffix(p.Path, suffix) {
+			errs = append(errs, field.Invalid(at.Child("path"), p.Path, fmt.Sprintf("cannot end with '%s'", suffix)))
+		}
+	}
+	return errs
+}
+
+func validateIngressBackend(b *networkingv1.IngressBackend, at *field.Path) field.ErrorList {
+	switch {
+	case b.Resource != nil && b.Service != nil:
+		return field.ErrorList{field.Invalid(at, "", "cannot set both resource and service backends")}
+	case b.Resource != nil:
+		return append(validate.Required(b.Resource.Kind, at.Child("resource", "kind")), validate.Required(b.Resource.Name, at.Child("resource", "name"))...)
+	case b.Service == nil:
+		return field.ErrorList{field.Required(at, "")}
+	}
+	service := at.Child("service")
+	errs := validate.Required(b.Service.Name, service.Child("name"))
+	if b.Service.Name != "" {
+		errs = append(errs, validate.FromMessages(b.Service.Name, service.Child("name"), apivalidation.NameIsDNS1035Label(b.Service.Name, false))...)
+	}
+	switch port := b.Service.Port; {
+	case port.Name != "" && port.Number != 0:
+		errs = append(errs, field.Invalid(service, "", "cannot set both port name & port number"))
+	case port.Name != "":
+		errs = append(errs, validate.FromMessages(port.Name, service.Child("port", "name"), validation.IsDNS1123Label(port.Name))...)
+	case port.Number != 0:
+		errs = append(errs, validate.Port(port.Number, service.Child("port", "number"))...)
+	default:
+		errs = append(errs, field.Required(service, "port name or number is required"))
+	}
+	return errs
+}

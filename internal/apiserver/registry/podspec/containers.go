@@ -1,0 +1,255 @@
+package podspec
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	c := containerChecks{spec: spec, volumes: map[string]*corev1.Volume{}, names: map[string]bool{}}
+	for i := range spec.Volumes {
+		c.volumes[spec.Volumes[i].Name] = &spec.Volumes[i]
+	}
+	errs = append(errs, validate.Each(spec.InitContainers, path.Child("initContainers"), c.checkInit)...)
+	if len(spec.Containers) == 0 {
+		errs = append(errs, field.Required(path.Child("containers"), ""))
+	}
+	errs = append(errs, validate.Each(spec.Containers, path.Child("containers"), c.check)...)
+	return append(errs, validateHostPorts(spec, path)...)
+}
+
+// containerChecks are the checks of one pod's containers.
+type containerChecks struct {
+	spec    *corev1.PodSpec
+	volumes map[string]*corev1.Volume
+	names   map[string]bool // of the containers checked so far
+}
+
+// checkInit checks a container that runs before the others. Unless it goes on
+// running beside them, nobody waits for it to be ready and nothing may restart it.
+func (c containerChecks) checkInit(container *corev1.Container, at *field.Path) field.ErrorList {
+	errs := c.check(container, at)
+	if ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
+		return errs
+	}
+	const text = "may not be set for init containers without restartPolicy=Always"
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"lifecycle", container.Lifecycle != nil},
+		{"livenessProbe", container.LivenessProbe != nil},
+		{"readinessProbe", container.ReadinessProbe != nil},
+		{"startupProbe", container.StartupProbe != nil},
+	} {
+		if f.set {
+			errs = append(errs, field.Forbidden(at.Child(f.name), text))
+		}
+	}
+	return errs
+}
+
+func (c containerChecks) check(container *corev1.Container, at *field.Path) field.ErrorList {
+	errs := validate.RequiredLabel(container.Name, at.Child("name"))
+	if container.Name != "" && c.names[container.Name] {
+		errs = append(errs, field.Duplicate(at.Child("name"), container.Name))
+	}
+	c.names[container.Name] = true
+	return slices.Concat(errs,
+		validateImage(container.Image, at.Child("image")),
+		validate.OneOf(container.ImagePullPolicy, at.Child("imagePullPolicy"),
+			corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
+		validate.Required(container.TerminationMessagePath, at.Child("terminationMessagePath")),
+		validate.OneOf(container.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
+			corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile),
+		validateRestart(container, at),
+		validate.Each(container.Env, at.Child("env"), c.checkEnv),
+		validate.Each(container.EnvFrom, at.Child("envFrom"), validateEnvFrom),
+		c.checkPorts(container.Ports, at.Child("ports")),
+		c.checkMounts(container, at.Child("volumeMounts")),
+		c.checkDevices(container, at.Child("volumeDevices")),
+		validateResources(&container.Resources, at.Child("resources")),
+		c.checkHealth(container, at),
+		validateContainerSecurity(container.SecurityContext, at.Child("securityContext")),
+	)
+}
+
+func validateImage(image string, path *field.Path) field.ErrorList {
+	switch {
+	case image == "":
+		return validate.Required(image, path)
+	case strings.TrimSpace(image) != image:
+		return field.ErrorList{field.Invalid(path, image, "must not have leading or trailing whitespace")}
+	}
+	return nil
+}
+
+// maxRestartRules is how many rules a container may have for when it is restarted.
+const maxRestartRules = 20
+
+func validateRestart(container *corev1.Container, at *field.Path) field.ErrorList {
+	errs := validate.OneOfPtr(container.RestartPolicy, at.Child("restartPolicy"),
+		corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
+	rules := at.Child("restartPolicyRules")
+	if len(container.RestartPolicyRules) > maxRestartRules {
+		errs = append(errs, field.TooMany(rules, len(container.RestartPolicyRules), maxRestartRules))
+	}
+	if container.RestartPolicy == nil && len(container.RestartPolicyRules) > 0 {
+		errs = append(errs, field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
+	}
+	return append(errs, validate.Each(container.RestartPolicyRules, rules, func(r *corev1.ContainerRestartRule, at *field.Path) field.ErrorList {
+		errs := validate.OneOf(r.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
+		if r.ExitCodes == nil {
+			return append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
+		}
+		return append(errs, validate.OneOf(r.ExitCodes.Operator, at.Child("exitCodes", "operator"),
+			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
+	})...)
+}
+
+func (c containerChecks) checkPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
+	errs := validate.NoDuplicates(ports, path, func(p corev1.ContainerPort) string { return p.Name }, "name")
+	return append(errs, validate.Each(ports, path, c.checkPort)...)
+}
+
+func (c containerChecks) checkPort(port *corev1.ContainerPort, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if port.Name != "" {
+		errs = append(errs, validate.FromMessages(port.Name, at.Child("name"), validation.IsValidPortName(port.Name))...)
+	}
+	if port.ContainerPort == 0 {
+		errs = append(errs, field.Required(at.Child("containerPort"), ""))
+	} else {
+		errs = append(errs, validate.Port(port.ContainerPort, at.Child("containerPort"))...)
+	}
+	if port.HostPort != 0 {
+		errs = append(errs, validate.Port(port.HostPort, at.Child("hostPort"))...)
+		if c.spec.HostNetwork && port.HostPort != port.ContainerPort {
+			errs = append(errs, field.Invalid(at.Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
+		}
+	}
+	if port.HostIP != "" {
+		errs = append(errs, validation.IsValidIP(at.Child("hostIP"), port.HostIP)...)
+	}
+	return append(errs, validate.Protocol(port.Protocol, at.Child("protocol"))...)
+}
+
+// validateHostPorts: a node has each of its ports once, whichever container asks.
+func validateHostPorts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	taken := map[string]bool{}
+	for i, container := range spec.Containers {
+		for j, port := range container.Ports {
+			if port.HostPort == 0 {
+				continue
+			}
+			address := fmt.Sprintf("%s/%s/%d", port.Protocol, port.HostIP, port.HostPort)
+			if taken[address] {
+				errs = append(errs, field.Duplicate(path.Child("containers").Index(i).Child("ports").Index(j).Child("hostPort"), address))
+			}
+			taken[address] = true
+		}
+	}
+	return errs
+}
+
+func (c containerChecks) checkMounts(container *corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths := map[string]bool{}
+	devices := map[string]bool{}
+	for _, device := range container.VolumeDevices {
+		devices[device.DevicePath] = true
+	}
+	for i, mount := range container.VolumeMounts {
+		at := path.Index(i)
+		switch {
+		case mount.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		case c.volumes[mount.Name] == nil:
+			errs = append(errs, field.NotFound(at.Child("name"), mount.Name))
+		}
+		switch {
+		case mount.MountPath == "":
+			errs = append(errs, field.Required(at.Child("mountPath"), ""))
+		case paths[mount.MountPath]:
+			errs = append(errs, field.Invalid(at.Child("mountPath"), mount.MountPath, "must be unique"))
+		case devices[mount.MountPath]:
+			errs = append(errs, field.Invalid(at.Child("mountPath"), mount.MountPath, "must not already exist as a path in volumeDevices"))
+		}
+		paths[mount.MountPath] = true
+		errs = append(errs, validateMount(&mount, at)...)
+	}
+	return errs
+}
+
+func validateMount(mount *corev1.VolumeMount, at *field.Path) field.ErrorList {
+	errs := slices.Concat(
+		relativePath(mount.SubPath, at.Child("subPath")),
+		relativePath(mount.SubPathExpr, at.Child("subPathExpr")),
+		validate.OneOfPtr(mount.MountPropagation, at.Child("mountPropagation"),
+			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone),
+		validate.OneOfPtr(mount.RecursiveReadOnly, at.Child("recursiveReadOnly"),
+			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled),
+	)
+	if mount.SubPath != "" && mount.SubPathExpr != "" {
+		errs = append(errs, field.Invalid(at.Child("subPathExpr"), mount.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+	}
+	if recursive := ptr.Deref(mount.RecursiveReadOnly, corev1.RecursiveReadOnlyDisabled); recursive != corev1.RecursiveReadOnlyDisabled && !mount.ReadOnly {
+		errs = append(errs, field.Forbidden(at.Child("recursiveReadOnly"), "may only be specified when readOnly is true"))
+	}
+	return errs
+}
+
+// relativePath checks a path that must not lead out of where it begins.
+func relativePath(p string, at *field.Path) field.ErrorList {
+	if path.IsAbs(p) {
+		return field.ErrorList{field.Invalid(at, p, "must be a relative path")}
+	}
+	return ValidateNoBacksteps(p, at)
+}
+
+func ValidateNoBacksteps(p string, at *field.Path) field.ErrorList {
+	if slices.Contains(strings.Split(p, "/"), "..") {
+		return field.ErrorList{field.Invalid(at, p, "must not contain '..'")}
+	}
+	return nil
+}
+
+func (c containerChecks) checkDevices(container *corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths, names := map[string]bool{}, map[string]bool{}
+	for i, device := range container.VolumeDevices {
+		at := path.Index(i)
+		volume := c.volumes[device.Name]
+		switch {
+		case device.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		case names[device.Name]:
+			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "must be unique"))
+		case volume == nil:
+			errs = append(errs, field.NotFound(at.Child("name"), device.Name))
+		case volume.PersistentVolumeClaim == nil && volume.Ephemeral == nil:
+			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
+		}
+		switch {
+		case device.DevicePath == "":
+			errs = append(errs, field.Required(at.Child("devicePath"), ""))
+		case paths[device.DevicePath]:
+			errs = append(errs, field.Invalid(at.Child("devicePath"), device.DevicePath, "must be unique"))
+		default:
+			errs = append(errs, ValidateNoBacksteps(device.DevicePath, at.Child("devicePath"))...)
+		}
+		paths[device.DevicePath], names[device.Name] = true, true
+	}
+	return errs
+}

@@ -1,0 +1,167 @@
+package podspec
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+)
+
+// DefaultSpec fills in what a pod, or a template of pods, leaves out. Everything
+// that is filled in is part of what a controller compares, so it has to be the same
+// in a template and in the pod that is made from it.
+func DefaultSpec(spec *corev1.PodSpec) {
+	registry.SetDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
+	registry.SetDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
+	registry.SetDefault(&spec.SchedulerName, corev1.DefaultSchedulerName)
+	registry.SetDefaultPtr(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
+	registry.SetDefaultPtr(&spec.SecurityContext, corev1.PodSecurityContext{})
+	// The older name of the field is kept equal for old clients.
+	registry.SetDefault(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
+	spec.DeprecatedServiceAccount = spec.ServiceAccountName
+
+	for i := range spec.InitContainers {
+		defaultContainer(&spec.InitContainers[i], spec.HostNetwork)
+	}
+	for i := range spec.Containers {
+		defaultContainer(&spec.Containers[i], spec.HostNetwork)
+	}
+	for i := range spec.EphemeralContainers {
+		common := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
+		defaultContainer(&common, spec.HostNetwork)
+		spec.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(common)
+	}
+	for i := range spec.Volumes {
+		defaultVolume(&spec.Volumes[i])
+	}
+	for i := range spec.TopologySpreadConstraints {
+		registry.SetDefaultPtr(&spec.TopologySpreadConstraints[i].NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor)
+		registry.SetDefaultPtr(&spec.TopologySpreadConstraints[i].NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore)
+	}
+}
+
+// DefaultPod fills in what only a pod has defaults for, not a template.
+func DefaultPod(pod *corev1.Pod) {
+	registry.SetDefaultPtr(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
+	DefaultSpec(&pod.Spec)
+	for i := range pod.Spec.InitContainers {
+		defaultRequests(&pod.Spec.InitContainers[i].Resources)
+	}
+	for i := range pod.Spec.Containers {
+		defaultRequests(&pod.Spec.Containers[i].Resources)
+	}
+}
+
+// defaultRequests requests what a container is limited to, where it requests nothing else.
+func defaultRequests(r *corev1.ResourceRequirements) {
+	if len(r.Limits) == 0 {
+		return
+	}
+	requests := maps.Clone(r.Limits)
+	maps.Copy(requests, r.Requests)
+	r.Requests = requests
+}
+
+func defaultContainer(c *corev1.Container, hostNetwork bool) { //nolint:revive // flag-parameter: it is a field of the pod
+	registry.SetDefault(&c.ImagePullPolicy, pullPolicyOf(c.Image))
+	registry.SetDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	registry.SetDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		registry.SetDefault(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+		if hostNetwork {
+			registry.SetDefault(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
+		}
+	}
+	for i := range c.Env {
+		if source := c.Env[i].ValueFrom; source != nil && source.FieldRef != nil {
+			registry.SetDefault(&source.FieldRef.APIVersion, "v1")
+		}
+	}
+	for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		defaultProbe(probe)
+	}
+	if c.Lifecycle != nil {
+		for _, handler := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if handler != nil {
+				defaultHTTPGet(handler.HTTPGet)
+			}
+		}
+	}
+}
+
+// pullPolicyOf is the pull policy of an image that names none: what is tagged latest
+// moves, so it is pulled every time.
+func pullPolicyOf(image string) corev1.PullPolicy {
+	name, _, pinned := strings.Cut(image, "@")
+	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
+	if tag == "latest" || (!tagged && !pinned) {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
+}
+
+func defaultProbe(p *corev1.Probe) {
+	if p == nil {
+		return
+	}
+	registry.SetDefault(&p.TimeoutSeconds, 1)
+	registry.SetDefault(&p.PeriodSeconds, 10)
+	registry.SetDefault(&p.SuccessThreshold, 1)
+	registry.SetDefault(&p.FailureThreshold, 3)
+	defaultHTTPGet(p.HTTPGet)
+	if p.GRPC != nil {
+		registry.SetDefaultPtr(&p.GRPC.Service, "")
+	}
+}
+
+func defaultHTTPGet(get *corev1.HTTPGetAction) {
+	if get == nil {
+		return
+	}
+	registry.SetDefault(&get.Path, "/")
+	registry.SetDefault(&get.Scheme, corev1.URISchemeHTTP)
+}
+
+func defaultVolume(v *corev1.Volume) {
+	if sourcesOf(&v.VolumeSource) == nil {
+		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
+	}
+	switch {
+	case v.Secret != nil:
+		registry.SetDefaultPtr(&v.Secret.DefaultMode, corev1.SecretVolumeSourceDefaultMode)
+	case v.ConfigMap != nil:
+		registry.SetDefaultPtr(&v.ConfigMap.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
+	case v.DownwardAPI != nil:
+		registry.SetDefaultPtr(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
+		defaultDownwardFiles(v.DownwardAPI.Items)
+	case v.Projected != nil:
+		defaultProjection(v.Projected)
+	case v.HostPath != nil:
+		registry.SetDefaultPtr(&v.HostPath.Type, corev1.HostPathUnset)
+	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+		registry.SetDefaultPtr(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	}
+}
+
+func defaultProjection(p *corev1.ProjectedVolumeSource) {
+	const anHour = 60 * 60
+	registry.SetDefaultPtr(&p.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
+	for i := range p.Sources {
+		if token := p.Sources[i].ServiceAccountToken; token != nil {
+			registry.SetDefaultPtr(&token.ExpirationSeconds, int64(anHour))
+		}
+		if downward := p.Sources[i].DownwardAPI; downward != nil {
+			defaultDownwardFiles(downward.Items)
+		}
+	}
+}
+
+func defaultDownwardFiles(files []corev1.DownwardAPIVolumeFile) {
+	for i := range files {
+		if files[i].FieldRef != nil {
+			registry.SetDefault(&files[i].FieldRef.APIVersion, "v1")
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package podspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+func (c containerChecks) checkEnv(env *corev1.EnvVar, at *field.Path) field.ErrorList {
+	if env.Name == "" {
+		return validate.Required(env.Name, at.Child("name"))
+	}
+	errs := validate.FromMessages(env.Name, at.Child("name"), validation.IsRelaxedEnvVarName(env.Name))
+	if env.ValueFrom == nil {
+		return errs
+	}
+	source := at.Child("valueFrom")
+	switch set := len(validate.SetMembers(env.ValueFrom)); {
+	case env.Value != "":
+		errs = append(errs, field.Invalid(source, "", "may not be specified when `value` is not empty"))
+	case set == 0:
+		errs = append(errs, field.Invalid(source, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
+	case set > 1:
+		errs = append(errs, field.Invalid(source, "", "may not have more than one field specified at a time"))
+	}
+	return append(errs, c.checkEnvSource(env.ValueFrom, source)...)
+}
+
+func (c containerChecks) checkEnvSource(source *corev1.EnvVarSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if ref := source.FieldRef; ref != nil {
+		errs = append(errs, validateFieldRef(ref, at.Child("fieldRef"), envFields())...)
+	}
+	if ref := source.ResourceFieldRef; ref != nil {
+		errs = append(errs, validateResourceRef(ref, at.Child("resourceFieldRef"))...)
+	}
+	if ref := source.ConfigMapKeyRef; ref != nil {
+		errs = append(errs, validateKeyRef(ref.Name, ref.Key, at.Child("configMapKeyRef"))...)
+	}
+	if ref := source.SecretKeyRef; ref != nil {
+		errs = append(errs, validateKeyRef(ref.Name, ref.Key, at.Child("secretKeyRef"))...)
+	}
+	if ref := source.FileKeyRef; ref != nil {
+		at := at.Child("fileKeyRef")
+		errs = append(errs, validate.Required(ref.Key, at.Child("key"))...)
+		errs = append(errs, requiredRelativePath(ref.Path, at.Child("path"))...)
+		errs = append(errs, validate.Required(ref.VolumeName, at.Child("volumeName"))...)
+		if ref.VolumeName != "" && c.volumes[ref.VolumeName] == nil {
+			errs = append(errs, field.NotFound(at.Child("volumeName"), ref.VolumeName))
+		}
+	}
+	return errs
+}
+
+// validateKeyRef checks a reference to an entry of a ConfigMap or Secret.
+func validateKeyRef(name, key string, at *field.Path) field.ErrorList {
+	errs := validate.FromMessages(name, at.Child("name"), validation.IsDNS1123Subdomain(name))
+	if key == "" {
+		return append(errs, validate.Required(key, at.Child("key"))...)
+	}
+	return append(errs, validate.FromMessages(key, at.Child("key"), validation.IsConfigMapKey(key))...)
+}
+
+func validateEnvFrom(source *corev1.EnvFromSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if source.Prefix != "" {
+		errs = append(errs, validate.FromMessages(source.Prefix, at.Child("prefix"), validation.IsRelaxedEnvVarName(source.Prefix))...)
+	}
+	if ref := source.ConfigMapRef; ref != nil {
+		errs = append(errs, validate.FromMessages(ref.Name, at.Child("configMapRef", "name"), validation.IsDNS1123Subdomain(ref.Name))...)
+	}
+	if ref := source.SecretRef; ref != nil {
+		errs = append(errs, validate.FromMessages(ref.Name, at.Child("secretRef", "name"), validation.IsDNS1123Subdomain(ref.Name))...)
+	}
+	switch set := len(validate.SetMembers(source)); set {
+	case 0:
+		errs = append(errs, field.Invalid(at, "", "must specify one of: `configMapRef` or `secretRef`"))
+	case 1:
+	default:
+		errs = append(errs, field.Invalid(at, "", "may not have more than one field specified at a time"))
+	}
+	return errs
+}
+
+// Fields of a pod that its containers may read. All are known; which of them can be
+// read depends on where: what changes while the pod runs cannot be in its environment.
+
+func envFields() []string {
+	return []string{
+		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
+	}
+}
+
+func fileFields() []string {
+	return []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
+}
+
+// unreadableFields are field labels of pods that nothing in a pod can read.
+func unreadableFields() []string {
+	return []string{"spec.hostNetwork", "spec.restartPolicy", "spec.schedulerName", "status.phase"}
+}
+
+func validateFieldRef(ref *corev1.ObjectFieldSelector, at *field.Path, readable []string) field.ErrorList {
+	errs := validate.Required(ref.APIVersion, at.Child("apiVersion"))
+	path := at.Child("fieldPath")
+	if ref.FieldPath == "" {
+		return append(errs, validate.Required(ref.FieldPath, path)...)
+	}
+	if of, key, ok := subscript(ref.FieldPath); ok {
+		if of != "metadata.annotations" && of != "metadata.labels" {
+			return append(errs, field.Invalid(path, ref.FieldPath, "error converting fieldPath: field label does not support subscript: "+ref.FieldPath))
+		}
+		// Annotations are looked up without regard to case in the prefix.
+		return append(errs, validate.FromMessages(key, path, validation.IsQualifiedName(strings.ToLower(key)))...)
+	}
+	known := slices.Concat(envFields(), fileFields(), unreadableFields())
+	switch {
+	case !slices.Contains(known, ref.FieldPath):
+		errs = append(errs, field.Invalid(path, ref.FieldPath, "error converting fieldPath: field label not supported: "+ref.FieldPath))
+	case !slices.Contains(readable, ref.FieldPath):
+		errs = append(errs, field.NotSupported(path, ref.FieldPath, readable))
+	}
+	return errs
+}
+
+// subscript takes metadata.labels['key'] apart.
+func subscript(path string) (of, key string, ok bool) {
+	of, rest, found := strings.Cut(path, "['")
+	key, end := strings.CutSuffix(rest, "']")
+	return of, key, found && end
+}
+
+func validateResourceRef(ref *corev1.ResourceFieldSelector, at *field.Path) field.ErrorList {
+	path := at.Child("resource")
+	if ref.Resource == "" {
+		return validate.Required(ref.Resource, path)
+	}
+	readable := []string{
+		"limits.cpu", "limits.ephemeral-storage", "limits.memory",
+		"requests.cpu", "requests.ephemeral-storage", "requests.memory",
+	}
+	_, name, _ := strings.Cut(ref.Resource, ".")
+	if !slices.Contains(readable, ref.Resource) && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
+		return field.ErrorList{field.NotSupported(path, ref.Resource, readable)}
+	}
+	return validateDivisor(ref, name, at.Child("divisor"))
+}
+
+// validateDivisor checks the unit in which a quantity is to be read.
+func validateDivisor(ref *corev1.ResourceFieldSelector, name string, at *field.Path) field.ErrorList {
+	if ref.Divisor.IsZero() {
+		return nil
+	}
+	units := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
+	if name == string(corev1.ResourceCPU) {
+		units = []string{"1m", "1"}
+	}
+	divisor := ref.Divisor.String()
+	if slices.Contains(units, divisor) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at.Child(name), "divisor", fmt.Sprintf("only divisor's values %s are supported with the %s resource", strings.Join(units, ", "), name))}
+}

@@ -1,0 +1,107 @@
+package podspec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	limits, requests := at.Child("limits"), at.Child("requests")
+	errs := slices.Concat(
+		validateContainerQuantities(r.Limits, limits),
+		validateContainerQuantities(r.Requests, requests),
+	)
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		request := r.Requests[name]
+		switch limit, limited := r.Limits[name]; {
+		case limited && !mayOvercommit(name) && request.Cmp(limit) != 0:
+			errs = append(errs, field.Invalid(requests, request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+		case limited && request.Cmp(limit) > 0:
+			errs = append(errs, field.Invalid(requests, request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+		case !limited && !mayOvercommit(name):
+			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
+		}
+	}
+	return append(errs, validateHugePages(r, at)...)
+}
+
+// validateHugePages: a container that has nothing but huge pages would not be placed by anything.
+func validateHugePages(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	huge, plain := false, false
+	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
+		for name := range list {
+			huge = huge || isHugePages(name)
+			plain = plain || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+		}
+	}
+	if huge && !plain {
+		return field.ErrorList{field.Forbidden(at, "HugePages require cpu or memory")}
+	}
+	return nil
+}
+
+func isHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// isExtended tells whether a resource is one that somebody else has added: a device.
+func isExtended(name corev1.ResourceName) bool {
+	domain, _, qualified := strings.Cut(string(name), "/")
+	return qualified && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
+}
+
+// mayOvercommit: huge pages and devices are had or not had.
+func mayOvercommit(name corev1.ResourceName) bool { return !isHugePages(name) && !isExtended(name) }
+
+func validateContainerQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		quantity := list[name]
+		key := at.Key(string(name))
+		errs = append(errs, validateContainerResource(name, key)...)
+		errs = append(errs, validateQuantity(quantity, key)...)
+		if isExtended(name) && quantity.MilliValue()%1000 != 0 {
+			errs = append(errs, field.Invalid(key, quantity.String(), "must be an integer"))
+		}
+	}
+	return errs
+}
+
+// validateContainerResource checks the name of something that a container can have.
+func validateContainerResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	if errs := validate.FromMessages(name, at, validation.IsQualifiedName(string(name))); len(errs) > 0 {
+		return errs
+	}
+	standard := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+	if strings.Contains(string(name), "/") || isHugePages(name) || slices.Contains(standard, name) {
+		return nil
+	}
+	return field.ErrorList{
+		field.Invalid(at, name, "must be a standard resource type or fully qualified"),
+		field.Invalid(at, name, "must be a standard resource for containers"),
+	}
+}
+
+func ValidateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		errs = append(errs, validateQuantity(list[name], at.Key(string(name)))...)
+	}
+	return errs
+}
+
+func validateQuantity(quantity resource.Quantity, at *field.Path) field.ErrorList {
+	if quantity.Sign() < 0 {
+		return field.ErrorList{field.Invalid(at, quantity.String(), "must be greater than or equal to 0")}
+	}
+	return nil
+}

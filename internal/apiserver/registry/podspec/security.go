@@ -1,0 +1,116 @@
+package podspec
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// validatePodSecurity checks as whom, and how far apart from its node, a pod runs.
+// What a node's kernel would refuse is left to the node.
+func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if ptr.Deref(spec.ShareProcessNamespace, false) && spec.HostPID {
+		errs = append(errs, field.Invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+	}
+	if spec.OS != nil {
+		errs = append(errs, validate.OneOf(spec.OS.Name, path.Child("os", "name"), corev1.Linux, corev1.Windows)...)
+	}
+	s, at := spec.SecurityContext, path.Child("securityContext")
+	if s == nil {
+		return errs
+	}
+	return slices.Concat(errs,
+		userID(s.RunAsUser, at.Child("runAsUser")),
+		groupID(s.RunAsGroup, at.Child("runAsGroup")),
+		groupID(s.FSGroup, at.Child("fsGroup")),
+		validate.Each(s.SupplementalGroups, at.Child("supplementalGroups"), validGroup),
+		validate.OneOfPtr(s.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch),
+		validate.OneOfPtr(s.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"), corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict),
+		validate.NoDuplicates(s.Sysctls, at.Child("sysctls"), func(c corev1.Sysctl) string { return c.Name }, "name"),
+		validate.Each(s.Sysctls, at.Child("sysctls"), func(c *corev1.Sysctl, at *field.Path) field.ErrorList {
+			return validate.Required(c.Name, at.Child("name"))
+		}),
+		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
+		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
+	)
+}
+
+func userID(id *int64, at *field.Path) field.ErrorList {
+	if id == nil {
+		return nil
+	}
+	return validate.FromMessages(*id, at, validation.IsValidUserID(*id))
+}
+
+func groupID(id *int64, at *field.Path) field.ErrorList {
+	if id == nil {
+		return nil
+	}
+	return validGroup(id, at)
+}
+
+func validGroup(id *int64, at *field.Path) field.ErrorList {
+	return validate.FromMessages(*id, at, validation.IsValidGroupID(*id))
+}
+
+func validateContainerSecurity(s *corev1.SecurityContext, at *field.Path) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	errs := slices.Concat(
+		userID(s.RunAsUser, at.Child("runAsUser")),
+		groupID(s.RunAsGroup, at.Child("runAsGroup")),
+		validate.OneOfPtr(s.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount),
+		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
+		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
+	)
+	if ptr.Deref(s.AllowPrivilegeEscalation, true) {
+		return errs
+	}
+	// Either gives the container what it is not to be able to get.
+	if ptr.Deref(s.Privileged, false) {
+		errs = append(errs, field.Invalid(at, s, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+	}
+	if s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN") {
+		errs = append(errs, field.Invalid(at, s, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
+	}
+	return errs
+}
+
+func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	errs := validate.OneOf(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+	profile := at.Child("localhostProfile")
+	switch local := p.Type == corev1.SeccompProfileTypeLocalhost; {
+	case local && p.LocalhostProfile == nil:
+		errs = append(errs, field.Required(profile, "must be set when seccomp type is Localhost"))
+	case local:
+		errs = append(errs, relativePath(*p.LocalhostProfile, profile)...)
+	case p.LocalhostProfile != nil:
+		errs = append(errs, field.Invalid(profile, *p.LocalhostProfile, "can only be set when seccomp type is Localhost"))
+	}
+	return errs
+}
+
+func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	errs := validate.OneOf(p.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+	profile := at.Child("localhostProfile")
+	switch local := p.Type == corev1.AppArmorProfileTypeLocalhost; {
+	case local && ptr.Deref(p.LocalhostProfile, "") == "":
+		errs = append(errs, field.Required(profile, "must be set when AppArmor type is Localhost"))
+	case !local && p.LocalhostProfile != nil:
+		errs = append(errs, field.Invalid(profile, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost"))
+	}
+	return errs
+}

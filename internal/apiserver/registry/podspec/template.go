@@ -1,0 +1,49 @@
+package podspec
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+)
+
+// What the kinds have in common that make pods from a template.
+
+// ValidateTemplate checks the template of a kind whose pods run until they are deleted.
+func ValidateTemplate(kind string, template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	spec := path.Child("spec")
+	errs := append(ValidateTemplateMeta(template, path.Child("metadata")), ValidateSpec(&template.Spec, spec)...)
+	if policy := template.Spec.RestartPolicy; policy != "" && policy != corev1.RestartPolicyAlways {
+		errs = append(errs, field.NotSupported(spec.Child("restartPolicy"), policy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+	}
+	if template.Spec.ActiveDeadlineSeconds != nil {
+		errs = append(errs, field.Forbidden(spec.Child("activeDeadlineSeconds"), fmt.Sprintf("activeDeadlineSeconds in %s is not Supported", kind)))
+	}
+	return append(errs, ForbidEphemeralContainers(template, spec)...)
+}
+
+// ForbidEphemeralContainers: those are added to a pod that runs, never created with one.
+func ForbidEphemeralContainers(template *corev1.PodTemplateSpec, spec *field.Path) field.ErrorList {
+	if len(template.Spec.EphemeralContainers) == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(spec.Child("ephemeralContainers"), "ephemeral containers not allowed in pod template")}
+}
+
+// TemplateColumns are the wide columns of kinds with a template; some show no selector.
+func TemplateColumns[P runtime.Object](template func(P) *corev1.PodTemplateSpec, selector func(P) string) []table.Column {
+	containers := func(name func(corev1.Container) string) func(P) string {
+		return func(obj P) string { return table.Join(template(obj).Spec.Containers, name) }
+	}
+	columns := table.Wide(
+		table.Text("Containers", "Names of the containers in the template.", containers(func(c corev1.Container) string { return c.Name })),
+		table.Text("Images", "Images of the containers in the template.", containers(func(c corev1.Container) string { return c.Image })),
+	)
+	if selector != nil {
+		columns = append(columns, table.Wide(table.Text("Selector", "Labels of the pods that belong to the object.", selector))...)
+	}
+	return columns
+}

@@ -1,0 +1,202 @@
+package podspec
+
+import (
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+func validateVolumes(volumes []corev1.Volume, path *field.Path) field.ErrorList {
+	errs := validate.NoDuplicates(volumes, path, func(v corev1.Volume) string { return v.Name }, "name")
+	return append(errs, validate.Each(volumes, path, func(v *corev1.Volume, at *field.Path) field.ErrorList {
+		errs := validate.RequiredLabel(v.Name, at.Child("name"))
+		sources := sourcesOf(&v.VolumeSource)
+		if len(sources) == 0 {
+			return append(errs, field.Required(at, "must specify a volume type"))
+		}
+		for _, extra := range sources[1:] {
+			errs = append(errs, field.Forbidden(at.Child(extra), "may not specify more than 1 volume type"))
+		}
+		errs = append(errs, validateOwnSource(&v.VolumeSource, at)...)
+		return append(errs, validateForeignSource(&v.VolumeSource, at)...)
+	})...)
+}
+
+// validateOwnSource checks the sources of volumes that are made of what the API
+// server and the node have.
+func validateOwnSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s := v.EmptyDir; s != nil && s.SizeLimit != nil && s.SizeLimit.Sign() < 0 {
+		errs = append(errs, field.Forbidden(at.Child("emptyDir", "sizeLimit"), "SizeLimit field must be a valid resource quantity"))
+	}
+	if s := v.HostPath; s != nil {
+		errs = append(errs, ValidateHostPath(s, at.Child("hostPath"))...)
+	}
+	if s := v.Secret; s != nil {
+		at := at.Child("secret")
+		errs = append(errs, validate.Required(s.SecretName, at.Child("secretName"))...)
+		errs = append(errs, validateMode(s.DefaultMode, at.Child("defaultMode"))...)
+		errs = append(errs, validate.Each(s.Items, at.Child("items"), validateKeyToPath)...)
+	}
+	if s := v.ConfigMap; s != nil {
+		at := at.Child("configMap")
+		errs = append(errs, validate.Required(s.Name, at.Child("name"))...)
+		errs = append(errs, validateMode(s.DefaultMode, at.Child("defaultMode"))...)
+		errs = append(errs, validate.Each(s.Items, at.Child("items"), validateKeyToPath)...)
+	}
+	if s := v.DownwardAPI; s != nil {
+		at := at.Child("downwardAPI")
+		errs = append(errs, validateMode(s.DefaultMode, at.Child("defaultMode"))...)
+		errs = append(errs, validate.Each(s.Items, at.Child("items"), validateDownwardFile)...)
+	}
+	if s := v.Projected; s != nil {
+		at := at.Child("projected")
+		errs = append(errs, validateMode(s.DefaultMode, at.Child("defaultMode"))...)
+		errs = append(errs, validate.Each(s.Sources, at.Child("sources"), validateProjection)...)
+	}
+	return errs
+}
+
+func ValidateHostPath(s *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
+	errs := validate.Required(s.Path, at.Child("path"))
+	errs = append(errs, ValidateNoBacksteps(s.Path, at.Child("path"))...)
+	if ptr.Deref(s.Type, corev1.HostPathUnset) == corev1.HostPathUnset {
+		return errs
+	}
+	return append(errs, validate.OneOfPtr(s.Type, at.Child("type"),
+		corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate,
+		corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)...)
+}
+
+// validateMode checks the permission bits of a file.
+func validateMode(mode *int32, at *field.Path) field.ErrorList {
+	if mode == nil || (*mode >= 0 && *mode <= 0o777) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, *mode, "must be a number between 0 and 0777 (octal), both inclusive")}
+}
+
+func validateKeyToPath(item *corev1.KeyToPath, at *field.Path) field.ErrorList {
+	return slices.Concat(
+		validate.Required(item.Key, at.Child("key")),
+		requiredRelativePath(item.Path, at.Child("path")),
+		validateMode(item.Mode, at.Child("mode")),
+	)
+}
+
+func requiredRelativePath(p string, at *field.Path) field.ErrorList {
+	if p == "" {
+		return validate.Required(p, at)
+	}
+	return relativePath(p, at)
+}
+
+func validateDownwardFile(file *corev1.DownwardAPIVolumeFile, at *field.Path) field.ErrorList {
+	errs := append(requiredRelativePath(file.Path, at.Child("path")), validateMode(file.Mode, at.Child("mode"))...)
+	switch {
+	case file.FieldRef != nil && file.ResourceFieldRef != nil:
+		errs = append(errs, field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+	case file.FieldRef != nil:
+		errs = append(errs, validateFieldRef(file.FieldRef, at.Child("fieldRef"), fileFields())...)
+	case file.ResourceFieldRef != nil:
+		at := at.Child("resourceFieldRef")
+		errs = append(errs, validate.Required(file.ResourceFieldRef.ContainerName, at.Child("containerName"))...)
+		errs = append(errs, validateResourceRef(file.ResourceFieldRef, at)...)
+	default:
+		errs = append(errs, field.Required(at, "one of fieldRef and resourceFieldRef is required"))
+	}
+	return errs
+}
+
+// Bounds of how long a projected token may be valid, in seconds.
+const (
+	minTokenSeconds = 10 * 60
+	maxTokenSeconds = 1 << 32
+)
+
+func validateProjection(p *corev1.VolumeProjection, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	sources := validate.SetMembers(p)
+	if len(sources) == 0 {
+		return field.ErrorList{field.Required(at, "must specify a volume type")}
+	}
+	for _, extra := range sources[1:] {
+		errs = append(errs, field.Forbidden(at.Child(extra), "may not specify more than 1 volume type"))
+	}
+	if s := p.Secret; s != nil {
+		errs = append(errs, validate.Required(s.Name, at.Child("secret", "name"))...)
+		errs = append(errs, validate.Each(s.Items, at.Child("secret", "items"), validateKeyToPath)...)
+	}
+	if s := p.ConfigMap; s != nil {
+		errs = append(errs, validate.Required(s.Name, at.Child("configMap", "name"))...)
+		errs = append(errs, validate.Each(s.Items, at.Child("configMap", "items"), validateKeyToPath)...)
+	}
+	if s := p.DownwardAPI; s != nil {
+		errs = append(errs, validate.Each(s.Items, at.Child("downwardAPI", "items"), validateDownwardFile)...)
+	}
+	if s := p.ServiceAccountToken; s != nil {
+		at := at.Child("serviceAccountToken")
+		errs = append(errs, requiredRelativePath(s.Path, at.Child("path"))...)
+		switch seconds := ptr.Deref(s.ExpirationSeconds, minTokenSeconds); {
+		case seconds < minTokenSeconds:
+			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes"))
+		case seconds > maxTokenSeconds:
+			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"))
+		}
+	}
+	return errs
+}
+
+// validateForeignSource checks the sources that somebody else serves. Of the clouds'
+// own, which their drivers have replaced, only the names are known here.
+func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s := v.PersistentVolumeClaim; s != nil {
+		errs = append(errs, validate.Required(s.ClaimName, at.Child("persistentVolumeClaim", "claimName"))...)
+	}
+	if s := v.Ephemeral; s != nil {
+		template := at.Child("ephemeral", "volumeClaimTemplate")
+		if s.VolumeClaimTemplate == nil {
+			errs = append(errs, field.Required(template, ""))
+		} else {
+			errs = append(errs, ValidateVolumeClaimSpec(&s.VolumeClaimTemplate.Spec, template.Child("spec"))...)
+		}
+	}
+	if s := v.NFS; s != nil {
+		errs = append(errs, ValidateNFS(s, at.Child("nfs"))...)
+	}
+	if s := v.CSI; s != nil {
+		errs = append(errs, ValidateDriverName(s.Driver, at.Child("csi", "driver"))...)
+	}
+	if s := v.Image; s != nil && s.PullPolicy != "" {
+		errs = append(errs, validate.OneOf(s.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	}
+	return errs
+}
+
+func ValidateNFS(s *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
+	errs := append(validate.Required(s.Server, at.Child("server")), validate.Required(s.Path, at.Child("path"))...)
+	if !path.IsAbs(s.Path) {
+		errs = append(errs, field.Invalid(at.Child("path"), s.Path, "must be an absolute path"))
+	}
+	return errs
+}
+
+// maxDriverName is how long the name of a volume driver may be.
+const maxDriverName = 63
+
+func ValidateDriverName(driver string, at *field.Path) field.ErrorList {
+	switch {
+	case driver == "":
+		return validate.Required(driver, at)
+	case len(driver) > maxDriverName:
+		return field.ErrorList{field.TooLong(at, driver, maxDriverName)}
+	}
+	return validate.FromMessages(driver, at, validation.IsDNS1123Subdomain(driver))
+}

@@ -1,0 +1,124 @@
+package registry
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/deletion"
+)
+
+// Resource is one row of the table of built-in resources: all that the server knows of
+// one. Rows are made by Define, which sets the fields below "derived".
+type Resource struct {
+	GroupVersion schema.GroupVersion
+	Kind         string
+	Plural       string
+
+	Namespaced bool
+	ShortNames []string
+	Categories []string
+	// ValidateName is the rule for names.
+	ValidateName apivalidation.ValidateNameFunc
+	// CreateOnUpdate: a PUT to a name that does not exist creates the object.
+	CreateOnUpdate bool
+	// UnconditionalUpdate: a PUT without resourceVersion replaces whatever is stored.
+	UnconditionalUpdate bool
+	// ReturnDeletedObject: the answer to a completed deletion is the object as it was
+	// last, instead of a Status (R20).
+	ReturnDeletedObject bool
+	// NoDeleteCollection: the collection cannot be deleted as a whole.
+	NoDeleteCollection bool
+	// TTL, if not zero, is how long after its last write an object is kept.
+	TTL time.Duration
+	// Deletion is the resource's part in the delete flow. Define sets its Resource.
+	Deletion deletion.Strategy
+	// Legacy are older group versions that serve the same objects.
+	Legacy []LegacyVersion
+
+	// derived
+
+	Singular string
+	// New and NewList return empty objects of the kind and of its list.
+	New, NewList func() runtime.Object
+	// Columns are those of kubectl get.
+	Columns []table.Column
+	// Strategy is what Define was given, for objects of any type. Of its functions only
+	// those may be nil whose absence has a meaning: Allocate, Unique, Desired,
+	// CopyStatus and Scale.
+	Strategy Strategy[runtime.Object]
+
+	// assign makes an object a shallow copy of another.
+	assign func(to, from runtime.Object)
+}
+
+// Define returns the row of a resource whose Go type is T and whose list's is L.
+func Define[T, L any, P object[T], PL object[L]](r Resource, columns []table.Column, s Strategy[P]) Resource {
+	r.Singular = strings.ToLower(r.Kind)
+	r.New = func() runtime.Object { return P(new(T)) }
+	r.NewList = func() runtime.Object { return PL(new(L)) }
+	r.Deletion.Resource = r.GroupResource()
+	r.assign = func(to, from runtime.Object) { *to.(P) = *from.(P) }
+	r.Columns = table.WithName(columns)
+	r.Strategy = untyped(s)
+	return r
+}
+
+// object is a pointer to T that is an API object.
+type object[T any] interface {
+	*T
+	runtime.Object
+}
+
+// GroupResource returns the name by which errors and the storage know the resource.
+func (r Resource) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: r.GroupVersion.Group, Resource: r.Plural}
+}
+
+// GVK returns what the apiVersion and kind fields of an object say.
+func (r Resource) GVK() schema.GroupVersionKind { return r.GroupVersion.WithKind(r.Kind) }
+
+// HasStatus reports whether the kind has a status, and with it a /status endpoint.
+func (r Resource) HasStatus() bool { return r.Strategy.CopyStatus != nil }
+
+// FieldLabels returns the labels that field selectors may use besides the object's name
+// and namespace.
+func (r Resource) FieldLabels() []string {
+	return slices.Sorted(maps.Keys(r.Strategy.SelectableFields(r.New())))
+}
+
+// attributes returns what selectors look at.
+func (r Resource) attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	m := metaOf(obj)
+	set := fields.Set{"metadata.name": m.GetName()}
+	if r.Namespaced {
+		set["metadata.namespace"] = m.GetNamespace()
+	}
+	maps.Copy(set, r.Strategy.SelectableFields(obj))
+	return m.GetLabels(), set, nil
+}
+
+// indexes returns what keeps watches and lists by an indexed field label from looking at
+// every object.
+func (r Resource) indexes() (storage.IndexerFuncs, *cache.Indexers) {
+	if len(r.Strategy.IndexedFields) == 0 {
+		return nil, nil
+	}
+	triggers, indexers := storage.IndexerFuncs{}, cache.Indexers{}
+	for _, label := range r.Strategy.IndexedFields {
+		value := func(obj runtime.Object) string { return r.Strategy.SelectableFields(obj)[label] }
+		triggers[label] = value
+		indexers[storage.FieldIndex(label)] = func(obj any) ([]string, error) { return []string{value(obj.(runtime.Object))}, nil }
+	}
+	return triggers, &indexers
+}

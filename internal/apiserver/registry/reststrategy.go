@@ -1,0 +1,148 @@
+package registry
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// restStrategy is the strategy that genericregistry.Store asks on the main endpoint. It
+// holds what is the same for all resources and leaves the rest to the row.
+type restStrategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+	resource Resource
+}
+
+func newRESTStrategy(resource Resource, typer runtime.ObjectTyper) restStrategy {
+	return restStrategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, resource: resource}
+}
+
+// NamespaceScoped implements rest.RESTCreateStrategy.
+func (s restStrategy) NamespaceScoped() bool { return s.resource.Namespaced }
+
+// PrepareForCreate clears the status, which is not the client's to write here, sets the
+// first generation and lets the row complete the object.
+func (s restStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	row := s.resource.Strategy
+	if row.CopyStatus != nil && !row.KeepStatusOnCreate {
+		row.CopyStatus(obj, s.resource.New())
+	}
+	if row.Desired != nil {
+		metaOf(obj).SetGeneration(1)
+	}
+	row.PrepareForCreate(obj)
+}
+
+// Validate checks a new object. When it finds nothing, rest.BeforeCreate checks the
+// metadata once more, with the weakest rule for names.
+func (s restStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	errs := apivalidation.ValidateObjectMetaAccessor(metaOf(obj), s.resource.Namespaced, s.resource.ValidateName, field.NewPath("metadata"))
+	errs = append(errs, validateNewFinalizers(metaOf(obj).GetFinalizers(), nil)...)
+	return append(errs, s.resource.Strategy.Validate(obj)...)
+}
+
+// WarningsOnCreate implements rest.RESTCreateStrategy.
+func (s restStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+
+// Canonicalize implements rest.RESTCreateStrategy and rest.RESTUpdateStrategy.
+func (s restStrategy) Canonicalize(obj runtime.Object) { s.resource.Strategy.Canonicalize(obj) }
+
+// AllowCreateOnUpdate implements rest.RESTUpdateStrategy.
+func (s restStrategy) AllowCreateOnUpdate(context.Context) bool { return s.resource.CreateOnUpdate }
+
+// AllowUnconditionalUpdate implements rest.RESTUpdateStrategy.
+func (s restStrategy) AllowUnconditionalUpdate(context.Context) bool {
+	return s.resource.UnconditionalUpdate
+}
+
+// PrepareForUpdate keeps the status, lets the row complete the object, and increments the
+// generation if what the user desires has changed.
+func (s restStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	row := s.resource.Strategy
+	if row.CopyStatus != nil {
+		row.CopyStatus(obj, old)
+	}
+	row.PrepareForUpdate(obj, old)
+	if row.Desired != nil && !equality.Semantic.DeepEqual(row.Desired(obj), row.Desired(old)) {
+		metaOf(obj).SetGeneration(metaOf(old).GetGeneration() + 1)
+	}
+}
+
+// ValidateUpdate checks a changed object; rest.BeforeUpdate has checked its metadata.
+func (s restStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	row := s.resource.Strategy
+	errs := row.Validate(obj)
+	if len(errs) > 0 && s.sameContent(obj, old) && len(row.Validate(old)) > 0 {
+		// Stored before there was that check. It must be possible to detach and to
+		// release it all the same, or it could never be deleted.
+		errs = nil
+	}
+	return slices.Concat(validateNewFinalizers(metaOf(obj).GetFinalizers(), metaOf(old).GetFinalizers()), errs, row.ValidateUpdate(obj, old))
+}
+
+// sameContent reports whether two objects differ in nothing but their metadata.
+func (s restStrategy) sameContent(obj, old runtime.Object) bool {
+	without := func(obj runtime.Object) runtime.Object {
+		bare := s.resource.New()
+		s.resource.assign(bare, obj)
+		reflect.ValueOf(bare).Elem().FieldByName("ObjectMeta").SetZero()
+		return bare
+	}
+	return equality.Semantic.DeepEqual(without(obj), without(old))
+}
+
+// validateNewFinalizers checks the finalizers that are not among the old ones. The name
+// of a finalizer says who removes it; names without a domain are Kubernetes' own. Of the
+// rest, apimachinery checks only how they are written.
+func validateNewFinalizers(finalizers, old []string) field.ErrorList {
+	own := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
+	var errs field.ErrorList
+	for i, f := range finalizers {
+		if strings.Contains(f, "/") || slices.Contains(own, f) || slices.Contains(old, f) {
+			continue
+		}
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
+	}
+	return errs
+}
+
+// WarningsOnUpdate implements rest.RESTUpdateStrategy.
+func (s restStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+// GetResetFields returns what a client cannot own by applying to the main endpoint.
+func (s restStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	if !s.resource.HasStatus() {
+		return nil
+	}
+	return s.reset(fieldpath.MakePathOrDie("status"))
+}
+
+func (s restStrategy) reset(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
+	sets := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for _, version := range s.resource.groupVersions() {
+		sets[fieldpath.APIVersion(version.String())] = fieldpath.NewSet(paths...)
+	}
+	return sets
+}
+
+// metaOf returns the metadata of an object. Every kind of the table has it.
+func metaOf(obj runtime.Object) metav1.Object {
+	m, err := meta.Accessor(obj)
+	utilruntime.Must(err)
+	return m
+}

@@ -1,0 +1,124 @@
+// Package scheduling is the API group scheduling.k8s.io: PriorityClasses.
+package scheduling
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Group returns the API group scheduling.k8s.io/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: schedulingv1.SchemeGroupVersion,
+		AddToScheme:  schedulingv1.AddToScheme,
+		Resources:    []registry.Resource{priorityClasses()},
+	}
+}
+
+const (
+	// highestUserPriority is the highest priority that users may give.
+	highestUserPriority = 1_000_000_000
+	// systemPriorityPrefix begins the names of classes that are the system's.
+	systemPriorityPrefix = "system-"
+)
+
+func priorityClasses() registry.Resource {
+	return registry.Define[schedulingv1.PriorityClass, schedulingv1.PriorityClassList](registry.Resource{
+		GroupVersion:        schedulingv1.SchemeGroupVersion,
+		Kind:                "PriorityClass",
+		Plural:              "priorityclasses",
+		ShortNames:          []string{"pc"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+	}, []table.Column{
+		table.Number("Value", "Priority of the class's pods.", func(p *schedulingv1.PriorityClass) int { return int(p.Value) }),
+		table.Text("Global-Default", "Whether pods that name no class are of this one.", func(p *schedulingv1.PriorityClass) string {
+			return strconv.FormatBool(p.GlobalDefault)
+		}),
+		table.Age(),
+		table.Text("PreemptionPolicy", "Whether its pods push others out.", func(p *schedulingv1.PriorityClass) string {
+			return string(ptr.Deref(p.PreemptionPolicy, ""))
+		}),
+	}, registry.Strategy[*schedulingv1.PriorityClass]{
+		Default: func(p *schedulingv1.PriorityClass) {
+			registry.SetDefaultPtr(&p.PreemptionPolicy, corev1.PreemptLowerPriority)
+		},
+		BeginCreate: onlyDefaultPriority,
+		BeginUpdate: onlyDefaultPriority,
+		Validate:    validatePriorityClass,
+		ValidateUpdate: func(p, old *schedulingv1.PriorityClass) field.ErrorList {
+			var errs field.ErrorList
+			if p.Value != old.Value {
+				errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
+			}
+			return append(errs, validate.Immutable(p.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
+		},
+		// It cannot be changed, so the first generation is the only one.
+		Desired: func(p *schedulingv1.PriorityClass) any { return p.Value },
+	})
+}
+
+// onlyDefaultPriority: with two default classes, the priority of a pod would be a
+// matter of which one is found first.
+func onlyDefaultPriority(ctx context.Context, d registry.Registries, p *schedulingv1.PriorityClass) error {
+	if !p.GlobalDefault {
+		return nil
+	}
+	resource := schedulingv1.Resource("priorityclasses")
+	classes, err := registry.ListFromCache[*schedulingv1.PriorityClass](ctx, d, resource)
+	if err != nil {
+		return err
+	}
+	for _, class := range classes {
+		if class.GlobalDefault && class.Name != p.Name {
+			return apierrors.NewForbidden(resource, p.Name, fmt.Errorf("PriorityClass %s is already marked as default. Only one default can exist", class.Name))
+		}
+	}
+	return nil
+}
+
+func validatePriorityClass(p *schedulingv1.PriorityClass) field.ErrorList {
+	errs := validate.OneOfPtr(p.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)
+	switch system := strings.HasPrefix(p.Name, systemPriorityPrefix); {
+	case system && !isSystemPriority(p):
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
+			"priority class names with '"+systemPriorityPrefix+"' prefix are reserved for system use only"))
+	case !system && p.Value > highestUserPriority:
+		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUserPriority)))
+	}
+	return errs
+}
+
+// SystemPriorityClasses are the classes that every cluster has: pods of the system
+// name them.
+func SystemPriorityClasses() []*schedulingv1.PriorityClass {
+	class := func(name string, value int32, description string) *schedulingv1.PriorityClass {
+		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description}
+	}
+	return []*schedulingv1.PriorityClass{
+		class("system-node-critical", 2*highestUserPriority+1000, "Pods that must not be moved from their node."),
+		class("system-cluster-critical", 2*highestUserPriority, "Pods that the cluster must have, on whatever node."),
+	}
+}
+
+// isSystemPriority tells whether a class is one of those.
+func isSystemPriority(p *schedulingv1.PriorityClass) bool {
+	return !p.GlobalDefault && slices.ContainsFunc(SystemPriorityClasses(), func(own *schedulingv1.PriorityClass) bool {
+		return own.Name == p.Name && own.Value == p.Value
+	})
+}

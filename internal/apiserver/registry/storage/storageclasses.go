@@ -1,0 +1,110 @@
+// Package storage is the API group storage.k8s.io: StorageClasses.
+package storage
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Group returns the API group storage.k8s.io/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: storagev1.SchemeGroupVersion,
+		AddToScheme:  storagev1.AddToScheme,
+		Resources:    []registry.Resource{storageClasses()},
+	}
+}
+
+// IsDefaultClassAnnotation marks the class of claims that name none.
+const IsDefaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
+
+func storageClasses() registry.Resource {
+	return registry.Define[storagev1.StorageClass, storagev1.StorageClassList](registry.Resource{
+		GroupVersion:        storagev1.SchemeGroupVersion,
+		Kind:                "StorageClass",
+		Plural:              "storageclasses",
+		ShortNames:          []string{"sc"},
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+	}, []table.Column{
+		storageClassName(),
+		table.Text("Provisioner", "Who makes the volumes.", func(s *storagev1.StorageClass) string { return s.Provisioner }),
+		table.Text("ReclaimPolicy", "What becomes of a volume when its claim is deleted.", func(s *storagev1.StorageClass) string {
+			return string(ptr.Deref(s.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete))
+		}),
+		table.Text("VolumeBindingMode", "When a claim is bound.", func(s *storagev1.StorageClass) string {
+			return string(ptr.Deref(s.VolumeBindingMode, storagev1.VolumeBindingImmediate))
+		}),
+		table.Text("AllowVolumeExpansion", "Whether volumes can grow.", func(s *storagev1.StorageClass) string {
+			if ptr.Deref(s.AllowVolumeExpansion, false) {
+				return "true"
+			}
+			return "false"
+		}),
+		table.Age(),
+	}, registry.Strategy[*storagev1.StorageClass]{
+		Default: func(s *storagev1.StorageClass) {
+			registry.SetDefaultPtr(&s.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
+			registry.SetDefaultPtr(&s.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+		},
+		Validate:       validateStorageClass,
+		ValidateUpdate: validateStorageClassUpdate,
+	})
+}
+
+// storageClassName says which class is the default one, where it is looked for.
+func storageClassName() table.Column {
+	c := table.Name()
+	c.Cell = func(obj runtime.Object, _ time.Time) any {
+		class := obj.(*storagev1.StorageClass)
+		if class.Annotations[IsDefaultClassAnnotation] == "true" {
+			return class.Name + " (default)"
+		}
+		return class.Name
+	}
+	return c
+}
+
+func validateStorageClass(s *storagev1.StorageClass) field.ErrorList {
+	return slices.Concat(
+		validateProvisioner(s.Provisioner, field.NewPath("provisioner")),
+		validate.OneOfPtr(s.ReclaimPolicy, field.NewPath("reclaimPolicy"),
+			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain),
+		validate.OneOfPtr(s.VolumeBindingMode, field.NewPath("volumeBindingMode"),
+			storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer),
+	)
+}
+
+func validateProvisioner(provisioner string, path *field.Path) field.ErrorList {
+	if provisioner == "" {
+		return validate.Required(provisioner, path)
+	}
+	return validate.FromMessages(provisioner, path, validation.IsQualifiedName(provisioner))
+}
+
+// validateStorageClassUpdate: volumes that were made of a class stay what they were made as.
+func validateStorageClassUpdate(s, old *storagev1.StorageClass) field.ErrorList {
+	var errs field.ErrorList
+	if len(validate.Immutable(s.Parameters, old.Parameters, nil)) > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
+	}
+	if s.Provisioner != old.Provisioner {
+		errs = append(errs, field.Forbidden(field.NewPath("provisioner"), "updates to provisioner are forbidden."))
+	}
+	if ptr.Deref(s.ReclaimPolicy, "") != ptr.Deref(old.ReclaimPolicy, "") {
+		errs = append(errs, field.Forbidden(field.NewPath("reclaimPolicy"), "updates to reclaimPolicy are forbidden."))
+	}
+	return append(errs, validate.Immutable(s.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
+}

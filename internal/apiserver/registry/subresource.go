@@ -1,0 +1,119 @@
+package registry
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// Subresource returns an endpoint that changes one part of an object: copyPart copies
+// the part, and sibling is the top-level field next to it that this endpoint does not
+// change.
+func Subresource[P runtime.Object](r *REST, copyPart func(to, from P), sibling string, validate func(obj, old P) field.ErrorList) *SubresourceREST {
+	return r.subresource(subresourceStrategy{
+		restStrategy: newRESTStrategy(r.Resource, r.CreateStrategy),
+		copyPart:     untyped2(copyPart),
+		complete:     func(_, _ runtime.Object) {},
+		sibling:      sibling,
+		validate:     untypedCheck(validate),
+	})
+}
+
+func (r *REST) subresource(s subresourceStrategy) *SubresourceREST {
+	store := *r.Store
+	store.UpdateStrategy, store.ResetFieldsStrategy = s, s
+	return &SubresourceREST{store: &store}
+}
+
+// SubresourceREST is an endpoint of an object that changes one part of it.
+type SubresourceREST struct {
+	store *genericregistry.Store
+}
+
+// New implements rest.Storage.
+func (r *SubresourceREST) New() runtime.Object { return r.store.New() }
+
+// Destroy implements rest.Storage. The storage belongs to the main endpoint.
+func (r *SubresourceREST) Destroy() {}
+
+// GetUpdateStrategy returns the strategy of this endpoint.
+func (r *SubresourceREST) GetUpdateStrategy() rest.RESTUpdateStrategy { return r.store.UpdateStrategy }
+
+// Get implements rest.Getter.
+func (r *SubresourceREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return r.store.Get(ctx, name, options)
+}
+
+// Update implements rest.Updater. It never creates, not even for an apply.
+func (r *SubresourceREST) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	return r.store.Update(ctx, name, info, create, update, false, options)
+}
+
+// GetResetFields implements rest.ResetFieldsStrategy.
+func (r *SubresourceREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return r.store.GetResetFields()
+}
+
+// ConvertToTable implements rest.TableConvertor.
+func (r *SubresourceREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return r.store.ConvertToTable(ctx, obj, options)
+}
+
+// subresourceStrategy is the strategy of an endpoint that changes one part of an object,
+// such as /status. Of the metadata it accepts annotations only: what deletion, the
+// collector and controllers decide by (finalizers, owner references, labels) may not be
+// changed with the right to report a status.
+type subresourceStrategy struct {
+	restStrategy
+	copyPart func(to, from runtime.Object)
+	// complete completes the part that was copied.
+	complete func(obj, old runtime.Object)
+	// sibling is the field next to the part that this endpoint does not change.
+	sibling string
+	// validate checks a changed part.
+	validate func(obj, old runtime.Object) field.ErrorList
+}
+
+// PrepareForUpdate makes obj what is stored, except for the part.
+func (s subresourceStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	sent := s.resource.New()
+	s.resource.assign(sent, obj)
+	s.resource.assign(obj, old.DeepCopyObject())
+	s.copyPart(obj, sent)
+	s.complete(obj, old)
+
+	to, from := metaOf(obj), metaOf(sent)
+	to.SetAnnotations(from.GetAnnotations())
+	to.SetManagedFields(from.GetManagedFields())
+	// What identifies the object that the client means is compared, not ignored.
+	to.SetName(from.GetName())
+	to.SetNamespace(from.GetNamespace())
+	to.SetUID(from.GetUID())
+	to.SetResourceVersion(from.GetResourceVersion())
+}
+
+// ValidateUpdate checks the part; the rest was checked when it was stored.
+func (s subresourceStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return s.validate(obj, old)
+}
+
+// AllowCreateOnUpdate is false: a part alone makes no object.
+func (s subresourceStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
+
+// GetResetFields returns what a client cannot own by applying to this endpoint.
+func (s subresourceStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return s.reset(
+		fieldpath.MakePathOrDie(s.sibling),
+		fieldpath.MakePathOrDie("metadata", "labels"),
+		fieldpath.MakePathOrDie("metadata", "finalizers"),
+		fieldpath.MakePathOrDie("metadata", "ownerReferences"),
+	)
+}

@@ -1,0 +1,221 @@
+// Package validate has the checks that the validation of a resource is composed of. Each
+// returns what is wrong with one field, in the words that users of Kubernetes know.
+package validate
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Required checks that a field is not empty.
+func Required[T ~string](value T, path *field.Path) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return nil
+}
+
+// OneOf checks that a field is set to one of the values it may have.
+func OneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+	switch {
+	case value == "":
+		return field.ErrorList{field.Required(path, "")}
+	case !slices.Contains(allowed, value):
+		return field.ErrorList{field.NotSupported(path, value, allowed)}
+	}
+	return nil
+}
+
+// OneOfPtr checks a field that may be absent.
+func OneOfPtr[T ~string](value *T, path *field.Path, allowed ...T) field.ErrorList {
+	if value == nil {
+		return nil
+	}
+	return OneOf(*value, path, allowed...)
+}
+
+// FromMessages turns what a rule of apimachinery says about a value into errors.
+func FromMessages(value any, path *field.Path, complaints []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, complaint := range complaints {
+		errs = append(errs, field.Invalid(path, value, complaint))
+	}
+	return errs
+}
+
+// RequiredLabel checks a name that has to be a DNS label.
+func RequiredLabel(value string, path *field.Path) field.ErrorList {
+	if value == "" {
+		return Required(value, path)
+	}
+	return FromMessages(value, path, validation.IsDNS1123Label(value))
+}
+
+// OptionalSubdomain checks a reference by name that may be absent.
+func OptionalSubdomain(value string, path *field.Path) field.ErrorList {
+	if value == "" {
+		return nil
+	}
+	return FromMessages(value, path, validation.IsDNS1123Subdomain(value))
+}
+
+// NotNegative checks a number that may be absent.
+func NotNegative[N int32 | int64](value *N, path *field.Path) field.ErrorList {
+	if value == nil {
+		return nil
+	}
+	return apivalidation.ValidateNonnegativeField(int64(*value), path)
+}
+
+// Positive checks a number that may be absent.
+func Positive[N int32 | int64](value *N, path *field.Path) field.ErrorList {
+	if value == nil || *value > 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, *value, "must be greater than zero")}
+}
+
+// IntOrPercent checks a number that may be given as a share of another one.
+func IntOrPercent(value *intstr.IntOrString, path *field.Path) field.ErrorList {
+	switch {
+	case value == nil:
+		return nil
+	case value.Type == intstr.String:
+		return FromMessages(value.String(), path, validation.IsValidPercent(value.StrVal))
+	}
+	return apivalidation.ValidateNonnegativeField(int64(value.IntVal), path)
+}
+
+// Immutable checks that a field is what it was.
+func Immutable(value, old any, path *field.Path) field.ErrorList {
+	return apivalidation.ValidateImmutableField(value, old, path)
+}
+
+// NoDuplicates checks that no two of a list have the same name. Empty names are reported elsewhere.
+func NoDuplicates[T any, K comparable](things []T, path *field.Path, name func(T) K, child string) field.ErrorList {
+	var errs field.ErrorList
+	var empty K
+	seen := map[K]bool{}
+	for i, thing := range things {
+		n := name(thing)
+		if n != empty && seen[n] {
+			errs = append(errs, field.Duplicate(path.Index(i).Child(child), n))
+		}
+		seen[n] = true
+	}
+	return errs
+}
+
+// Each applies a check to the elements of a list.
+func Each[T any](things []T, path *field.Path, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
+	var errs field.ErrorList
+	for i := range things {
+		errs = append(errs, check(&things[i], path.Index(i))...)
+	}
+	return errs
+}
+
+// MatchingSelector checks the selector of a kind that makes pods from a template:
+// it is there, selects something, and selects what the template makes; a controller
+// with another one would make pods for ever.
+func MatchingSelector(kind string, selector *metav1.LabelSelector, made map[string]string, spec *field.Path) field.ErrorList {
+	path := spec.Child("selector")
+	if selector == nil {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	errs := LabelSelector(selector, path)
+	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		errs = append(errs, field.Invalid(path, selector, "empty selector is invalid for "+kind))
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(selector)
+	switch {
+	case err != nil && len(errs) == 0:
+		errs = append(errs, field.Invalid(path, selector, "invalid label selector"))
+	case err == nil && !parsed.Empty() && !parsed.Matches(labels.Set(made)):
+		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), made, "`selector` does not match template `labels`"))
+	}
+	return errs
+}
+
+// LabelSelector checks the form of a selector.
+func LabelSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	return metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path)
+}
+
+// InRange checks a number against inclusive bounds.
+func InRange[N cmp.Ordered](value N, path *field.Path, low, high N) field.ErrorList {
+	if value < low || value > high {
+		return field.ErrorList{field.Invalid(path, value, fmt.Sprintf("must be between %v and %v, inclusive", low, high))}
+	}
+	return nil
+}
+
+// Counts checks the numbers in a status of pods.
+func Counts(path *field.Path, numbers map[string]int32) field.ErrorList {
+	var errs field.ErrorList
+	names := make([]string, 0, len(numbers))
+	for name := range numbers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		n := numbers[name]
+		errs = append(errs, NotNegative(&n, path.Child(name))...)
+	}
+	return errs
+}
+
+func TargetPort(port intstr.IntOrString, path *field.Path) field.ErrorList {
+	if port.Type == intstr.Int {
+		return Port(port.IntVal, path)
+	}
+	return FromMessages(port.StrVal, path, validation.IsValidPortName(port.StrVal))
+}
+
+func Port(port int32, path *field.Path) field.ErrorList {
+	return FromMessages(port, path, validation.IsValidPortNum(int(port)))
+}
+
+func Protocol(protocol corev1.Protocol, path *field.Path) field.ErrorList {
+	return OneOf(protocol, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+}
+
+func OptionalLabelSelector(s *metav1.LabelSelector, at *field.Path) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	return LabelSelector(s, at)
+}
+
+func OptionalLabel(value string, path *field.Path) field.ErrorList {
+	if value == "" {
+		return nil
+	}
+	return FromMessages(value, path, validation.IsDNS1123Label(value))
+}
+
+// SetMembers names the fields of a struct of pointers that are set, by their JSON
+// name: the API's unions are written so, and grow.
+func SetMembers(union any) []string {
+	var names []string
+	v := reflect.ValueOf(union).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			names = append(names, name)
+		}
+	}
+	return names
+}
