@@ -144,7 +144,7 @@ func (w *cluster) eventuallySpecFinalizers(want ...corev1.FinalizerName) {
 	})
 }
 
-// settleNamespaces waits until whoever takes namespaces apart has worked off what was
+// settleNamespaces waits until the namespace controller has worked off what was
 // there before: a namespace that is deleted now is gone after it. Twice, as in settle.
 func (w *cluster) settleNamespaces() {
 	w.t.Helper()
@@ -209,7 +209,7 @@ func preserved(by string) string {
 	return "NamespaceFinalizersRemaining True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: " + by
 }
 
-// isAway tells whether a creation was refused because its namespace is gone, or is going.
+// isAway reports whether a creation was refused because its namespace is gone, or is going.
 func isAway(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

@@ -36,12 +36,12 @@ type server struct {
 	metadata metadata.Interface
 	kube     kubernetes.Interface
 
-	// foreign tells that the collector is not ours.
+	// foreign is set where the collector is not ours.
 	foreign bool
 	// collector is ours, if it runs in this process and not in the server. It is
 	// nil while it is stopped.
 	collector *collector
-	// inside tells that the server has a collector of its own.
+	// inside is set where the server has a collector of its own.
 	inside bool
 	// stop ends the server; nil if it is not ours to end.
 	stop func() error
@@ -106,7 +106,7 @@ func quietServer() (*server, error) {
 	return s, nil
 }
 
-// ours tells that the server is ours, and in this process.
+// ours reports whether the server is ours, and in this process.
 func (s *server) ours() bool { return s.stop != nil }
 
 func stopServers() error {
@@ -280,5 +280,5 @@ func (s *server) serves(t testing.TB, resource schema.GroupVersionResource) {
 	})
 }
 
-// isGone tells whether an answer says that there is no such object.
+// isGone reports whether an answer means that there is no such object.
 func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsGone(err) }

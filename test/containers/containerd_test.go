@@ -44,7 +44,7 @@ type daemon struct {
 	command *exec.Cmd
 	log     *os.File
 	runtime internalapi.RuntimeService
-	// network tells that pods can have a network of their own here.
+	// network is set where pods can have a network of their own.
 	network bool
 	why     string // not
 }
@@ -77,7 +77,7 @@ func tools() (paths map[string]string, missing []string) {
 	return paths, missing
 }
 
-// isStatic tells whether a program needs no libraries.
+// isStatic reports whether a program needs no libraries.
 func isStatic(path string) bool {
 	file, err := elf.Open(path)
 	if err != nil {

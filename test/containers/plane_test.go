@@ -60,7 +60,7 @@ func run(m *testing.M) (code int) {
 	stopped := make(chan os.Signal, 1)
 	signal.Notify(stopped, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-stopped // whoever stops the tests gets rid of the containers too
+		<-stopped // stopping the tests removes the containers too
 		fmt.Fprintln(os.Stderr, "stopped", end())
 		os.Exit(1)
 	}()

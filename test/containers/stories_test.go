@@ -81,7 +81,7 @@ func (s *story) mark(name string) time.Time {
 	return at
 }
 
-// has tells whether the pod has written a file.
+// has reports whether the pod has written a file.
 func (s *story) has(name string) bool {
 	s.t.Helper()
 	_, err := os.Stat(filepath.Join(s.out, name))
@@ -173,7 +173,7 @@ func (s *story) read(name string) string {
 	return string(text)
 }
 
-// TestLogsFollow: whoever follows a log gets it until the container ends.
+// TestLogsFollow follows a log, which goes on until the container ends.
 func TestLogsFollow(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)

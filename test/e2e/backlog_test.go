@@ -38,7 +38,7 @@ const (
 
 // TestBacklogOfANamespace has more objects of a namespace wait for the collector than the
 // server lets pile up. Until they do not any more, references to owners that are not there
-// are refused in that namespace (E1 (d)), in words that say why; all else goes on.
+// are refused in that namespace, with the reason; everything else goes on.
 func TestBacklogOfANamespace(t *testing.T) {
 	s := pileUp(t)
 	for name, send := range map[string]func() (string, string){
@@ -200,7 +200,7 @@ func holdDeletions(t *testing.T, client kubernetes.Interface, namespace string) 
 				return
 			}
 		}
-		_ = json.NewEncoder(w).Encode(review) // whoever has given up does not read it
+		_ = json.NewEncoder(w).Encode(review) // a client that has given up does not read it
 	}))
 	t.Cleanup(hook.Close)
 	release = sync.OnceFunc(func() { close(released) })

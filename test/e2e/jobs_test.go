@@ -19,7 +19,7 @@ func sized(completions, parallelism int32) func(*batchv1.Job) {
 	return func(j *batchv1.Job) { j.Spec.Completions, j.Spec.Parallelism = &completions, &parallelism }
 }
 
-// isFree tells that a pod is held by nothing.
+// isFree reports whether no finalizer holds a pod.
 func isFree(pod corev1.Pod) bool { return len(pod.Finalizers) == 0 }
 
 func TestJobCompletes(t *testing.T) {

@@ -277,7 +277,7 @@ func TestNodeLogs(t *testing.T) {
 	})
 }
 
-// ask asks with the certificate of a kubeconfig, whoever answers.
+// ask asks with the certificate of a kubeconfig, and trusts any server.
 func ask(t *testing.T, kubeconfig, url string) (status string, err error) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -205,8 +205,8 @@ spec:
 	}
 }
 
-// TestNamespaceFurniture: what every namespace has, it has again when it was removed.
-func TestNamespaceFurniture(t *testing.T) {
+// TestNamespaceDefaultsComeBack removes what every namespace has: it is made again.
+func TestNamespaceDefaultsComeBack(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)
 	namespace := newNamespace(t, k)

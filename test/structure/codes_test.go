@@ -24,7 +24,7 @@ var (
 
 const matrixPath = "test/conformance/matrix.txt"
 
-// TestCitedCodesAreDefined fails on a code that leads nowhere: whoever reads R7 or NS-06
+// TestCitedCodesAreDefined fails on a code that leads nowhere: a reader of R7 or NS-06
 // finds it in docs/semantics.md or in the matrix.
 func TestCitedCodesAreDefined(t *testing.T) {
 	known := map[string]bool{}

@@ -48,7 +48,7 @@ type Process struct {
 
 	command *exec.Cmd
 	log     transcript
-	exited  chan error // receives once; whoever receives sends again
+	exited  chan error // receives once; a receiver sends it again
 }
 
 // Start runs binary with args, and waits until it is ready.

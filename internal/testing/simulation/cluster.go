@@ -341,7 +341,7 @@ func (w *cluster) execute(c *call) {
 	c.object, c.err = w.server.execute(c)
 }
 
-// haunt carries out the oldest request that nobody waits for.
+// haunt executes the oldest request whose sender no longer waits for it.
 func (w *cluster) haunt() bool {
 	if len(w.ghosts) == 0 {
 		return false

@@ -34,7 +34,7 @@ type visit struct {
 	crashes    int   // that may still happen
 }
 
-// isNew tells whether a restart was not followed so far.
+// isNew reports whether a restart was not followed so far.
 func (e *exploration) isNew(v visit) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -66,7 +66,7 @@ func (s *apiServer) owner(d *version, r ownership.Reference) (*version, stand) {
 	}
 }
 
-// names tells whether a version of d refers to an owner, rightly.
+// names reports whether a version of d refers to an owner, rightly.
 func (s *apiServer) names(d *version, owner *version, is func(ownership.Reference) bool) bool {
 	return slices.ContainsFunc(d.Owners, func(r ownership.Reference) bool {
 		resource := s.resource(r.OwnerKind())
@@ -99,7 +99,7 @@ func (s *apiServer) blockedBy(d *version) []*version {
 	return owners
 }
 
-// reaches tells whether there is a way of blocking references from one object to
+// reaches reports whether there is a way of blocking references from one object to
 // another, through objects in foreground deletion only.
 func (s *apiServer) reaches(from, to *version) bool {
 	seen := map[*version]bool{}
@@ -119,7 +119,7 @@ func (s *apiServer) reaches(from, to *version) bool {
 	return visit(from)
 }
 
-// hasMisplaced tells whether an active object names an owner that it cannot have (R5).
+// hasMisplaced reports whether an active object names an owner that it cannot have (R5).
 func (s *apiServer) hasMisplaced(o *version) bool {
 	return !o.deleting && slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
 		_, stand := s.owner(o, r)

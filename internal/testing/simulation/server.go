@@ -144,7 +144,7 @@ func (s *apiServer) remove(ref collector.Ref, policy verdict.Propagation) bool {
 	return s.write(before, deleted(before, policy)) != before
 }
 
-// admits tells whether the references of an object pass admission.
+// admits reports whether the references of an object pass admission.
 func (s *apiServer) admits(o ownership.Object, before []ownership.Reference) bool {
 	if !s.admission {
 		return true

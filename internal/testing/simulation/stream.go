@@ -106,7 +106,7 @@ func (w *cluster) pass(v *version) {
 	sink.Observe(v.Object)
 }
 
-// hasEvent tells whether a watch event can be delivered.
+// hasEvent reports whether a watch event can be delivered.
 func (w *cluster) hasEvent(i int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	return st.listed && st.epoch == r.epoch && !r.broken && st.position < len(r.log)
