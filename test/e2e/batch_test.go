@@ -53,7 +53,7 @@ func batchNamespace(t *testing.T) string {
 // said by the annotations of the simulated node.
 func podTemplate(fate string) corev1.PodTemplateSpec {
 	annotations := map[string]map[string]string{
-		"run":     nil,
+		"run":     {"simulated.coppice.dev/term-exit-code": "143"}, // a program that ends by TERM has failed
 		"succeed": {"simulated.coppice.dev/exit-after": "0s"},
 		"fail":    {"simulated.coppice.dev/exit-after": "0s", "simulated.coppice.dev/exit-code": "1"},
 	}
