@@ -26,7 +26,7 @@ const (
 //
 //	go test -run '^$' -bench FakeOwners -benchtime 5x ./test/conformance
 func BenchmarkFakeOwners(b *testing.B) {
-	w, tap := quiet(b), &tap{}
+	w, tap := quietWith(b, unchecked), &tap{}
 	attacker := w.another()
 	w.collect(tap)
 	w.settle(configMaps, secrets)

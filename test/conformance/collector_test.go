@@ -112,7 +112,13 @@ func (l *lastLines) String() string {
 // says so. Such tests do not run in parallel.
 func quiet(t testing.TB) *cluster {
 	t.Helper()
-	s, err := quietServer()
+	return quietWith(t, checked)
+}
+
+// quietWith is quiet on a server with that admission of owner references.
+func quietWith(t testing.TB, a admission) *cluster {
+	t.Helper()
+	s, err := quietServer(a)
 	switch {
 	case err != nil:
 		t.Fatal(err)
@@ -126,7 +132,13 @@ func quiet(t testing.TB) *cluster {
 // collector runs.
 func shared(t testing.TB) *cluster {
 	t.Helper()
-	s, err := sharedServer()
+	return sharedWith(t, checked)
+}
+
+// sharedWith is shared on a server with that admission of owner references.
+func sharedWith(t testing.TB, a admission) *cluster {
+	t.Helper()
+	s, err := sharedServer(a)
 	if err != nil {
 		t.Fatal(err)
 	}

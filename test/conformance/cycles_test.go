@@ -37,7 +37,7 @@ func TestCycles(t *testing.T) {
 		for _, policy := range []metav1.DeletionPropagation{foreground, background} {
 			t.Run(fmt.Sprintf("CY-02 a cycle of %d, %s", n, policy), func(t *testing.T) {
 				t.Parallel()
-				w := shared(t)
+				w := sharedWith(t, unchecked)
 				ring := w.ring(n)
 				w.stay(ring...)
 				w.remove(ring[n/2], policy)
@@ -46,7 +46,7 @@ func TestCycles(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("CY-02 all of a cycle of %d deleted at once", n), func(t *testing.T) {
 			t.Parallel()
-			w := shared(t)
+			w := sharedWith(t, unchecked)
 			ring := w.ring(n)
 			w.settle(configMaps)
 			var deletes sync.WaitGroup

@@ -150,7 +150,7 @@ func lagging(t *testing.T, n int, lag time.Duration, policy metav1.DeletionPropa
 func TestManyFakeOwners(t *testing.T) {
 	t.Run("H8 they do not hold up the cascades of others", func(t *testing.T) {
 		t.Parallel()
-		w := shared(t)
+		w := sharedWith(t, unchecked)
 		attacker := w.another()
 		w.settle(configMaps, secrets)
 		calm := w.cascade("calm", func() {})
@@ -168,7 +168,7 @@ func TestManyFakeOwners(t *testing.T) {
 		}
 	})
 	t.Run("H9 they are looked up once, not for every change", func(t *testing.T) {
-		w, tap := quiet(t), &tap{}
+		w, tap := quietWith(t, unchecked), &tap{}
 		w.collect(tap)
 		w.settle(configMaps)
 		lookups, lists := match{verbs: "get", kind: configMaps}, match{verbs: "list", kind: configMaps}

@@ -50,24 +50,36 @@ type server struct {
 // servers are those that were started so far. They live as long as the process.
 var servers struct {
 	sync.Mutex
-	plane    *server // ours, complete; guarded, as is all below
-	bare     *server // ours, without any controller
+	plane    [2]*server // ours, complete, by admission; guarded, as is all below
+	bare     [2]*server // ours, without any controller, by admission
 	external *server
 }
 
+// admission is what becomes of owner references that are mistakes: of kinds that are not
+// served, of cluster-scoped objects to namespaced ones, to the object itself, by the thousand.
+type admission int
+
+const (
+	// checked refuses them, as our server does by default.
+	checked admission = iota
+	// unchecked accepts them, as kube-apiserver does, and as ours can be told to: for tests of
+	// what the collector makes of them.
+	unchecked
+)
+
 // sharedServer is the server on which most tests run, with its collector running.
-func sharedServer() (*server, error) {
+func sharedServer(a admission) (*server, error) {
 	servers.Lock()
 	defer servers.Unlock()
 	if os.Getenv(kubeconfigVariable) == "" {
-		if servers.plane == nil {
-			s, err := startPlane()
+		if servers.plane[a] == nil {
+			s, err := startPlane(a)
 			if err != nil {
 				return nil, err
 			}
-			servers.plane = s
+			servers.plane[a] = s
 		}
-		return servers.plane, nil
+		return servers.plane[a], nil
 	}
 	s, err := externalServerLocked()
 	if err != nil {
@@ -82,18 +94,18 @@ func sharedServer() (*server, error) {
 }
 
 // quietServer is a server where nothing collects, or nil if there is no such server.
-func quietServer() (*server, error) {
+func quietServer(a admission) (*server, error) {
 	servers.Lock()
 	defer servers.Unlock()
 	if os.Getenv(kubeconfigVariable) == "" {
-		if servers.bare == nil {
-			s, err := startBare()
+		if servers.bare[a] == nil {
+			s, err := startBare(a)
 			if err != nil {
 				return nil, err
 			}
-			servers.bare = s
+			servers.bare[a] = s
 		}
-		return servers.bare, nil
+		return servers.bare[a], nil
 	}
 	s, err := externalServerLocked()
 	if err != nil || s.inside {
@@ -113,7 +125,7 @@ func stopServers() error {
 	servers.Lock()
 	defer servers.Unlock()
 	var failures []error
-	for _, s := range []*server{servers.plane, servers.bare, servers.external} {
+	for _, s := range append(append(servers.plane[:], servers.bare[:]...), servers.external) {
 		if s == nil {
 			continue
 		}
@@ -168,12 +180,12 @@ func externalServerLocked() (*server, error) {
 	return s, nil
 }
 
-// startPlane starts our control plane, as coppice up does.
-func startPlane() (*server, error) {
+// startPlane starts our control plane, as coppice up does, without the controllers of workloads.
+func startPlane(a admission) (*server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan system.Plane, 1), make(chan error, 1)
 	go func() {
-		ended <- system.Run(ctx, system.Options{Ephemeral: true, OwnersUnchecked: true, WorkloadsDisabled: true, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
+		ended <- system.Run(ctx, system.Options{Ephemeral: true, OwnersUnchecked: a == unchecked, WorkloadsDisabled: true, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
 			func(p system.Plane) { ready <- p })
 	}()
 	var plane system.Plane
@@ -203,7 +215,7 @@ func startPlane() (*server, error) {
 }
 
 // startBare starts our API server alone.
-func startBare() (_ *server, err error) {
+func startBare(a admission) (_ *server, err error) {
 	dir, err := os.MkdirTemp("", "coppice-conformance-*")
 	if err != nil {
 		return nil, err
@@ -242,7 +254,7 @@ func startBare() (_ *server, err error) {
 		return nil, err
 	}
 	api, err := apiserver.New(ctx, apiserver.Config{
-		OwnersUnchecked: true, // the matrix has references that the server would refuse
+		OwnersUnchecked: a == unchecked,
 		Listener:        listener, Store: store, Authority: authority, Version: "v1.37.2", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
