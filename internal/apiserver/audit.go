@@ -10,11 +10,11 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
-// audit has every request written to w, a line of JSON each: who asked for what, when,
-// and what was answered, but no bodies (level Metadata). Questions for the server's health
-// are left out. A line is written before the next request of the same connection is
-// read, not from a queue: queues drop under load, when the log is needed most.
-func audit(base *genericapiserver.Config, w io.Writer) {
+// applyAudit makes the server write every request to w as a line of JSON, at level Metadata:
+// the user, the request, the time and the status of the response, but no bodies. Health checks
+// are left out. A line is written before the next request of the same connection is read, not
+// from a queue: queues drop events under load, when the log is needed most.
+func applyAudit(base *genericapiserver.Config, w io.Writer) {
 	base.AuditBackend = auditlog.NewBackend(w, auditlog.FormatJson, auditv1.SchemeGroupVersion)
 	base.AuditPolicyRuleEvaluator = policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},

@@ -13,7 +13,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collectionreason"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // lines is a log that is written to concurrently.
@@ -61,7 +62,7 @@ func TestAuditLog(t *testing.T) {
 		{"delete", path, "system:apiserver", "ann", http.StatusForbidden}:                            true,
 		{"list", "/api/v1/secrets", "", "", http.StatusUnauthorized}:                                 true,
 	}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		for line := range strings.Lines(log.String()) {
 			var e auditv1.Event
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
@@ -89,8 +90,8 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// E3: the collector says why it deletes, and what it says is in the log as it was said;
-// nobody else writes there.
+// The reason that the collector states for a deletion is in the audit log as it was stated; a
+// reason that another user states is not.
 func TestReasonsInTheAuditLog(t *testing.T) {
 	log := &lines{}
 	s := startServer(t, func(c *apiserver.Config) { c.Audit = log })
@@ -113,10 +114,10 @@ func TestReasonsInTheAuditLog(t *testing.T) {
 	remove(config, "explained", reason)
 	remove(config, "silent", "")
 	remove(config, "garbled", `{"decision":`)
-	remove(config, "lengthy", `"`+strings.Repeat("x", collector.MaxReason)+`"`)
+	remove(config, "lengthy", `"`+strings.Repeat("x", collectionreason.MaxBytes)+`"`)
 	remove(s.config, "by-hand", reason)
 	wanted := map[string]string{"explained": reason, "silent": none, "garbled": none, "lengthy": none, "by-hand": ""}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		for line := range strings.Lines(log.String()) {
 			var e auditv1.Event
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
@@ -148,7 +149,7 @@ type said struct {
 func (s said) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	if s.reason != "" {
-		r.Header.Set(collector.ReasonHeader, s.reason)
+		r.Header.Set(collectionreason.Header, s.reason)
 	}
 	return s.next.RoundTrip(r)
 }

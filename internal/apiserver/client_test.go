@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -226,18 +225,6 @@ func mergeFinalizers(finalizers ...string) map[string]any {
 
 // isStatus tells whether an answer is a Status, and not an object.
 func isStatus(o *object) bool { return o.GetKind() == "Status" }
-
-// eventually waits until check is content: until it returns "".
-func eventually(t testing.TB, check func() string) {
-	t.Helper()
-	var problem string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if problem = check(); problem == "" {
-			return
-		}
-	}
-	t.Fatal(problem)
-}
 
 // count numbers what tests create.
 var count atomic.Int64

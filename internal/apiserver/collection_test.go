@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // labelled creates an object with a label.
@@ -266,7 +268,7 @@ func refuseDeletions(t *testing.T, c collection) {
 		t.Fatal(err)
 	}
 	c.create("bad-first")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if _, err := c.remove("bad-first", &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsInvalid(err) {
 			return "the policy does not refuse: " + errText(err)
 		}

@@ -7,6 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // cleanup is the finalizer under which the library removes the objects of a definition.
@@ -47,7 +49,7 @@ func TestR17_DefinitionPolicies(t *testing.T) {
 			if isStatus(answer) || answer.GetDeletionTimestamp() == nil || !slices.Contains(answer.GetFinalizers(), cleanup) {
 				t.Fatalf("the answer is %v", answer.Object)
 			}
-			eventually(t, func() string {
+			eventually.Agrees(t, func() string {
 				if slices.Contains(finalizersOf(crds.get(name)), cleanup) {
 					return "its objects are not removed yet"
 				}
@@ -86,7 +88,7 @@ func TestR19_RepeatedDeleteOfDefinition(t *testing.T) {
 	crds := s.definitions(t)
 	name, _ := s.things(t, foreign)
 	crds.mustRemove(name, policy(metav1.DeletePropagationForeground))
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if got := finalizersOf(crds.get(name)); !slices.Equal(got, []string{foreign, foreground}) {
 			return "its objects are not removed yet"
 		}
@@ -141,7 +143,7 @@ func TestR18_ClusterScopedCustomResource(t *testing.T) {
 	crds.post(o)
 	c := s.collection(t, gvk(group, "v1", "Thing"), "things", "", nil)
 	var created *object
-	eventually(t, func() (problem string) {
+	eventually.Agrees(t, func() (problem string) {
 		var err error
 		if created, err = c.tryPost(c.named("a", foreign)); err != nil {
 			return err.Error()
@@ -167,7 +169,7 @@ func TestR18_DefinitionTakesItsObjects(t *testing.T) {
 	instances.create("a")
 	held := instances.create("held", foreign)
 	crds.mustRemove(name, nil)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		switch o := instances.get("held"); {
 		case o == nil:
 			return "the one with a finalizer is gone"
@@ -186,7 +188,7 @@ func TestR18_DefinitionTakesItsObjects(t *testing.T) {
 	if _, err := instances.patch("held", types.MergePatchType, mergeFinalizers()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string { // the library looks every 5 s
+	eventually.Agrees(t, func() string { // the library looks every 5 s
 		if crds.get(name) != nil {
 			return "the definition is left"
 		}

@@ -10,7 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
 // A flood is the problem of the user that makes it: while a thousand expensive lists of
@@ -23,8 +23,8 @@ func TestFlood(t *testing.T) {
 	const flood, objects = 1000, 60
 	s := startServer(t, nil)
 	namespace := s.namespace(t)
-	s.bind(t, namespace, rbac.Edit, "flooder")
-	s.bind(t, namespace, rbac.Edit, "ann")
+	s.bind(t, namespace, bootstrappolicy.Edit, "flooder")
+	s.bind(t, namespace, bootstrappolicy.Edit, "ann")
 	c := s.configMaps(t, namespace)
 	c.content = map[string]any{"data": map[string]any{"key": strings.Repeat("x", 4000)}}
 	for i := range objects {
@@ -86,7 +86,7 @@ func TestFlood(t *testing.T) {
 // Every user has a level, and the controllers one that users cannot fill.
 func TestFlowSchemas(t *testing.T) {
 	s := sharedServer(t)
-	for user, want := range map[string]string{"ann": "global-default", rbac.Collector: "coppice-controllers", rbac.ProtectionController: "coppice-controllers", rbac.Candidate: "coppice-election", "system:serviceaccount:a:b": "service-accounts"} {
+	for user, want := range map[string]string{"ann": "global-default", bootstrappolicy.Collector: "coppice-controllers", bootstrappolicy.ProtectionController: "coppice-controllers", bootstrappolicy.LeaderElection: "coppice-leader-election", "system:serviceaccount:a:b": "service-accounts"} {
 		groups := []string{}
 		if strings.HasPrefix(user, "system:serviceaccount:") {
 			groups = append(groups, "system:serviceaccounts")

@@ -1,30 +1,32 @@
 package apiserver_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
 
-// Consistent lists of a resource that is quiet, one after the other: the library alone
-// takes 100 ms for each but the first. The fastest of some tells, as a busy machine
-// makes any of them slow. (What the library waits for is a constant of its; package
-// storage makes it shorter.)
+// A consistent list of a resource that nobody writes to waits until the watch cache knows that
+// it is up to date. With the interval of k8s.io/apiserver, the second of two lists in a row
+// waits 100 ms, every time; package storage makes the interval shorter. So most pairs of lists
+// take less, also on a busy machine.
 func TestConsistentListsDoNotWaitForATick(t *testing.T) {
-	t.Parallel()
+	const pairs, limit = 21, 90 * time.Millisecond
 	s := startServer(t, nil)
 	namespace := s.namespace(t)
 	quiet, busy := s.collection(t, gvk("", "v1", "Secret"), "secrets", namespace, nil), s.configMaps(t, namespace)
-	fastest := time.Hour
-	for range 10 {
+	var took []time.Duration
+	for range pairs {
 		began := time.Now()
 		for range 2 {
-			// So that the watch cache of the other resource cannot know to be up to date.
+			// After this write, the watch cache of the other resource may be out of date.
 			busy.create(unique("a"))
 			quiet.list()
 		}
-		fastest = min(fastest, time.Since(began))
+		took = append(took, time.Since(began))
 	}
-	if fastest > 90*time.Millisecond {
-		t.Errorf("two lists take %s at best", fastest)
+	slices.Sort(took)
+	if median := took[pairs/2]; median > limit {
+		t.Errorf("two lists take %s in the median, want at most %s: %v", median, limit, took)
 	}
 }

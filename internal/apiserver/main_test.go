@@ -20,14 +20,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// patience is how long a test waits for what must happen; what goes well takes
-// a small part of it.
-const patience = 2 * time.Minute
-
-// shared is the server of the tests that need no server of their own. They keep
-// apart by namespaces.
+// shared is the server of the tests that need no server of their own. Each uses namespaces of
+// its own.
 var shared struct {
 	once   sync.Once
 	server *server
@@ -36,6 +33,10 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // tests provoke errors
+	if err := apiserver.SetFeatureGates(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if shared.server != nil {
 		if err := shared.server.stop(); err != nil {
@@ -50,11 +51,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leftGoroutines are the stacks of goroutines that our code has started and that
-// do not end.
+// leftGoroutines returns the stacks of goroutines of this module that do not end.
 func leftGoroutines() string {
 	var left []string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(eventually.Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		left = left[:0]
 		buffer := make([]byte, 16<<20)
 		for i, stack := range strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
@@ -69,8 +69,7 @@ func leftGoroutines() string {
 	return strings.Join(left, "\n\n")
 }
 
-// server is an API server under test, on a store that lives in memory for all that
-// matters: it is not synced to disk.
+// server is an API server under test, on a store that is not synced to disk.
 type server struct {
 	*apiserver.Server
 	url       string
@@ -84,7 +83,7 @@ type server struct {
 	stopped sync.Once
 }
 
-// sharedServer is the server that most tests share.
+// sharedServer returns the server that most tests share.
 func sharedServer(t *testing.T) *server {
 	t.Helper()
 	shared.once.Do(func() { shared.server, shared.err = start(nil) })
@@ -150,7 +149,7 @@ func (s *server) serve(change func(*apiserver.Config)) error {
 	case err := <-s.ended:
 		s.ended <- err
 		return errors.Join(errors.New("the server ended before it was ready"), s.stop())
-	case <-time.After(patience):
+	case <-time.After(eventually.Patience):
 		return errors.Join(errors.New("the server does not become ready"), s.stop())
 	}
 }
@@ -164,7 +163,7 @@ func (s *server) restart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(eventually.Patience):
 		t.Fatal("the server does not stop")
 	}
 	if err := s.serve(nil); err != nil {
@@ -179,7 +178,7 @@ func (s *server) stop() error {
 		s.ends()
 		select {
 		case err = <-s.ended:
-		case <-time.After(patience):
+		case <-time.After(eventually.Patience):
 			err = errors.New("the server does not stop")
 		}
 		err = errors.Join(err, s.store.Close(), os.RemoveAll(s.dir))

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 func phaseOf(ns *object) corev1.NamespacePhase {
@@ -21,17 +23,17 @@ func phaseOf(ns *object) corev1.NamespacePhase {
 }
 
 // finalize writes spec.finalizers.
-func (c collection) finalize(ns *object, tokens ...string) (*object, error) {
+func (c collection) finalize(ns *object, finalizers ...string) (*object, error) {
 	ns = ns.DeepCopy()
 	list := []any{}
-	for _, token := range tokens {
-		list = append(list, token)
+	for _, finalizer := range finalizers {
+		list = append(list, finalizer)
 	}
 	ns.Object["spec"] = map[string]any{"finalizers": list}
 	return c.put(ns, "finalize")
 }
 
-// NS-23: one write marks a namespace and says that it terminates.
+// NS-23: one write marks a namespace and sets its phase to Terminating.
 func TestR21_TerminatingAtOnce(t *testing.T) {
 	s := sharedServer(t)
 	c := s.namespaces(t)
@@ -45,14 +47,12 @@ func TestR21_TerminatingAtOnce(t *testing.T) {
 	if answer.GetDeletionTimestamp() == nil || phaseOf(answer) != corev1.NamespaceTerminating {
 		t.Errorf("the answer is %v", answer.Object)
 	}
-	for e := range events {
-		if e.Object.GetUID() != created.GetUID() {
-			continue // of another test
-		}
-		if e.Type != watch.Modified || e.Object.GetDeletionTimestamp() == nil || phaseOf(&e.Object) != corev1.NamespaceTerminating {
-			t.Errorf("the first event is %s of %v", e.Type, e.Object.Object)
-		}
-		break
+	e := next(t, events)
+	for e.Object.GetUID() != created.GetUID() { // of another test
+		e = next(t, events)
+	}
+	if e.Type != watch.Modified || e.Object.GetDeletionTimestamp() == nil || phaseOf(&e.Object) != corev1.NamespaceTerminating {
+		t.Errorf("the first event is %s of %v", e.Type, e.Object.Object)
 	}
 	active := answer.DeepCopy()
 	active.Object["status"] = map[string]any{"phase": "Active"}
@@ -266,7 +266,7 @@ func TestNodeLeaseNamespaceComesAgain(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			if now := namespaces.get("kube-node-lease"); now == nil || now.GetUID() == first.GetUID() {
 				return "it has not come again"
 			}

@@ -15,12 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// nodeWorld is what the tests of node credentials are about: two nodes, and a namespace
-// with a pod on each, one on none, and contents that the pods refer to.
-type nodeWorld struct {
+// nodeCluster is a server with two nodes and a namespace with a pod on each node, an unbound
+// pod, and secrets that the pods refer to.
+type nodeCluster struct {
 	*server
 	admin     kubernetes.Interface
 	namespace string
@@ -29,14 +30,14 @@ type nodeWorld struct {
 	config    *rest.Config // of the node own
 }
 
-func newNodeWorld(t *testing.T) *nodeWorld {
+func newNodeCluster(t *testing.T) *nodeCluster {
 	t.Helper()
 	s := sharedServer(t)
 	admin, err := kubernetes.NewForConfig(s.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &nodeWorld{server: s, admin: admin, namespace: s.namespace(t), pods: map[string]*corev1.Pod{}}
+	w := &nodeCluster{server: s, admin: admin, namespace: s.namespace(t), pods: map[string]*corev1.Pod{}}
 	w.own, w.far = w.namespace+"-own", w.namespace+"-far"
 	for _, name := range []string{w.own, w.far} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"node-restriction.kubernetes.io/tenant": "a"}}}
@@ -66,7 +67,7 @@ func newNodeWorld(t *testing.T) *nodeWorld {
 	return w
 }
 
-// as reaches the server by its port, with a certificate.
+// as reaches the server by its port with a certificate.
 func (s *server) as(t *testing.T, issue func(*auth.Authority) (auth.Pair, error)) *rest.Config {
 	t.Helper()
 	pair, err := issue(s.authority)
@@ -76,19 +77,19 @@ func (s *server) as(t *testing.T, issue func(*auth.Authority) (auth.Pair, error)
 	return &rest.Config{Host: s.url, TLSClientConfig: rest.TLSClientConfig{CAData: s.authority.Certificate(), CertData: pair.Certificate, KeyData: pair.Key}}
 }
 
-func (w *nodeWorld) pod(name string, more ...string) string {
+func (w *nodeCluster) pod(name string, more ...string) string {
 	return strings.Join(append([]string{"/api/v1/namespaces/" + w.namespace + "/pods/" + name}, more...), "/")
 }
 
-func (w *nodeWorld) deletion(pod string) string {
+func (w *nodeCluster) deletion(pod string) string {
 	return fmt.Sprintf(`{"gracePeriodSeconds":0,"preconditions":{"uid":%q}}`, w.pods[pod].UID)
 }
 
 const (
-	jsonType  = "application/json"
-	mergeType = string(types.MergePatchType)
-	nodesPath = "/api/v1/nodes"
-	beatsPath = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+	jsonType   = "application/json"
+	mergeType  = string(types.MergePatchType)
+	nodesPath  = "/api/v1/nodes"
+	leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 )
 
 func create(path, body string) forged { return forged{http.MethodPost, path, "", jsonType, body} }
@@ -100,14 +101,13 @@ func anEvent(kind, namespace, name string) string {
 	return fmt.Sprintf(`{"metadata":{"generateName":"e"},"involvedObject":{"apiVersion":"v1","kind":%q,"namespace":%q,"name":%q},"reason":"Forged"}`, kind, namespace, name)
 }
 
-// forgedOfNode are requests with the credential of a node that no node agent sends, and
-// what the refusal says.
-func (w *nodeWorld) forgedOfNode() map[string]struct {
+// forgedOfNode returns requests that no node agent sends, and a part of their refusal.
+func (w *nodeCluster) forgedOfNode() map[string]struct {
 	forged
-	says string
+	want string
 } {
 	own, far := nodesPath+"/"+w.own, nodesPath+"/"+w.far
-	beats := func(name, more string) string {
+	lease := func(name, more string) string {
 		return fmt.Sprintf(`{"metadata":{"name":%q%s},"spec":{"holderIdentity":"x"}}`, name, more)
 	}
 	owner := func(kind, more string) string {
@@ -117,91 +117,90 @@ func (w *nodeWorld) forgedOfNode() map[string]struct {
 	events := "/api/v1/namespaces/" + w.namespace + "/events"
 	return map[string]struct {
 		forged
-		says string
+		want string
 	}{
-		"read another node":               {get(far), "of nodes it has " + w.own + " only"},
-		"list nodes":                      {get(nodesPath), "select by metadata.name=" + w.own},
-		"watch nodes":                     {get(nodesPath + "?watch=true"), "select by metadata.name=" + w.own},
-		"list another node":               {get(nodesPath + "?fieldSelector=metadata.name%3D" + w.far), "select by metadata.name"},
-		"register another node":           {create(nodesPath, `{"metadata":{"name":"`+w.far+`-2"}}`), "it is node " + w.own},
-		"register with a taint":           {create(nodesPath, `{"metadata":{"name":"`+w.own+`"},"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`), "sets no taints"},
-		"register with an owner":          {create(nodesPath, `{"metadata":{"name":"`+w.own+`",`+owner("Namespace", "")+`}}`), "sets no owner references"},
-		"register with a finalizer":       {create(nodesPath, `{"metadata":{"name":"`+w.own+`","finalizers":["a/b"]}}`), "sets no finalizers"},
-		"register as another's":           {create(nodesPath, `{"metadata":{"name":"`+w.own+`","labels":{"node-restriction.kubernetes.io/tenant":"b"}}}`), "does not set label node-restriction.kubernetes.io/tenant"},
-		"register with a role":            {create(nodesPath, `{"metadata":{"name":"`+w.own+`","labels":{"node-role.kubernetes.io/control-plane":""}}}`), "does not set label node-role"},
-		"delete its node":                 {remove(own, ""), "cannot"},
-		"delete another node":             {remove(far, ""), "cannot"},
-		"delete all nodes":                {remove(nodesPath, ""), "nodes"},
-		"have its node owned":             {merge(own, `{"metadata":{`+owner("Namespace", "")+`}}`), "changes no owner references"},
-		"keep its node":                   {merge(own, `{"metadata":{"finalizers":["a/b"]}}`), "changes no finalizers"},
-		"taint its node":                  {merge(own, `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`), "changes no taints"},
-		"uncordon its node":               {merge(own, `{"spec":{"unschedulable":true}}`), "nothing in the spec"},
-		"pose as another's":               {merge(own, `{"metadata":{"labels":{"node-restriction.kubernetes.io/tenant":"b"}}}`), "does not set label node-restriction"},
-		"shed the mark of a tenant":       {merge(own, `{"metadata":{"labels":{"node-restriction.kubernetes.io/tenant":null}}}`), "does not take label node-restriction"},
-		"take a role":                     {merge(own, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), "does not set label node-role"},
-		"patch another node":              {merge(far, `{"metadata":{"labels":{"a":"b"}}}`), "of nodes it has"},
-		"report about another node":       {merge(far+"/status", `{"status":{"phase":"Running"}}`), "of nodes it has"},
-		"serve for another node":          {merge(far+"/status", `{"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}}`), "of nodes it has"},
-		"be where another node is":        {merge(far+"/status", `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.7"}]}}`), "of nodes it has"},
-		"annotate by a status":            {merge(own+"/status", `{"metadata":{"annotations":{"a":"b"}}}`), "no labels or annotations"},
-		"read another lease":              {get(beatsPath + "/" + w.far), "of leases it has " + w.own + " only"},
-		"list leases":                     {get(beatsPath), "select by metadata.name"},
-		"beat for another node":           {create(beatsPath, beats(w.far, "")), "it is node " + w.own},
-		"beat elsewhere":                  {create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", beats(w.own, "")), "kube-node-lease only"},
-		"a lease that keeps its node":     {create(beatsPath, beats(w.own, ","+owner("Node", `,"blockOwnerDeletion":true`))), "only owner of a lease is its node"},
-		"a lease owned by something":      {create(beatsPath, beats(w.own, ","+owner("Namespace", ""))), "only owner of a lease is its node"},
-		"a lease with a finalizer":        {create(beatsPath, beats(w.own, `,"finalizers":["a/b"]`)), "sets no finalizers"},
-		"campaign for the controllers":    {get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/coppice-controllers"), "kube-node-lease only"},
-		"delete a lease":                  {remove(beatsPath+"/"+w.own, ""), "cannot"},
-		"read another's pod":              {get(w.pod("far")), "is not bound to node " + w.own},
-		"read a pod that waits":           {get(w.pod("waiting")), "is not bound to node " + w.own},
-		"read a log":                      {get(w.pod("own", "log")), "cannot"},
-		"list pods":                       {get("/api/v1/pods"), "select by spec.nodeName=" + w.own},
-		"list pods of a namespace":        {get("/api/v1/namespaces/" + w.namespace + "/pods"), "select by spec.nodeName"},
-		"list another's pods":             {get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + w.far), "select by spec.nodeName"},
-		"list all but another's pods":     {get("/api/v1/pods?fieldSelector=spec.nodeName!%3D" + w.own), "select by spec.nodeName"},
-		"select twice":                    {get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + w.own + "&fieldSelector="), "select by spec.nodeName"},
-		"watch pods":                      {get("/api/v1/pods?watch=true"), "select by spec.nodeName"},
-		"watch pods in the old way":       {get("/api/v1/watch/pods"), "select by spec.nodeName"},
-		"watch a pod in the old way":      {get("/api/v1/watch/namespaces/" + w.namespace + "/pods/far"), "select by spec.nodeName"},
-		"create a pod":                    {create("/api/v1/namespaces/"+w.namespace+"/pods", `{"metadata":{"name":"p"},"spec":{"nodeName":"`+w.own+`","containers":[{"name":"c","image":"i"}]}}`), "cannot"},
-		"take a pod that waits":           {create(w.pod("waiting", "binding"), `{"target":{"kind":"Node","name":"`+w.own+`"}}`), "cannot"},
-		"evict a pod":                     {create(w.pod("own", "eviction"), `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"own"}}`), "cannot"},
-		"label its pod":                   {merge(w.pod("own"), `{"metadata":{"labels":{"a":"b"}}}`), "cannot"},
-		"change its pod":                  {merge(w.pod("own"), `{"spec":{"containers":[{"name":"c","image":"other"}]}}`), "cannot"},
-		"annotate its pod by a status":    {merge(w.pod("own", "status"), `{"metadata":{"annotations":{"a":"b"}}}`), "no labels or annotations"},
-		"report about another's pod":      {merge(w.pod("far", "status"), `{"status":{"phase":"Failed"}}`), "is not bound to node"},
-		"guess what another's pod is":     {forged{http.MethodPatch, w.pod("far", "status"), "", string(types.JSONPatchType), `[{"op":"test","path":"/spec/nodeName","value":"x"}]`}, "is not bound to node"},
-		"delete another's pod":            {remove(w.pod("far"), w.deletion("far")), "is not bound to node"},
-		"delete a pod that waits":         {remove(w.pod("waiting"), w.deletion("waiting")), "is not bound to node"},
-		"delete its pod on no condition":  {remove(w.pod("own"), ""), "on condition of uid"},
-		"delete its pods":                 {remove("/api/v1/namespaces/"+w.namespace+"/pods?fieldSelector=spec.nodeName%3D"+w.own, ""), "pods"},
-		"read another's secret":           {get(secrets + "/of-far"), "no pod that is bound to node " + w.own + " refers to it"},
-		"list secrets":                    {get(secrets), "cannot list"},
-		"read what nobody refers to":      {get("/api/v1/namespaces/default/configmaps/settings"), "refers to it"},
-		"a token":                         {create("/api/v1/namespaces/"+w.namespace+"/serviceaccounts/default/token", `{}`), "cannot create resource"},
-		"tell of another's pod":           {create(events, anEvent("Pod", w.namespace, "far")), "is not bound to its node"},
-		"tell of something else":          {create(events, anEvent("Secret", w.namespace, "of-own")), "tells of its node and of pods"},
-		"tell of another node":            {create("/api/v1/namespaces/default/events", anEvent("Node", "", w.far)), "tells of its node and of pods"},
-		"an event with an owner":          {create(events, strings.Replace(anEvent("Pod", w.namespace, "own"), `"e"`, `"e",`+owner("Node", ""), 1)), "sets no owner references"},
-		"read events":                     {get(events), "cannot list"},
-		"make itself an administrator":    {merge("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", `{"rules":[]}`), "cannot patch"},
-		"bind itself":                     {create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"}}`), "cannot create"},
-		"look at the control plane's log": {get("/metrics"), "cannot get path"},
+		"read another node":                   {get(far), "can access nodes " + w.own + " only"},
+		"list nodes":                          {get(nodesPath), "select by metadata.name=" + w.own},
+		"watch nodes":                         {get(nodesPath + "?watch=true"), "select by metadata.name=" + w.own},
+		"list another node":                   {get(nodesPath + "?fieldSelector=metadata.name%3D" + w.far), "select by metadata.name"},
+		"register another node":               {create(nodesPath, `{"metadata":{"name":"`+w.far+`-2"}}`), "cannot write objects of node "},
+		"register with a taint":               {create(nodesPath, `{"metadata":{"name":"`+w.own+`"},"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`), "cannot set taints"},
+		"register with an owner":              {create(nodesPath, `{"metadata":{"name":"`+w.own+`",`+owner("Namespace", "")+`}}`), "cannot set owner references"},
+		"register with a finalizer":           {create(nodesPath, `{"metadata":{"name":"`+w.own+`","finalizers":["a/b"]}}`), "cannot set finalizers"},
+		"register as another's":               {create(nodesPath, `{"metadata":{"name":"`+w.own+`","labels":{"node-restriction.kubernetes.io/tenant":"b"}}}`), "cannot set label node-restriction.kubernetes.io/tenant"},
+		"register with a role":                {create(nodesPath, `{"metadata":{"name":"`+w.own+`","labels":{"node-role.kubernetes.io/control-plane":""}}}`), "cannot set label node-role"},
+		"delete its node":                     {remove(own, ""), "cannot"},
+		"delete another node":                 {remove(far, ""), "cannot"},
+		"delete all nodes":                    {remove(nodesPath, ""), "nodes"},
+		"set an owner of its node":            {merge(own, `{"metadata":{`+owner("Namespace", "")+`}}`), "cannot change owner references"},
+		"set a finalizer of its node":         {merge(own, `{"metadata":{"finalizers":["a/b"]}}`), "cannot change finalizers"},
+		"taint its node":                      {merge(own, `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`), "cannot change taints"},
+		"uncordon its node":                   {merge(own, `{"spec":{"unschedulable":true}}`), "cannot change the spec"},
+		"set the label of a tenant":           {merge(own, `{"metadata":{"labels":{"node-restriction.kubernetes.io/tenant":"b"}}}`), "cannot set label node-restriction"},
+		"remove the label of a tenant":        {merge(own, `{"metadata":{"labels":{"node-restriction.kubernetes.io/tenant":null}}}`), "cannot remove label node-restriction"},
+		"set the label of a role":             {merge(own, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), "cannot set label node-role"},
+		"patch another node":                  {merge(far, `{"metadata":{"labels":{"a":"b"}}}`), "can access nodes " + w.own + " only"},
+		"report about another node":           {merge(far+"/status", `{"status":{"phase":"Running"}}`), "can access nodes " + w.own + " only"},
+		"set the port of another node":        {merge(far+"/status", `{"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}}`), "can access nodes " + w.own + " only"},
+		"set the address of another node":     {merge(far+"/status", `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.7"}]}}`), "can access nodes " + w.own + " only"},
+		"annotate by a status":                {merge(own+"/status", `{"metadata":{"annotations":{"a":"b"}}}`), "cannot change labels or annotations"},
+		"read another lease":                  {get(leasesPath + "/" + w.far), "can access leases " + w.own + " only"},
+		"list leases":                         {get(leasesPath), "select by metadata.name"},
+		"renew another's lease":               {create(leasesPath, lease(w.far, "")), "cannot write objects of node "},
+		"a lease in another namespace":        {create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease(w.own, "")), "in namespace kube-node-lease only"},
+		"a lease that keeps its node":         {create(leasesPath, lease(w.own, ","+owner("Node", `,"blockOwnerDeletion":true`))), "only owner of its lease must be its node"},
+		"a lease owned by something":          {create(leasesPath, lease(w.own, ","+owner("Namespace", ""))), "only owner of its lease must be its node"},
+		"a lease with a finalizer":            {create(leasesPath, lease(w.own, `,"finalizers":["a/b"]`)), "cannot set finalizers"},
+		"read the leader election lease":      {get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/coppice-controllers"), "in namespace kube-node-lease only"},
+		"delete a lease":                      {remove(leasesPath+"/"+w.own, ""), "cannot"},
+		"read another's pod":                  {get(w.pod("far")), "is not bound to node " + w.own},
+		"read an unbound pod":                 {get(w.pod("waiting")), "is not bound to node " + w.own},
+		"read a log":                          {get(w.pod("own", "log")), "cannot"},
+		"list pods":                           {get("/api/v1/pods"), "select by spec.nodeName=" + w.own},
+		"list pods of a namespace":            {get("/api/v1/namespaces/" + w.namespace + "/pods"), "select by spec.nodeName"},
+		"list another's pods":                 {get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + w.far), "select by spec.nodeName"},
+		"list all but another's pods":         {get("/api/v1/pods?fieldSelector=spec.nodeName!%3D" + w.own), "select by spec.nodeName"},
+		"select twice":                        {get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + w.own + "&fieldSelector="), "select by spec.nodeName"},
+		"watch pods":                          {get("/api/v1/pods?watch=true"), "select by spec.nodeName"},
+		"watch pods by the deprecated path":   {get("/api/v1/watch/pods"), "select by spec.nodeName"},
+		"watch a pod by the deprecated path":  {get("/api/v1/watch/namespaces/" + w.namespace + "/pods/far"), "select by spec.nodeName"},
+		"create a pod":                        {create("/api/v1/namespaces/"+w.namespace+"/pods", `{"metadata":{"name":"p"},"spec":{"nodeName":"`+w.own+`","containers":[{"name":"c","image":"i"}]}}`), "cannot"},
+		"bind an unbound pod":                 {create(w.pod("waiting", "binding"), `{"target":{"kind":"Node","name":"`+w.own+`"}}`), "cannot"},
+		"evict a pod":                         {create(w.pod("own", "eviction"), `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"own"}}`), "cannot"},
+		"label its pod":                       {merge(w.pod("own"), `{"metadata":{"labels":{"a":"b"}}}`), "cannot"},
+		"change its pod":                      {merge(w.pod("own"), `{"spec":{"containers":[{"name":"c","image":"other"}]}}`), "cannot"},
+		"annotate its pod by a status":        {merge(w.pod("own", "status"), `{"metadata":{"annotations":{"a":"b"}}}`), "cannot change labels or annotations"},
+		"report about another's pod":          {merge(w.pod("far", "status"), `{"status":{"phase":"Failed"}}`), "is not bound to node"},
+		"guess fields of another's pod":       {forged{http.MethodPatch, w.pod("far", "status"), "", string(types.JSONPatchType), `[{"op":"test","path":"/spec/nodeName","value":"x"}]`}, "is not bound to node"},
+		"delete another's pod":                {remove(w.pod("far"), w.deletion("far")), "is not bound to node"},
+		"delete an unbound pod":               {remove(w.pod("waiting"), w.deletion("waiting")), "is not bound to node"},
+		"delete its pod without precondition": {remove(w.pod("own"), ""), "precondition uid"},
+		"delete its pods":                     {remove("/api/v1/namespaces/"+w.namespace+"/pods?fieldSelector=spec.nodeName%3D"+w.own, ""), "pods"},
+		"read another's secret":               {get(secrets + "/of-far"), "no pod that is bound to node " + w.own + " refers to secrets of-far"},
+		"list secrets":                        {get(secrets), "cannot list"},
+		"read what nobody refers to":          {get("/api/v1/namespaces/default/configmaps/settings"), "refers to configmaps settings"},
+		"a token":                             {create("/api/v1/namespaces/"+w.namespace+"/serviceaccounts/default/token", `{}`), "cannot create resource"},
+		"an event about another's pod":        {create(events, anEvent("Pod", w.namespace, "far")), "is not bound to its node"},
+		"an event about a secret":             {create(events, anEvent("Secret", w.namespace, "of-own")), "can create Events about its node and its pods only"},
+		"an event about another node":         {create("/api/v1/namespaces/default/events", anEvent("Node", "", w.far)), "can create Events about its node and its pods only"},
+		"an event with an owner":              {create(events, strings.Replace(anEvent("Pod", w.namespace, "own"), `"e"`, `"e",`+owner("Node", ""), 1)), "cannot set owner references"},
+		"read events":                         {get(events), "cannot list"},
+		"make itself an administrator":        {merge("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", `{"rules":[]}`), "cannot patch"},
+		"bind itself":                         {create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"}}`), "cannot create"},
+		"read metrics":                        {get("/metrics"), "cannot get path"},
 	}
 }
 
-// E2: whoever has the credential of a node, and does what a node does not, is refused, and
-// hears why.
+// With the credential of a node, requests that no agent sends are refused with a reason.
 func TestForgedRequestsOfANode(t *testing.T) {
-	w := newNodeWorld(t)
+	w := newNodeCluster(t)
 	for name, f := range w.forgedOfNode() {
 		code, answer := forge(t, w.config, f.forged)
-		if code != http.StatusForbidden || !strings.Contains(answer, f.says) {
-			t.Errorf("%s: %d %s, want a refusal that says %q", name, code, answer, f.says)
+		if code != http.StatusForbidden || !strings.Contains(answer, f.want) {
+			t.Errorf("%s: %d %s, want a refusal that says %q", name, code, answer, f.want)
 		}
 		if strings.Contains(answer, secretContent) {
-			t.Errorf("%s: it was told the content", name)
+			t.Errorf("%s: the answer has the content of a secret", name)
 		}
 	}
 	for name, pod := range w.pods {
@@ -211,22 +210,22 @@ func TestForgedRequestsOfANode(t *testing.T) {
 	}
 }
 
-// A role that somebody binds to a node does not let it out.
-func TestANodeStaysConfined(t *testing.T) {
-	w := newNodeWorld(t)
-	defer w.bind(t, "cluster-admin", rbac.NodeUserPrefix+w.own)()
+// A node stays restricted whatever roles are bound to it.
+func TestRolesDoNotLiftTheRestrictionOfANode(t *testing.T) {
+	w := newNodeCluster(t)
+	defer w.bind(t, "cluster-admin", bootstrappolicy.NodeUserPrefix+w.own)()
 	for name, f := range w.forgedOfNode() {
 		if f.path == "/metrics" {
-			continue // no object: that is for roles to say
+			continue // not a resource: only roles decide
 		}
-		if code, answer := forge(t, w.config, f.forged); code != http.StatusForbidden || !strings.Contains(answer, "is confined: ") {
+		if code, answer := forge(t, w.config, f.forged); code != http.StatusForbidden || !strings.Contains(answer, "is restricted: ") {
 			t.Errorf("%s: %d %s", name, code, answer)
 		}
 	}
 }
 
 // bind binds a ClusterRole to a user, and returns what undoes it.
-func (w *nodeWorld) bind(t *testing.T, role, user string) (undo func()) {
+func (w *nodeCluster) bind(t *testing.T, role, user string) (undo func()) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"name": w.namespace},
@@ -241,7 +240,7 @@ func (w *nodeWorld) bind(t *testing.T, role, user string) (undo func()) {
 		t.Fatalf("%d %s", code, answer)
 	}
 	review := create("/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"`+user+`","resourceAttributes":{"verb":"list","resource":"secrets"}}}`)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		code, answer := forge(t, w.Client(), review)
 		if code == http.StatusCreated && strings.Contains(answer, `"allowed":true`) {
 			return ""
@@ -253,11 +252,11 @@ func (w *nodeWorld) bind(t *testing.T, role, user string) (undo func()) {
 
 // What is half a node's identity is none, and may do nothing.
 func TestHalfANode(t *testing.T) {
-	w := newNodeWorld(t)
+	w := newNodeCluster(t)
 	for name, u := range map[string]rest.ImpersonationConfig{
-		"not in the group": {UserName: rbac.NodeUserPrefix + w.own, Groups: []string{"system:authenticated"}},
+		"not in the group": {UserName: bootstrappolicy.NodeUserPrefix + w.own, Groups: []string{"system:authenticated"}},
 		"not by name":      {UserName: "somebody", Groups: []string{"system:nodes"}},
-		"without a name":   {UserName: rbac.NodeUserPrefix, Groups: []string{"system:nodes"}},
+		"without a name":   {UserName: bootstrappolicy.NodeUserPrefix, Groups: []string{"system:nodes"}},
 	} {
 		c := w.Client()
 		c.Impersonate = u
@@ -269,7 +268,7 @@ func TestHalfANode(t *testing.T) {
 
 // What a node agent does is admitted.
 func TestTheNodesOwnRequests(t *testing.T) {
-	w := newNodeWorld(t)
+	w := newNodeCluster(t)
 	own := nodesPath + "/" + w.own
 	node, err := w.admin.CoreV1().Nodes().Get(t.Context(), w.own, metav1.GetOptions{})
 	if err != nil {
@@ -288,8 +287,8 @@ func TestTheNodesOwnRequests(t *testing.T) {
 		{"say what it is", merge(own, `{"metadata":{"labels":{"node.kubernetes.io/instance-type":"m","mine":"a"}}}`), http.StatusOK},
 		{"report", merge(own+"/status", `{"metadata":{"uid":"`+string(node.UID)+`"},"status":{"nodeInfo":{"osImage":"o"}}}`), http.StatusOK},
 		{"say where it serves logs", merge(own+"/status", `{"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}}`), http.StatusOK},
-		{"begin a lease", create(beatsPath, lease), http.StatusCreated},
-		{"renew it", merge(beatsPath+"/"+w.own, `{"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}`), http.StatusOK},
+		{"begin a lease", create(leasesPath, lease), http.StatusCreated},
+		{"renew it", merge(leasesPath+"/"+w.own, `{"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}`), http.StatusOK},
 		{"list its pods", get("/api/v1/pods?" + byNode), http.StatusOK},
 		{"watch its pods", get("/api/v1/pods?watch=true&timeoutSeconds=1&" + byNode), http.StatusOK},
 		{"read its pod", get(w.pod("own")), http.StatusOK},

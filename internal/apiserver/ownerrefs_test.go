@@ -13,6 +13,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 func owned(o *object, owners ...metav1.OwnerReference) *object {
@@ -58,7 +59,7 @@ func TestOwnerReferencesNeedRights(t *testing.T) {
 		}
 		refusedFor := func(ref metav1.OwnerReference, words string) {
 			t.Helper()
-			eventually(t, func() string {
+			eventually.Agrees(t, func() string {
 				if err := patch(ref); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), words) {
 					return "refused with " + errText(err) + ", want " + words
 				}
@@ -73,7 +74,7 @@ func TestOwnerReferencesNeedRights(t *testing.T) {
 		blocking.BlockOwnerDeletion = new(true)
 		refusedFor(blocking, `lacks the rule {apiGroups: ["`+c.resource.Group+`"], resources: ["`+c.resource.Resource+`/finalizers"], verbs: ["update"]}`)
 		give(rule("update", c.resource.Resource+"/finalizers"))
-		eventually(t, func() string { return errText(patch(blocking)) })
+		eventually.Agrees(t, func() string { return errText(patch(blocking)) })
 	})
 }
 
@@ -94,7 +95,7 @@ func (s *server) writer(t *testing.T, c collection, rules ...rbacv1.PolicyRule) 
 	if c.client, err = newClient(s.acting(name)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string { // the binding is known
+	eventually.Agrees(t, func() string { // the binding is known
 		_, err := c.tryPost(c.named(unique("first")))
 		return errText(err)
 	})
@@ -222,7 +223,7 @@ func TestOwnersThatCannotBe(t *testing.T) {
 		object := c.create("object")
 		unknown := metav1.OwnerReference{APIVersion: "nowhere.example.com/v1", Kind: "Widget", Name: "w", UID: "w"}
 		itself := referenceTo(object)
-		for words, ref := range map[string]metav1.OwnerReference{"no kind Widget is served": unknown, "cannot own itself": itself} {
+		for words, ref := range map[string]metav1.OwnerReference{"kind Widget is not served": unknown, "cannot own itself": itself} {
 			if _, err := c.put(owned(c.get("object"), ref)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), words) {
 				t.Errorf("%v, want %q", err, words)
 			}
@@ -261,7 +262,7 @@ func TestOwnersUnchecked(t *testing.T) {
 	c.post(owned(c.named("a"), metav1.OwnerReference{APIVersion: "nowhere.example.com/v1", Kind: "Widget", Name: "w", UID: "w"}))
 }
 
-// E1 (d): while too much of a namespace waits for the collector, owners that are not there
+// While too much of a namespace waits for the collector, owners that are not there
 // are refused, by kinds built in and not, and everything else goes on. There is an audit log,
 // as usual: the look for the owner is a request within a request.
 func TestBacklogOfANamespace(t *testing.T) {
@@ -271,7 +272,7 @@ func TestBacklogOfANamespace(t *testing.T) {
 	busy, calm := s.namespace(t), s.namespace(t)
 	s.CountBacklog(func(namespace string) int {
 		if namespace == busy {
-			return ownerreferences.BacklogLimit + 1
+			return ownerreferences.MaxBacklog + 1
 		}
 		return 0
 	})

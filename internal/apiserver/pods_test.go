@@ -7,6 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 func grace(seconds int64) *metav1.DeleteOptions {
@@ -23,7 +25,7 @@ func endsIn(t *testing.T, pod *object, seconds int64) {
 	if end == nil {
 		t.Fatal("it has no deletionTimestamp")
 	}
-	if off := time.Until(end.Time) - time.Duration(seconds)*time.Second; off > time.Second || off < -patience {
+	if off := time.Until(end.Time) - time.Duration(seconds)*time.Second; off > time.Second || off < -eventually.Patience {
 		t.Errorf("the grace period of %d s ends in %s", seconds, time.Until(end.Time))
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/finalizers"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // startProtection runs the controller that takes the protection away, until the test ends.
@@ -58,7 +60,7 @@ func (s *server) volumes(t *testing.T, claim *object) collection {
 // goes waits until there is no object of the name.
 func (c collection) goes(name string) {
 	c.t.Helper()
-	eventually(c.t, func() string {
+	eventually.Agrees(c.t, func() string {
 		if o := c.get(name); o != nil {
 			return c.resource.Resource + " " + name + " is left"
 		}
@@ -76,7 +78,7 @@ func TestR23_Protection(t *testing.T) {
 	claims, pods := s.claims(t, namespace), s.pods(t, namespace)
 	claims.create("free")
 	used := claims.create("used", foreign)
-	if got, want := used.GetFinalizers(), []string{foreign, volumeprotection.ClaimFinalizer}; !slices.Equal(got, want) {
+	if got, want := used.GetFinalizers(), []string{foreign, finalizers.PVCProtection}; !slices.Equal(got, want) {
 		t.Errorf("a claim is created with %v, want %v", got, want)
 	}
 	volumes := s.volumes(t, used)
@@ -89,13 +91,13 @@ func TestR23_Protection(t *testing.T) {
 	spec["volumes"] = []any{map[string]any{"name": "v", "persistentVolumeClaim": map[string]any{"claimName": "used"}}}
 	pods.post(user)
 
-	if got, want := volumes.mustRemove("disk", nil).GetFinalizers(), []string{volumeprotection.VolumeFinalizer}; !slices.Equal(got, want) {
+	if got, want := volumes.mustRemove("disk", nil).GetFinalizers(), []string{finalizers.PVProtection}; !slices.Equal(got, want) {
 		t.Errorf("a volume is marked with %v, want %v", got, want)
 	}
 	claims.mustRemove("used", nil)
 	claims.mustRemove("free", nil)
 	claims.goes("free") // and by then the controller has seen the others
-	if got, want := claims.get("used").GetFinalizers(), []string{foreign, volumeprotection.ClaimFinalizer}; !slices.Equal(got, want) {
+	if got, want := claims.get("used").GetFinalizers(), []string{foreign, finalizers.PVCProtection}; !slices.Equal(got, want) {
 		t.Errorf("a claim in use is left with %v, want %v", got, want)
 	}
 	if volumes.get("disk") == nil {
@@ -103,7 +105,7 @@ func TestR23_Protection(t *testing.T) {
 	}
 
 	pods.mustRemove("user", grace(0))
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if got := claims.get("used").GetFinalizers(); !slices.Equal(got, []string{foreign}) {
 			return "a claim that nothing uses is protected"
 		}

@@ -11,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
 // What a review answers is what a request is answered.
 func TestAccessReviews(t *testing.T) {
 	s := sharedServer(t)
 	namespace, name := s.namespace(t), unique("viewer")
-	s.bind(t, namespace, rbac.View, name)
+	s.bind(t, namespace, bootstrappolicy.View, name)
 	admin, viewer := typed(t, s.config).AuthorizationV1(), typed(t, s.acting(name)).AuthorizationV1()
 	for what, test := range map[string]struct {
 		asked authorizationv1.ResourceAttributes
@@ -85,7 +85,7 @@ func TestReviewsThatAskNothing(t *testing.T) {
 func TestRulesReview(t *testing.T) {
 	s := sharedServer(t)
 	namespace, name := s.namespace(t), unique("viewer")
-	s.bind(t, namespace, rbac.View, name)
+	s.bind(t, namespace, bootstrappolicy.View, name)
 	rules := func(namespace string) authorizationv1.SubjectRulesReviewStatus {
 		r, err := typed(t, s.acting(name)).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
 			Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
@@ -133,7 +133,7 @@ func TestTokenReview(t *testing.T) {
 		}
 		return r.Status
 	}
-	if got := ask(authenticationv1.TokenReviewSpec{Token: component.BearerToken}); !got.Authenticated || got.User.Username != rbac.Collector || !slices.Contains(got.User.Groups, user.AllAuthenticated) {
+	if got := ask(authenticationv1.TokenReviewSpec{Token: component.BearerToken}); !got.Authenticated || got.User.Username != bootstrappolicy.Collector || !slices.Contains(got.User.Groups, user.AllAuthenticated) {
 		t.Errorf("%+v", got)
 	}
 	for name, spec := range map[string]authenticationv1.TokenReviewSpec{

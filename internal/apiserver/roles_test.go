@@ -12,7 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // acting is the configuration of a user, whom the administrator impersonates.
@@ -43,7 +45,7 @@ func (s *server) bind(t testing.TB, namespace, role, user string) {
 		t.Fatal(err)
 	}
 	client := typed(t, s.acting(user))
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if _, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
 			return err.Error()
 		}
@@ -54,7 +56,7 @@ func (s *server) bind(t testing.TB, namespace, role, user string) {
 func TestRoleIsForItsNamespace(t *testing.T) {
 	s := sharedServer(t)
 	namespace, other := s.namespace(t), s.namespace(t)
-	s.bind(t, namespace, rbac.Edit, "ann")
+	s.bind(t, namespace, bootstrappolicy.Edit, "ann")
 	ann := typed(t, s.acting("ann")).CoreV1()
 	if err := ann.Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Error(err)
@@ -86,7 +88,7 @@ func TestEveryUserMayDiscover(t *testing.T) {
 func TestNoEscalation(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
-	s.bind(t, namespace, rbac.Admin, "boss")
+	s.bind(t, namespace, bootstrappolicy.Admin, "boss")
 	boss := typed(t, s.acting("boss")).RbacV1()
 	own := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}}}
 	alien := []rbacv1.PolicyRule{{Verbs: []string{"update", "get"}, APIGroups: []string{""}, Resources: []string{"endpoints"}}}
@@ -119,10 +121,10 @@ func TestNoEscalation(t *testing.T) {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	if err := bindTo(rbac.Edit); err != nil {
+	if err := bindTo(bootstrappolicy.Edit); err != nil {
 		t.Errorf("a role that is less than one's own: %v", err)
 	}
-	refused("bind", bindTo(rbac.ClusterAdmin))
+	refused("bind", bindTo(bootstrappolicy.ClusterAdmin))
 	if err := bindTo("not-yet"); !apierrors.IsForbidden(err) {
 		t.Errorf("a role that does not exist yet: %v", err)
 	}
@@ -135,7 +137,7 @@ func TestBindAndEscalate(t *testing.T) {
 	admin := typed(t, s.config).RbacV1()
 	_, err := admin.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"bind"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{rbac.View}},
+			{Verbs: []string{"bind"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{bootstrappolicy.View}},
 			{Verbs: []string{"create"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings", "roles"}},
 			{Verbs: []string{"escalate"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"}},
 			{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}},
@@ -146,7 +148,7 @@ func TestBindAndEscalate(t *testing.T) {
 	}
 	s.bind(t, namespace, user, user)
 	officer := typed(t, s.acting(user)).RbacV1()
-	for role, allowed := range map[string]bool{rbac.View: true, rbac.Edit: false} {
+	for role, allowed := range map[string]bool{bootstrappolicy.View: true, bootstrappolicy.Edit: false} {
 		_, err := officer.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: role},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
@@ -178,8 +180,8 @@ func TestAggregatedRoles(t *testing.T) {
 		return err == nil && slices.ContainsFunc(r.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, name) })
 	}
 	for _, want := range []bool{true, false} {
-		for _, role := range []string{rbac.View, rbac.Edit, rbac.Admin} {
-			eventually(t, func() string {
+		for _, role := range []string{bootstrappolicy.View, bootstrappolicy.Edit, bootstrappolicy.Admin} {
+			eventually.Agrees(t, func() string {
 				if has(role) != want {
 					return role + " is not made anew"
 				}
@@ -196,7 +198,7 @@ func TestAggregatedRoles(t *testing.T) {
 func TestDefaultRolesAreRestored(t *testing.T) {
 	s := startServer(t, nil)
 	roles := typed(t, s.config).RbacV1().ClusterRoles()
-	damaged, err := roles.Get(t.Context(), rbac.Collector, metav1.GetOptions{})
+	damaged, err := roles.Get(t.Context(), bootstrappolicy.Collector, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,19 +207,19 @@ func TestDefaultRolesAreRestored(t *testing.T) {
 	if _, err := roles.Update(t.Context(), damaged, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := roles.Delete(t.Context(), rbac.View, metav1.DeleteOptions{}); err != nil {
+	if err := roles.Delete(t.Context(), bootstrappolicy.View, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.restart(t)
 	roles = typed(t, s.config).RbacV1().ClusterRoles()
-	restored, err := roles.Get(t.Context(), rbac.Collector, metav1.GetOptions{})
+	restored, err := roles.Get(t.Context(), bootstrappolicy.Collector, metav1.GetOptions{})
 	if err != nil || len(restored.Rules) < 3 {
 		t.Errorf("%v %v", restored.Rules, err)
 	}
 	if !slices.ContainsFunc(restored.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.NonResourceURLs, "/added") }) {
 		t.Error("what was added is gone")
 	}
-	if view, err := roles.Get(t.Context(), rbac.View, metav1.GetOptions{}); err != nil || len(view.Rules) == 0 {
+	if view, err := roles.Get(t.Context(), bootstrappolicy.View, metav1.GetOptions{}); err != nil || len(view.Rules) == 0 {
 		t.Errorf("%v %v", view, err)
 	}
 }

@@ -1,16 +1,16 @@
-// Package apiserver is an API server with Kubernetes' deletion semantics, made to
-// run inside another process.
+// Package apiserver is an API server with Kubernetes' deletion semantics, made to run inside
+// another process.
 //
-// New assembles it, in the order of the functions in this file and its neighbours:
-// a generic server configuration (config.go) with serving certificates,
-// authentication and authorization (package access), storage (package storage) and
-// admission; on it the server of CustomResourceDefinitions; on the same server the
-// built-in kinds from their table (package kinds), and discovery for both
-// (discovery.go). There is one server and no delegation: custom and built-in
-// resources share handlers, OpenAPI and discovery.
+// New assembles it: a configuration of k8s.io/apiserver (config.go, storage.go) with
+// authentication and authorization (package auth/accesscontrol), priority and fairness, and
+// admission (package admissionchain); on it the server of CustomResourceDefinitions from
+// apiextensions-apiserver; on the same server the built-in kinds from their table (package
+// registry), discovery and OpenAPI for both. There is one server and no delegation: custom
+// and built-in resources share handlers, OpenAPI and discovery. Post-start hooks (hooks.go)
+// create the objects that every cluster has.
 //
-// Run serves until its context ends. What the control plane's own controllers need
-// is Client, a configuration that reaches the server as an administrator.
+// Run serves until its context ends. Components in the same process reach the server by the
+// client configurations of clients.go.
 package apiserver
 
 import (
@@ -20,37 +20,40 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	restregistry "k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/kube-openapi/pkg/common"
-	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/client-go/restmapper"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
+	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
+	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
+	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/apiserver/routing"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
+	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
 )
-
-// When the server stops, requests that are under way are finished, watches are ended
-// within watchGrace, and connections may take connectionGrace to close: HTTP/2 keeps
-// one open for a second after it has told the client to go away.
-const (
-	watchGrace      = 100 * time.Millisecond
-	connectionGrace = 1200 * time.Millisecond
-)
-
-// severalServers stands for any number of servers on one store: then a new
-// CustomResourceDefinition is established only when all of them have seen it, 5 s later.
-const severalServers = 2
 
 // Config is what a server is made of. Listener, Store, Authority, Version and Now are required.
 type Config struct {
@@ -60,37 +63,46 @@ type Config struct {
 	Store *storage.Store
 	// Authority issues the serving certificate and verifies client certificates.
 	Authority *auth.Authority
-	// ServingNames are names and IP addresses that clients reach the server by, besides
-	// that of Listener: of a load balancer in front of it.
+	// ServingNames are further names and IP addresses in the serving certificate, besides the
+	// address of Listener: those of a load balancer, for example.
 	ServingNames []string
 	// Version is what /version reports as gitVersion: a semantic version with a leading v.
 	Version string
-	// CollectorDisabled is set where no garbage collector runs against this server:
-	// a deletion then never adds a finalizer that only a collector removes.
+	// CollectorDisabled is set where no garbage collector runs against this server: deletions
+	// then never add a finalizer that only a collector removes.
 	CollectorDisabled bool
-	// ProtectionDisabled is set where nobody runs package protection against this
-	// server: then claims and volumes get no finalizers that only it removes.
+	// ProtectionDisabled is set where no volume protection controller runs against this server:
+	// then PersistentVolumeClaims and PersistentVolumes get no finalizers that only it removes.
 	ProtectionDisabled bool
-	// OwnersUnchecked admits owner references that package owners would refuse.
+	// OwnersUnchecked disables the admission of package ownerreferences.
 	OwnersUnchecked bool
-	// Services are where services get their addresses from; zero: the usual ranges.
+	// Services are the ranges of cluster IPs and node ports; zero: the defaults.
 	Services core.ServiceRanges
 	// Audit gets a line for every request; none if nil. It is written to concurrently.
 	Audit io.Writer
 	// Now is the clock of deletions, certificates and printed ages.
 	Now func() time.Time
-	Log *slog.Logger
+	Log *slog.Logger // nil: nothing is logged
 }
 
 // Server is an assembled API server. Run may be called once.
 type Server struct {
 	generic  *genericapiserver.GenericAPIServer
 	prepared func(context.Context) error
-	client   *rest.Config
-	doors    *doors
-	swagger  *swagger
+	log      *slog.Logger
 
-	authority *auth.Authority
+	authority  *auth.Authority
+	access     *accesscontrol.AccessControl
+	loopback   *rest.Config         // as an administrator
+	client     kubernetes.Interface // by loopback
+	informers  informers.SharedInformerFactory
+	aggregator *rbacauthorizer.Aggregator
+	mapper     *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
+	served     *discovery.Served
+	logs       *podlogs.Endpoint
+	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
+	backlog atomic.Pointer[func(namespace string) int]
+
 	ready     chan struct{}
 	readyOnce sync.Once
 }
@@ -100,101 +112,159 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if c.Listener == nil || c.Store == nil || c.Authority == nil || c.Now == nil {
 		return nil, errors.New("apiserver: Listener, Store, Authority and Now are required")
 	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	schemes := builtin.NewSchemes()
 	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled})
-
-	loopback := &loopback{}
-	base, err := baseConfig(c, schemes, loopback)
+	own := &loopback.Transport{}
+	base, err := baseConfig(c, schemes, own)
 	if err != nil {
 		return nil, err
 	}
-	doors, err := openDoors(base, c)
-	if err != nil {
+	s := &Server{log: c.Log, authority: c.Authority, loopback: base.LoopbackClientConfig, served: discovery.NewServed(), ready: make(chan struct{})}
+	if err := s.connect(); err != nil {
 		return nil, err
 	}
-	shareFairly(base, doors)
+	if err := s.secure(ctx, c, base, flow); err != nil {
+		return nil, err
+	}
 	options := restOptions(c, schemes, flow, base)
-	if err := admit(ctx, c, base, flow, doors); err != nil {
-		return nil, err
-	}
-	crds, err := customResources(c, base, options, doors.shared)
+	crds, err := customResources(c, base, options, s.informers)
 	if err != nil {
 		return nil, err
 	}
-	loopback.serve(crds.GenericAPIServer.Handler)
-	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().GetStore()
-	doors.kinds.definitions.Store(&definitions)
-	s := &Server{generic: crds.GenericAPIServer, client: base.LoopbackClientConfig, doors: doors, authority: c.Authority, ready: make(chan struct{})}
+	s.generic = crds.GenericAPIServer
+	own.SetHandler(s.generic.Handler)
+	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
+	s.served.SetDefinitions(definitions.GetStore())
 	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}
-	core := slices.IndexFunc(groups, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == "" })
-	if err := doors.serveTokens(groups[core], c.Authority); err != nil {
+	if err := s.install(groups, s.access.ReviewGroups(schemes, base)); err != nil {
 		return nil, err
 	}
-	if err := install(s.generic, append(groups, doors.reviews(schemes, base)...)); err != nil {
+	if err := discovery.Install(s.generic, definitions, s.mapper.Reset); err != nil {
 		return nil, err
-	}
-	if err := s.installDiscovery(crds); err != nil {
-		return nil, err
-	}
-	s.swagger = &swagger{
-		config:      swaggerConfig(schemes, c.Version),
-		routes:      s.generic.Handler.GoRestfulContainer.RegisteredWebServices,
-		definitions: definitions,
 	}
 	if err := s.addHooks(); err != nil { //nolint:contextcheck // a hook is given its own, later
 		return nil, err
 	}
-	if err := s.prepare(base.OpenAPIV3Config); err != nil {
+	s.generic.ShutdownTimeout = connectionGrace
+	s.prepared = s.generic.PrepareRun().RunWithContext
+	if err := serving.InstallV3(s.generic, base.OpenAPIV3Config); err != nil {
 		return nil, err
 	}
-	s.Handle(SnapshotPath, snapshots{c.Store})
-	s.Handle(NewestPath, newest{c.Store})
+	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore())
+	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
+	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
 	return s, nil
 }
 
-// install puts API groups on the server. The groups with a name go together, because
-// the library builds one set of schemas per installation.
-func install(server *genericapiserver.GenericAPIServer, groups []*genericapiserver.APIGroupInfo) error {
-	var named []*genericapiserver.APIGroupInfo
-	for _, group := range groups {
-		if group.PrioritizedVersions[0].Group != "" {
-			named = append(named, group)
-			continue
-		}
-		if err := server.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, group); err != nil {
-			return fmt.Errorf("install the core API group: %w", err)
-		}
+// connect creates the clients, informers and controllers that work through the loopback.
+func (s *Server) connect() error {
+	var err error
+	if s.client, err = kubernetes.NewForConfig(s.loopback); err != nil {
+		return fmt.Errorf("create the loopback client: %w", err)
 	}
-	if err := server.InstallAPIGroups(named...); err != nil {
+	s.informers = informers.NewSharedInformerFactory(s.client, 0)
+	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
+	s.aggregator, err = rbacauthorizer.NewAggregator(s.informers, s.client.RbacV1())
+	return err
+}
+
+// secure sets up authentication, authorization, priority and fairness, and admission.
+func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Config, flow *deleteflow.Flow) error {
+	var err error
+	if s.access, err = accesscontrol.Apply(base, c.Authority, s.client, s.informers); err != nil {
+		return err
+	}
+	base.BuildHandlerChainFunc = handlerChain(s.access.Restrictions)
+	priorityfairness.Apply(base, s.informers, s.client)
+	owners, err := metadata.NewForConfig(s.loopback)
+	if err != nil {
+		return fmt.Errorf("create the metadata loopback client: %w", err)
+	}
+	return admissionchain.Apply(ctx, base, admissionchain.Config{
+		Client: s.client, Informers: s.informers, Mapper: s.mapper, Flow: flow,
+		Policy: s.access.Policy, Restrictions: s.access.Restrictions,
+		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: owners}.Exists, Backlog: s.countBacklog,
+		VolumeProtectionDisabled: c.ProtectionDisabled, OwnersUnchecked: c.OwnersUnchecked,
+	})
+}
+
+// install adds the API groups to the server. The named groups are installed together,
+// because k8s.io/apiserver builds one set of schemas for each installation.
+func (s *Server) install(builtin, reviews []*genericapiserver.APIGroupInfo) error {
+	core := slices.IndexFunc(builtin, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == "" })
+	if err := s.extendCore(builtin[core]); err != nil {
+		return err
+	}
+	if err := s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, builtin[core]); err != nil {
+		return fmt.Errorf("install the core API group: %w", err)
+	}
+	named := slices.Concat(builtin[:core], builtin[core+1:], reviews)
+	if err := s.generic.InstallAPIGroups(named...); err != nil {
 		return fmt.Errorf("install the API groups of the built-in kinds: %w", err)
 	}
 	return nil
 }
 
-// prepare does what must come after everything is installed: OpenAPI is built from it.
-func (s *Server) prepare(schemas *common.OpenAPIV3Config) error {
-	s.generic.ShutdownTimeout = connectionGrace
-	prepared := s.generic.PrepareRun()
-	if err := s.installSchemas(schemas); err != nil {
+// extendCore adds subresources of the core group that are not in its table: pods/log and
+// serviceaccounts/token.
+func (s *Server) extendCore(core *genericapiserver.APIGroupInfo) error {
+	storages := core.VersionedResourcesStorageMap["v1"]
+	if err := s.access.UseRegistries(storages); err != nil {
 		return err
 	}
-	s.generic.Handler.NonGoRestfulMux.Handle(swaggerPath, s.swagger)
-	routes := s.generic.Handler.GoRestfulContainer
-	routes.Router(routing.New(routes.RegisteredWebServices()))
-	// The library describes custom resources, in v3 too, only if it has this.
-	s.generic.StaticOpenAPISpec = &spec.Swagger{}
-	s.prepared = func(ctx context.Context) error { return prepared.RunWithContext(ctx) }
+	pods, podsOK := storages["pods"].(restregistry.Getter)
+	nodes, nodesOK := storages["nodes"].(restregistry.Getter)
+	if !podsOK || !nodesOK {
+		return errors.New("the registries of pods and nodes cannot be read")
+	}
+	s.logs = podlogs.NewEndpoint(pods, podlogs.Agents{Nodes: nodes, TLS: auth.NewLogReader(s.authority).TLS}.Logs)
+	storages["pods/log"] = s.logs
 	return nil
 }
 
-// Client reaches the server as an administrator, from within this process and
-// without a socket. It has no limit on the rate of requests.
-func (s *Server) Client() *rest.Config { return rest.CopyConfig(s.client) }
+// customResources builds the server of CustomResourceDefinitions and their instances, which
+// is also the one that the built-in kinds are installed on.
+func customResources(c Config, base *genericapiserver.Config, options options, shared informers.SharedInformerFactory) (*apiextensions.CustomResourceDefinitions, error) {
+	servers := 1
+	if c.Store.Shared() {
+		servers = severalServers
+	}
+	own := *base
+	own.LoopbackClientConfig = rest.CopyConfig(base.LoopbackClientConfig)
+	own.LoopbackClientConfig.Wrap(loopback.RetryStatusConflicts)
+	config := &apiextensions.Config{
+		GenericConfig: &genericapiserver.RecommendedConfig{Config: own, SharedInformerFactory: shared},
+		ExtraConfig: apiextensions.ExtraConfig{
+			CRDRESTOptionsGetter: options.custom,
+			MasterCount:          servers,
+			ServiceResolver:      webhooks.ServiceResolver{},
+			AuthResolverWrapper:  webhooks.Authentication(base.LoopbackClientConfig),
+		},
+	}
+	crds, err := config.Complete().New(genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("build the server of custom resources: %w", err)
+	}
+	return crds, nil
+}
 
-// Authority is the certificate, PEM, that clients verify the server by.
+// severalServers stands for any number of servers on one store: apiextensions-apiserver then
+// establishes a CustomResourceDefinition only when all of them have seen it, 5 s later.
+const severalServers = 2
+
+// Handle serves a path that is not a resource, and all paths below it. Its users are
+// authenticated, and need the permission for the path. It may be called at any time.
+func (s *Server) Handle(path string, handler http.Handler) {
+	s.generic.Handler.NonGoRestfulMux.Handle(path, handler)
+}
+
+// Authority returns the certificate, PEM, by which clients verify the server.
 func (s *Server) Authority() []byte { return s.authority.Certificate() }
 
 // Ready is closed when the server serves every kind and its own namespaces exist.
@@ -206,30 +276,4 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve the API: %w", err)
 	}
 	return nil
-}
-
-// customResources builds the server of CustomResourceDefinitions and their
-// instances, which is also the one that the built-in kinds are installed on.
-func customResources(c Config, base *genericapiserver.Config, options options, shared informers.SharedInformerFactory) (*apiextensions.CustomResourceDefinitions, error) {
-	servers := 1
-	if c.Store.Shared() {
-		servers = severalServers
-	}
-	own := *base
-	own.LoopbackClientConfig = rest.CopyConfig(base.LoopbackClientConfig)
-	own.LoopbackClientConfig.Wrap(insistent)
-	config := &apiextensions.Config{
-		GenericConfig: &genericapiserver.RecommendedConfig{Config: own, SharedInformerFactory: shared},
-		ExtraConfig: apiextensions.ExtraConfig{
-			CRDRESTOptionsGetter: options.custom,
-			MasterCount:          servers,
-			ServiceResolver:      clusterServices{},
-			AuthResolverWrapper:  webhookAuthentication(base.LoopbackClientConfig),
-		},
-	}
-	crds, err := config.Complete().New(genericapiserver.NewEmptyDelegate())
-	if err != nil {
-		return nil, fmt.Errorf("build the server of custom resources: %w", err)
-	}
-	return crds, nil
 }

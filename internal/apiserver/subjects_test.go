@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // The rules of deletion are the same for every kind, however it is served. Tests
@@ -137,7 +139,7 @@ func (s *server) define(t testing.TB, d map[string]any) *object {
 	spec := d["spec"].(map[string]any)
 	plural := spec["names"].(map[string]any)["plural"].(string)
 	instances := s.collection(t, schema.GroupVersionKind{Group: spec["group"].(string), Version: "v1"}, plural, metav1.NamespaceDefault, nil)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		// Until then the server may still serve the objects of a former definition.
 		if d := crds.get(created.GetName()); !hasCondition(d, "Established") {
 			return "the definition is not established"

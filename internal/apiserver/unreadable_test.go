@@ -19,7 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // junk encodes every object as bytes that nobody can decode.
@@ -115,7 +116,7 @@ func TestR18_UnreadableObject(t *testing.T) {
 	if left := c.get("damaged"); left != nil {
 		t.Errorf("it is left: %v", left)
 	}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		answer, err := c.send(http.MethodGet, c.path, "", nil)
 		if err != nil {
 			return err.Error()
@@ -146,7 +147,7 @@ func TestR18_UnreadableObjectIsForThePrivileged(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
 	s.configMaps(t, namespace).create("a")
-	s.bind(t, namespace, rbac.Edit, "editor")
+	s.bind(t, namespace, bootstrappolicy.Edit, "editor")
 	editor := typed(t, s.acting("editor")).CoreV1().ConfigMaps(namespace)
 	err := editor.Delete(t.Context(), "a", metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)})
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "unsafe-delete-ignore-read-errors") {

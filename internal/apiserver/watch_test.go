@@ -8,10 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // event is one line of a watch.
@@ -48,7 +51,22 @@ func (c collection) watch(version string) <-chan event {
 	return events
 }
 
-// revision is a resourceVersion as a number.
+// next returns the next event, and fails the test if the watch ends or has none.
+func next(t testing.TB, events <-chan event) event {
+	t.Helper()
+	select {
+	case e, open := <-events:
+		if !open {
+			t.Fatal("the watch has ended")
+		}
+		return e
+	case <-time.After(eventually.Patience):
+		t.Fatal("the watch has no event")
+	}
+	return event{}
+}
+
+// revision returns a resourceVersion as a number.
 func revision(t testing.TB, version string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(version, 10, 64)
@@ -80,7 +98,7 @@ func TestR20_Watchers(t *testing.T) {
 			{watch.Modified, []string{foreground}},
 			{watch.Deleted, []string{foreground}}, // the last state that was stored
 		} {
-			e := <-events
+			e := next(t, events)
 			if e.Type != want.kind || !slices.Equal(e.Object.GetFinalizers(), want.finalizers) {
 				t.Errorf("%s with %v, want %s with %v", e.Type, e.Object.GetFinalizers(), want.kind, want.finalizers)
 			}
@@ -104,7 +122,7 @@ func TestR20_VersionOfTheDeletion(t *testing.T) {
 		created := c.create("a")
 		events := c.watch(created.GetResourceVersion())
 		answer := c.mustRemove("a", nil)
-		e := <-events
+		e := next(t, events)
 		if e.Type != watch.Deleted || e.Object.GetUID() != created.GetUID() {
 			t.Fatalf("%s of %s", e.Type, e.Object.GetUID())
 		}

@@ -12,6 +12,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // webhook serves admission reviews over HTTPS, and says how to reach it.
@@ -71,7 +73,7 @@ func TestMutatingWebhook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			if c.create(unique("a")).GetAnnotations()["hooked"] != "yes" {
 				return "the webhook is not asked"
 			}
@@ -105,7 +107,7 @@ func TestValidatingWebhook(t *testing.T) {
 		name := install(webhook(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: string(r.Operation) + " of " + r.Kind.Kind + " by " + r.UserInfo.Username}}
 		}))
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			_, err := c.remove(kept.GetName(), &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 			if want := "DELETE of " + c.kind.Kind + " by system:apiserver"; err == nil || !strings.Contains(err.Error(), want) {
 				return errText(err) + ", want " + want
@@ -118,12 +120,12 @@ func TestValidatingWebhook(t *testing.T) {
 		if err := configurations.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			_, err := c.tryPost(c.named(unique("free")))
 			return errText(err)
 		})
 		install(admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")})
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			if _, err := c.tryPost(c.named(unique("b"))); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "failed calling webhook") {
 				return "a webhook that cannot be reached: " + errText(err)
 			}
@@ -161,7 +163,7 @@ func TestValidatingAdmissionPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			bad := unique("bad")
 			if _, err := c.tryPost(c.named(bad)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "no "+bad+" here, system:apiserver") {
 				return "the policy does not refuse: " + errText(err)

@@ -91,7 +91,7 @@ func runDemo(ctx context.Context, f demoFlags, s Streams) error {
 	played := errors.New("stopped before it began")
 	ended := make(chan struct{})
 	err = system.Run(ctx, system.Options{
-		Ephemeral: true, AuditDisabled: true, Nodes: machine.Options{Nodes: demoNodes}, Scheduler: true, Version: version.Kubernetes(), Log: log,
+		Ephemeral: true, AuditPath: system.NoAuditLog, Nodes: machine.Options{Nodes: demoNodes}, Scheduler: true, Version: version.Kubernetes(), Log: log,
 	}, func(p system.Plane) {
 		go func() {
 			defer close(ended)

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
@@ -41,7 +41,7 @@ func newSnapshotSave(s Streams) *cobra.Command {
 		Long: `Writes all objects, Secrets included, to FILE, which only its owner can read. All that
 was acknowledged before the command began is in it. The control plane on --data-dir
 is asked for it when it runs; --kubeconfig names one in another place. Whoever asks
-needs the right to get the path ` + apiserver.SnapshotPath + `, as cluster-admin has it.
+needs the right to get the path ` + storageendpoints.SnapshotPath + `, as cluster-admin has it.
 
 The file has no keys: to have a restored control plane trust the same certificates,
 keep a copy of the directory pki in the data directory too.`,
@@ -131,7 +131,7 @@ func fetchSnapshot(ctx context.Context, config *rest.Config, file string) error 
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+apiserver.SnapshotPath, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+storageendpoints.SnapshotPath, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", config.Host, err)
 	}

@@ -36,9 +36,6 @@ const defaultPort = 6443
 // leastQuota is the smallest database that is of any use, in bytes.
 const leastQuota = 4 << 20
 
-// admissionOwners is what the field calls the check of owner references.
-const admissionOwners = "OwnerReferencesPermissionEnforcement"
-
 // upFlags are the flags of coppice up.
 type upFlags struct {
 	dataDir         string
@@ -96,7 +93,7 @@ line that begins with "ready". Ctrl-C stops it; its data stays, unless --ephemer
 	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "run the garbage collector; without it, deletions do not cascade and ask for no collector's finalizers")
 	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "what to run in this process: gc, namespace, protection, workloads, which are deployments and what else makes pods, and scheduler; none if empty. The server works as if gc and namespace ran, here or by coppice collect")
 	flags.StringVar(&f.waves, "namespace-waves", "", wavesUsage)
-	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "checks to do without: "+admissionOwners+", which refuses owner references that make no sense or that their writer has no right to")
+	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "checks to do without: "+system.OwnerReferencesPlugin+", which refuses owner references that make no sense or that their writer has no right to")
 	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", core.DefaultServiceRanges().Addresses.String(), "addresses that services get as their cluster IP")
 	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default audit.log in the data directory)`)
 	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, in place of the etcd in this process; several control planes may share it")
@@ -123,7 +120,6 @@ func up(ctx context.Context, f upFlags, s Streams) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	system.UseProcessors()
 	return system.Run(ctx, options, func(p system.Plane) {
 		fmt.Fprintf(s.Out, "export KUBECONFIG=%s\n", p.Kubeconfig)
 		fmt.Fprintf(s.Out, "ready %s in %.2fs\n", p.Server, p.Started.Seconds())
@@ -146,8 +142,8 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 		return system.Options{}, err
 	}
 	for _, name := range f.unplugged {
-		if name != admissionOwners {
-			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: the only one that can be disabled is %s", name, admissionOwners)}
+		if name != system.OwnerReferencesPlugin {
+			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: the only one that can be disabled is %s", name, system.OwnerReferencesPlugin)}
 		}
 	}
 	if err := f.checkKubeconfigs(); err != nil {
@@ -173,17 +169,42 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	return system.Options{
 		Etcd: f.etcd, QuotaBytes: f.quota, PKIDir: f.pkiDir, ExternalHost: f.externalHost,
 		DataDir: dir, Ephemeral: f.ephemeral, WriteKubeconfig: f.writeKubeconfig, WriteCollectorKubeconfig: f.writeCollector,
-		BindAddress: address, Port: f.port, CollectorDisabled: !f.collector,
-		CollectorElsewhere:  f.collector && !slices.Contains(f.controllers, controllerGC),
-		NamespacesElsewhere: !slices.Contains(f.controllers, controllerNamespace),
-		NamespaceWaves:      f.waves,
-		ProtectionDisabled:  !slices.Contains(f.controllers, controllerProtection),
-		WorkloadsDisabled:   !slices.Contains(f.controllers, controllerWorkloads),
-		OwnersUnchecked:     len(f.unplugged) > 0,
-		Nodes:               f.nodes, NodeGrace: f.nodeGrace, WriteNodeKubeconfigs: f.writeNodes,
+		BindAddress: address, Port: f.port,
+		GarbageCollector:        f.collectorPlacement(),
+		NamespaceController:     f.placement(controllerNamespace, system.Elsewhere),
+		NamespaceWaves:          f.waves,
+		VolumeProtection:        f.placement(controllerProtection, system.Disabled),
+		Workloads:               f.placement(controllerWorkloads, system.Disabled),
+		DisableAdmissionPlugins: f.unplugged,
+		AuditPath:               f.auditPath(),
+		Nodes:                   f.nodes, NodeGrace: f.nodeGrace, WriteNodeKubeconfigs: f.writeNodes,
 		Scheduler: slices.Contains(f.controllers, controllerScheduler),
 		Version:   version.Kubernetes(), Services: services, Log: log,
 	}, nil
+}
+
+// placement returns InProcess for a controller that --controllers names, and otherwise for one
+// that it does not.
+func (f upFlags) placement(controller string, otherwise system.Placement) system.Placement {
+	if slices.Contains(f.controllers, controller) {
+		return system.InProcess
+	}
+	return otherwise
+}
+
+// auditPath is --audit-log-path, which means no audit log if it was given and is empty.
+func (f upFlags) auditPath() string {
+	if f.auditLogSet && f.auditLogPath == "" {
+		return system.NoAuditLog
+	}
+	return f.auditLogPath
+}
+
+func (f upFlags) collectorPlacement() system.Placement {
+	if !f.collector {
+		return system.Disabled
+	}
+	return f.placement(controllerGC, system.Elsewhere)
 }
 
 // checkKubeconfigs checks that no two users share a file: who has one must not have the other.

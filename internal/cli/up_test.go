@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/system"
 )
 
 // defaults are the flags of a coppice up without any.
@@ -40,7 +41,7 @@ func TestUpWithoutFlags(t *testing.T) {
 	if want := filepath.Join(home, ".local", "share", "coppice"); o.DataDir != want {
 		t.Errorf("data in %s, want %s", o.DataDir, want)
 	}
-	if o.Port != 6443 || o.BindAddress.String() != "127.0.0.1" || o.Ephemeral || o.CollectorDisabled || o.WriteKubeconfig != "" || o.Version == "" || o.Log == nil {
+	if o.Port != 6443 || o.BindAddress.String() != "127.0.0.1" || o.Ephemeral || o.GarbageCollector != system.InProcess || o.AuditPath != "" || o.WriteKubeconfig != "" || o.Version == "" || o.Log == nil {
 		t.Errorf("%+v", o)
 	}
 }
@@ -53,17 +54,24 @@ func TestUpFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.DataDir != "/data" || o.WriteKubeconfig != "/config" || o.Port != 0 || o.BindAddress.String() != "::" || !o.CollectorDisabled {
+	if o.DataDir != "/data" || o.WriteKubeconfig != "/config" || o.Port != 0 || o.BindAddress.String() != "::" || o.GarbageCollector != system.Disabled {
 		t.Errorf("%+v", o)
 	}
 	unplugged := defaults(t)
 	unplugged.unplugged = []string{"OwnerReferencesPermissionEnforcement"}
-	if o, err := unplugged.options(io.Discard); err != nil || !o.OwnersUnchecked {
+	if o, err := unplugged.options(io.Discard); err != nil || len(o.DisableAdmissionPlugins) != 1 {
 		t.Errorf("%+v %v", o, err)
 	}
 	unplugged.unplugged = []string{"NamespaceLifecycle"}
 	if _, err := unplugged.options(io.Discard); err == nil {
 		t.Error("what cannot be disabled is")
+	}
+	for path, want := range map[string]string{"/log": "/log", "-": "-", "": system.NoAuditLog} {
+		audited := defaults(t)
+		audited.auditLogPath, audited.auditLogSet = path, true
+		if o, err := audited.options(io.Discard); err != nil || o.AuditPath != want {
+			t.Errorf("--audit-log-path=%q: %q %v, want %q", path, o.AuditPath, err, want)
+		}
 	}
 	for file, ok := range map[string]bool{"/collector": true, "/config": false} {
 		both := defaults(t)

@@ -8,16 +8,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
-
-// ReasonHeader is the header of a DELETE in which the collector says why: a Reason, as
-// JSON in ASCII. Our API server writes it to its audit log; others leave it alone.
-const ReasonHeader = "Coppice-Reason"
-
-// MaxReason is how long a reason may be, in bytes. Names are bounded by the API, and
-// owners by maxRecordedOwners, so that none of the collector's is longer.
-const MaxReason = 16 << 10
 
 // Reason is why an object was collected.
 type Reason struct {
@@ -52,7 +45,7 @@ func (t explained) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("encode the reason of a deletion: %w", err)
 	}
 	r = r.Clone(r.Context())
-	r.Header.Set(ReasonHeader, escaped(string(text)))
+	r.Header.Set(collectionreason.Header, escaped(string(text)))
 	return t.next.RoundTrip(r)
 }
 

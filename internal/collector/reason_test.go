@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestReasonInHeader(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = append(got, strings.Join(r.Header.Values(ReasonHeader), "|"))
+		got = append(got, strings.Join(r.Header.Values(collectionreason.Header), "|"))
 	}))
 	defer server.Close()
 	client := http.Client{Transport: explained{http.DefaultTransport}}
@@ -62,7 +63,7 @@ func TestReasonIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(escaped(string(text))); n > MaxReason || n < 4<<10 {
+	if n := len(escaped(string(text))); n > collectionreason.MaxBytes || n < 4<<10 {
 		t.Errorf("%d bytes", n)
 	}
 }

@@ -1,8 +1,8 @@
 // Package deletion holds the rules of the API server's delete flow: what a
 // DELETE does to one object. It is pure: object, options, strategy and time in,
-// plan out. The store carries the plan out; it reads the object, asks, and
-// writes in one storage transaction, so that nothing can come between the check
-// and the removal (R18):
+// plan out. Package deleteflow executes the plan: it reads the object, decides,
+// and writes in one storage transaction, so that nothing can happen between the
+// check and the removal (R18):
 //
 //	transaction on the key:
 //	  obj := what is stored now
@@ -11,7 +11,7 @@
 //	  case Mark:   plan.Apply(obj), write obj
 //	  case Keep:   write nothing
 //	  }
-//	reply deletion.Answer(plan, obj as it was left)
+//	reply deletion.Answer(plan, obj as the transaction left it)
 //
 //	transaction of every other write:
 //	  if deletion.Finished(obj to be written, strategy): delete obj instead
@@ -19,8 +19,8 @@
 // Decide goes through the following, in this order:
 //
 //  1. The options are valid and their preconditions hold for this very object (R17).
-//  2. Which finalizer of the collector the object is to carry: an explicit
-//     option beats a finalizer that is there, which beats the kind's default
+//  2. Which finalizer of the collector the object is to have: an explicit
+//     option beats a finalizer that it has, which beats the kind's default
 //     (R17, propagation.go). Once an object is being deleted, finalizers only go (R19).
 //  3. How much grace the object gets, which only ever shrinks (R17, R19, grace.go).
 //  4. Nothing to wait for: Remove. Otherwise Mark, or Keep when a repeated
@@ -66,18 +66,17 @@ type Strategy struct {
 	// asks for. Empty: Background. Namespaces: Foreground (NS-24).
 	OrphanDependentsFalse metav1.DeletionPropagation
 
-	// Pending tells of more reasons to stay than finalizers and grace
-	// (namespaces: spec.finalizers). Nil: there are none.
+	// Pending reports whether the object has to stay for another reason than
+	// finalizers and grace (namespaces: spec.finalizers). Nil: never.
 	Pending func(obj runtime.Object) bool
 
 	// OnMark changes the object in the write that marks it, and in no later one
 	// (namespaces: status.phase=Terminating). Nil: nothing.
 	OnMark func(obj runtime.Object)
 
-	// CollectorDisabled: nobody would remove a finalizer of the collector, so
-	// none is ever added, and those that are there are left alone. For a server
-	// that was started without the collector, and for kinds that the collector
-	// ignores (Events).
+	// CollectorDisabled: no collector would remove its finalizers, so none is
+	// ever added, and existing ones are left alone. For a server without a
+	// collector, and for kinds that the collector ignores (Events).
 	CollectorDisabled bool
 }
 
@@ -106,17 +105,17 @@ func Decide(obj runtime.Object, options *metav1.DeleteOptions, s Strategy, now t
 	return r.repeated()
 }
 
-// Validate tells what is wrong with the options themselves, as an API status
-// (R17): propagationPolicy together with orphanDependents, an unknown policy,
-// an unknown dry run.
+// Validate checks the options themselves (R17). The error is an API status: for
+// propagationPolicy together with orphanDependents, an unknown policy, an
+// unknown dry run.
 func Validate(options *metav1.DeleteOptions) error {
 	return invalid(validation.ValidateDeleteOptions(options))
 }
 
-// Finished tells whether an object that is about to be written has nothing to
-// wait for any more: it is being deleted, and has no finalizers, no pending
-// grace and no other reason to stay. The write must remove it instead, in the
-// same transaction (R18).
+// Finished reports whether an object that is about to be written has nothing
+// left to wait for: it is being deleted, and has no finalizers, no pending grace
+// and no other reason to stay. The write must remove it instead, in the same
+// transaction (R18).
 func Finished(obj runtime.Object, s Strategy) bool {
 	object, err := meta.Accessor(obj)
 	if err != nil || object.GetDeletionTimestamp() == nil {
@@ -170,12 +169,12 @@ func (r request) repeated() (Plan, error) {
 	}
 }
 
-// nothingPending tells whether an object with these finalizers and this grace may go (R18).
+// nothingPending reports whether an object with these finalizers and this grace may go (R18).
 func (r request) nothingPending(finalizers []string, grace int64) bool {
 	return len(finalizers) == 0 && grace == 0 && (r.strategy.Pending == nil || !r.strategy.Pending(r.obj))
 }
 
-// waitsFor says in words why an object stays.
+// waitsFor returns the reasons for which an object stays, in words.
 func (r request) waitsFor(finalizers []string, grace int64) string {
 	var reasons []string
 	if len(finalizers) > 0 {
@@ -211,7 +210,7 @@ func (r request) conflict(field, want, got string) error {
 		fmt.Errorf("precondition failed: %s in the precondition is %s, the object's is %s", field, want, got))
 }
 
-// invalid turns what is wrong with delete options into an API status.
+// invalid turns the errors of delete options into an API status.
 func invalid(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil

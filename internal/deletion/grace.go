@@ -10,7 +10,7 @@ import (
 // longestGrace is the longest grace period, in seconds, that a time.Duration can hold: 292 years.
 const longestGrace = math.MaxInt64 / int64(time.Second)
 
-// firstGrace is the grace period that the DELETE which begins a deletion gives, in seconds.
+// firstGrace is the grace period, in seconds, of the DELETE that begins a deletion.
 func (r request) firstGrace() int64 {
 	if r.strategy.Grace == nil {
 		return 0
@@ -38,16 +38,16 @@ func (r request) laterGrace() (grace int64, end metav1.Time) {
 	sooner := begin.Add(seconds(grace))
 	if sooner.Before(r.now) {
 		// The shorter period is over already. The end is not put into the past, and
-		// a graceful deletion stays one: whoever stops the object still has to
-		// confirm by a DELETE with grace 0 (AS-15).
+		// a graceful deletion stays one: the kubelet still has to confirm by a
+		// DELETE with grace 0 that the object has stopped (AS-15).
 		sooner = r.now
 		grace = min(grace, 1)
 	}
 	return grace, earlier(end, sooner)
 }
 
-// storedGrace is the grace that the object still waits for, in seconds. On a
-// kind that is not deleted gracefully nobody would end the wait, so there is none.
+// storedGrace is the grace that the object still waits for, in seconds. It is 0
+// for a kind that is not deleted gracefully: no kubelet would end the wait.
 func (r request) storedGrace() int64 {
 	stored := r.object.GetDeletionGracePeriodSeconds()
 	if stored == nil || r.strategy.Grace == nil {

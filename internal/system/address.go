@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// listen opens the port first of all, so that nothing has happened yet when it is taken.
+// listen opens the port. It comes first, so that nothing has been done if the port is taken.
 func listen(ctx context.Context, o Options) (net.Listener, error) {
 	address := o.BindAddress
 	if address == nil {
@@ -19,7 +19,7 @@ func listen(ctx context.Context, o Options) (net.Listener, error) {
 	return listenOn(ctx, address, o.Port, "--secure-port")
 }
 
-// listenOn opens a port that is chosen by a flag of that name.
+// listenOn opens a port. flag is the one that chooses it, for the error.
 func listenOn(ctx context.Context, address net.IP, port int, flag string) (net.Listener, error) {
 	hostPort := net.JoinHostPort(address.String(), strconv.Itoa(port))
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", hostPort)
@@ -32,7 +32,7 @@ func listenOn(ctx context.Context, address net.IP, port int, flag string) (net.L
 	return listener, nil
 }
 
-// serverURL is what clients reach the server by.
+// serverURL returns the URL by which clients reach the server.
 func (o Options) serverURL(address net.Addr) string {
 	host, port, err := net.SplitHostPort(address.String())
 	if err != nil {
@@ -48,7 +48,7 @@ func (o Options) serverURL(address net.Addr) string {
 	return "https://" + net.JoinHostPort(host, port)
 }
 
-// servingNames are the names that the serving certificate is good for, besides its own.
+// servingNames returns the names of the serving certificate besides the server's own.
 func (o Options) servingNames() []string {
 	if o.ExternalHost == "" {
 		return nil
@@ -57,7 +57,7 @@ func (o Options) servingNames() []string {
 	return []string{host}
 }
 
-// splitHost takes the port off, if there is one.
+// splitHost splits off the port, if there is one.
 func splitHost(hostPort string) (host, port string) {
 	host, port, err := net.SplitHostPort(hostPort)
 	if err != nil {

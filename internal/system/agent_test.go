@@ -107,7 +107,7 @@ func withNode(t *testing.T, use func(ctx context.Context, n *aNode) error) {
 
 // passes lets time pass, that much at a time, until something is true.
 func (n *aNode) passes(ctx context.Context, step time.Duration, what string, holds func(context.Context) (bool, error)) error {
-	return comes(ctx, what, func(ctx context.Context) (bool, error) {
+	return becomesTrue(ctx, what, func(ctx context.Context) (bool, error) {
 		n.clock.Step(step)
 		return holds(ctx)
 	})
@@ -115,7 +115,7 @@ func (n *aNode) passes(ctx context.Context, step time.Duration, what string, hol
 
 // runs waits until a pod runs.
 func (n *aNode) runs(ctx context.Context, pod string) error {
-	return comes(ctx, "pod "+pod+" runs", func(ctx context.Context) (bool, error) {
+	return becomesTrue(ctx, "pod "+pod+" runs", func(ctx context.Context) (bool, error) {
 		pod, err := n.client.CoreV1().Pods("default").Get(ctx, pod, metav1.GetOptions{})
 		return err == nil && pod.Status.Phase == corev1.PodRunning, err
 	})
@@ -182,7 +182,7 @@ func TestNodeThatIsAnother(t *testing.T) {
 			return err
 		}
 		// The collector takes the lease with the node.
-		err = comes(ctx, "the lease is gone", func(ctx context.Context) (bool, error) {
+		err = becomesTrue(ctx, "the lease is gone", func(ctx context.Context) (bool, error) {
 			_, err := leases.Get(ctx, "worker", metav1.GetOptions{})
 			return apierrors.IsNotFound(err), unlessMissing(err)
 		})
@@ -219,7 +219,7 @@ func TestPodIsRemovedOnce(t *testing.T) {
 		if err := pods.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		err := comes(ctx, "the agent has removed it", func(ctx context.Context) (bool, error) {
+		err := becomesTrue(ctx, "the agent has removed it", func(ctx context.Context) (bool, error) {
 			pod, err := pods.Get(ctx, "held", metav1.GetOptions{})
 			return err == nil && *pod.DeletionGracePeriodSeconds == 0, err
 		})

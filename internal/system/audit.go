@@ -9,8 +9,8 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// The audit log is rotated: what is kept are auditFiles files besides the one that is
-// written, of auditMegabytes each, compressed, for auditDays at most.
+// The audit log is rotated: besides the current file, auditFiles files of auditMegabytes each
+// are kept, compressed, for auditDays at most.
 const (
 	auditFile      = "audit.log"
 	auditMegabytes = 100
@@ -18,11 +18,11 @@ const (
 	auditDays      = 30
 )
 
-// openAudit opens the audit log that the options ask for; nil if they ask for none.
+// openAudit opens the audit log; it returns nil if there is to be none.
 func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
 	path := o.AuditPath
 	switch {
-	case o.AuditDisabled:
+	case path == NoAuditLog:
 		return nil, nil //nolint:nilnil // no log is an answer
 	case path == "-":
 		return nopCloser{os.Stdout}, nil
@@ -32,7 +32,7 @@ func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	// What is logged is for administrators only, also in a file that was there before.
+	// The log is for administrators only, also if the file existed before.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w; choose another with --audit-log-path", err)

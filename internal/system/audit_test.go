@@ -8,7 +8,7 @@ import (
 )
 
 func TestAuditLog(t *testing.T) {
-	d := take(t, t.TempDir())
+	d := mustLock(t, t.TempDir())
 	elsewhere := filepath.Join(t.TempDir(), "below", "audit")
 	open := filepath.Join(t.TempDir(), "audit")
 	if err := os.WriteFile(open, []byte("before\n"), 0o644); err != nil {
@@ -34,8 +34,8 @@ func TestAuditLog(t *testing.T) {
 			t.Errorf("%s: %q %v", path, text, err)
 		}
 	}
-	if log, err := openAudit(Options{AuditDisabled: true}, d); log != nil || err != nil {
-		t.Errorf("disabled: %v %v", log, err)
+	if log, err := openAudit(Options{AuditPath: NoAuditLog}, d); log != nil || err != nil {
+		t.Errorf("no audit log: %v %v", log, err)
 	}
 	if log, err := openAudit(Options{AuditPath: "-"}, d); log == nil || err != nil {
 		t.Errorf("to standard output: %v %v", log, err)

@@ -20,16 +20,11 @@ import (
 // controllersPrefix is put before the paths that the API server has too.
 const controllersPrefix = "/coppice"
 
-func (o Options) collects() bool { return !o.CollectorDisabled && !o.CollectorElsewhere }
-func (o Options) controls() bool {
-	return o.collects() || !o.NamespacesElsewhere || !o.ProtectionDisabled || !o.WorkloadsDisabled || o.Nodes.Nodes > 0 || o.Scheduler
-}
-
-// runControllers runs them until ctx ends. It may be called again then: what they
-// know they learn anew.
+// runControllers runs the controllers until ctx ends. It may be called again then: they keep
+// no state.
 func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *diagnostics) error {
 	group, ctx := errgroup.WithContext(ctx)
-	if o.collects() || !o.NamespacesElsewhere {
+	if o.runsCoppice() {
 		controllers, err := newControllers(o, api)
 		if err != nil {
 			return err
@@ -40,7 +35,7 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 		defer api.CountBacklog(nil)
 		group.Go(func() error { return controllers.Run(ctx) })
 	}
-	if !o.ProtectionDisabled {
+	if o.VolumeProtection == InProcess {
 		config, err := api.ProtectionController()
 		if err != nil {
 			return err
@@ -65,13 +60,12 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 	return group.Wait()
 }
 
-// newParts makes the controllers of workloads, the nodes and the scheduler, as far as they
-// run here. The pods are the most that there is: in one process they are read once, by
-// the first who needs all of them, and the others may read them too. Each adds an index
-// to that cache, so they are made one after the other, and before any of them runs.
+// newParts makes the controllers of workloads, the nodes and the scheduler, as far as they run
+// here. They share one informer of pods, the most numerous objects; all three may read all
+// pods. Each adds an index to it, so they are made one after the other, and before any runs.
 func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []func() error, err error) {
 	var pods cache.SharedIndexInformer
-	if !o.WorkloadsDisabled {
+	if o.Workloads == InProcess {
 		world, err := newWorld(o, api)
 		if err != nil {
 			return nil, err
@@ -96,8 +90,8 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []fu
 	return parts, nil
 }
 
-// newControllers makes the collector and the namespace controller. Each is a user of
-// its own, which may do what it has to and nothing else.
+// newControllers makes the collector and the namespace controller. Each has a user of its own,
+// with the rights that it needs and no others.
 func newControllers(o Options, api *apiserver.Server) (*coppice.Collector, error) {
 	collector, err := api.Collector()
 	if err != nil {
@@ -108,12 +102,12 @@ func newControllers(o Options, api *apiserver.Server) (*coppice.Collector, error
 		return nil, err
 	}
 	return coppice.New(collector, coppice.Options{
-		CollectorDisabled: !o.collects(), Namespaces: !o.NamespacesElsewhere, NamespaceWaves: o.NamespaceWaves, NamespacesConfig: namespaces, Logger: o.Log,
+		CollectorDisabled: o.GarbageCollector != InProcess, Namespaces: o.NamespaceController == InProcess, NamespaceWaves: o.NamespaceWaves, NamespacesConfig: namespaces, Logger: o.Log,
 	})
 }
 
-// diagnostics lets administrators ask the API server about the controllers, in this
-// process or, as far as to know where they are, in another.
+// diagnostics serves the diagnostics of the controllers through the API server, to
+// administrators. A process whose controllers do not run answers who leads.
 type diagnostics struct {
 	role election.Role
 
@@ -127,8 +121,7 @@ func (d *diagnostics) set(handler http.Handler) {
 	d.handler = handler
 }
 
-// serve gives them their paths. The server has health checks and metrics of its own,
-// so theirs are in another place.
+// serve registers the paths. The API server has metrics of its own under the usual path.
 func (d *diagnostics) serve(api *apiserver.Server) {
 	answer := d.role.Answering(d)
 	for _, path := range []string{web.Status, web.Records, web.Graph} {

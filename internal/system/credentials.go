@@ -7,10 +7,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// credentials are those of one user, in kubeconfigs.
+// credentials are the kubeconfigs of one user.
 type credentials struct {
 	authority *auth.Authority
 	server    string // its URL
@@ -19,7 +19,7 @@ type credentials struct {
 	log       *slog.Logger
 }
 
-// identity is who a kubeconfig is for.
+// identity is the user of a kubeconfig.
 type identity struct {
 	user    string
 	context string // its name in the kubeconfig
@@ -30,18 +30,18 @@ func administrator() identity {
 	return identity{auth.AdminUser, ContextName, (*auth.Authority).Admin}
 }
 
-// collectorOutside is the collector in another process: the user that it is in this one.
+// collectorOutside is the user of a collector in another process, the same as in this one.
 func collectorOutside() identity {
-	return identity{rbac.Collector, ContextName + "-collector", func(a *auth.Authority) (auth.Pair, error) { return a.Component(rbac.Collector) }}
+	return identity{bootstrappolicy.Collector, ContextName + "-collector", func(a *auth.Authority) (auth.Pair, error) { return a.Component(bootstrappolicy.Collector) }}
 }
 
-// nodeOutside is a node in a process of its own.
+// nodeOutside is the user of a node in a process of its own.
 func nodeOutside(name string) identity {
-	return identity{rbac.NodeUserPrefix + name, ContextName + "-node-" + name, func(a *auth.Authority) (auth.Pair, error) { return a.Node(name) }}
+	return identity{bootstrappolicy.NodeUserPrefix + name, ContextName + "-node-" + name, func(a *auth.Authority) (auth.Pair, error) { return a.Node(name) }}
 }
 
-// issue issues a certificate and writes it to the kubeconfigs. Where they have a context
-// of another name chosen, the first writes of a run choose ours, and later ones leave it.
+// issue issues a certificate and writes it to the kubeconfigs. Their current context becomes choose,
+// and stays as it is if that is empty: the first writes of a run select ours, later ones do not.
 func (c credentials) issue(choose string) (auth.Pair, error) {
 	pair, err := c.identity.issue(c.authority)
 	if err != nil {
@@ -60,7 +60,7 @@ func (c credentials) issue(choose string) (auth.Pair, error) {
 	return pair, nil
 }
 
-// keepFresh issues another before the last expires, until ctx ends.
+// keepFresh issues the next certificate before the last expires, until ctx ends.
 func (c credentials) keepFresh(ctx context.Context, clk clock.WithTicker, last auth.Pair) {
 	auth.KeepFresh(ctx, clk, last,
 		func() (auth.Pair, error) { return c.issue("") },

@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // The kubeconfig that people use is good for as long as the control plane runs; which
@@ -54,21 +55,12 @@ func TestKubeconfigIsRenewed(t *testing.T) {
 		defer close(ended)
 		c.keepFresh(ctx, clk, first)
 	}()
-	eventually(t, clk.HasWaiters)
+	eventually.Holds(t, "it waits for the time to renew", clk.HasWaiters)
 	clk.SetTime(first.Due)
-	eventually(t, func() bool { return until().After(before) })
+	eventually.Holds(t, "the certificate is another", func() bool { return until().After(before) })
 	if got := read(t, path).CurrentContext; got != "mine" {
 		t.Errorf("current is %q", got)
 	}
 	stop()
 	<-ended
-}
-
-func eventually(t *testing.T, what func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !what(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not happen")
-		}
-	}
 }

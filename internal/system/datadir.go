@@ -20,10 +20,11 @@ const (
 	kubeconfigFile = "kubeconfig"
 )
 
-// KubeconfigPath is where a control plane on dir keeps the administrator's kubeconfig.
+// KubeconfigPath returns the path of the administrator's kubeconfig of a control plane on dir.
 func KubeconfigPath(dir string) string { return filepath.Join(dir, kubeconfigFile) }
 
-// holder says who works on a data directory. It is for people: the lock decides.
+// holder is the process that has locked a data directory, for error messages only: the lock
+// itself decides.
 type holder struct {
 	PID     int       `json:"pid"`
 	Server  string    `json:"server,omitempty"`
@@ -41,16 +42,16 @@ func (h holder) String() string {
 	return s
 }
 
-// dataDir is a data directory that this process holds. The lock goes with the
-// process, however that ends.
+// dataDir is a data directory that this process has locked. The lock ends with the process,
+// however that ends.
 type dataDir struct {
 	path string
 	lock *fileutil.LockedFile
 }
 
-// hold creates the directory where it is missing and takes its lock. Where another
-// process has it, the error says who.
-func hold(path string) (*dataDir, error) {
+// lockDir locks the directory, which it creates if it does not exist. If another process has
+// locked it, the error says which.
+func lockDir(path string) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -68,7 +69,7 @@ func hold(path string) (*dataDir, error) {
 	return &dataDir{path: path, lock: lock}, nil
 }
 
-// inUse says of a lock what it means.
+// inUse is fileutil.ErrLocked in words for users.
 type inUse struct{}
 
 func (inUse) Error() string { return "is in use" }
@@ -86,7 +87,7 @@ func currentHolder(path string) string {
 	return h.String()
 }
 
-// sign writes down who holds the directory.
+// sign writes the holder to the directory.
 func (d *dataDir) sign(h holder) error {
 	data, err := json.Marshal(h)
 	if err != nil {
@@ -95,22 +96,22 @@ func (d *dataDir) sign(h holder) error {
 	return writePrivate(filepath.Join(d.path, holderFile), data)
 }
 
-// release gives the directory back. The lock file stays: to remove it would be a
-// race with whoever is about to take the lock.
-func (d *dataDir) release() {
+// unlock unlocks the directory. The lock file stays: to remove it would race with another
+// process that is about to lock it.
+func (d *dataDir) unlock() {
 	_ = os.Remove(filepath.Join(d.path, holderFile))
 	_ = d.lock.Close()
 }
 
 func (d *dataDir) join(name string) string { return filepath.Join(d.path, name) }
 
-// writePrivate replaces a file as a whole, readable by its owner only.
+// writePrivate replaces a file atomically, readable by its owner only.
 func writePrivate(path string, data []byte) error {
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temporary.Name()) }() // not there any more when all went well
+	defer func() { _ = os.Remove(temporary.Name()) }() // it was renamed unless something failed
 	if _, err := temporary.Write(data); err != nil {
 		temporary.Close()
 		return err

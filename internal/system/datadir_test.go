@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-func take(t *testing.T, path string) *dataDir {
+func mustLock(t *testing.T, path string) *dataDir {
 	t.Helper()
-	d, err := hold(path)
+	d, err := lockDir(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(d.release)
+	t.Cleanup(d.unlock)
 	return d
 }
 
 func TestDataDirIsPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "b")
-	d := take(t, path)
+	d := mustLock(t, path)
 	if err := d.sign(holder{PID: 7}); err != nil {
 		t.Fatal(err)
 	}
@@ -35,15 +35,15 @@ func TestDataDirIsPrivate(t *testing.T) {
 	}
 }
 
-// Whoever comes second is told who is there, and what to do.
+// The error of a locked directory names the holder, and says what to do.
 func TestDataDirHasOneHolder(t *testing.T) {
 	path := t.TempDir()
-	d := take(t, path)
+	d := mustLock(t, path)
 	refusedWith := func(words ...string) {
 		t.Helper()
-		second, err := hold(path)
+		second, err := lockDir(path)
 		if err == nil {
-			second.release()
+			second.unlock()
 			t.Fatal("two hold it")
 		}
 		for _, word := range append(words, path, "--data-dir") {
@@ -67,19 +67,19 @@ func TestDataDirHasOneHolder(t *testing.T) {
 // does not keep the next one out.
 func TestDataDirAfterItsHolder(t *testing.T) {
 	path := t.TempDir()
-	first := take(t, path)
+	first := mustLock(t, path)
 	if err := first.sign(holder{PID: 4711}); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.lock.Close(); err != nil { // as the end of the process does
 		t.Fatal(err)
 	}
-	second := take(t, path)
-	second.release()
+	second := mustLock(t, path)
+	second.unlock()
 	if _, err := os.Stat(filepath.Join(path, holderFile)); !os.IsNotExist(err) {
 		t.Errorf("after its release: %v", err)
 	}
-	take(t, path)
+	mustLock(t, path)
 }
 
 func TestHolderInWords(t *testing.T) {
@@ -100,7 +100,7 @@ func TestDataDirThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, filepath.Join(file, "below")} {
-		if _, err := hold(path); err == nil || !strings.Contains(err.Error(), "data directory") {
+		if _, err := lockDir(path); err == nil || !strings.Contains(err.Error(), "data directory") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestDataDirThatCannotBe(t *testing.T) {
 
 func TestEphemeralDirGoes(t *testing.T) {
 	named := filepath.Join(t.TempDir(), "named")
-	d, err := openDir(&Options{Ephemeral: true, DataDir: named})
+	d, err := openDir(Options{Ephemeral: true, DataDir: named})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestEphemeralDirGoes(t *testing.T) {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("it is left: %v", err)
 	}
-	kept, err := openDir(&Options{DataDir: named})
+	kept, err := openDir(Options{DataDir: named})
 	if err != nil {
 		t.Fatal(err)
 	}

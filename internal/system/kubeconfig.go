@@ -17,7 +17,7 @@ import (
 // ContextName is the name of the cluster and the administrator's context in a kubeconfig.
 const ContextName = "coppice"
 
-// kubeconfigOf is a kubeconfig with which a client of server is who.
+// kubeconfigOf returns the kubeconfig of a user of server.
 func kubeconfigOf(who identity, server string, authority []byte, pair auth.Pair) *clientcmdapi.Config {
 	c := clientcmdapi.NewConfig()
 	c.Clusters[ContextName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: authority}
@@ -27,8 +27,8 @@ func kubeconfigOf(who identity, server string, authority []byte, pair auth.Pair)
 	return c
 }
 
-// writeKubeconfig puts the entries of config into the file at path, mode 0600, and
-// makes its context, if it chooses one, the current one. Whatever else the file holds is kept.
+// writeKubeconfig merges config into the kubeconfig at path, mode 0600. Its current context is set if
+// config has one. All other entries of the file are kept.
 func writeKubeconfig(path string, config *clientcmdapi.Config) error {
 	merged, err := clientcmd.LoadFromFile(path)
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/cri"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
 // NodeOptions say how the agent of one node is to run, in a process of its own. All but
@@ -27,12 +27,12 @@ import (
 type NodeOptions struct {
 	// Config reaches the API server with the node's own credential.
 	Config *rest.Config
-	// Reread reads Config anew, in which the certificate may have been renewed; nil: it stays.
+	// Reread reads Config again, because the certificate may have been renewed; nil: it never is.
 	Reread func() (*rest.Config, error)
 	// Name of the node; that of its credential if empty.
 	Name string
 	// Runtime is machine.Simulated or machine.CRI, and Socket where that one is served. Dir
-	// is where it keeps logs and volumes of pods; nobody else may read it.
+	// is where it keeps logs and volumes of pods; no other user may read it.
 	Runtime, Socket, Dir string
 	// Address is the IP address of the node.
 	Address net.IP
@@ -47,12 +47,11 @@ type NodeOptions struct {
 	Log     *slog.Logger
 }
 
-// ErrNoNode is that a credential is not a node's, and no name is given.
+// ErrNoNode is the error of a credential that is not a node's, where no name is given.
 var ErrNoNode = errors.New("is not a node's")
 
-// RunNode runs the agent of one node until ctx ends. It calls ready once, with the name,
-// when the node is registered. Pods run on where the runtime keeps them: what runs next
-// takes them over.
+// RunNode runs the agent of one node until ctx ends. It calls ready once, with the name, when the
+// node is registered. Real containers keep running afterwards; the next agent takes them over.
 func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error {
 	credential, err := loadCredential(o)
 	if err != nil {
@@ -95,14 +94,14 @@ func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error 
 	return group.Wait()
 }
 
-// nameOf is the name of the node that a client is, or is to be.
+// nameOf returns the name of the client's node.
 func nameOf(ctx context.Context, client kubernetes.Interface, wanted string) (string, error) {
 	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("find out which node this is: %w", err)
 	}
 	user := review.Status.UserInfo.Username
-	name, isNode := strings.CutPrefix(user, rbac.NodeUserPrefix)
+	name, isNode := strings.CutPrefix(user, bootstrappolicy.NodeUserPrefix)
 	switch {
 	case isNode && wanted != "" && wanted != name:
 		return "", fmt.Errorf("the credential is that of node %s, and not of %s", name, wanted)

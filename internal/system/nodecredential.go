@@ -19,20 +19,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// rereadEvery is how often a kubeconfig is read anew. It is renewed four months before its
+// rereadEvery is how often a kubeconfig is read again. It is renewed four months before its
 // certificate expires.
 const rereadEvery = 10 * time.Minute
 
-// How long a connection may take, and how often it is tried whether it is there still, as
-// with client-go.
+// The timeout and keep-alive of connections, as in client-go.
 const (
-	dialPatience  = 30 * time.Second
+	dialTimeout   = 30 * time.Second
 	dialKeepAlive = 30 * time.Second
 )
 
-// nodeCredential is the certificate of a node's kubeconfig, which its agent shows as a
-// client and as a server. It is replaced, while the agent runs, when the kubeconfig is
-// renewed. nil: the kubeconfig has none.
+// nodeCredential is the certificate of a node's kubeconfig, with which its agent is a client and a
+// server. When the kubeconfig is renewed, it is replaced while the agent runs. nil: the kubeconfig
+// has none.
 type nodeCredential struct {
 	read        func() (*rest.Config, error) // nil: it is never renewed
 	connections *connrotation.Dialer         // to the API server
@@ -41,19 +40,19 @@ type nodeCredential struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// loadCredential takes the certificate out of a kubeconfig.
+// loadCredential returns the certificate of a kubeconfig.
 func loadCredential(o NodeOptions) (*nodeCredential, error) {
 	certificate, err := certificateOf(o.Config)
 	if certificate == nil || err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: dialPatience, KeepAlive: dialKeepAlive}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: dialKeepAlive}
 	c := &nodeCredential{read: o.Reread, connections: connrotation.NewDialer(dialer.DialContext), log: o.Log}
 	c.current.Store(certificate)
 	return c, nil
 }
 
-// certificateOf is the client certificate of a configuration; nil if it has none.
+// certificateOf returns the client certificate of a configuration; nil if it has none.
 func certificateOf(config *rest.Config) (*tls.Certificate, error) {
 	config = rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(config); err != nil {
@@ -69,8 +68,8 @@ func certificateOf(config *rest.Config) (*tls.Certificate, error) {
 	return &certificate, nil
 }
 
-// client is a client of the API server that shows, on each connection, the certificate
-// that there is then.
+// client returns a client of the API server that uses the current certificate for each new
+// connection.
 func (c *nodeCredential) client(config *rest.Config) (kubernetes.Interface, error) {
 	if c == nil {
 		return kubernetes.NewForConfig(config)
@@ -90,10 +89,10 @@ func (c *nodeCredential) client(config *rest.Config) (kubernetes.Interface, erro
 	return kubernetes.NewForConfigAndClient(config, &http.Client{Transport: connect, Timeout: config.Timeout})
 }
 
-// certificate is the one that there is now.
+// certificate returns the current one.
 func (c *nodeCredential) certificate() (*tls.Certificate, error) { return c.current.Load(), nil }
 
-// keepFresh reads the kubeconfig again and again, until ctx ends.
+// keepFresh reads the kubeconfig periodically, until ctx ends.
 func (c *nodeCredential) keepFresh(ctx context.Context, clk clock.WithTicker) {
 	if c == nil || c.read == nil {
 		return
@@ -109,16 +108,15 @@ func (c *nodeCredential) keepFresh(ctx context.Context, clk clock.WithTicker) {
 		replaced, err := c.reread()
 		switch {
 		case err != nil:
-			c.log.WarnContext(ctx, "kubeconfig not read anew", "error", err)
+			c.log.WarnContext(ctx, "kubeconfig not reloaded", "error", err)
 		case replaced:
 			c.log.InfoContext(ctx, "client certificate replaced", "until", c.current.Load().Leaf.NotAfter)
 		}
 	}
 }
 
-// reread takes in the certificate that the kubeconfig has now, if that is another of the
-// same user. Connections are made anew: for as long as one lasts, the server knows the
-// agent by the certificate that it was made with.
+// reread adopts the kubeconfig's certificate if it is a new one of the same user, and closes the
+// connections: the server authenticates each of them once, by the certificate it was opened with.
 func (c *nodeCredential) reread() (replaced bool, err error) {
 	config, err := c.read()
 	if err != nil {
@@ -131,7 +129,7 @@ func (c *nodeCredential) reread() (replaced bool, err error) {
 	current := c.current.Load()
 	switch {
 	case certificate == nil:
-		return false, errors.New("it has no client certificate any more")
+		return false, errors.New("it no longer has a client certificate")
 	case bytes.Equal(certificate.Leaf.Raw, current.Leaf.Raw):
 		return false, nil
 	case !bytes.Equal(certificate.Leaf.RawSubject, current.Leaf.RawSubject):

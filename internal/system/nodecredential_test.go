@@ -18,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // apiThatKeeps is a server that keeps whom it was asked by last.
@@ -96,10 +97,10 @@ func TestNodeCredentialIsRenewed(t *testing.T) {
 		defer close(ended)
 		credential.keepFresh(ctx, clk)
 	}()
-	eventually(t, clk.HasWaiters)
+	eventually.Holds(t, "it waits for the time to read", clk.HasWaiters)
 	write(nodeOutside("worker"))
 	clk.Step(rereadEvery)
-	eventually(t, func() bool {
+	eventually.Holds(t, "the server is shown the new certificate", func() bool {
 		shown := asks()
 		return shown != nil && !shown.Equal(first)
 	})
@@ -107,7 +108,7 @@ func TestNodeCredentialIsRenewed(t *testing.T) {
 
 	write(nodeOutside("other"))
 	clk.Step(rereadEvery)
-	eventually(t, func() bool { return log.has("CN=system:node:other") })
+	eventually.Holds(t, "the other certificate is refused", func() bool { return log.has("CN=system:node:other") })
 	if shown := asks(); shown == nil || !shown.Equal(second) {
 		t.Error("it has become another node")
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
-// nodeLogs serves the logs of one node's pods to the API server; nil: nobody does.
+// nodeLogs serves the logs of one node's pods to the API server; nil: they are not served.
 type nodeLogs struct {
 	listener    net.Listener
 	authorities *x509.CertPool
@@ -24,10 +24,10 @@ type nodeLogs struct {
 	log         *slog.Logger
 }
 
-// openLogs opens the port. It returns nil, and logs why, where the API server could not
-// be told from others or would not find the port.
+// openLogs opens the port. It returns nil, and logs why, if the API server could not be
+// authenticated or would not reach the port.
 func openLogs(ctx context.Context, o NodeOptions, credential *nodeCredential) (*nodeLogs, error) {
-	authorities, err := whomToAnswer(o.Config, credential, o.Name)
+	authorities, err := clientAuthorities(o.Config, credential, o.Name)
 	if err == nil && !reaches(o.Address, o.Bind) {
 		err = fmt.Errorf("%s, which they would be served on, is not the address of the node, %s", o.Bind, o.Address)
 	}
@@ -42,10 +42,10 @@ func openLogs(ctx context.Context, o NodeOptions, credential *nodeCredential) (*
 	return &nodeLogs{listener, authorities, credential, o.Log}, nil
 }
 
-// reaches tells whether what listens on an address is found at that of the node.
+// reaches reports whether a listener on an address is reached at that of the node.
 func reaches(node, bind net.IP) bool { return bind.IsUnspecified() || bind.Equal(node) }
 
-// port is where logs are served; 0 if nowhere.
+// port returns the port that logs are served on; 0 if they are not.
 func (l *nodeLogs) port() int32 {
 	if l == nil {
 		return 0
@@ -73,11 +73,11 @@ func (l *nodeLogs) close() {
 	}
 }
 
-// whomToAnswer are the authorities of a kubeconfig that have signed the node's own
-// certificate: who asks for logs has one of theirs. The kubeconfig may trust more of them
-// to say which server to talk to, but not whom to answer. It fails where the agent could
-// not be told from others, with an administrator's certificate, for example.
-func whomToAnswer(c *rest.Config, credential *nodeCredential, node string) (*x509.CertPool, error) {
+// clientAuthorities returns the authorities of a kubeconfig that have signed the node's own
+// certificate: they also sign the API server's client certificate. The kubeconfig may trust more
+// authorities to identify servers, but not to identify clients. It fails if the certificate does not
+// identify the agent, as an administrator's does not.
+func clientAuthorities(c *rest.Config, credential *nodeCredential, node string) (*x509.CertPool, error) {
 	if credential == nil {
 		return nil, errors.New("the kubeconfig has no client certificate")
 	}

@@ -82,7 +82,7 @@ func runsOn(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) e
 	if _, err := client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	return comes(ctx, "pod "+pod.Name+" runs", func(ctx context.Context) (bool, error) {
+	return becomesTrue(ctx, "pod "+pod.Name+" runs", func(ctx context.Context) (bool, error) {
 		pod, err := client.CoreV1().Pods("default").Get(ctx, pod.Name, metav1.GetOptions{})
 		return err == nil && pod.Status.Phase == corev1.PodRunning, err
 	})
@@ -134,7 +134,7 @@ func TestLogsOfNodeOutside(t *testing.T) {
 
 // refusedWith asks for a log that cannot be had.
 func refusedWith(ctx context.Context, client kubernetes.Interface, pod string, o corev1.PodLogOptions, says string, is func(error) bool) error {
-	err := comes(ctx, "the refusal "+says, func(ctx context.Context) (bool, error) {
+	err := becomesTrue(ctx, "the refusal "+says, func(ctx context.Context) (bool, error) {
 		_, err := readLog(ctx, client, pod, &o)
 		return is(err) && strings.Contains(err.Error(), says), nil
 	})
@@ -182,9 +182,9 @@ func posesAs(ctx context.Context, client kubernetes.Interface, node, other strin
 	return nil
 }
 
-// TestNodeThatServesNoLogs: an agent that the server could not tell from others, or could
-// not find, serves none, says why, and runs pods nevertheless. One that cannot have the
-// port that it was told to have does not start.
+// TestNodeThatServesNoLogs: an agent that the server could not authenticate, or could
+// not reach, serves none, says why, and runs pods nevertheless. One whose configured port
+// is taken does not start.
 func TestNodeThatServesNoLogs(t *testing.T) {
 	o := outsideOptions(t, "worker")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

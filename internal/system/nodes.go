@@ -18,14 +18,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/scheduler"
 )
 
-// nodesDir is where an agent with real containers keeps what it has, in the data directory.
+// nodesDir is the directory of an agent with real containers, in the data directory.
 const nodesDir = "node"
 
-// clearWithin is how long it may take to end all containers when nothing is to be kept.
-const clearWithin = time.Minute
+// clearTimeout bounds the removal of all containers when nothing is to be kept.
+const clearTimeout = time.Minute
 
-// openMachine opens what runs the containers of this process's nodes, if it has any. What
-// it returns ends them, if nothing is to be kept.
+// openMachine opens the container runtime of this process's nodes, if it has any. closeMachine
+// removes the containers if the control plane is ephemeral.
 func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine func(), err error) {
 	if o.Nodes.Nodes == 0 {
 		return func() {}, nil
@@ -40,7 +40,7 @@ func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine fu
 		if !o.Ephemeral {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearWithin)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTimeout)
 		defer cancel()
 		if err := o.machine.Clear(ctx); err != nil {
 			o.Log.ErrorContext(ctx, "containers not removed", "error", err)
@@ -48,19 +48,19 @@ func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine fu
 	}, nil
 }
 
-// references are what pods with real containers refer to. The runtime is opened before
-// there is a server to ask.
+// references reads what pods with real containers refer to. The runtime is opened before there is
+// an API server to read from.
 type references struct {
 	client atomic.Pointer[kubernetes.Clientset]
 }
 
-var errNotYet = errors.New("the API is not served yet")
+var errNotServed = errors.New("the API is not served yet")
 
 // ConfigMap implements cri.Objects.
 func (r *references) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	client := r.client.Load()
 	if client == nil {
-		return nil, errNotYet
+		return nil, errNotServed
 	}
 	return cri.FromAPI(client).ConfigMap(ctx, namespace, name)
 }
@@ -69,7 +69,7 @@ func (r *references) ConfigMap(ctx context.Context, namespace, name string) (*co
 func (r *references) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	client := r.client.Load()
 	if client == nil {
-		return nil, errNotYet
+		return nil, errNotServed
 	}
 	return cri.FromAPI(client).Secret(ctx, namespace, name)
 }
@@ -85,8 +85,8 @@ func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) 
 		return nil, fmt.Errorf("create the client of the node agent: %w", err)
 	}
 	if o.Nodes.Runtime == machine.CRI {
-		// As the one node that there is, which may read what its pods refer to. The agent of
-		// all nodes has no right to secrets.
+		// With the rights of the one node, which may read what its pods refer to. The agent
+		// of all nodes may not read secrets.
 		reader, err := kubernetes.NewForConfig(api.Node(o.machine.Nodes[0].Name))
 		if err != nil {
 			return nil, fmt.Errorf("create the client of the node: %w", err)
@@ -99,7 +99,7 @@ func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) 
 	})
 }
 
-// leaseWithin is how long heartbeats count where nodes may be silent for the grace period.
+// leaseWithin returns the duration of node leases for a grace period of nodes.
 func leaseWithin(grace time.Duration) time.Duration {
 	if grace == 0 {
 		return agent.DefaultLease

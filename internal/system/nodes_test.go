@@ -15,11 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// comes waits until a condition holds, which must be soon.
-func comes(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
-	if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 3*time.Minute, true, holds); err != nil {
+// becomesTrue waits until a condition holds. It returns an error, as it is called on goroutines
+// that must not end the test.
+func becomesTrue(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
+	if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, eventually.Patience, true, holds); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -66,7 +69,7 @@ func TestNodes(t *testing.T) {
 		}
 	}
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
-		err := comes(ctx, "the lease of a node", func(ctx context.Context) (bool, error) {
+		err := becomesTrue(ctx, "the lease of a node", func(ctx context.Context) (bool, error) {
 			lease, err := client.CoordinationV1().Leases("kube-node-lease").Get(ctx, "node-2", metav1.GetOptions{})
 			return err == nil && lease.OwnerReferences[0].Kind == "Node", unlessMissing(err)
 		})
@@ -76,14 +79,14 @@ func TestNodes(t *testing.T) {
 		if _, err := client.CoreV1().Pods("default").Create(ctx, boundPod("web", "node-2"), metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		return comes(ctx, "the pod runs", running(client, &before))
+		return becomesTrue(ctx, "the pod runs", running(client, &before))
 	})
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
 		// A pod that starts now shows that the agent has looked at the others.
 		if _, err := client.CoreV1().Pods("default").Create(ctx, boundPod("later", "node-1"), metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		err := comes(ctx, "another pod runs", func(ctx context.Context) (bool, error) {
+		err := becomesTrue(ctx, "another pod runs", func(ctx context.Context) (bool, error) {
 			pod, err := client.CoreV1().Pods("default").Get(ctx, "later", metav1.GetOptions{})
 			return err == nil && pod.Status.Phase == corev1.PodRunning, err
 		})
@@ -91,7 +94,7 @@ func TestNodes(t *testing.T) {
 			return err
 		}
 		var after *corev1.Pod
-		if err := comes(ctx, "the pod runs on", running(client, &after)); err != nil {
+		if err := becomesTrue(ctx, "the pod runs on", running(client, &after)); err != nil {
 			return err
 		}
 		if after.ResourceVersion != before.ResourceVersion {
@@ -100,7 +103,7 @@ func TestNodes(t *testing.T) {
 		if err := client.CoreV1().Pods("default").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		return comes(ctx, "the pod is gone", func(ctx context.Context) (bool, error) {
+		return becomesTrue(ctx, "the pod is gone", func(ctx context.Context) (bool, error) {
 			_, err := client.CoreV1().Pods("default").Get(ctx, "web", metav1.GetOptions{})
 			return apierrors.IsNotFound(err), unlessMissing(err)
 		})
@@ -127,7 +130,7 @@ func TestLogs(t *testing.T) {
 				return err
 			}
 		}
-		err := comes(ctx, "the second instance runs", func(ctx context.Context) (bool, error) {
+		err := becomesTrue(ctx, "the second instance runs", func(ctx context.Context) (bool, error) {
 			pod, err := client.CoreV1().Pods("default").Get(ctx, "web", metav1.GetOptions{})
 			return err == nil && len(pod.Status.ContainerStatuses) == 1 && pod.Status.ContainerStatuses[0].Ready && pod.Status.ContainerStatuses[0].RestartCount == 1, err
 		})
@@ -165,7 +168,7 @@ func TestScheduler(t *testing.T) {
 				return err
 			}
 		}
-		err := comes(ctx, "the small pod runs", func(ctx context.Context) (bool, error) {
+		err := becomesTrue(ctx, "the small pod runs", func(ctx context.Context) (bool, error) {
 			pod, err := pods.Get(ctx, "small", metav1.GetOptions{})
 			return err == nil && pod.Status.Phase == corev1.PodRunning, err
 		})
@@ -173,7 +176,7 @@ func TestScheduler(t *testing.T) {
 			return err
 		}
 		const reason = "0/2 nodes are available: 2 Insufficient cpu."
-		err = comes(ctx, "the large pod waits", func(ctx context.Context) (bool, error) {
+		err = becomesTrue(ctx, "the large pod waits", func(ctx context.Context) (bool, error) {
 			events, err := client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=large"})
 			return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == "FailedScheduling" && e.Message == reason }), err
 		})
@@ -191,7 +194,7 @@ func TestScheduler(t *testing.T) {
 		if _, err := client.CoreV1().Nodes().Patch(ctx, "node-2", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
 			return err
 		}
-		return comes(ctx, "the large pod runs where there is room now", func(ctx context.Context) (bool, error) {
+		return becomesTrue(ctx, "the large pod runs where there is room now", func(ctx context.Context) (bool, error) {
 			pod, err := pods.Get(ctx, "large", metav1.GetOptions{})
 			return err == nil && pod.Status.Phase == corev1.PodRunning && pod.Spec.NodeName == "node-2", err
 		})

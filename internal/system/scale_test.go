@@ -7,10 +7,12 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"runtime/pprof"
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,10 +54,17 @@ func TestScale(t *testing.T) {
 		took := time.Since(began)
 		settle(ctx)
 		heap := liveBytesNow()
+		now, err := status()
+		if err != nil {
+			return err
+		}
 		t.Logf("%d pods on %d nodes: all run after %.1f s; RSS %d MB, at most %d MB; heap in use %d MB, %d bytes per pod more than with the nodes alone",
-			*scalePods, *scaleNodes, took.Seconds(), statusMB(t, "VmRSS"), statusMB(t, "VmHWM"), heap>>20, (heap-idle)/uint64(*scalePods))
+			*scalePods, *scaleNodes, took.Seconds(), now.VmRSS>>20, now.VmHWM>>20, heap>>20, (heap-idle)/uint64(*scalePods))
 		debug.FreeOSMemory()
-		t.Logf("RSS after what is free was given back: %d MB", statusMB(t, "VmRSS"))
+		if now, err = status(); err != nil {
+			return err
+		}
+		t.Logf("RSS after free memory was returned to the operating system: %d MB, anonymous %d MB", now.VmRSS>>20, now.RssAnon>>20)
 		return writeProfile()
 	})
 }
@@ -111,20 +120,21 @@ func settle(ctx context.Context) {
 	}
 }
 
-// liveBytesNow is what a collection just now finds in use.
+// liveBytesNow returns the bytes in use that a collection just now finds.
 func liveBytesNow() uint64 {
 	runtime.GC()
-	return heapMetric(liveBytes)
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64()
 }
 
-// statusMB is a figure of this process, in MB of 2^20 bytes.
-func statusMB(t *testing.T, name string) uint64 {
-	t.Helper()
-	kib, ok := fieldOf("/proc/self/status", name+":")
-	if !ok {
-		t.Skip("the system does not tell " + name)
+// status returns the memory of this process, in bytes.
+func status() (procfs.ProcStatus, error) {
+	self, err := procfs.Self()
+	if err != nil {
+		return procfs.ProcStatus{}, err
 	}
-	return kib >> 10
+	return self.NewStatus()
 }
 
 func writeProfile() error {

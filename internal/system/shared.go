@@ -13,24 +13,24 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// agreedAuthority is what control planes on one etcd write down their certificate
-// authority under.
+// agreedAuthority is the name under which control planes on one etcd store the fingerprint of their
+// certificate authority.
 const agreedAuthority = "certificate-authority"
 
-// openStore starts the etcd in this process, or reaches the one elsewhere.
+// openStore starts the etcd in this process, or connects to the one elsewhere.
 func openStore(ctx context.Context, o Options, dir *workDir) (*storage.Store, error) {
 	if len(o.Etcd.Servers) > 0 {
 		return storage.Connect(ctx, o.Etcd)
 	}
 	return storage.Open(ctx, storage.Options{
-		Dir: dir.join(etcdDir), Ephemeral: o.Ephemeral, QuotaBytes: o.QuotaBytes, Log: o.Log, LastWords: os.Stderr,
+		Dir: dir.join(etcdDir), Ephemeral: o.Ephemeral, QuotaBytes: o.QuotaBytes, Log: o.Log, FatalLog: os.Stderr,
 	})
 }
 
-// loadAuthority reads the certificate authority, or makes it at the first start. Where
-// control planes share an etcd they must have the same: a client that is sent to one or
-// the other has one certificate, and trusts one authority. The first one writes down in
-// etcd which that is, and one that has another does not start.
+// loadAuthority reads the certificate authority, or creates it at the first start. Control planes
+// that share an etcd must have the same: a client has one certificate and trusts one authority,
+// whichever of them serves it. The first one stores the fingerprint in etcd, and one with another
+// authority does not start.
 func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.Store) (*auth.Authority, error) {
 	path := o.PKIDir
 	if path == "" {
@@ -51,8 +51,8 @@ func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.
 	return authority, nil
 }
 
-// loadAlone keeps control planes that start at the same time on one directory from
-// making two authorities.
+// loadAlone locks the directory, so that control planes that start on it at the same time do not
+// create two authorities.
 func loadAlone(path string) (*auth.Authority, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory of the certificate authority: %w", err)

@@ -14,30 +14,30 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// restoringDir is where a snapshot is restored to before it takes its place.
+// restoringDir is where a snapshot is restored before it is renamed to etcdDir.
 const restoringDir = "etcd.restoring"
 
-// ErrRunning is the error of SaveSnapshot while a control plane has the directory.
+// ErrRunning is the error of SaveSnapshot while a control plane runs on the directory.
 var ErrRunning = errors.New("a control plane runs on it")
 
-// SaveSnapshot writes a snapshot of the control plane on dir, which must be stopped, to
-// file. A control plane that runs is asked for it over its API.
+// SaveSnapshot writes a snapshot of the control plane on dir, which must be stopped, to file.
+// A running control plane serves snapshots through its API.
 func SaveSnapshot(ctx context.Context, dir, file string) error {
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("no control plane has kept its objects in %s: %w", dir, err)
 	}
-	held, err := hold(dir)
+	locked, err := lockDir(dir)
 	if errors.Is(err, fileutil.ErrLocked) {
-		return ErrRunning // perhaps with its objects elsewhere
+		return ErrRunning // its objects may be in another etcd
 	}
 	if err != nil {
 		return err
 	}
-	defer held.release()
-	if _, err := os.Stat(held.join(etcdDir)); err != nil {
+	defer locked.unlock()
+	if _, err := os.Stat(locked.join(etcdDir)); err != nil {
 		return fmt.Errorf("no control plane has kept its objects in %s: %w", dir, err)
 	}
-	store, err := storage.Open(ctx, storage.Options{Dir: held.join(etcdDir), LastWords: os.Stderr})
+	store, err := storage.Open(ctx, storage.Options{Dir: locked.join(etcdDir), FatalLog: os.Stderr})
 	if err != nil {
 		return err
 	}
@@ -50,14 +50,14 @@ func SaveSnapshot(ctx context.Context, dir, file string) error {
 	return WriteSnapshot(file, func(out *os.File) error { return storage.CopySnapshot(out, stream) })
 }
 
-// WriteSnapshot has a file written that is there as a whole, and on disk, or not at all.
-// Only its owner can read it: it holds every Secret.
+// WriteSnapshot writes a file atomically and syncs it. Only its owner can read it: a snapshot
+// holds every Secret.
 func WriteSnapshot(file string, write func(*os.File) error) error {
 	out, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("write the snapshot: %w", err)
 	}
-	defer func() { _ = os.Remove(out.Name()) }() // not there any more when all went well
+	defer func() { _ = os.Remove(out.Name()) }() // it was renamed unless something failed
 	defer out.Close()
 	if err := write(out); err != nil {
 		return fmt.Errorf("write the snapshot %s: %w", file, err)
@@ -71,33 +71,33 @@ func WriteSnapshot(file string, write func(*os.File) error) error {
 	return nil
 }
 
-// RestoreSnapshot makes a data directory from a snapshot: dir must be empty, but for the
-// keys that a control plane is to go on with. Objects come back as they were, under
-// revisions that were never given before, which begins a new epoch (R4).
+// RestoreSnapshot makes a data directory from a snapshot. dir must be empty, except for the
+// keys that the control plane is to keep. Objects come back as they were, under revisions that
+// were never used before, which begins a new epoch (R4).
 func RestoreSnapshot(file, dir string) error {
 	if err := checkEmpty(dir); err != nil {
 		return err
 	}
-	held, err := hold(dir)
+	locked, err := lockDir(dir)
 	if err != nil {
 		return err
 	}
-	defer held.release()
-	restoring := held.join(restoringDir)
+	defer locked.unlock()
+	restoring := locked.join(restoringDir)
 	if err := os.RemoveAll(restoring); err != nil {
-		return fmt.Errorf("remove what an earlier restore has left: %w", err)
+		return fmt.Errorf("remove the leftovers of an earlier restore: %w", err)
 	}
 	if err := storage.Restore(file, restoring); err != nil {
 		_ = os.RemoveAll(restoring)
 		return err
 	}
-	if err := os.Rename(restoring, held.join(etcdDir)); err != nil {
-		return fmt.Errorf("put the restored objects in their place: %w", err)
+	if err := os.Rename(restoring, locked.join(etcdDir)); err != nil {
+		return fmt.Errorf("move the restored objects into place: %w", err)
 	}
-	return syncDir(held.path)
+	return syncDir(locked.path)
 }
 
-// checkEmpty lets a restore overwrite nothing.
+// checkEmpty keeps a restore from overwriting anything.
 func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +112,7 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// syncDir makes a rename outlive a loss of power.
+// syncDir makes a rename survive a power failure.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -1,17 +1,17 @@
-// Package system puts a control plane together in one process. It holds the wiring
-// and the boot order, and no behaviour of its own.
+// Package system assembles a control plane in one process. It holds the wiring and the boot
+// order, and no behaviour of its own; options.go says what there is to choose.
 //
-// Run is the boot order: take the data directory, open the port, open the store,
-// make the certificates, serve the API, start the controllers, say that it is
-// ready. On the way out it goes backwards.
+// Run is the boot order: lock the data directory, open the port, open the store, issue the
+// certificates, serve the API, start the controllers, report ready. It stops in reverse order.
+//
+// Nothing here is set for the whole process (GC, GOMAXPROCS, feature gates): a process may run
+// several control planes, as tests do. That is for cmd.
 package system
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,95 +23,21 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/agent/machine"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/election"
 )
 
-// Options say how a control plane is to run. The zero value, with a DataDir, is
-// a good one.
-type Options struct {
-	// DataDir keeps the objects, the certificate authority and the kubeconfig.
-	DataDir string
-	// Ephemeral keeps them in a directory that is made for this run and removed at
-	// its end; DataDir is not used.
-	Ephemeral bool
-	// Etcd is the cluster to keep the objects in, which other control planes may share;
-	// with no Servers, an etcd in this process keeps them in DataDir.
-	Etcd storage.Cluster
-	// QuotaBytes is how large the database of the etcd in this process may grow; the most
-	// that etcd recommends if 0.
-	QuotaBytes int64
-	// PKIDir keeps the keys that all control planes on one etcd must share; in DataDir
-	// if empty.
-	PKIDir string
-	// ExternalHost is what clients reach the server by when that is not its own address:
-	// a name or an IP address, with a port where that differs. The kubeconfig names it.
-	ExternalHost string
-	// WriteKubeconfig is one more file to put the kubeconfig into; none if empty.
-	WriteKubeconfig string
-	// WriteCollectorKubeconfig is a file for the kubeconfig of a collector in another
-	// process, which may do there what it may do here; none if empty. It must not be
-	// WriteKubeconfig.
-	WriteCollectorKubeconfig string
-	// WriteNodeKubeconfigs are files for the kubeconfigs of nodes in processes of their own,
-	// by the name of the node. None of them may be another of these files.
-	WriteNodeKubeconfigs map[string]string
-	// BindAddress is the IP address to listen on; loopback if nil.
-	BindAddress net.IP
-	// Port to listen on; a free one if 0.
-	Port int
-	// CollectorDisabled runs the API server without a garbage collector.
-	CollectorDisabled bool
-	// CollectorElsewhere runs none in this process, but the server works with one as if
-	// it did: another process is to run coppice collect.
-	CollectorElsewhere bool
-	// NamespacesElsewhere leaves terminating namespaces to another process.
-	NamespacesElsewhere bool
-	// NamespaceWaves is the order in which the contents of a namespace go; see coppice.Options.
-	NamespaceWaves string
-	// ProtectionDisabled runs without the protection of claims and volumes that are in use.
-	ProtectionDisabled bool
-	// WorkloadsDisabled runs without the controllers that make pods: those of deployments,
-	// replica sets and so on.
-	WorkloadsDisabled bool
-	// Nodes are the nodes of this process; Dir, Version and Log are set by Run.
-	Nodes machine.Options
-	// NodeGrace is how long a node may be silent before it is not ready; nodes.DefaultGrace
-	// if 0.
-	NodeGrace time.Duration
-	// Scheduler puts pods on nodes.
-	Scheduler bool
-	// OwnersUnchecked admits owner references that make no sense or that the writer has
-	// no right to.
-	OwnersUnchecked bool
-	// Services are where services get their addresses from; zero: the usual ranges.
-	Services core.ServiceRanges
-	// AuditPath is the file of the audit log, "-" for standard output; audit.log in the
-	// data directory if empty.
-	AuditPath string
-	// AuditDisabled writes no audit log.
-	AuditDisabled bool
-	// Version is the Kubernetes version to report: v1.37.2.
-	Version string
-	Log     *slog.Logger
-
-	audit      io.Writer        // set by Run, as is what follows
-	machine    *machine.Machine // nil without nodes
-	references *references      // of the pods on machine; nil without nodes
-}
-
 // Plane is a control plane that is ready.
 type Plane struct {
 	// Server is its URL.
 	Server string
-	// Kubeconfig is a file with which kubectl is its administrator.
+	// Kubeconfig is the administrator's kubeconfig file.
 	Kubeconfig string
-	// Config reaches it as administrator from within this process.
+	// Config is the administrator's, for clients in this process: they need no socket.
 	Config *rest.Config
 	// Started is how long the start took.
 	Started time.Duration
@@ -120,11 +46,15 @@ type Plane struct {
 	keepFresh func(ctx context.Context)
 }
 
-// Run runs a control plane until ctx ends. It calls ready once, when the control
-// plane serves. An error means that it could not start, or broke.
+// Run runs a control plane until ctx ends. It calls ready once, when the control plane
+// serves. An error means that it could not start, or failed.
 func Run(ctx context.Context, o Options, ready func(Plane)) error {
 	began := time.Now()
-	dir, err := openDir(&o)
+	o, err := o.complete()
+	if err != nil {
+		return err
+	}
+	dir, err := openDir(o)
 	if err != nil {
 		return err
 	}
@@ -192,7 +122,8 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 	}
 	api, err := apiserver.New(ctx, apiserver.Config{
 		Listener: listener, Store: store, Authority: authority, ServingNames: o.servingNames(), Version: o.Version, Audit: o.audit,
-		CollectorDisabled: o.CollectorDisabled, ProtectionDisabled: o.ProtectionDisabled, Services: o.Services, OwnersUnchecked: o.OwnersUnchecked, Now: time.Now, Log: o.Log,
+		CollectorDisabled: o.GarbageCollector == Disabled, ProtectionDisabled: o.VolumeProtection != InProcess,
+		OwnersUnchecked: o.disablesAdmission(OwnerReferencesPlugin), Services: o.Services, Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return Plane{}, nil, err
@@ -205,7 +136,8 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 	return plane, api, nil
 }
 
-// writeCredentials writes the kubeconfigs, and returns what renews them until its context ends.
+// writeCredentials writes the kubeconfigs, and returns a function that renews them until its
+// context ends.
 func writeCredentials(o Options, authority *auth.Authority, plane Plane) (keepFresh func(context.Context), err error) {
 	all := []credentials{{authority, plane.Server, administrator(), []string{plane.Kubeconfig, o.WriteKubeconfig}, o.Log}}
 	if o.WriteCollectorKubeconfig != "" {
@@ -231,9 +163,8 @@ func writeCredentials(o Options, authority *auth.Authority, plane Plane) (keepFr
 	}, nil
 }
 
-// serve runs the API server and, once it is ready, the controllers, until ctx
-// ends or one of them fails. The controllers stop first: they have nobody to
-// talk to when the server is gone.
+// serve runs the API server and, once that is ready, the controllers, until ctx ends or one of
+// them fails. The controllers stop first: they cannot work without the server.
 func serve(ctx context.Context, o Options, api *apiserver.Server, shared bool, ready func()) error {
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
@@ -263,22 +194,22 @@ func serve(ctx context.Context, o Options, api *apiserver.Server, shared bool, r
 	return errors.Join(err, <-served)
 }
 
-// control runs the controllers. Where several control planes may share an etcd, one of
-// them does.
+// control runs the controllers. Of several control planes that may share an etcd, the leader
+// does.
 func control(ctx context.Context, o Options, api *apiserver.Server, shared bool, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	diagnostics := &diagnostics{}
 	diagnostics.serve(api)
 	switch {
-	case !o.controls():
+	case !o.runsControllers():
 	case shared:
-		candidate, err := api.Candidate()
+		elector, err := api.LeaderElection()
 		if err != nil {
 			return err
 		}
-		lease := election.Lease{Namespace: metav1.NamespaceSystem, Name: rbac.ControllersLease, Times: election.Brisk(), Log: o.Log}
+		lease := election.Lease{Namespace: metav1.NamespaceSystem, Name: bootstrappolicy.ControllersLease, Times: election.Brisk(), Log: o.Log}
 		group.Go(func() error {
-			return lease.RunAlways(ctx, candidate, &diagnostics.role, func(ctx context.Context) error {
+			return lease.RunAlways(ctx, elector, &diagnostics.role, func(ctx context.Context) error {
 				return runControllers(ctx, o, api, diagnostics)
 			})
 		})
@@ -286,12 +217,6 @@ func control(ctx context.Context, o Options, api *apiserver.Server, shared bool,
 		group.Go(func() error { return runControllers(ctx, o, api, diagnostics) })
 	}
 	ready()
-	group.Go(func() error {
-		ticks := time.NewTicker(settleTime)
-		defer ticks.Stop()
-		tend(ctx, ticks.C)
-		return nil
-	})
 	return group.Wait()
 }
 
@@ -302,14 +227,14 @@ type workDir struct {
 }
 
 func (d *workDir) close() {
-	d.release()
+	d.unlock()
 	if d.remove {
 		_ = os.RemoveAll(d.path)
 	}
 }
 
-// openDir takes the data directory, or makes one for this run.
-func openDir(o *Options) (*workDir, error) {
+// openDir locks the data directory, or makes one for this run.
+func openDir(o Options) (*workDir, error) {
 	path := o.DataDir
 	if o.Ephemeral {
 		temporary, err := os.MkdirTemp("", "coppice-*")
@@ -318,15 +243,15 @@ func openDir(o *Options) (*workDir, error) {
 		}
 		path = temporary
 	}
-	dir, err := hold(path)
+	dir, err := lockDir(path)
 	if err != nil {
 		return nil, err
 	}
 	return &workDir{dataDir: dir, remove: o.Ephemeral}, nil
 }
 
-// DefaultDataDir is where a user's control plane keeps its data when no other
-// place is named: $XDG_DATA_HOME/coppice, else ~/.local/share/coppice.
+// DefaultDataDir returns where a user's control plane keeps its data by default:
+// $XDG_DATA_HOME/coppice, else ~/.local/share/coppice.
 func DefaultDataDir() (string, error) {
 	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
 		return filepath.Join(base, "coppice"), nil

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,10 +19,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/verdict"
+	"github.com/coppice-dev/coppice/internal/version"
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +53,7 @@ func TestServerURL(t *testing.T) {
 	}
 }
 
-// A port that is taken is told before anything has happened.
+// If the port is taken, nothing is created before the error.
 func TestTakenPort(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,19 +69,45 @@ func TestTakenPort(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(o.DataDir, etcdDir)); !os.IsNotExist(err) {
 		t.Errorf("the store is there: %v", err)
 	}
-	take(t, o.DataDir) // it was released
+	mustLock(t, o.DataDir) // it was released
 }
 
 func TestTakenDirectory(t *testing.T) {
 	dir := t.TempDir()
-	take(t, dir)
+	mustLock(t, dir)
 	if err := Run(t.Context(), options(dir), func(Plane) { t.Error("it is ready") }); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("%v", err)
 	}
 }
 
+// The zero value of the options, with a place for the data, is a good one.
+func TestDefaults(t *testing.T) {
+	for name, o := range map[string]Options{"DataDir": {DataDir: t.TempDir()}, "Ephemeral": {Ephemeral: true}} {
+		t.Run(name, func(t *testing.T) {
+			runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
+				reported, err := client.Discovery().ServerVersion()
+				if err != nil {
+					return err
+				}
+				if want := version.Kubernetes(); reported.GitVersion != want {
+					return fmt.Errorf("it reports version %s, want %s", reported.GitVersion, want)
+				}
+				return work(ctx, client, 0)
+			})
+		})
+	}
+	for name, o := range map[string]Options{
+		"nowhere": {},
+		"plug-in": {Ephemeral: true, DisableAdmissionPlugins: []string{"NamespaceLifecycle"}},
+	} {
+		if err := Run(t.Context(), o, func(Plane) { t.Errorf("%s: it is ready", name) }); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
 // A control plane starts, can be reached by its kubeconfig, removes namespaces and
-// garbage, and stops; what it was told is there when it starts again.
+// garbage, and stops; the objects are there when it starts again.
 func TestRun(t *testing.T) {
 	o := options(t.TempDir())
 	o.WriteKubeconfig = filepath.Join(t.TempDir(), "config")
@@ -100,7 +126,7 @@ func TestRun(t *testing.T) {
 			t.Fatalf("start %d: ready %d times, %v", start, ready, err)
 		}
 	}
-	// Everybody is there under the name that is theirs.
+	// Each controller has a user of its own.
 	log, err := os.ReadFile(filepath.Join(o.DataDir, auditFile))
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +142,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// isExplained: the audit log says why the garbage was collected (E3).
+// isExplained checks that the audit log says why the garbage was collected.
 func isExplained(t *testing.T, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {
@@ -124,7 +150,7 @@ func isExplained(t *testing.T, log string) {
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
-		if e.Verb != "delete" || e.User.Username != rbac.Collector || e.ObjectRef.Name != "garbage" {
+		if e.Verb != "delete" || e.User.Username != bootstrappolicy.Collector || e.ObjectRef.Name != "garbage" {
 			continue
 		}
 		var reason collector.Reason
@@ -204,19 +230,17 @@ func work(ctx context.Context, client kubernetes.Interface, start int) error {
 
 // gone waits until every get finds nothing.
 func gone(ctx context.Context, gets ...func() error) error {
-	for deadline := time.Now().Add(2 * time.Minute); len(gets) > 0; {
-		err := gets[0]()
-		switch {
-		case apierrors.IsNotFound(err):
-			gets = gets[1:]
-		case err != nil:
+	for i, get := range gets {
+		err := becomesTrue(ctx, fmt.Sprintf("object %d is gone", i), func(context.Context) (bool, error) {
+			err := get()
+			if apierrors.IsNotFound(err) {
+				return true, nil
+			}
+			return false, err
+		})
+		if err != nil {
 			return err
-		case time.Now().After(deadline):
-			return fmt.Errorf("%d objects are not gone", len(gets))
-		case ctx.Err() != nil:
-			return ctx.Err()
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	return nil
 }

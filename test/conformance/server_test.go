@@ -47,6 +47,14 @@ type server struct {
 	stop func() error
 }
 
+// disabled returns the admission plug-ins that are off.
+func (a admission) disabled() []string {
+	if a == unchecked {
+		return []string{system.OwnerReferencesPlugin}
+	}
+	return nil
+}
+
 // servers are those that were started so far. They live as long as the process.
 var servers struct {
 	sync.Mutex
@@ -185,7 +193,7 @@ func startPlane(a admission) (*server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan system.Plane, 1), make(chan error, 1)
 	go func() {
-		ended <- system.Run(ctx, system.Options{Ephemeral: true, OwnersUnchecked: a == unchecked, WorkloadsDisabled: true, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
+		ended <- system.Run(ctx, system.Options{Ephemeral: true, DisableAdmissionPlugins: a.disabled(), Workloads: system.Disabled, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
 			func(p system.Plane) { ready <- p })
 	}()
 	var plane system.Plane

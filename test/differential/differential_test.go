@@ -61,7 +61,7 @@ func startOurs(t *testing.T) *rest.Config {
 	ready, ended := make(chan *rest.Config, 1), make(chan error, 1)
 	go func() {
 		ended <- system.Run(ctx, system.Options{
-			Ephemeral: true, CollectorElsewhere: true, NamespacesElsewhere: true, WorkloadsDisabled: true,
+			Ephemeral: true, GarbageCollector: system.Elsewhere, NamespaceController: system.Elsewhere, Workloads: system.Disabled,
 			Version: "v1.37.2", Log: slog.New(slog.DiscardHandler),
 		}, func(p system.Plane) { ready <- p.Config })
 	}()

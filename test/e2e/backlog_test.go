@@ -53,7 +53,7 @@ func TestBacklogOfANamespace(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &status); err != nil || code != "429" || status.Reason != metav1.StatusReasonTooManyRequests {
 			t.Fatalf("%s: %s %s", name, code, body)
 		}
-		want := fmt.Sprintf(`objects of namespace %q wait for the garbage collector, and the owner ConfigMap nobody (uid nobody) of this one is not there: try again later`, s.busy)
+		want := fmt.Sprintf(`objects in namespace %q are waiting for the garbage collector, and the owner ConfigMap nobody (uid nobody) of this object does not exist: try again later`, s.busy)
 		count, rest, _ := strings.Cut(status.Message, " ")
 		if n, err := strconv.Atoi(count); err != nil || n <= 1000 || n > backlogSize || rest != want {
 			t.Errorf("%s is refused with %q, want more than 1000 %s", name, status.Message, want)

@@ -1,3 +1,9 @@
+// Package containerlogs serves the logs of a node's pods to the API server, where that is
+// another process. internal/containerlogs has the protocol.
+//
+// Logs may hold secrets. So the server answers one client only, which it knows by its
+// certificate, and shows a certificate that is valid for its own node only; neither side
+// sends anything before it has verified the other.
 package containerlogs
 
 import (
@@ -14,6 +20,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/containerlogs"
 )
 
 const (
@@ -79,17 +87,17 @@ func (s *Server) tls() *tls.Config {
 	}
 }
 
-// Handler answers questions as Target writes them. It does not look at who asks.
+// Handler answers the requests that containerlogs.RequestURL describes. It does not look at who asks.
 func Handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+pathPrefix+"{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+containerlogs.PathPrefix+"{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
 		log, err := open(r, agent)
 		if err != nil {
 			http.Error(w, err.Error(), statusOf(err))
 			return
 		}
 		defer log.Close()
-		_ = Send(w, log) // what the runtime cannot read is not there, as in the API server's own process
+		_ = containerlogs.Stream(w, log) // what the runtime cannot read is not there, as in the API server's own process
 	})
 	return mux
 }
@@ -97,7 +105,7 @@ func Handler(agent Agent) http.Handler {
 // open opens the log that a request is about.
 func open(r *http.Request, agent Agent) (io.ReadCloser, error) {
 	values := r.URL.Query()
-	o, err := Parse(values)
+	o, err := containerlogs.ParseOptions(values)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -105,7 +113,7 @@ func open(r *http.Request, agent Agent) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !isAbout(values, pod.UID) {
+	if !containerlogs.MatchesUID(values, pod.UID) {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
 	}
 	o.Container = r.PathValue("container")

@@ -17,12 +17,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
 // patient is how long a test waits for what must happen.
 const patient = 30 * time.Second
+
+func aPod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-1"}}
+}
 
 // anAgent has the pod of aPod, whose container app has a log.
 type anAgent struct {

@@ -1,11 +1,11 @@
-// Package access decides who may speak to the API server: it makes the
-// certificates of a control plane, tells who a caller is, and what callers may do.
+// Package auth has the certificates of a control plane, and assembles its authentication and
+// authorization.
 //
-// A control plane has one certificate authority, made on its first start and kept
-// with mode 0600 in its data directory, so that a kubeconfig keeps working across
-// restarts. The serving certificate and the administrator's are issued anew on each
-// start, and again when a third of their year is left; they live in memory, and only the
-// kubeconfig holds a copy of the latter.
+// A control plane has one certificate authority, created on its first start and kept with
+// mode 0600 in its data directory, so that a kubeconfig stays valid across restarts. The
+// serving certificate and the administrator's are issued on each start, and again when a
+// third of their year is left; they are kept in memory, and only the kubeconfig has a copy
+// of the latter.
 package auth
 
 import (
@@ -30,9 +30,9 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/tokens"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
 )
 
 const (
@@ -50,7 +50,7 @@ const (
 type Pair struct {
 	Certificate []byte
 	Key         []byte
-	// Due is when it is to be replaced, well before it expires.
+	// Due is when the certificate is to be replaced, well before it expires.
 	Due time.Time
 }
 
@@ -59,24 +59,23 @@ type Authority struct {
 	pem    []byte
 	cert   *x509.Certificate
 	key    crypto.Signer
-	tokens *tokens.Key
+	tokens *serviceaccounttoken.Key
 	now    func() time.Time
 }
 
-// LoadAuthority reads the authority kept in dir, and the key of service account tokens,
-// or makes them there when dir has none. The directory is created with mode 0700, keys
-// with 0600.
+// LoadAuthority reads the authority and the key of service account tokens in dir, or creates
+// them when there are none. The directory is created with mode 0700, keys with 0600.
 func LoadAuthority(dir string, now func() time.Time) (*Authority, error) {
 	a, err := loadAuthority(dir, now)
 	if err != nil {
 		return nil, err
 	}
-	a.tokens, err = tokens.LoadKey(dir, now)
+	a.tokens, err = serviceaccounttoken.LoadKey(dir, now)
 	return a, err
 }
 
-// ServiceAccounts is the key of service account tokens.
-func (a *Authority) ServiceAccounts() *tokens.Key { return a.tokens }
+// ServiceAccounts returns the key of service account tokens.
+func (a *Authority) ServiceAccounts() *serviceaccounttoken.Key { return a.tokens }
 
 func loadAuthority(dir string, now func() time.Time) (*Authority, error) {
 	certPath, keyPath := filepath.Join(dir, authorityFile), filepath.Join(dir, authorityKey)
@@ -104,7 +103,7 @@ func loadAuthority(dir string, now func() time.Time) (*Authority, error) {
 		return nil, fmt.Errorf("parse %s: a %T cannot sign", keyPath, key)
 	}
 	if end := certs[0].NotAfter; !now().Before(end) {
-		return nil, fmt.Errorf("the certificate authority in %s expired at %s: remove it and its key, and a new one is made; kubeconfigs have to be fetched anew", certPath, end.Format(time.RFC3339))
+		return nil, fmt.Errorf("the certificate authority in %s expired at %s: remove it and its key to have a new one created; all kubeconfigs then have to be replaced", certPath, end.Format(time.RFC3339))
 	}
 	return &Authority{pem: certPEM, cert: certs[0], key: signer, now: now}, nil
 }
@@ -123,7 +122,7 @@ func createAuthority(dir string, now func() time.Time) (*Authority, error) {
 		return nil, fmt.Errorf("encode the key of the certificate authority: %w", err)
 	}
 	a := &Authority{pem: encodeCertificate(cert.Raw), cert: cert, key: key, now: now}
-	// The key goes first: a certificate without its key would pass for an authority.
+	// The key is written first: a certificate without its key would pass for an authority.
 	if err := keyfile.Store(filepath.Join(dir, authorityKey), keyPEM); err != nil {
 		return nil, fmt.Errorf("write the key of the certificate authority: %w", err)
 	}
@@ -133,15 +132,14 @@ func createAuthority(dir string, now func() time.Time) (*Authority, error) {
 	return a, nil
 }
 
-// Fingerprint tells authorities apart: the SHA-256 of the certificate, in hexadecimal.
+// Fingerprint returns the SHA-256 of the authority's certificate in hexadecimal.
 func (a *Authority) Fingerprint() string { return fmt.Sprintf("%x", sha256.Sum256(a.cert.Raw)) }
 
-// Certificate is the authority's own certificate, PEM.
+// Certificate returns the authority's own certificate, PEM.
 func (a *Authority) Certificate() []byte { return a.pem }
 
-// Serving issues the certificate that the API server shows, good for the given
-// address, and under the given names and further addresses, besides loopback and the
-// names that the server has inside a cluster.
+// Serving issues the serving certificate of the API server, valid for the address and for the
+// further names and addresses, for loopback, and for the server's names inside a cluster.
 func (a *Authority) Serving(address net.IP, also ...string) (Pair, error) {
 	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	if address != nil && !address.IsUnspecified() && !address.IsLoopback() {
@@ -166,7 +164,7 @@ func (a *Authority) Serving(address net.IP, also ...string) (Pair, error) {
 	})
 }
 
-// Admin issues a client certificate of the group that may do everything.
+// Admin issues a client certificate in group system:masters.
 func (a *Authority) Admin() (Pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: AdminUser, Organization: []string{user.SystemPrivilegedGroup}},
@@ -174,8 +172,7 @@ func (a *Authority) Admin() (Pair, error) {
 	})
 }
 
-// Component issues the client certificate of a part of the control plane that runs in
-// another process: of a user, in no group.
+// Component issues the client certificate of a component in another process, a user in no group.
 func (a *Authority) Component(name string) (Pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
@@ -183,12 +180,11 @@ func (a *Authority) Component(name string) (Pair, error) {
 	})
 }
 
-// Node issues the certificate of a node in a process of its own: what it shows to the API
-// server as a client, and what its agent shows when the API server asks it for logs. As a
-// server it is good for NodeServingName only.
+// Node issues the certificate of a node in a process of its own: its client certificate to the
+// API server, and the serving certificate of its agent, valid for NodeServingName only.
 func (a *Authority) Node(name string) (Pair, error) {
 	return a.issue(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: rbac.NodeUserPrefix + name, Organization: []string{user.NodesGroup}},
+		Subject:     pkix.Name{CommonName: bootstrappolicy.NodeUserPrefix + name, Organization: []string{user.NodesGroup}},
 		DNSNames:    []string{NodeServingName(name)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	})
@@ -205,7 +201,7 @@ func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
 	now := a.now()
 	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.Add(certValidity)
 	if template.NotAfter.After(a.cert.NotAfter) {
-		template.NotAfter = a.cert.NotAfter // nobody would believe it longer
+		template.NotAfter = a.cert.NotAfter // it is not valid after its issuer
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)

@@ -10,16 +10,16 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Components are the credentials of the parts of this process that talk to the API
-// server as users of their own. They are made at each start and are kept in memory only.
+// Components has the tokens by which components in this process authenticate to the API
+// server, each as a user of its own. They are generated at each start and kept in memory only.
 type Components struct {
 	tokens map[string]string                       // by user
-	users  map[[sha256.Size]byte]*user.DefaultInfo // by the hash of the token, so that a look-up tells nothing of it by its time
+	users  map[[sha256.Size]byte]*user.DefaultInfo // by hash of the token, so that the time of a look-up discloses nothing
 }
 
 var _ authenticator.Token = (*Components)(nil)
 
-// NewComponents makes a credential for each of the users.
+// NewComponents generates a token for each of the users.
 func NewComponents(users ...string) *Components {
 	c := &Components{tokens: map[string]string{}, users: map[[sha256.Size]byte]*user.DefaultInfo{}}
 	for _, name := range users {
@@ -30,11 +30,11 @@ func NewComponents(users ...string) *Components {
 	return c
 }
 
-// Token is the bearer token of a user. The users are those of NewComponents.
+// Token returns the bearer token of a user that was given to NewComponents.
 func (c *Components) Token(name string) (string, error) {
 	token, ok := c.tokens[name]
 	if !ok {
-		return "", fmt.Errorf("%s is no component of this control plane", name)
+		return "", fmt.Errorf("%s is not a component of this control plane", name)
 	}
 	return token, nil
 }

@@ -7,20 +7,20 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// LogReaderUser is the common name of the certificate with which the API server asks the
-// agents of nodes for logs. To the API server itself it is a user without a role.
+// LogReaderUser is the common name of the client certificate that the API server shows to the
+// agents of nodes when it reads logs. In the API server itself, that user has no role.
 const LogReaderUser = "coppice-apiserver-kubelet-client"
 
-// NodeServingName is the name under which the agent of a node serves. It is no name of a
-// host, whatever the node is called: nobody can be made to take the agent of a node named
-// localhost for the API server.
-func NodeServingName(node string) string { return rbac.NodeUserPrefix + node }
+// NodeServingName returns the DNS name in the serving certificate of a node's agent. It is not
+// a host name, whatever the node is called: the certificate of a node named localhost cannot
+// pass for the API server's.
+func NodeServingName(node string) string { return bootstrappolicy.NodeUserPrefix + node }
 
-// LogReader is the API server as the agents of nodes know it. Its certificate lives in
-// memory, and is replaced when it is due.
+// LogReader has the API server's client certificate for the agents of nodes. It is kept in
+// memory, and replaced when it is due.
 type LogReader struct {
 	authority *Authority
 
@@ -29,11 +29,11 @@ type LogReader struct {
 	certificate tls.Certificate // that of pair; guarded by mu
 }
 
-// NewLogReader makes a reader. Its certificate is issued when it is first needed.
+// NewLogReader returns a LogReader. Its certificate is issued when it is first needed.
 func NewLogReader(a *Authority) *LogReader { return &LogReader{authority: a} }
 
-// TLS is for a connection to the agent of a node: whoever else is there sees no
-// certificate of the reader, and is not believed.
+// TLS returns the configuration of a connection to the agent of a node. Another server at
+// the address fails verification, and does not see the client certificate.
 func (r *LogReader) TLS(node string) (*tls.Config, error) {
 	certificate, err := r.current()
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// renewalCheck is how often it is looked whether a certificate is due: by the clock on the
-// wall, so that a machine that slept for a month notices soon.
+// renewalCheck is how often is checked whether a certificate is due, by wall-clock time: a
+// machine may have slept for a month.
 const renewalCheck = time.Hour
 
-// dueAt is when a certificate is to be replaced: when a third of its life is left, so that
-// there is time to notice if it is not.
+// dueAt returns when a certificate is to be replaced: when a third of its lifetime is left, so
+// that there is time to notice that renewal fails.
 func dueAt(from, until time.Time) time.Time { return until.Add(-until.Sub(from) / 3) }
 
-// KeepFresh calls renew whenever the last pair is due, until ctx ends. If renew fails, it
-// is called again an hour later; failed is told why.
+// KeepFresh calls renew whenever the last pair is due, until ctx ends. If renew fails, failed
+// is called with the error, and renew again an hour later.
 func KeepFresh(ctx context.Context, c clock.WithTicker, current Pair, renew func() (Pair, error), failed func(error)) {
 	ticker := c.NewTicker(renewalCheck)
 	defer ticker.Stop()
@@ -41,8 +41,8 @@ func KeepFresh(ctx context.Context, c clock.WithTicker, current Pair, renew func
 	}
 }
 
-// ServingCertificate is the certificate that a server shows. It is replaced before it
-// expires, while the server serves.
+// ServingCertificate is a server's certificate that is replaced, while the server serves,
+// before it expires.
 type ServingCertificate struct {
 	authority *Authority
 	address   net.IP
@@ -60,7 +60,7 @@ var (
 	_ dynamiccertificates.ControllerRunner       = (*ServingCertificate)(nil)
 )
 
-// NewServingCertificate issues the first one. failed is told why there is no other.
+// NewServingCertificate issues the first certificate. failed is called when renewal fails.
 func NewServingCertificate(a *Authority, address net.IP, c clock.WithTicker, failed func(error), also ...string) (*ServingCertificate, error) {
 	pair, err := a.Serving(address, also...)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *ServingCertificate) AddListener(l dynamiccertificates.Listener) {
 	s.listeners = append(s.listeners, l)
 }
 
-// RunOnce implements dynamiccertificates.ControllerRunner: there is a certificate already.
+// RunOnce implements dynamiccertificates.ControllerRunner. There is a certificate already.
 func (s *ServingCertificate) RunOnce(context.Context) error { return nil }
 
 // Run implements dynamiccertificates.ControllerRunner. The server runs it.

@@ -12,25 +12,27 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// Conveyor is an admission plug-in for DELETEs that go through the library's
-// registry. It tells Guard the options, which the registry keeps to itself, refuses
-// what no plan can be made for, and tells the registry such options that it comes to
-// the plan's end by itself, and so to the plan's answer (R20), in a dry run too.
-func (f *Flow) Conveyor() admission.MutationInterface { return conveyor{f} }
+// OptionsPlugin is an admission plug-in for DELETEs that go through upstream's registry. It keeps
+// the options for Guard, to which the registry does not pass them, and refuses a DELETE for which
+// there is no plan. Then it changes the registry's own options so that the registry comes to the
+// result of the plan, and so to its answer (R20), in a dry run too.
+func (f *Flow) OptionsPlugin() admission.MutationInterface { return optionsPlugin{f} }
 
-type conveyor struct{ flow *Flow }
+type optionsPlugin struct{ flow *Flow }
 
 // Handles implements admission.Interface.
-func (conveyor) Handles(operation admission.Operation) bool { return operation == admission.Delete }
+func (optionsPlugin) Handles(operation admission.Operation) bool {
+	return operation == admission.Delete
+}
 
 // Admit implements admission.MutationInterface.
-func (c conveyor) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (c optionsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	r := requestFrom(ctx)
 	options, ok := a.GetOperationOptions().(*metav1.DeleteOptions)
 	if r == nil || !ok || isPlanned(ctx) {
 		return nil
 	}
-	asked := r.keep(options)
+	asked := r.keepOptions(options)
 	obj := a.GetOldObject()
 	if obj == nil {
 		return nil
@@ -40,34 +42,33 @@ func (c conveyor) Admit(ctx context.Context, a admission.Attributes, _ admission
 		return err
 	}
 	if a.GetName() == "" {
-		return nil // of a collection: the options are not those of one object
+		return nil // a collection: its objects share the options
 	}
 	options.PropagationPolicy, options.OrphanDependents = asked.PropagationPolicy, asked.OrphanDependents
-	return steer(options, plan, obj)
+	return adjustOptions(options, plan, obj)
 }
 
-// steer changes the options that the registry goes by, so that it does with a
-// terminating object what the plan does. Left to itself it puts a collector's
-// finalizer on it, which R19 forbids.
-func steer(options *metav1.DeleteOptions, plan deletion.Plan, obj runtime.Object) error {
+// adjustOptions changes the registry's options so that it does with a terminating object what the
+// plan does. With the client's options it would add a collector's finalizer, which R19 forbids.
+func adjustOptions(options *metav1.DeleteOptions, plan deletion.Plan, obj runtime.Object) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return err
 	}
 	if m.GetDeletionTimestamp() == nil {
-		return nil // the plan of a first DELETE is what the registry does
+		return nil // the registry does what the plan of a first DELETE is
 	}
-	var left []string
+	var finalizers []string // as the plan leaves them
 	switch p := plan.(type) {
 	case deletion.Remove:
 	case deletion.Mark:
-		left = p.Finalizers
+		finalizers = p.Finalizers
 	case deletion.Keep:
-		left = m.GetFinalizers()
+		finalizers = m.GetFinalizers()
 	}
-	held := slices.ContainsFunc(left, isCollectors)
+	held := slices.ContainsFunc(finalizers, isCollectors)
 	if orphans := options.OrphanDependents; orphans != nil && !*orphans && !held {
-		return nil // means background too, and makes the answer "202 Accepted"
+		return nil // means background, too, and the answer is "202 Accepted"
 	}
 	options.PropagationPolicy, options.OrphanDependents = nil, nil
 	if !held {

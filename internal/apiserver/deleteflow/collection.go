@@ -27,21 +27,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// optionsLimit is how much of a body is looked at, in bytes: more than options have.
+// optionsLimit is how much of a body is read, in bytes: more than options have.
 const optionsLimit = 1 << 20
 
-// refusals are what a DELETE of a collection was refused. The library's registry would
-// stop at the first object that is refused. So it is told of each that it is gone
-// already, which stops nothing; the refusal is kept here, and when all are done, the
-// answer is what was refused, as it is for built-in kinds.
+// refusals are the errors of a DELETE of a collection, by object. Upstream's registry would stop at
+// the first object that is refused. So each refused object is reported to it as already gone, which
+// stops nothing. The refusal is kept here, and in the end the refusals are the answer, as for
+// built-in kinds.
 type refusals struct {
 	resource schema.GroupResource
-	// conditions are the preconditions that each object has to meet; nil if there are none.
+	// conditions are the preconditions for each object; nil if there are none.
 	conditions *storage.Preconditions
 
 	mu    sync.Mutex
-	asked sets.Set[string] // keys of the objects that the registry has begun with; guarded by mu
-	by    map[string]error // the refused, by their keys; guarded by mu
+	asked sets.Set[string] // keys of the objects whose deletion the registry has begun; guarded by mu
+	by    map[string]error // by key; guarded by mu
 }
 
 // serveCollection serves a DELETE of a collection.
@@ -50,12 +50,12 @@ func serveCollection(next http.Handler, codecs runtime.NegotiatedSerializer, w h
 		resource:   schema.GroupResource{Group: info.APIGroup, Resource: info.Resource},
 		conditions: conditionsOf(r), asked: sets.New[string](), by: map[string]error{},
 	}
-	next.ServeHTTP(&verdictWriter{ResponseWriter: w, header: w.Header().Clone(), refused: refused, fail: func(err error) {
+	next.ServeHTTP(&collectionWriter{ResponseWriter: w, header: w.Header().Clone(), refused: refused, fail: func(err error) {
 		responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
 	}}, withRequest(r, &request{deletes: true, refused: refused}))
 }
 
-// refusalsFrom are those of the request; nil if it is not about a collection.
+// refusalsFrom returns those of the request; nil if it is not for a collection.
 func refusalsFrom(ctx context.Context) *refusals {
 	if r := requestFrom(ctx); r != nil && !isPlanned(ctx) {
 		return r.refused
@@ -63,8 +63,8 @@ func refusalsFrom(ctx context.Context) *refusals {
 	return nil
 }
 
-// conditionsOf reads the preconditions out of the body, which stays readable. A body
-// that cannot be decoded is for the handler to complain about.
+// conditionsOf returns the preconditions in the body, which stays readable. A body that cannot be
+// decoded is left to the handler to refuse.
 func conditionsOf(r *http.Request) *storage.Preconditions {
 	if r.Body == nil {
 		return nil
@@ -85,8 +85,8 @@ func conditionsOf(r *http.Request) *storage.Preconditions {
 	return preconditionsOf(options)
 }
 
-// begin counts an object that the registry is about to delete. It checks the
-// preconditions, as the registry would stop where they do not hold.
+// begin counts an object that the registry is about to delete. It checks the preconditions, because
+// the registry would stop at the first object that does not meet them.
 func (f *refusals) begin(ctx context.Context, key string, obj runtime.Object) error {
 	f.mu.Lock()
 	f.asked.Insert(key)
@@ -94,9 +94,9 @@ func (f *refusals) begin(ctx context.Context, key string, obj runtime.Object) er
 	return f.keep(ctx, key, f.conditions.Check(key, obj))
 }
 
-// keep keeps what one object is refused for, and returns what the registry is told in
-// its place. Errors by which the registry talks to itself pass, and so do all when the
-// request is over. The key ends in the name of the object.
+// keep keeps the refusal of one object, and returns the error that the registry gets instead.
+// Errors that are not API errors pass, for the registry uses some internally, and so do all errors
+// once the request is over. The key ends in the name of the object.
 func (f *refusals) keep(ctx context.Context, key string, err error) error {
 	if f == nil || err == nil || ctx.Err() != nil {
 		return err
@@ -113,9 +113,9 @@ func (f *refusals) keep(ctx context.Context, key string, err error) error {
 	return apierrors.NewNotFound(f.resource, path.Base(key))
 }
 
-// verdict is the error for the whole collection: that of the first object in order of
-// their keys, with the number of all. Nil if none was refused.
-func (f *refusals) verdict() error {
+// err returns the error for the whole collection: that of the first object in order of their keys,
+// with the number of all. Nil if none was refused.
+func (f *refusals) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var errs []error
@@ -128,50 +128,53 @@ func (f *refusals) verdict() error {
 	return registry.CollectionError(errs, f.asked.Len())
 }
 
-// verdictWriter puts the refusals in the place of an answer that all went well.
-type verdictWriter struct {
+// collectionWriter replaces a successful answer by the refusals.
+type collectionWriter struct {
 	http.ResponseWriter
 	header  http.Header
 	refused *refusals
 	fail    func(error) // answers with an error
 
-	begun, void bool
+	wroteHeader, discarded bool
 }
 
 // Header implements http.ResponseWriter.
-func (v *verdictWriter) Header() http.Header { return v.header }
+func (w *collectionWriter) Header() http.Header { return w.header }
 
-// WriteHeader implements http.ResponseWriter. The handler answers when all is done.
-func (v *verdictWriter) WriteHeader(status int) {
-	if v.begun {
+// WriteHeader implements http.ResponseWriter. By then every object of the collection was tried.
+func (w *collectionWriter) WriteHeader(status int) {
+	if w.wroteHeader {
 		return
 	}
-	v.begun = true
-	if err := v.refused.verdict(); err != nil && status < http.StatusBadRequest {
-		v.void = true
-		v.fail(err)
+	w.wroteHeader = true
+	if err := w.refused.err(); err != nil && status < http.StatusBadRequest {
+		w.discarded = true
+		w.fail(err)
 		return
 	}
-	maps.Copy(v.ResponseWriter.Header(), v.header)
-	v.ResponseWriter.WriteHeader(status)
+	maps.Copy(w.ResponseWriter.Header(), w.header)
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
-func (v *verdictWriter) Write(p []byte) (int, error) {
-	v.WriteHeader(http.StatusOK)
-	if v.void {
+func (w *collectionWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.discarded {
 		return len(p), nil
 	}
-	return v.ResponseWriter.Write(p)
+	return w.ResponseWriter.Write(p)
 }
 
-// Admission lets what admission refuses of a collection stop none of the others.
-func (f *Flow) Admission(chain admission.Interface) admission.Interface { return oneByOne{chain} }
+// ContinueOnRefusal returns an admission chain that, when it refuses an object of a collection, does
+// not stop the deletion of the others.
+func (f *Flow) ContinueOnRefusal(chain admission.Interface) admission.Interface {
+	return continueOnRefusal{chain}
+}
 
-type oneByOne struct{ admission.Interface }
+type continueOnRefusal struct{ admission.Interface }
 
 // Admit implements admission.MutationInterface.
-func (o oneByOne) Admit(ctx context.Context, a admission.Attributes, objects admission.ObjectInterfaces) error {
+func (o continueOnRefusal) Admit(ctx context.Context, a admission.Attributes, objects admission.ObjectInterfaces) error {
 	chain, ok := o.Interface.(admission.MutationInterface)
 	if !ok {
 		return nil
@@ -180,7 +183,7 @@ func (o oneByOne) Admit(ctx context.Context, a admission.Attributes, objects adm
 }
 
 // Validate implements admission.ValidationInterface.
-func (o oneByOne) Validate(ctx context.Context, a admission.Attributes, objects admission.ObjectInterfaces) error {
+func (o continueOnRefusal) Validate(ctx context.Context, a admission.Attributes, objects admission.ObjectInterfaces) error {
 	chain, ok := o.Interface.(admission.ValidationInterface)
 	if !ok {
 		return nil

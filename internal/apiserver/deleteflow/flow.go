@@ -1,25 +1,37 @@
-// Package deleteflow carries out deletions: it takes the plan that package
-// deletion makes and executes it in one storage transaction.
+// Package deleteflow carries out deletions: package deletion makes the plan for an object, and this
+// package executes it in storage transactions, each conditioned on the very object that the plan
+// was made for. So no finalizer that was accepted is ever overlooked (R18).
 //
-// A DELETE of a built-in kind enters at Flow.Delete. Its first step is the removal,
-// which the storage runs conditioned on the object it shows to removable: when the
-// plan for that object is to stay, nothing is removed and the second step marks it,
-// again conditioned on the object that the plan was made for. When an object changes
-// between the two steps, the flow starts again; so no finalizer that was accepted is
-// ever overlooked (R18).
+// There are two entrances. Built-in kinds have registries of our own, which call Flow.Delete.
+// Custom resources, and CustomResourceDefinitions, are served by k8s.io/apiextensions-apiserver:
+// its registries are upstream's genericregistry.Store and cannot be replaced. For them Guard stands
+// between the registry and the storage, and puts the same plan into the same transactions.
 //
-// Custom resources are served by a library whose registry cannot be replaced. For
-// them Guard stands between the registry and the storage and puts the same plan into
-// the same transactions (guard.go). What it needs to know of the HTTP request is
-// handed to it by the filter WithRequest (request.go) and the admission plug-in
-// Conveyor (admission.go), which also brings the registry to the answer that the plan
-// calls for.
+//	         built-in kind                        custom resource
+//	DELETE ───────┬──────────────────────────────────┬──────────────────────── HTTP
+//	              │                          WithRequest  request.go     a place in the context where
+//	              │                                  │                   the parts below meet
+//	              │                                  ├─ serveWithRetries  retry.go: serves again what a
+//	              │                                  │                   concurrent write made wrong
+//	              │                                  └─ serveCollection  collection.go: a refused object
+//	              │                                  │                   does not stop the others
+//	       registry.REST                   genericregistry.Store         decides first, then writes
+//	              │                                  │
+//	          admission                          admission
+//	              │                          OptionsPlugin  admission.go  keeps the DeleteOptions for Guard
+//	              │                                  │
+//	        Flow.Delete  flow.go              guard.Delete, guard.GuaranteedUpdate  guard.go
+//	              └────────────────┬─────────────────┘
+//	                      execution.run  flow.go
+//	              remove, if deletion.Decide says so of the object in the transaction;
+//	              else mark it, if Decide still says so; else again
+//	                               │
+//	                      storage transactions
 //
-// Guard also holds every update to R18: one that takes the last finalizer away
-// removes the object, on condition that it still is what the update was worked out on.
+// What Flow.Delete does passes through Guard, too, which lets it through (planned, request.go).
 //
-// The library's registry decides first and removes then. Where its decision is past
-// when it comes to the removal, the request begins anew (anew.go).
+// Guard also holds updates to R18: one that removes the last finalizer of a terminating object
+// removes the object, on condition that it still is what the update was computed from.
 package deleteflow
 
 import (
@@ -45,23 +57,23 @@ import (
 const maxTries = 10
 
 var (
-	// errStays is how removable tells the flow that the plan is not to remove.
+	// errStays ends a removal when the plan is not to remove.
 	errStays = errors.New("the object stays for now")
-	// errGoes is how the marking step tells the flow that nothing holds the object any more.
+	// errGoes ends an update when nothing holds the object any more.
 	errGoes = errors.New("the object can be removed")
-	// errChanged is how unchanged tells Guard that the object is not what it was.
+	// errChanged ends a removal when the object is not what the update was computed from.
 	errChanged = errors.New("the object has changed")
 )
 
-// Config is what a Flow is made with. Now is required.
+// Config configures a Flow. Now is required.
 type Config struct {
-	// Now is the clock that deletionTimestamp is read from.
+	// Now is the clock of deletionTimestamp.
 	Now func() time.Time
 	// Resources are those with rules of their own. A resource that is not among them is
 	// deleted as custom resources are.
 	Resources []registry.Resource
-	// CollectorDisabled is set where no garbage collector runs: then no finalizer
-	// is added that only a collector would remove.
+	// CollectorDisabled is set if no garbage collector runs: then no finalizer is added that
+	// only a collector would remove.
 	CollectorDisabled bool
 }
 
@@ -72,7 +84,7 @@ type Flow struct {
 	strategies        map[schema.GroupResource]deletion.Strategy
 }
 
-// New makes a Flow.
+// New returns a Flow.
 func New(c Config) *Flow {
 	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, strategies: map[schema.GroupResource]deletion.Strategy{}}
 	for _, k := range c.Resources {
@@ -81,26 +93,25 @@ func New(c Config) *Flow {
 	return f
 }
 
-// strategyOf is what a resource adds to the rules.
+// strategyOf returns the deletion strategy of a resource.
 func (f *Flow) strategyOf(resource schema.GroupResource) deletion.Strategy {
 	strategy, ok := f.strategies[resource]
 	if !ok {
 		strategy.Resource = resource
 	}
-	return f.here(strategy)
+	return f.withServer(strategy)
 }
 
-// here is a strategy on this server.
-func (f *Flow) here(strategy deletion.Strategy) deletion.Strategy {
+// withServer returns a strategy with what is true of this server.
+func (f *Flow) withServer(strategy deletion.Strategy) deletion.Strategy {
 	strategy.CollectorDisabled = strategy.CollectorDisabled || f.collectorDisabled
 	return strategy
 }
 
-// Delete removes the object or marks it as being deleted, whatever the plan for
-// it is (R17, R18). It returns the object as the deletion left it, and whether it
-// is gone. Errors are API errors.
+// Delete removes the object or marks it as being deleted, as planned (R17, R18). It returns the
+// object as the deletion left it, and whether it is gone. Errors are API errors.
 func (f *Flow) Delete(ctx context.Context, d registry.Deletion) (runtime.Object, bool, error) {
-	strategy := f.here(d.Strategy)
+	strategy := f.withServer(d.Strategy)
 	execution := execution{
 		storage: d.Storage,
 		key:     d.Key,
@@ -119,7 +130,7 @@ func (f *Flow) Delete(ctx context.Context, d registry.Deletion) (runtime.Object,
 	return out, removed, nil
 }
 
-// execution carries out the plan for one object.
+// execution executes the plan for one object.
 type execution struct {
 	storage       genericregistry.DryRunnableStorage
 	key           string
@@ -129,7 +140,7 @@ type execution struct {
 	dryRun        bool
 }
 
-// run removes or marks the object, and leaves its last state in out.
+// run removes or marks the object. Its last state is in out.
 func (e execution) run(ctx context.Context, out runtime.Object) (removed bool, err error) {
 	for range maxTries {
 		if err := e.remove(ctx, out); !errors.Is(err, errStays) {
@@ -142,7 +153,7 @@ func (e execution) run(ctx context.Context, out runtime.Object) (removed bool, e
 	return false, storage.NewInvalidObjError(e.key, fmt.Sprintf("the object changed %d times while it was being deleted; try again", maxTries))
 }
 
-// remove removes the object if the plan for it, as the transaction finds it, says so.
+// remove removes the object if the plan for what the transaction finds is to remove.
 func (e execution) remove(ctx context.Context, out runtime.Object) error {
 	removable := func(ctx context.Context, obj runtime.Object) error {
 		if err := e.admit(ctx, obj); err != nil {
@@ -160,7 +171,7 @@ func (e execution) remove(ctx context.Context, out runtime.Object) error {
 	return e.storage.Delete(ctx, e.key, out, e.preconditions, removable, e.dryRun, nil, storage.DeleteOptions{})
 }
 
-// mark writes what the plan wants of an object that stays.
+// mark writes the changes that the plan makes to an object that stays.
 func (e execution) mark(ctx context.Context, out runtime.Object) error {
 	update := func(existing runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		if err := e.admit(ctx, existing); err != nil {
@@ -176,8 +187,8 @@ func (e execution) mark(ctx context.Context, out runtime.Object) error {
 	return e.storage.GuaranteedUpdate(ctx, e.key, out, false, e.preconditions, update, e.dryRun, nil)
 }
 
-// admit runs admission on the object as it is now. It comes before the plan: on
-// the way through the library's registry it is admission that tells the options.
+// admit runs admission on the object as it is now. It comes before the plan: for custom resources
+// it is an admission plug-in that knows the options.
 func (e execution) admit(ctx context.Context, obj runtime.Object) error {
 	if e.validate == nil {
 		return nil
@@ -185,7 +196,7 @@ func (e execution) admit(ctx context.Context, obj runtime.Object) error {
 	return e.validate(ctx, obj.DeepCopyObject())
 }
 
-// applied is the object as a plan leaves it, or errGoes.
+// applied returns the object as a plan leaves it, or errGoes.
 func applied(plan deletion.Plan, obj runtime.Object) (runtime.Object, error) {
 	switch p := plan.(type) {
 	case deletion.Remove:

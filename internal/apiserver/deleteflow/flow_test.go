@@ -25,23 +25,22 @@ func readAll(t *testing.T, r *http.Request) []byte {
 	return data
 }
 
-// deleters are the two ways in which an object is deleted: by our registry, and by the
-// library's with the guard below.
-func deleters(t *testing.T, test func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter)) {
+// deleters are the two entrances: our registry, and upstream's with the guard below.
+func deleters(t *testing.T, test func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter)) {
 	t.Helper()
-	t.Run("typed", func(t *testing.T) {
-		test(t, func(w *world) rest.GracefulDeleter { return w.registry.(rest.GracefulDeleter) })
+	t.Run("Flow.Delete", func(t *testing.T) {
+		test(t, func(w *fixture) rest.GracefulDeleter { return w.registry.(rest.GracefulDeleter) })
 	})
-	t.Run("library", func(t *testing.T) {
-		test(t, func(w *world) rest.GracefulDeleter { return w.library() })
+	t.Run("Guard", func(t *testing.T) {
+		test(t, func(w *fixture) rest.GracefulDeleter { return w.upstream() })
 	})
 }
 
 // kubernetes#77988: a finalizer that is accepted while a DELETE is under way holds the
 // object, and the answer says so.
 func TestR18_FinalizerBetweenDecisionAndRemoval(t *testing.T) {
-	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
-		w := newWorld(t, configMap())
+	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
+		w := newFixture(t, configMap())
 		w.before = once("remove", 1, func() { w.change(withFinalizers(late)) })
 		got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{})
 		if got.err != nil || got.removed || got.object == nil {
@@ -57,8 +56,8 @@ func TestR18_FinalizerBetweenDecisionAndRemoval(t *testing.T) {
 
 // The other way around: what held the object goes while it is being marked.
 func TestR18_LastFinalizerGoesBeforeTheMark(t *testing.T) {
-	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
-		w := newWorld(t, configMap(foreign))
+	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
+		w := newFixture(t, configMap(foreign))
 		w.before = once("update", 1, func() { w.change(withFinalizers()) })
 		got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{})
 		if got.err != nil || !got.removed || got.object != nil {
@@ -73,8 +72,8 @@ func TestR18_LastFinalizerGoesBeforeTheMark(t *testing.T) {
 // A DELETE follows an object that keeps changing for a while, and then gives up
 // without having lost a finalizer.
 func TestR18_ObjectThatKeepsChanging(t *testing.T) {
-	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
-		w := newWorld(t, configMap())
+	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
+		w := newFixture(t, configMap())
 		w.before = func(write string) {
 			if write == "remove" {
 				w.change(withFinalizers(late))
@@ -97,8 +96,8 @@ func TestR18_ObjectThatKeepsChanging(t *testing.T) {
 
 // AS-10, AS-11: what a cache shows decides nothing.
 func TestR18_StaleCache(t *testing.T) {
-	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
-		w := newWorld(t, configMap())
+	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
+		w := newFixture(t, configMap())
 		w.stale = w.object
 		w.change(withFinalizers(late))
 		got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{})
@@ -109,8 +108,8 @@ func TestR18_StaleCache(t *testing.T) {
 			t.Errorf("it has become %v", left)
 		}
 	})
-	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
-		w := newWorld(t, configMap())
+	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
+		w := newFixture(t, configMap())
 		w.stale = w.object
 		w.change(func(m metav1.Object) { m.SetLabels(map[string]string{"a": "b"}) })
 		stale := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: new("1")}}
@@ -127,11 +126,11 @@ func TestR18_StaleCache(t *testing.T) {
 // AS-03: what a crash left marked with nothing to wait for goes with the next DELETE,
 // and with the next update.
 func TestR18_MarkedWithNothingToWaitFor(t *testing.T) {
-	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		for _, p := range []metav1.DeletionPropagation{"", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 			obj := configMap()
 			marked(obj)
-			w := newWorld(t, obj)
+			w := newFixture(t, obj)
 			var options metav1.DeleteOptions
 			if p != "" {
 				options.PropagationPolicy = &p
@@ -143,7 +142,7 @@ func TestR18_MarkedWithNothingToWaitFor(t *testing.T) {
 	})
 	obj := configMap()
 	marked(obj)
-	w := newWorld(t, obj)
+	w := newFixture(t, obj)
 	if got := w.update(func(m metav1.Object) { m.SetLabels(map[string]string{"a": "b"}) }); got.err != nil || w.stored() != nil {
 		t.Errorf("update: %+v", got)
 	}
@@ -151,8 +150,8 @@ func TestR18_MarkedWithNothingToWaitFor(t *testing.T) {
 
 // AS-12: admission sees the object that the transaction is about, and has the last word.
 func TestR18_AdmissionSeesTheFreshObject(t *testing.T) {
-	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
-		w := newWorld(t, configMap(foreign))
+	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
+		w := newFixture(t, configMap(foreign))
 		w.stale = w.object
 		w.before = once("update", 1, func() {
 			w.change(func(m metav1.Object) { m.SetLabels(map[string]string{"protected": "yes"}) })
@@ -178,11 +177,11 @@ func TestR18_AdmissionSeesTheFreshObject(t *testing.T) {
 // What was worked out for the object that a cache still shows, a terminating one, says
 // nothing about another that has its name by now.
 func TestR17_OptionsAreForTheObjectOfTheTransaction(t *testing.T) {
-	deleters(t, func(t *testing.T, deleterOf func(*world) rest.GracefulDeleter) {
+	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		for _, finalizers := range [][]string{{foreign}, {metav1.FinalizerOrphanDependents}, {metav1.FinalizerDeleteDependents}} {
 			obj := configMap()
 			marked(obj, finalizers...)
-			w := newWorld(t, obj)
+			w := newFixture(t, obj)
 			w.stale = w.object
 			w.recreate()
 			got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)})
@@ -199,7 +198,7 @@ func TestR17_OptionsAreForTheObjectOfTheTransaction(t *testing.T) {
 
 func TestDryRunWritesNothing(t *testing.T) {
 	for _, finalizers := range [][]string{nil, {foreign}} {
-		w := newWorld(t, configMap(finalizers...))
+		w := newFixture(t, configMap(finalizers...))
 		got := w.deleteWith(w.registry.(rest.GracefulDeleter), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		if got.err != nil || got.removed != (finalizers == nil) {
 			t.Errorf("%+v", got)
@@ -210,13 +209,13 @@ func TestDryRunWritesNothing(t *testing.T) {
 	}
 }
 
-// A collection's objects share a request, which cannot begin anew: they are marked in place.
+// A collection's objects share a request, which cannot be served again: they are marked in place.
 func TestR18_FinalizerDuringDeleteCollection(t *testing.T) {
-	w := newWorld(t, configMap())
+	w := newFixture(t, configMap())
 	w.before = once("remove", 1, func() { w.change(withFinalizers(late)) })
 	got := w.serve("deletecollection", "", func(ctx context.Context, _ []byte) (runtime.Object, bool, error) {
 		options := &metav1.DeleteOptions{}
-		return nil, false, w.library().DeleteCollection(ctx, w.admit("", options), options)
+		return nil, false, w.upstream().DeleteCollection(ctx, w.admit("", options), options)
 	})
 	if got.err != nil || w.tries != 1 {
 		t.Errorf("%+v after %d tries", got, w.tries)
@@ -226,18 +225,18 @@ func TestR18_FinalizerDuringDeleteCollection(t *testing.T) {
 	}
 }
 
-// The library deletes the objects of a definition without a request.
+// Upstream's finalizer of CustomResourceDefinitions deletes objects without a request.
 func TestR18_DeletionWithoutRequest(t *testing.T) {
-	w := newWorld(t, configMap())
+	w := newFixture(t, configMap())
 	w.before = once("remove", 1, func() { w.change(withFinalizers(late)) })
-	if _, _, err := w.library().Delete(w.context(t.Context()), "a", rest.ValidateAllObjectFunc, nil); err != nil {
+	if _, _, err := w.upstream().Delete(w.context(t.Context()), "a", rest.ValidateAllObjectFunc, nil); err != nil {
 		t.Fatal(err)
 	}
 	if left := w.stored(); left == nil || left.GetDeletionTimestamp() == nil {
 		t.Errorf("it has become %v", left)
 	}
 	w.change(withFinalizers())
-	if _, _, err := w.library().Delete(w.context(t.Context()), "a", rest.ValidateAllObjectFunc, nil); err != nil {
+	if _, _, err := w.upstream().Delete(w.context(t.Context()), "a", rest.ValidateAllObjectFunc, nil); err != nil {
 		t.Fatal(err)
 	}
 	if left := w.stored(); left != nil {
@@ -247,7 +246,7 @@ func TestR18_DeletionWithoutRequest(t *testing.T) {
 
 // A refusal names the resource, also one that no kind of the table has.
 func TestStrategyOf(t *testing.T) {
-	flow := newWorld(t, configMap()).flow
+	flow := newFixture(t, configMap()).flow
 	for _, resource := range []schema.GroupResource{{Resource: "configmaps"}, {Group: "example.com", Resource: "widgets"}} {
 		if got := flow.strategyOf(resource); got.Resource != resource || got.CollectorDisabled {
 			t.Errorf("%s: %+v", resource, got)

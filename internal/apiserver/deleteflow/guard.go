@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// Guard puts the delete flow between a registry of the library and its storage.
-// Reads and creations pass; so does all that Flow itself does.
+// Guard puts the delete flow between a registry of k8s.io/apiserver and its storage. It is a
+// storage.Wrap. Reads and creations pass, and so do the calls of Flow.
 func (f *Flow) Guard(resource schema.GroupResource, inner storage.Interface) storage.Interface {
 	return &guard{Interface: inner, flow: f, strategy: f.strategyOf(resource)}
 }
@@ -27,7 +27,7 @@ type guard struct {
 	strategy deletion.Strategy
 }
 
-// decide makes the plan of a DELETE that came through the library's registry.
+// decide makes the plan of a DELETE that came through upstream's registry.
 func (g *guard) decide(ctx context.Context, obj runtime.Object) (deletion.Plan, error) {
 	var options *metav1.DeleteOptions
 	if r := requestFrom(ctx); r != nil {
@@ -45,9 +45,9 @@ func (g *guard) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	return err
 }
 
-// GuaranteedUpdate lets the registry work out its update, and then holds it to the
-// rules: a DELETE marks as planned (planInstead), and an update that leaves the
-// object with nothing to wait for removes it (observe).
+// GuaranteedUpdate lets the registry compute its update, and then applies the rules: a DELETE marks
+// as planned (markAsPlanned), and an update that leaves the object with nothing to wait for removes
+// it (removeFinished).
 func (g *guard) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object,
@@ -56,18 +56,18 @@ func (g *guard) GuaranteedUpdate(
 	if r == nil || isPlanned(ctx) {
 		return g.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
 	}
-	held := g.observe(r, tryUpdate)
+	update := g.removeFinished(r, tryUpdate)
 	if r.deletes {
-		held = g.planInstead(ctx, tryUpdate)
+		update = g.markAsPlanned(ctx, tryUpdate)
 	}
-	err := g.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, held, cached)
+	err := g.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	switch {
 	case !errors.Is(err, errGoes):
 		return r.refused.keep(ctx, key, err)
 	case r.deletes:
 		removed, err := g.execution(key, preconditions, nil).run(ctx, destination)
 		if removed {
-			r.remember(destination)
+			r.recordRemoval(destination)
 		}
 		return r.refused.keep(ctx, key, err)
 	default:
@@ -75,12 +75,12 @@ func (g *guard) GuaranteedUpdate(
 	}
 }
 
-// observe remembers what an update is worked out on. The library's registry ends an
-// update that takes the last finalizer away with an error, and then calls Delete; on
-// the kinds that it would keep although nothing holds them, this function does.
-func (g *guard) observe(r *request, registry storage.UpdateFunc) storage.UpdateFunc {
+// removeFinished makes an update end with errGoes if it leaves the object with nothing to wait for,
+// and keeps the version that it was computed from. For most kinds the registry notices that itself,
+// and calls Delete; the rest it would keep although nothing holds them.
+func (g *guard) removeFinished(r *request, registry storage.UpdateFunc) storage.UpdateFunc {
 	return func(existing runtime.Object, m storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		if err := r.see(existing); err != nil {
+		if err := r.observe(existing); err != nil {
 			return nil, nil, err
 		}
 		obj, ttl, err := registry(existing, m)
@@ -91,9 +91,9 @@ func (g *guard) observe(r *request, registry storage.UpdateFunc) storage.UpdateF
 	}
 }
 
-// planInstead makes an update that marks as planned, whatever way of marking the
-// registry has. It keeps what the registry checks, and what it adds of its own.
-func (g *guard) planInstead(ctx context.Context, registry storage.UpdateFunc) storage.UpdateFunc {
+// markAsPlanned replaces the registry's way of marking an object by the plan's. The checks of the
+// registry, and what else it changes, are kept.
+func (g *guard) markAsPlanned(ctx context.Context, registry storage.UpdateFunc) storage.UpdateFunc {
 	return func(existing runtime.Object, m storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		obj, ttl, err := registry(existing.DeepCopyObject(), m)
 		if err != nil {
@@ -111,9 +111,9 @@ func (g *guard) planInstead(ctx context.Context, registry storage.UpdateFunc) st
 	}
 }
 
-// unmark takes back what marks obj as being deleted, so that it stands there as in
-// existing. Finalizers that the registry of a kind adds when a deletion begins, as
-// that of CustomResourceDefinitions does, are kept.
+// unmark undoes what marks obj as being deleted, so that it is as in existing. Finalizers that the
+// registry of a kind adds when a deletion begins, as that of CustomResourceDefinitions does, are
+// kept.
 func unmark(obj, existing runtime.Object) error {
 	to, err := meta.Accessor(obj)
 	if err != nil {
@@ -136,14 +136,14 @@ func unmark(obj, existing runtime.Object) error {
 	return nil
 }
 
-// isCollectors tells whether a finalizer is one of the collector's.
+// isCollectors reports whether a finalizer is one of the garbage collector's.
 func isCollectors(finalizer string) bool {
 	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 }
 
-// Delete removes the object if its plan, made on what the transaction is
-// conditioned on, is to remove it. When it must stay after all, because a finalizer
-// came in between, the request begins anew; one that cannot, marks the object.
+// Delete removes the object if the plan for what the transaction finds is to remove. If the object
+// must stay after all, because a finalizer was added meanwhile, the request is served again, or, if
+// it cannot be, the object is marked.
 func (g *guard) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions,
@@ -157,21 +157,21 @@ func (g *guard) Delete(
 		return g.removeUnchanged(ctx, r, removal{key: key, out: out, preconditions: preconditions, validate: validate})
 	}
 	execution := g.execution(key, preconditions, validate)
-	if !r.canBeginAnew() {
+	if !r.canRetry() {
 		_, err := execution.run(ctx, out)
 		return refusalsFrom(ctx).keep(ctx, key, err)
 	}
 	err := execution.remove(ctx, out)
 	switch {
 	case errors.Is(err, errStays):
-		return r.beginAnew(key)
+		return r.retry(key)
 	case err == nil:
-		r.remember(out)
+		r.recordRemoval(out)
 	}
 	return err
 }
 
-// removal is what a storage is told of an object to be removed.
+// removal is the arguments of a removal.
 type removal struct {
 	key           string
 	out           runtime.Object
@@ -179,16 +179,16 @@ type removal struct {
 	validate      storage.ValidateObjectFunc
 }
 
-// removeUnchanged removes the object that the request's update was worked out on.
+// removeUnchanged removes the object from which the request's update was computed.
 func (g *guard) removeUnchanged(ctx context.Context, r *request, what removal) error {
 	err := g.Interface.Delete(ctx, what.key, what.out, what.preconditions, r.unchanged(what.validate), nil, storage.DeleteOptions{})
 	if errors.Is(err, errChanged) {
-		return r.beginAnew(what.key)
+		return r.retry(what.key)
 	}
 	return err
 }
 
-// execution carries out a plan on the storage below.
+// execution executes a plan on the storage below.
 func (g *guard) execution(key string, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) execution {
 	return execution{
 		storage: genericregistry.DryRunnableStorage{Storage: g.Interface}, key: key,

@@ -20,31 +20,31 @@ const (
 	plannedKey
 )
 
-// request is what Guard must know of the HTTP request that a storage call is part of.
+// request is what Guard must know of the HTTP request that a storage call belongs to.
 type request struct {
 	deletes bool // DELETE, of one object or a collection
-	tries   int  // how often it may still begin anew (anew.go)
-	// refused is set if the request is about a collection (collection.go).
+	tries   int  // how often it may still be served again (retry.go)
+	// refused is set if the request is for a collection (collection.go).
 	refused *refusals
 
 	mu sync.Mutex
 	// options of the DELETE as the client sent them; nil until admission has run for
 	// the first object. Guarded by mu, and not changed.
 	options *metav1.DeleteOptions
-	// version is that of the object on which the last update was worked out; empty
-	// before. An update is about one object. Guarded by mu.
+	// version is the resourceVersion of the object from which the last update was computed;
+	// empty before. Guarded by mu.
 	version string
 	// removedUID and removedVersion are the uid of the object that the request has
 	// removed, and the resourceVersion of the removal. Guarded by mu.
 	removedUID     types.UID
 	removedVersion string
-	// void: the request begins anew, and what it would answer now counts for nothing.
-	// Guarded by mu.
-	void bool
+	// discarded: the request is served again, and its present answer is not sent. Guarded by
+	// mu.
+	discarded bool
 }
 
-// WithRequest is an HTTP filter: it gives each writing request the place where
-// Guard and Conveyor meet. Errors of its own are answered in one of codecs.
+// WithRequest is an HTTP filter: it puts into the context of each writing request the place where
+// Guard and OptionsPlugin meet. Errors of its own are encoded by one of codecs.
 func WithRequest(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := genericrequest.RequestInfoFrom(r.Context())
@@ -54,7 +54,7 @@ func WithRequest(next http.Handler, codecs runtime.NegotiatedSerializer) http.Ha
 		}
 		switch info.Verb {
 		case "delete", "update", "patch":
-			serveAnew(next, w, r, info.Verb)
+			serveWithRetries(next, w, r, info.Verb)
 		case "deletecollection":
 			serveCollection(next, codecs, w, r, info)
 		default:
@@ -72,7 +72,7 @@ func requestFrom(ctx context.Context) *request {
 	return r
 }
 
-// planned marks storage calls that Flow makes: their plan is made already.
+// planned marks the storage calls of Flow, for Guard to let through: their plan is made already.
 func planned(ctx context.Context) context.Context {
 	return context.WithValue(ctx, plannedKey, true)
 }
@@ -82,8 +82,8 @@ func isPlanned(ctx context.Context) bool {
 	return done
 }
 
-// keep keeps the options of a DELETE as they were first told, and returns them.
-func (r *request) keep(options *metav1.DeleteOptions) *metav1.DeleteOptions {
+// keepOptions keeps the options of a DELETE as they were before adjustOptions, and returns them.
+func (r *request) keepOptions(options *metav1.DeleteOptions) *metav1.DeleteOptions {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.options == nil {
@@ -92,15 +92,15 @@ func (r *request) keep(options *metav1.DeleteOptions) *metav1.DeleteOptions {
 	return r.options
 }
 
-// deleteOptions are the options of a DELETE; nil when admission was not asked.
+// deleteOptions returns the options of a DELETE; nil if admission was not run.
 func (r *request) deleteOptions() *metav1.DeleteOptions {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.options
 }
 
-// see remembers what an update is worked out on.
-func (r *request) see(obj runtime.Object) error {
+// observe keeps the version of the object from which an update is computed.
+func (r *request) observe(obj runtime.Object) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return err
@@ -111,11 +111,10 @@ func (r *request) see(obj runtime.Object) error {
 	return nil
 }
 
-// unchanged is the condition under which an object is removed because an update
-// leaves it with nothing to wait for (R18). Such an update is never written, so the
-// removal holds only for the very state that it was worked out on. When anything else
-// happened meanwhile, be it a finalizer, a longer wait, or another object under the
-// name, the update has to be worked out again.
+// unchanged is the condition on which an object is removed because an update leaves it with nothing
+// to wait for (R18). Such an update is never written, so the object may only be removed in the state
+// from which the update was computed. If anything else was written meanwhile, be it a finalizer, a
+// longer grace period or another object of that name, the update must be computed again.
 func (r *request) unchanged(validate storage.ValidateObjectFunc) storage.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		m, err := meta.Accessor(obj)
@@ -132,8 +131,8 @@ func (r *request) unchanged(validate storage.ValidateObjectFunc) storage.Validat
 	}
 }
 
-// remember keeps what was removed, in its last state.
-func (r *request) remember(removed runtime.Object) {
+// recordRemoval keeps the identity of what was removed, in its last state.
+func (r *request) recordRemoval(removed runtime.Object) {
 	m, err := meta.Accessor(removed)
 	if r == nil || err != nil {
 		return
@@ -143,26 +142,26 @@ func (r *request) remember(removed runtime.Object) {
 	r.removedUID, r.removedVersion = m.GetUID(), m.GetResourceVersion()
 }
 
-// removal is what remember has kept.
+// removal returns what recordRemoval has kept.
 func (r *request) removal() (types.UID, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.removedUID, r.removedVersion
 }
 
-func (r *request) canBeginAnew() bool { return r != nil && r.tries > 0 }
+func (r *request) canRetry() bool { return r != nil && r.tries > 0 }
 
-// beginAnew voids what the request has done. The error is for the registry, and for
-// a client whose request has begun anew too often: a conflict.
-func (r *request) beginAnew(key string) error {
+// retry has the request served again if there are tries left. The error ends the present try; the
+// client sees it, as a conflict, if there are none.
+func (r *request) retry(key string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.void = r.tries > 0
+	r.discarded = r.tries > 0
 	return storage.NewInvalidObjError(key, "the object was changed while it was being removed; try again")
 }
 
-func (r *request) isVoid() bool {
+func (r *request) isDiscarded() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.void
+	return r.discarded
 }

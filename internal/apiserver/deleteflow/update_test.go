@@ -18,7 +18,7 @@ func terminating() *corev1.ConfigMap {
 }
 
 func TestR18_EmptyingUpdate(t *testing.T) {
-	w := newWorld(t, terminating())
+	w := newFixture(t, terminating())
 	got := w.update(withFinalizers())
 	if got.err != nil || uidOf(got.object) != "1st" || len(got.object.GetFinalizers()) > 0 {
 		t.Errorf("%+v", got)
@@ -34,7 +34,7 @@ func TestR18_EmptyingUpdate(t *testing.T) {
 // A finalizer that comes between the update that empties the list and the removal
 // holds the object; the update is worked out again, and takes away what it meant to.
 func TestR18_FinalizerBetweenEmptyingUpdateAndRemoval(t *testing.T) {
-	w := newWorld(t, terminating())
+	w := newFixture(t, terminating())
 	w.before = once("remove", 1, func() { w.change(withFinalizers(foreign, late)) })
 	got := w.update(func(m metav1.Object) {
 		m.SetFinalizers(slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool { return f == foreign }))
@@ -53,7 +53,7 @@ func TestR18_FinalizerBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 // H1: the removal is of the object that the update was worked out on, not of another
 // one that has its name by now.
 func TestR1_RecreatedBetweenEmptyingUpdateAndRemoval(t *testing.T) {
-	w := newWorld(t, terminating())
+	w := newFixture(t, terminating())
 	w.before = once("remove", 1, w.recreate)
 	got := w.update(withFinalizers())
 	if left := w.stored(); uidOf(left) != "2nd" || left.GetDeletionTimestamp() != nil {
@@ -63,7 +63,7 @@ func TestR1_RecreatedBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 
 // Any other change of the object is no conflict for an update without resourceVersion.
 func TestR18_ChangeBetweenEmptyingUpdateAndRemoval(t *testing.T) {
-	w := newWorld(t, terminating())
+	w := newFixture(t, terminating())
 	w.before = once("remove", 1, func() {
 		w.change(func(m metav1.Object) { m.SetLabels(map[string]string{"a": "b"}) })
 	})
@@ -74,7 +74,7 @@ func TestR18_ChangeBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 
 // An object that changes every time is in the end for the client to look at.
 func TestR18_EmptyingUpdateThatNeverCatchesUp(t *testing.T) {
-	w := newWorld(t, terminating())
+	w := newFixture(t, terminating())
 	n := 0
 	w.before = func(write string) {
 		if write == "remove" {
@@ -93,7 +93,7 @@ func TestR18_EmptyingUpdateThatNeverCatchesUp(t *testing.T) {
 
 // Two updates empty the list at once: one removes, the other finds it done.
 func TestR18_TwoEmptyingUpdates(t *testing.T) {
-	w := newWorld(t, terminating())
+	w := newFixture(t, terminating())
 	w.before = once("remove", 1, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -109,7 +109,7 @@ func TestR18_TwoEmptyingUpdates(t *testing.T) {
 func TestR18_TokenBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	ns := &corev1.Namespace{Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}}
 	marked(ns, foreign)
-	w := newWorld(t, ns)
+	w := newFixture(t, ns)
 	w.before = once("remove", 1, func() {
 		w.change(func(m metav1.Object) {
 			m.(*corev1.Namespace).Spec.Finalizers = []corev1.FinalizerName{"example.com/token"}
@@ -143,7 +143,7 @@ func TestR18_StoredGrace(t *testing.T) {
 			m := metaOf(test.obj)
 			marked(m, foreign)
 			m.SetDeletionGracePeriodSeconds(new(int64(30)))
-			w := newWorld(t, test.obj)
+			w := newFixture(t, test.obj)
 			got := w.update(withFinalizers())
 			if got.err != nil || got.object == nil {
 				t.Errorf("%+v", got)
@@ -159,7 +159,7 @@ func TestR18_StoredGrace(t *testing.T) {
 func TestR18_FinalizerBeforeGuardsOwnRemoval(t *testing.T) {
 	obj := terminating()
 	obj.DeletionGracePeriodSeconds = new(int64(30))
-	w := newWorld(t, obj)
+	w := newFixture(t, obj)
 	w.before = once("remove", 1, func() { w.change(withFinalizers(foreign, late)) })
 	got := w.update(func(m metav1.Object) {
 		m.SetFinalizers(slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool { return f == foreign }))

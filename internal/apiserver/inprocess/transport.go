@@ -1,11 +1,10 @@
-// Package inprocess carries HTTP requests to a handler in the same process, with
-// no socket, no TLS and no framing in between: what the control plane's own
-// controllers talk to their API server over.
+// Package inprocess is an HTTP transport to a handler in the same process, without a
+// socket, TLS or framing. The control plane's own controllers reach their API server by it.
 //
 // RoundTrip runs the handler on a goroutine of its own, as a server does, and
 // returns as soon as the handler has sent its header. The body is a buffer of
 // bounded size between the handler, which writes, and the client, which reads: a
-// watch that its client does not read stops the handler, as it would on a socket.
+// watch whose client does not read blocks the handler, as it would on a socket.
 // Closing the body, or ending the request's context, ends the handler's context.
 package inprocess
 
@@ -20,7 +19,7 @@ import (
 	"sync"
 )
 
-// bufferSize is how many bytes a handler can be ahead of its client.
+// bufferSize is how many bytes a handler can write ahead of its client.
 const bufferSize = 1 << 20
 
 // Transport returns a RoundTripper that calls handler. It is safe for concurrent use.
@@ -33,7 +32,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { //
 	ctx, cancel := context.WithCancel(request.Context())
 	x := &exchange{header: http.Header{}, sent: make(chan struct{}), ctx: ctx, cancel: cancel}
 	x.changed.L = &x.mu
-	// Whoever waits on the buffer must notice the end of the request.
+	// Readers and writers that wait on the buffer must notice the end of the request.
 	context.AfterFunc(ctx, func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -56,16 +55,15 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { //
 	}, nil
 }
 
-// detached ends when a client's context does, and has nothing of its values. The client
-// may be a handler of the same server, and what that one's context says of its own
-// request, such as where it is audited, is not true of the one that it makes. A socket
-// carries no values either.
+// detached ends with the client's context, but has none of its values. The client may be a
+// handler of the same server, and what its context says of its own request, such as the audit
+// event, is not true of the request that it makes. A socket carries no values either.
 type detached struct{ context.Context } //nolint:containedctx // it is one itself
 
 // Value implements context.Context.
 func (detached) Value(any) any { return nil }
 
-// AfterFunc spares package context a goroutine for each request.
+// AfterFunc saves package context a goroutine for each request.
 func (d detached) AfterFunc(do func()) (stop func() bool) { return context.AfterFunc(d.Context, do) }
 
 // incoming is the request as a server would see it.
@@ -115,7 +113,7 @@ func (x *exchange) serve(handler http.Handler, r *http.Request) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if err := x.ctx.Err(); err != nil && errors.Is(end, io.EOF) {
-			end = err // it ended because it was told to, wherever it was
+			end = err // the request was cancelled, however the handler ended
 		}
 		x.done = end
 		x.changed.Broadcast()
@@ -155,8 +153,8 @@ func (x *exchange) Write(p []byte) (int, error) {
 // Flush implements http.Flusher. What was written can be read already.
 func (x *exchange) Flush() { x.WriteHeader(http.StatusOK) }
 
-// CloseNotify implements http.CloseNotifier, without which the API server's
-// library does not believe that a writer can flush.
+// CloseNotify implements http.CloseNotifier, without which k8s.io/apiserver does not
+// recognise a writer that can flush.
 func (x *exchange) CloseNotify() <-chan bool {
 	gone := make(chan bool, 1)
 	context.AfterFunc(x.ctx, func() { gone <- true })

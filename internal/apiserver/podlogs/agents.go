@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/coppice-dev/coppice/internal/agent/containerlogs"
+	"github.com/coppice-dev/coppice/internal/containerlogs"
 )
 
 const (
@@ -57,7 +57,7 @@ func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	if err != nil {
 		return nil, fmt.Errorf("connect to the agent of node %s: %w", node, err)
 	}
-	path, query := containerlogs.Target(pod, o)
+	path, query := containerlogs.RequestURL(pod, o)
 	target := url.URL{Scheme: "https", Host: address, Path: path, RawQuery: query}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
 	if err != nil {

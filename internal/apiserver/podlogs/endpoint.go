@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/coppice-dev/coppice/internal/agent/containerlogs"
+	"github.com/coppice-dev/coppice/internal/containerlogs"
 )
 
 // Source has the logs of the containers on some nodes. The error of a pod on another node,
@@ -83,7 +83,7 @@ func (e *Endpoint) Connect(ctx context.Context, name string, _ runtime.Object, r
 
 // serve answers with the log. An error means that nothing has been answered yet.
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
-	o, err := containerlogs.Parse(r.URL.Query())
+	o, err := containerlogs.ParseOptions(r.URL.Query())
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
@@ -104,7 +104,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 		return err
 	}
 	defer log.Close()
-	if err := containerlogs.Send(w, log); errors.Is(err, errCutOff) && r.Context().Err() == nil {
+	if err := containerlogs.Stream(w, log); errors.Is(err, errCutOff) && r.Context().Err() == nil {
 		panic(http.ErrAbortHandler) // the status is sent; this is how the client learns that lines are missing
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,7 +46,7 @@ func TestDamagedDatabase(t *testing.T) {
 			case err == nil && pages.beginWithin(at, length):
 				t.Errorf("%d bytes at %d are not noticed", length, at)
 			case err != nil:
-				checkLastWords(t, err.Error(), file)
+				checkFatalLine(t, err.Error(), file)
 			case overlooked < 4 && try%2 == i%2: // each costs half a second
 				overlooked++
 				openDamaged(t, dir)
@@ -96,7 +95,7 @@ func (p pages) beginWithin(at, length int) bool {
 	return slices.ContainsFunc(p, func(page int) bool { return at <= page && page+pageHeader <= at+length })
 }
 
-func checkLastWords(t *testing.T, said, where string) {
+func checkFatalLine(t *testing.T, said, where string) {
 	t.Helper()
 	if !strings.Contains(said, where) || !strings.Contains(said, "coppice snapshot restore FILE") || strings.Contains(said, "\n") {
 		t.Errorf("it says %q, want one line with %s and what to do", said, where)
@@ -106,11 +105,7 @@ func checkLastWords(t *testing.T, said, where string) {
 // openDamaged opens a directory whose damage was not noticed. etcd may end the process.
 func openDamaged(t *testing.T, dir string) {
 	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
-	command := exec.CommandContext(t.Context(), self)
-	command.Env = append(os.Environ(), damagedVariable+"="+dir)
-	if output, err := command.CombinedOutput(); err != nil {
-		checkLastWords(t, strings.TrimSpace(string(output)), dir)
+	if output, err := self(t, damagedVariable, dir).CombinedOutput(); err != nil {
+		checkFatalLine(t, strings.TrimSpace(string(output)), dir)
 	}
 }

@@ -1,18 +1,35 @@
-// Package storage keeps the API server's objects in etcd: in a server that runs in
-// this process, or in a cluster elsewhere.
+// Package storage keeps the API server's objects in etcd: in a member that runs in this process
+// (Open), or in a cluster elsewhere (Connect, cluster.go).
 //
-// Open starts the etcd member on a directory and waits until it leads. Nothing
-// listens: not even a unix socket. Connect (external.go) makes a store of an etcd
-// cluster instead. RESTOptions then wraps the library's storage options, so that
-// every registry, typed or custom, reaches etcd through the library's watch cache,
-// by a function call where etcd is in this process (inprocess.go). The watch of each cache
-// has a stream to etcd of its own (streams.go), and one that meets an object which cannot
-// be decoded gives way to lists that name it (unreadable.go). What is created
-// in a namespace is created on condition of the namespace (creation.go), what only one
-// object of a kind may have is kept beside it (unique.go), and what
-// etcd refuses is said in the API's own words (refusals.go). Close stops the
-// member; what was acknowledged is on disk, whatever way the process ends, unless
-// the store was opened Ephemeral.
+// RESTOptions has every registry, of built-in kinds and of custom resources, open its storage
+// here (resource.go). It is this stack, and a call passes through it from the top:
+//
+//	the caller's Wrap      deleteflow.Guard
+//	listFallback           lists from etcd if a corrupt object keeps the cache empty (corrupt.go)
+//	cacher.CacheDelegator  k8s.io/apiserver: reads from the watch cache, writes to the storage below
+//	  cacher.Cacher        the watch cache; its clock is progressClock (progress.go), it is filled
+//	                       through what follows, too
+//	separateStreams        the cache's watch has a stream to etcd of its own (streams.go)
+//	corruptErrorStorage    errors name the object that cannot be read (corrupt.go)
+//	etcd3.Store            k8s.io/apiserver: objects to bytes; its codec is expiringCodec, its decoder
+//	                       and transformer are markCorrupt's (corrupt.go)
+//	statusErrors           what etcd refuses, in the API's words (statuserrors.go)
+//	resourceClient         creations depend on their namespace (namespacecondition.go), unique values
+//	                       are reserved in the same transaction (unique.go)
+//	clientv3.Client        calls the member, or connects to the cluster; its watches:
+//	  streamWatcher        opens the streams of separateStreams (streams.go)
+//	  sendQueue            in process only: a stream that does not block its sender (sendqueue.go)
+//
+// Four of these work around a library; their comments say which, what that buys, and which test
+// fails when the library changes: progressClock, separateStreams with streamWatcher, sendQueue,
+// expiringCodec.
+//
+// Beside the objects, the Store maintains the member: compaction, the quota and defragmentation
+// (space.go), a check of the database before etcd opens it (damage.go), snapshots (snapshot.go),
+// health (health.go); and it keeps the revision of the last write of each resource (newest.go).
+//
+// What was acknowledged is on disk, however the process ends, unless the store is Ephemeral.
+// Nothing listens for connections, not even on a unix socket.
 package storage
 
 import (
@@ -27,18 +44,20 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/utils/clock"
 )
 
 const (
-	// A single member elects itself; the ticks only decide how soon after its start.
+	// A single member elects itself; the ticks only determine how soon after its start.
 	tickMillis     = 10
 	electionMillis = 100
 
@@ -57,27 +76,27 @@ const (
 	// compactionInterval is how long old revisions are kept for watches that resume.
 	compactionInterval = 5 * time.Minute
 
-	// DefaultPrefix is the prefix of the keys of all objects, the field's convention.
+	// DefaultPrefix is the prefix of the keys of all objects, as with kube-apiserver.
 	DefaultPrefix = "/registry"
 )
 
-// Options say where and how the data is kept.
+// Options say where and how the member in this process keeps the data.
 type Options struct {
 	// Dir is the directory of the etcd member; it is created with mode 0700.
 	Dir string
 	// Ephemeral trades durability for speed: writes are not synced to disk.
 	Ephemeral bool
-	// QuotaBytes is how large the database may grow. When it has, writes are refused
-	// until objects were deleted. DefaultQuota if 0.
+	// QuotaBytes is how large the database may grow before writes are refused, until
+	// objects are deleted. DefaultQuota if 0.
 	QuotaBytes int64
-	// Log gets a line when the quota is used up, and when it is not any more. Nil: none.
+	// Log gets a line when the quota is used up, and when it no longer is. Nil: none.
 	Log *slog.Logger
-	// LastWords is where etcd says why it ends the process, which it does when it
-	// finds its files damaged. Nil: nowhere.
-	LastWords io.Writer
+	// FatalLog gets one line when etcd ends the process, which it does if its disk is full
+	// or its files are damaged. Nil: none.
+	FatalLog io.Writer
 }
 
-// Store is etcd and the client that calls it. It is safe for concurrent use.
+// Store is etcd and its client. It is safe for concurrent use.
 type Store struct {
 	member    *embed.Etcd // nil when etcd runs elsewhere
 	client    *clientv3.Client
@@ -90,13 +109,18 @@ type Store struct {
 	namespaces namespaces
 	newest     *newest
 
+	// The workarounds that benchmarks compare with what upstream does: the clock of the watch
+	// caches, and the codec of the watches that fill them.
+	cacheClock clock.WithTicker
+	watchCodec func(codec runtime.Codec, corrupt *atomic.Bool) runtime.Codec
+
 	quota int64 // bytes that the member's database may have
 	log   *slog.Logger
-	stop  func() // ends what runs beside the member, and waits for it
+	stop  func() // stops the maintenance of the member; nil when etcd runs elsewhere
 }
 
-// Open starts the member and waits until it serves. The caller must have made
-// sure that nobody else uses the directory: etcd itself would wait for ever.
+// Open starts the member and waits until it serves. The caller must hold a lock on the directory:
+// etcd itself waits for ever if another process uses it.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)
@@ -120,18 +144,21 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 		return nil, fmt.Errorf("start etcd on %s: %w; %s", o.Dir, err, advice(err))
 	}
-	announceFeatures(ctx)
-	s := &Store{member: member, client: callServer(member.Server), prefix: DefaultPrefix, quota: o.quota(), log: o.Log}
+	announceEtcdFeatures(ctx)
+	s := &Store{
+		member: member, client: inProcessClient(member.Server), prefix: DefaultPrefix, quota: o.quota(), log: o.Log,
+		cacheClock: progressClock{}, watchCodec: newExpiringCodec,
+	}
 	s.newest = newNewest(s.client, s.prefix)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.compact()
-	// Before anybody lists, so that what was listed is known to be as new.
+	// It must know of every write that a list may contain.
 	s.newest.start(ctx)
 	keeping, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper sync.WaitGroup
-	keeper.Go(func() { s.keepSpace(keeping, clock.RealClock{}.NewTicker(reliefInterval)) })
+	keeper.Go(func() { s.maintainSpace(keeping, clock.RealClock{}.NewTicker(spaceInterval)) })
 	s.stop = func() {
 		cancel()
 		keeper.Wait()
@@ -139,20 +166,19 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// compact begins to drop old revisions. Servers that share an etcd take turns at it.
+// compact starts the compactor, which drops old revisions. Servers that share an etcd take turns.
 func (s *Store) compact() {
 	s.compactor = etcd3.NewCompactor(s.client, compactionInterval, clock.RealClock{}, nil)
 }
 
-// Prefix is the prefix of the keys of all objects.
+// Prefix returns the prefix of the keys of all objects.
 func (s *Store) Prefix() string { return s.prefix }
 
-// Shared tells whether other API servers may work on the same objects.
+// Shared reports whether other API servers may use the same objects.
 func (s *Store) Shared() bool { return s.member == nil }
 
 func (o Options) quota() int64 { return cmp.Or(o.QuotaBytes, DefaultQuota) }
 
-// start brings the member up.
 func start(ctx context.Context, o Options) (*embed.Etcd, error) {
 	member, err := embed.StartEtcd(config(o))
 	if err != nil {
@@ -162,7 +188,9 @@ func start(ctx context.Context, o Options) (*embed.Etcd, error) {
 	defer cancel()
 	select {
 	case <-member.Server.ReadyNotify():
-		return member, nil
+		if err = ctx.Err(); err == nil {
+			return member, nil
+		}
 	case err = <-member.Err():
 	case <-ctx.Done():
 		err = fmt.Errorf("it does not become ready: %w", ctx.Err())
@@ -174,7 +202,7 @@ func start(ctx context.Context, o Options) (*embed.Etcd, error) {
 func config(o Options) *embed.Config {
 	c := embed.NewConfig()
 	c.Dir = filepath.Clean(o.Dir)
-	// etcd wants an address to advertise; nobody listens there.
+	// etcd requires an address to advertise. It does not listen there.
 	nowhere := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 	c.ListenClientUrls, c.AdvertiseClientUrls = nil, []url.URL{nowhere}
 	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{nowhere}
@@ -183,7 +211,7 @@ func config(o Options) *embed.Config {
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotCount, catchUpEntries
 	c.QuotaBackendBytes = o.quota()
 	c.UnsafeNoFsync = o.Ephemeral
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(lastWords{to: o.LastWords, dir: o.Dir}, zap.WithPanicHook(zapcore.WriteThenFatal)))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(fatalLog{to: o.FatalLog, dir: o.Dir}, zap.WithPanicHook(zapcore.WriteThenFatal)))
 	return c
 }
 

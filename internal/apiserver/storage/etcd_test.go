@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -28,13 +29,17 @@ const (
 	// fillVariable names the directory that is to be filled until that cannot go on. What
 	// is acknowledged is printed.
 	fillVariable = "COPPICE_TEST_FILL"
+	// readOnlyVariable names the directory that cannot be opened, as it is read-only.
+	readOnlyVariable = "COPPICE_TEST_READ_ONLY"
 	// verifyVariable names the directory that must have what is read from standard input.
 	verifyVariable = "COPPICE_TEST_VERIFY"
 )
 
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // tests provoke errors
-	for variable, do := range map[string]func(dir string) error{damagedVariable: openAlone, fillVariable: fill, verifyVariable: verify} {
+	for variable, do := range map[string]func(dir string) error{
+		damagedVariable: openAlone, fillVariable: fill, readOnlyVariable: openReadOnly, verifyVariable: verify,
+	} {
 		if dir := os.Getenv(variable); dir != "" {
 			if err := do(dir); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -47,7 +52,7 @@ func TestMain(m *testing.M) {
 }
 
 func openAlone(dir string) error {
-	s, err := Open(context.Background(), Options{Dir: dir, LastWords: os.Stderr})
+	s, err := Open(context.Background(), Options{Dir: dir, FatalLog: os.Stderr})
 	if err != nil {
 		return err
 	}
@@ -90,28 +95,76 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// On a directory that nobody may write to. root may.
+// On a directory that the user may not write to. root may, so as root the test runs its own
+// binary as another user.
 func TestOpenRefusesReadOnly(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may write everywhere")
-	}
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o500))
-	if _, err := Open(t.Context(), Options{Dir: dir}); !errors.Is(err, os.ErrPermission) {
-		t.Errorf("%v", err)
+	command := self(t, readOnlyVariable, dir)
+	if os.Geteuid() == 0 {
+		must(t, errors.Join(os.Chown(dir, otherUser, otherUser), letOthersIn(filepath.Dir(dir)), letOthersIn(filepath.Dir(command.Path))))
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUser, Gid: otherUser}}
 	}
+	must(t, os.Chmod(dir, 0o500))
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
+// otherUser is the user and group ID of nobody.
+const otherUser = 65534
+
+// letOthersIn lets other users reach what is in a directory.
+func letOthersIn(dir string) error {
+	for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if err := os.Chmod(dir, info.Mode().Perm()|0o055); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// self returns a command that runs this test binary with a variable that TestMain knows.
+func self(t *testing.T, variable, dir string) *exec.Cmd {
+	t.Helper()
+	path, err := os.Executable()
+	must(t, err)
+	command := exec.CommandContext(t.Context(), path)
+	command.Env = append(os.Environ(), variable+"="+dir)
+	return command
+}
+
+// openReadOnly fails unless Open reports that it may not write to the directory.
+func openReadOnly(dir string) error {
+	s, err := Open(context.Background(), Options{Dir: dir})
+	switch {
+	case err == nil:
+		return errors.Join(errors.New("it opens"), s.Close())
+	case !errors.Is(err, os.ErrPermission):
+		return err
+	}
+	return nil
 }
 
 func TestOpenIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	// It may have become ready before it looks.
-	s, err := Open(ctx, Options{Dir: t.TempDir(), Ephemeral: true})
+	dir := t.TempDir()
+	s, err := Open(ctx, Options{Dir: dir, Ephemeral: true})
 	if err == nil {
-		must(t, s.Close())
-	} else if !errors.Is(err, context.Canceled) {
+		s.Close()
+		t.Fatal("it opens although its context has ended")
+	}
+	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+	if s, err = Open(t.Context(), Options{Dir: dir, Ephemeral: true}); err != nil {
+		t.Fatalf("the directory cannot be opened afterwards: %v", err)
+	}
+	must(t, s.Close())
 }
 
 // One line says that etcd's log is damaged, and what to do.
@@ -131,11 +184,11 @@ func TestDamagedLog(t *testing.T) {
 		s.Close()
 		t.Fatal("it opens")
 	}
-	checkLastWords(t, err.Error(), dir)
+	checkFatalLine(t, err.Error(), dir)
 }
 
 // What etcd says before it ends the process is one line: what, why, and what to do.
-func TestLastWords(t *testing.T) {
+func TestFatalLog(t *testing.T) {
 	for _, test := range []struct {
 		level  zapcore.Level
 		fields []zapcore.Field
@@ -155,7 +208,7 @@ func TestLastWords(t *testing.T) {
 		},
 	} {
 		var said strings.Builder
-		core := lastWords{to: &said, dir: "/data"}
+		core := fatalLog{to: &said, dir: "/data"}
 		entry := zapcore.Entry{Level: test.level, Message: "it ends"}
 		if core.Check(entry, nil) != nil {
 			must(t, core.Write(entry, test.fields))

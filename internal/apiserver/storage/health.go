@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// healthTimeout is how long etcd may take to answer before it counts as ill.
+	// healthTimeout is how long etcd may take to answer before it counts as unhealthy.
 	healthTimeout = 2 * time.Second
-	// statusTimeout is how long each of its members may take to say how it is. The
-	// answer "the certificate is refused" may need the system's authorities read first.
+	// statusTimeout bounds the status request to each member. To find out that the
+	// certificate is refused may take the time to read the system's authorities.
 	statusTimeout = 3 * time.Second
 )
 
-// Healthy reads one key. The error says what is the matter: which server of an etcd
-// cluster does not answer, or that the members have no leader.
+// Healthy reads one key. The error says which server of an etcd cluster does not answer, or that
+// the members have no leader.
 func (s *Store) Healthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -44,13 +44,13 @@ func (s *Store) reach(ctx context.Context) error {
 	case !s.Shared():
 		return fmt.Errorf("read from etcd: %w", err)
 	}
-	// For the diagnosis there has to be time, although what was to be diagnosed has used it up.
+	// The failed read has used up the time of ctx, and the diagnosis needs some.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
 	defer cancel()
 	return cause{"etcd does not answer: " + strings.Join(s.conditions(asking), ", "), err}
 }
 
-// conditions says of each server of an etcd cluster how it is.
+// conditions returns the condition of each server of an etcd cluster.
 func (s *Store) conditions(ctx context.Context) []string {
 	endpoints := s.client.Endpoints()
 	said := make([]string, len(endpoints))
@@ -64,8 +64,8 @@ func (s *Store) conditions(ctx context.Context) []string {
 	return said
 }
 
-// ask asks one server how it is, on a connection of its own: the client's would try
-// again until ctx ends, and then not say what was the matter.
+// ask requests the status of one server, on a connection of its own: the client's would retry until
+// ctx ends, and then not say what the error was.
 func (s *Store) ask(ctx context.Context, endpoint string) (*etcdserverpb.StatusResponse, error) {
 	secure := insecure.NewCredentials()
 	if s.tls != nil {
@@ -87,16 +87,16 @@ func (s *Store) ask(ctx context.Context, endpoint string) (*etcdserverpb.StatusR
 	return nil, err
 }
 
-// refusal is what a server has against the certificate of this client, nil if nothing.
-// With TLS 1.3 it says so after the client's side of the handshake has ended: a client
-// that has begun to write by then may find the connection broken before it reads why.
+// refusal returns why a server refuses the certificate of this client; nil if it does not. With TLS
+// 1.3 the server answers after the client's side of the handshake has ended: a client that has
+// begun to write by then may find the connection broken before it reads why.
 func (s *Store) refusal(ctx context.Context, address string) error {
 	if s.tls == nil {
 		return nil
 	}
 	connection, err := (&tls.Dialer{Config: s.tls}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil // whoever asked has found that out
+		return nil // the caller has that error already
 	}
 	defer connection.Close()
 	if deadline, ok := ctx.Deadline(); ok {
@@ -121,7 +121,7 @@ func condition(response *etcdserverpb.StatusResponse, err error) string {
 	return "ok"
 }
 
-// plain is the cause of a failed call, without the layers of the connection around it.
+// plain returns the cause of a failed call, without the layers of the connection around it.
 func plain(err error) error {
 	text := err.Error()
 	if s, ok := status.FromError(err); ok {
@@ -135,7 +135,7 @@ func plain(err error) error {
 	return cause{strings.Trim(text, `"`), err}
 }
 
-// cause is an error that is said otherwise.
+// cause is an error in other words.
 type cause struct {
 	text string
 	err  error
@@ -144,7 +144,7 @@ type cause struct {
 func (c cause) Error() string { return c.text }
 func (c cause) Unwrap() error { return c.err }
 
-// Revision is the current revision of the whole store.
+// Revision returns the current revision of the whole store.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
 	r, err := s.client.Get(ctx, s.healthKey(), clientv3.WithCountOnly())
 	if err != nil {
@@ -153,10 +153,10 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 	return r.Header.Revision, nil
 }
 
-// healthKey is a key that is never there.
+// healthKey returns a key that never exists.
 func (s *Store) healthKey() string { return path.Join(s.prefix, "health") }
 
-// Full tells whether etcd takes no writes because its quota is used up.
+// Full reports whether etcd accepts no writes because its quota is used up.
 func (s *Store) Full(ctx context.Context) (bool, error) {
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {

@@ -14,48 +14,45 @@ import (
 )
 
 const (
-	// newestTimeout is how long the watch of all keys may lag behind before nobody
-	// waits for it any more.
+	// newestTimeout is how long a call waits for the watch of all keys to catch up.
 	newestTimeout = time.Second
-	// firstQuestion is after what time etcd is asked how far that watch has come; then
-	// it is asked again, after twice the time.
-	firstQuestion = time.Millisecond
-	// watchAgain is when the watch is opened again that has ended.
-	watchAgain = 100 * time.Millisecond
+	// firstProgressRequest is how long a call waits before it asks etcd for the progress of
+	// that watch. It asks again after twice the time, and so on.
+	firstProgressRequest = time.Millisecond
+	// rewatchDelay is the time until the watch is opened again after it ended.
+	rewatchDelay = 100 * time.Millisecond
 )
 
-// Newest is what was written last.
+// Newest is the last write of each resource.
 type Newest struct {
-	// History is another one when it is not certain any more that what is told now
-	// continues what was told before.
+	// History changes when it is no longer certain that this answer continues earlier ones.
 	History string `json:"history"`
 	// Now is the revision of the store.
 	Now int64 `json:"now"`
-	// Writes are the revisions of the last creation or update of each resource, or later
-	// ones where that is not known, by GroupResource.String. Deletions do not count.
+	// Writes are the revisions of the last creation or update of each resource, by
+	// GroupResource.String, or later ones where those are not known. Deletions do not count.
 	Writes map[string]int64 `json:"writes"`
 }
 
-// Newest tells what was written last, as of a moment after the call. It is how somebody
-// who watches finds out that he has seen everything (R15), without reading it all again.
+// Newest returns the last write of each resource, as of a moment after the call. By that a client
+// that watches finds out that it has seen everything (R15), without reading it all again.
 func (s *Store) Newest(ctx context.Context) (Newest, error) {
 	ctx, cancel := context.WithTimeout(ctx, newestTimeout)
 	defer cancel()
 	s.newest.start(ctx)
-	before := s.newest.upTo()
+	before := s.newest.knownRevision()
 	now, err := s.Revision(ctx)
 	switch {
 	case err != nil:
 		return Newest{}, err
 	case now < before:
-		s.newest.doubt()
+		s.newest.invalidate()
 		return Newest{}, fmt.Errorf("the revision of etcd went backwards, from %d to %d", before, now)
 	}
 	return s.newest.at(ctx, now)
 }
 
-// newest keeps the account of the newest writes, from one watch on the keys of all
-// objects.
+// newest keeps the revisions of the last writes, from one watch on the keys of all objects.
 type newest struct {
 	client *clientv3.Client
 	prefix string // of the keys of all objects, with a slash at the end
@@ -67,8 +64,8 @@ type newest struct {
 	resources map[schema.GroupResource]string // guarded by mu, and so is all below; what follows prefix in their keys
 	writes    map[string]int64                // by that
 	history   string                          // empty while nothing is watched
-	floor     int64                           // what was written up to that revision is not known
-	reached   int64                           // what was written up to that revision, and after floor, is
+	floor     int64                           // writes up to that revision are not known
+	reached   int64                           // writes after floor and up to that revision are known
 	moved     chan struct{}                   // closed, and replaced, when there is something new
 }
 
@@ -79,7 +76,7 @@ func newNewest(client *clientv3.Client, prefix string) *newest {
 	}
 }
 
-// start begins to watch, until close, unless that was begun before.
+// start begins to watch, until close. Later calls do nothing.
 func (n *newest) start(ctx context.Context) {
 	n.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -88,42 +85,41 @@ func (n *newest) start(ctx context.Context) {
 	})
 }
 
-// close ends the watch. It may not be called at the same time as start.
+// close ends the watch. It must not be called concurrently with start.
 func (n *newest) close() {
 	n.stop()
 	n.ended.Wait()
 }
 
-// own gives the watch a stream of its own, so that nobody else's watches hear of the
-// questions for its progress.
-func own(ctx context.Context) context.Context {
-	return stream(ctx, "newest")
+// onOwnStream gives the watch a stream of its own, so that requests for its progress are not
+// answered to other watches.
+func onOwnStream(ctx context.Context) context.Context {
+	return withStream(ctx, "newest")
 }
 
 func (n *newest) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		n.follow(ctx)
 		select {
-		case <-time.After(watchAgain): //nolint:forbidigo // nothing depends on how long it is
+		case <-time.After(rewatchDelay): //nolint:forbidigo // nothing depends on how long it is
 		case <-ctx.Done():
 		}
 	}
 }
 
-// follow watches until the watch ends, or turns out to be of another history.
+// follow watches until the watch ends, or invalidate was called.
 func (n *newest) follow(ctx context.Context) {
-	ctx, cancel := context.WithCancel(own(ctx))
+	ctx, cancel := context.WithCancel(onOwnStream(ctx))
 	defer cancel()
 	for response := range n.client.Watch(ctx, n.prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
 		if response.Err() != nil || !n.take(response) {
 			break
 		}
 	}
-	n.doubt()
+	n.invalidate()
 }
 
-// take takes in what the watch says. It returns false when somebody has found that the
-// watch cannot be believed.
+// take records a response of the watch. It returns false if invalidate was called.
 func (n *newest) take(response clientv3.WatchResponse) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -148,8 +144,8 @@ func (n *newest) take(response clientv3.WatchResponse) bool {
 	return true
 }
 
-// wroteLocked takes note of a write. The keys of a resource begin with its name, or with
-// two names: a group and a name. Of others nobody has asked for the storage.
+// wroteLocked records a write. The keys of a resource begin with its name, or with two names, a
+// group and a name. Keys of resources whose storage was never opened are ignored.
 func (n *newest) wroteLocked(key string, revision int64) {
 	first := strings.Index(key, "/") + 1
 	second := first + strings.Index(key[first:], "/") + 1
@@ -170,8 +166,7 @@ func (n *newest) isOpenLocked(prefix string) bool {
 	return false
 }
 
-// open takes in where the objects of a resource are kept. What was written there up to
-// now is not known.
+// open adds the prefix of a resource's keys. Earlier writes there are not known.
 func (n *newest) open(resource schema.GroupResource, prefix string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -180,30 +175,30 @@ func (n *newest) open(resource schema.GroupResource, prefix string) {
 	n.writes[prefix] = max(n.writes[prefix], n.reached)
 }
 
-// at waits until all is known that was written up to a revision.
+// at waits until all writes up to a revision are known.
 func (n *newest) at(ctx context.Context, now int64) (Newest, error) {
-	question := time.NewTimer(firstQuestion)
-	defer question.Stop()
-	for wait := firstQuestion; ; {
+	timer := time.NewTimer(firstProgressRequest)
+	defer timer.Stop()
+	for wait := firstProgressRequest; ; {
 		answer, moved := n.look(now)
 		if moved == nil {
 			return answer, nil
 		}
 		select {
 		case <-moved:
-		case <-question.C:
+		case <-timer.C:
 			wait *= 2
-			question.Reset(wait)
-			// An error says that there is no watch yet, or that there is none any more.
-			_ = n.client.RequestProgress(own(ctx))
+			timer.Reset(wait)
+			// An error means that there is no watch yet, or no longer.
+			_ = n.client.RequestProgress(onOwnStream(ctx))
 		case <-ctx.Done():
 			return Newest{}, fmt.Errorf("find out how far etcd's watch has come: %w", ctx.Err())
 		}
 	}
 }
 
-// look answers when what is known goes up to a revision, and else with a channel that is
-// closed when more is known.
+// look returns the answer if all writes up to a revision are known, and otherwise a channel that is
+// closed when more are.
 func (n *newest) look(now int64) (Newest, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -217,8 +212,8 @@ func (n *newest) look(now int64) (Newest, <-chan struct{}) {
 	return answer, nil
 }
 
-// upTo tells up to which revision all is known; 0 if nothing is.
-func (n *newest) upTo() int64 {
+// knownRevision returns the revision up to which all writes are known; 0 if none are.
+func (n *newest) knownRevision() int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.history == "" {
@@ -227,14 +222,14 @@ func (n *newest) upTo() int64 {
 	return n.reached
 }
 
-// doubt has the watch begun anew.
-func (n *newest) doubt() {
+// invalidate ends this history: follow opens another watch.
+func (n *newest) invalidate() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.history = ""
 }
 
-// keysOf is what the keys of a resource begin with.
+// keysOf returns the prefix of the keys of a resource.
 func keysOf(prefix, resourcePrefix string) string {
 	return path.Join("/", prefix, resourcePrefix) + "/"
 }

@@ -72,7 +72,7 @@ func TestNewestAfterTheWatchEnded(t *testing.T) {
 	must(t, maps.create("default", "a"))
 	before, err := s.Newest(t.Context())
 	must(t, err)
-	s.newest.doubt()
+	s.newest.invalidate()
 	got, err := s.Newest(t.Context())
 	must(t, err)
 	if got.History == before.History || got.Writes["configmaps"] < before.Now {

@@ -15,21 +15,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// revisionBump is how far a restore raises the revision, beyond any that the store may
-// have come to after the snapshot was taken: a thousand years of writes at one a
-// minute, four days at three thousand a second. So no revision is ever given twice, and
-// a watch that comes back with one from before is told to list anew.
+// revisionBump is how far a restore raises the revision: beyond any that the store may have reached
+// after the snapshot was taken, which would take four days at three thousand writes a second. So no
+// revision is ever used twice, and a watch that resumes from before must list again.
 const revisionBump = 1_000_000_000
 
-// ErrDamaged is what is wrong with a snapshot that is not what was saved.
+// ErrDamaged is the error of a snapshot that differs from what was saved.
 var ErrDamaged = errors.New("it is no snapshot, or damaged: its checksum does not match its contents")
 
-// Snapshot streams the state of the store, in etcd's format: the database and, in the
-// last 32 bytes, its SHA-256. It holds all that was acknowledged before, whatever is
-// written meanwhile; of an etcd cluster that others use too, theirs as well.
+// Snapshot streams the state of the store in etcd's format: the database and, in the last 32 bytes,
+// its SHA-256. It holds every write that was acknowledged before the call, and the keys of other
+// users of an etcd cluster too.
 func (s *Store) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	if s.Shared() {
-		return s.snapshotElsewhere(ctx)
+		return s.snapshotOfCluster(ctx)
 	}
 	stream, err := s.client.Snapshot(ctx)
 	if err != nil {
@@ -38,8 +37,8 @@ func (s *Store) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	return stream, nil
 }
 
-// snapshotElsewhere asks the members of a cluster one after the other.
-func (s *Store) snapshotElsewhere(ctx context.Context) (io.ReadCloser, error) {
+// snapshotOfCluster tries the members of a cluster one after the other.
+func (s *Store) snapshotOfCluster(ctx context.Context) (io.ReadCloser, error) {
 	var refusals []error
 	for _, endpoint := range s.client.Endpoints() {
 		stream, err := s.snapshotOf(ctx, endpoint)
@@ -54,9 +53,8 @@ func (s *Store) snapshotElsewhere(ctx context.Context) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("take a snapshot of the etcd cluster: %w", errors.Join(refusals...))
 }
 
-// snapshotOf takes the snapshot of one member. A member may lag behind the others; a
-// read that goes to it, and is answered with what they have agreed on, is answered when
-// it has caught up.
+// snapshotOf takes the snapshot of one member. A member may lag behind the others: a linearizable
+// read is answered only when it has caught up.
 func (s *Store) snapshotOf(ctx context.Context, endpoint string) (io.ReadCloser, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{endpoint}, TLS: s.tls, Logger: zap.NewNop(),
@@ -86,8 +84,8 @@ type memberSnapshot struct {
 // Close implements io.Closer.
 func (m memberSnapshot) Close() error { return errors.Join(m.ReadCloser.Close(), m.client.Close()) }
 
-// CopySnapshot copies a snapshot and checks it on the way. The error is ErrDamaged when
-// what was copied is not the whole of it.
+// CopySnapshot copies a snapshot and verifies its checksum. The error is ErrDamaged if it does not
+// match.
 func CopySnapshot(to io.Writer, from io.Reader) error {
 	check := &checksum{sum: sha256.New()}
 	if _, err := io.Copy(io.MultiWriter(to, check), from); err != nil {
@@ -99,7 +97,7 @@ func CopySnapshot(to io.Writer, from io.Reader) error {
 	return nil
 }
 
-// checksum compares the last 32 bytes that are written to it with the SHA-256 of those before.
+// checksum compares the last 32 bytes written to it with the SHA-256 of those before.
 type checksum struct {
 	sum  hash.Hash
 	tail []byte // what may be the checksum, so far
@@ -118,8 +116,8 @@ func (c *checksum) Write(p []byte) (int, error) {
 func (c *checksum) matches() bool { return bytes.Equal(c.sum.Sum(nil), c.tail) }
 
 // Restore makes the directory of an etcd member from a snapshot; dir must not exist.
-// Its revision is far beyond that of the snapshot, and everything before counts as
-// compacted, so that nobody takes the restored history for the one that he has seen (R4).
+// Its revision is far beyond that of the snapshot, and everything before counts as compacted, so that
+// no client takes the restored objects for a continuation of what it has seen (R4).
 func Restore(file, dir string) error {
 	from, err := os.Open(file)
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apistorage "k8s.io/apiserver/pkg/storage"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // save writes a snapshot to a file.
@@ -55,7 +57,7 @@ func TestR4_SnapshotUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, func() error {
+	eventually.Succeeds(t, func() error {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(acknowledged) < 500 {
@@ -73,9 +75,9 @@ func TestR4_SnapshotUnderLoad(t *testing.T) {
 	must(t, err)
 
 	restored := reopen(t, file)
-	there := restored.configMapStorage(t).names(t, restored, "team")
+	current := restored.configMapStorage(t).names(t, restored, "team")
 	for _, name := range before {
-		if !slices.Contains(there, name) {
+		if !slices.Contains(current, name) {
 			t.Fatalf("%s was acknowledged before the snapshot and is not in it", name)
 		}
 	}
@@ -90,8 +92,8 @@ func TestR4_SnapshotUnderLoad(t *testing.T) {
 	}
 	must(t, restored.configMapStorage(t).create("team", "new"))
 	again := reopen(t, restored.save(t))
-	if got := again.configMapStorage(t).names(t, again, "team"); len(got) != len(there)+1 {
-		t.Errorf("restored twice there are %d, want %d", len(got), len(there)+1)
+	if got := again.configMapStorage(t).names(t, again, "team"); len(got) != len(current)+1 {
+		t.Errorf("restored twice there are %d, want %d", len(got), len(current)+1)
 	}
 }
 
@@ -161,7 +163,7 @@ func TestSnapshotOfACluster(t *testing.T) {
 	var names []string
 	for i := range 50 {
 		names = append(names, fmt.Sprintf("a-%02d", i))
-		eventually(t, func() error { // one that is told of the loss of a member may have been created
+		eventually.Succeeds(t, func() error { // one that is told of the loss of a member may have been created
 			if err := contents.create("team", names[i]); err != nil && !apistorage.IsExist(err) {
 				return err
 			}

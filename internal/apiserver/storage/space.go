@@ -12,44 +12,43 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// reliefInterval is how often the space of the database is looked at.
-const reliefInterval = 5 * time.Second
+// spaceInterval is how often the space of the database is checked.
+const spaceInterval = 5 * time.Second
 
 // space is how large the database is.
 type space struct {
 	size  int64 // bytes of the file
 	inUse int64 // bytes of it that hold something
 	quota int64 // bytes that the file may have
-	full  bool  // the quota was exceeded, and etcd takes no writes until told to
+	full  bool  // the quota was exceeded, and etcd accepts no writes until the alarm is disarmed
 }
 
-// relief is what is to be done about the space of the database.
-type relief int
+// spaceAction is what is to be done about the space of the database.
+type spaceAction int
 
 const (
-	noRelief relief = iota
-	// defragment gives free pages back to the file system. It stops the world for
-	// about a second for each GB in use, so it is done when it is worth it.
+	leaveSpace spaceAction = iota
+	// defragment returns free pages to the file system. It blocks etcd for about a second per
+	// GB in use.
 	defragment
-	// takeWrites is defragment, and then to take writes again.
-	takeWrites
+	// defragmentAndDisarm then has etcd accept writes again.
+	defragmentAndDisarm
 )
 
-// reliefOf decides. What was deleted becomes free pages with the next compaction, and
-// free pages are used again; but the quota is about the file, which only shrinks when
-// it is written anew.
-func reliefOf(s space) relief {
+// spaceActionFor decides. The pages of deleted objects are free after the next compaction, and are
+// used again. But the quota is about the file, which only shrinks when it is defragmented.
+func spaceActionFor(s space) spaceAction {
 	switch {
 	case s.full && s.inUse <= s.quota/10*9:
-		return takeWrites
+		return defragmentAndDisarm
 	case !s.full && s.size > s.quota/4*3 && s.inUse <= s.size/2:
 		return defragment
 	}
-	return noRelief
+	return leaveSpace
 }
 
-// keepSpace looks after the space of the member in this process until ctx ends.
-func (s *Store) keepSpace(ctx context.Context, ticks clock.Ticker) {
+// maintainSpace keeps the database of the member in this process within its quota until ctx ends.
+func (s *Store) maintainSpace(ctx context.Context, ticks clock.Ticker) {
 	defer ticks.Stop()
 	wasFull := false
 	for {
@@ -58,7 +57,7 @@ func (s *Store) keepSpace(ctx context.Context, ticks clock.Ticker) {
 			return
 		case <-ticks.C():
 		}
-		full, err := s.relieve(ctx)
+		full, err := s.reclaimSpace(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -73,19 +72,19 @@ func (s *Store) keepSpace(ctx context.Context, ticks clock.Ticker) {
 	}
 }
 
-// relieve does what can be done about the space, and returns whether etcd is full still.
-func (s *Store) relieve(ctx context.Context) (full bool, err error) {
+// reclaimSpace does what can be done about the space, and reports whether etcd is still full.
+func (s *Store) reclaimSpace(ctx context.Context) (full bool, err error) {
 	now := s.space()
 	if now.full {
-		// What was deleted in the last minutes is kept for watches that resume. They
-		// have to list anew: that does less harm than to take no writes.
+		// The revisions of the last minutes are kept for watches that resume. Those have
+		// to list again now, which does less harm than to accept no writes.
 		if err := s.compactNow(ctx); err != nil {
 			return true, err
 		}
 		now = s.space()
 	}
-	action := reliefOf(now)
-	if action == noRelief {
+	action := spaceActionFor(now)
+	if action == leaveSpace {
 		return now.full, nil
 	}
 	if err := s.member.Server.Defragment(); err != nil {
@@ -93,7 +92,7 @@ func (s *Store) relieve(ctx context.Context) (full bool, err error) {
 	}
 	after := s.space()
 	s.log.InfoContext(ctx, "etcd was defragmented", "before", now.size, "after", after.size)
-	if action != takeWrites {
+	if action != defragmentAndDisarm {
 		return false, nil
 	}
 	return s.disarm(ctx)
@@ -120,7 +119,7 @@ func (s *Store) compactNow(ctx context.Context) error {
 	return nil
 }
 
-// disarm has etcd take writes again.
+// disarm has etcd accept writes again.
 func (s *Store) disarm(ctx context.Context) (full bool, err error) {
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {

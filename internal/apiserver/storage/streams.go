@@ -13,133 +13,139 @@ import (
 	apistorage "k8s.io/apiserver/pkg/storage"
 )
 
-// line is what a resource's watch cache hears of etcd by: the stream of its watch, one
-// after the other.
+// watchStreams gives the watch that fills a resource's watch cache a stream of its own to etcd,
+// a new one for each watch that follows.
 //
-// Watches that share a stream are told of each other's progress, for the answer to a
-// question for it goes to all watches of the stream that there are when it arrives, and
-// an answer may be overtaken by the news that a watch was created which was not there
-// when the answer was given. That watch is then said to have come to a revision whose
-// events it has not had; and should it end before it has them, as it does when one of
-// them cannot be decoded, its successor begins behind them, and the cache never learns
-// of them. So each watch has a stream of its own, and is asked for its progress only
-// once it was created. Nor does a question about one resource bother the caches of all
+// What it works around: clientv3 puts watches with the same metadata into one stream. etcd
+// answers a request for progress to all watches that the stream has when the answer arrives,
+// also to one that was created after the answer was given. That watch is then said to have come
+// to a revision whose events it has not had; should it end before it has them, as it does when
+// one of them cannot be decoded, its successor begins behind them, and the cache never learns of
+// them. With a stream for each watch, and no request for progress before the watch is created,
+// that cannot happen. Nor does a request for one resource cause an answer to the caches of all
 // others.
-type line struct {
+//
+// What it buys: no event is lost; TestProgressDoesNotOvertakeEvents fails without it. For what
+// it saves, BenchmarkWatchProgress prints both. TestStreamsEndWithTheirWatches fails should
+// clientv3 no longer end a stream with its last watch, on which closeStream relies.
+type watchStreams struct {
 	resource schema.GroupResource
 
 	mu      sync.Mutex
 	opened  int // guarded by mu, and so is current; how many watches there have been
-	current int // the number of the watch that is there; 0 for none
+	current int // the number of the watch that exists; 0 for none
 }
 
-// hangUpTimeout is how long the end of a stream may take where etcd does not answer.
-const hangUpTimeout = time.Minute
+// closeStreamTimeout is how long the end of a stream may take if etcd does not answer.
+const closeStreamTimeout = time.Minute
 
-type lineKey struct{}
+type streamsKey struct{}
 
-// lineOf is nil when nobody said whose line it is.
-func lineOf(ctx context.Context) *line {
-	l, _ := ctx.Value(lineKey{}).(*line)
-	return l
+// streamsFrom returns nil for a watch that shares the stream of all others.
+func streamsFrom(ctx context.Context) *watchStreams {
+	w, _ := ctx.Value(streamsKey{}).(*watchStreams)
+	return w
 }
 
-// stream names a stream: watches of other names have other streams.
-func stream(ctx context.Context, name string) context.Context {
+// withStream names a stream: clientv3 opens one for each distinct metadata.
+func withStream(ctx context.Context, name string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "coppice-watch", name)
 }
 
-func (l *line) stream(ctx context.Context, number int) context.Context {
-	return stream(ctx, fmt.Sprintf("%s#%d", l.resource, number))
+func (w *watchStreams) withStream(ctx context.Context, number int) context.Context {
+	return withStream(ctx, fmt.Sprintf("%s#%d", w.resource, number))
 }
 
-func (l *line) open() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.opened++
-	return l.opened
+// next returns the number of a new watch.
+func (w *watchStreams) next() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opened++
+	return w.opened
 }
 
-// created may come late, for a watch that has been given up for the next.
-func (l *line) created(number int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.current = max(l.current, number)
+// created may be called late, for a watch that has a successor already.
+func (w *watchStreams) created(number int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.current = max(w.current, number)
 }
 
-func (l *line) ended(number int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.current == number {
-		l.current = 0
+func (w *watchStreams) ended(number int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.current == number {
+		w.current = 0
 	}
 }
 
-func (l *line) there() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.current
+func (w *watchStreams) existing() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.current
 }
 
-// apart is the Watcher of a client that gives each watch of a line a stream.
-type apart struct{ clientv3.Watcher }
+// streamWatcher is the Watcher of an etcd client. It gives the watches of watchStreams streams
+// of their own.
+type streamWatcher struct{ clientv3.Watcher }
 
 // Watch implements clientv3.Watcher.
-func (a apart) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
-	l := lineOf(ctx)
-	if l == nil {
-		return a.Watcher.Watch(ctx, key, options...)
+func (s streamWatcher) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
+	streams := streamsFrom(ctx)
+	if streams == nil {
+		return s.Watcher.Watch(ctx, key, options...)
 	}
-	number := l.open()
-	events := a.Watcher.Watch(l.stream(ctx, number), key, options...) // returns when it was created, or could not be
+	number := streams.next()
+	// It returns when the watch was created, or could not be.
+	events := s.Watcher.Watch(streams.withStream(ctx, number), key, options...)
 	if ctx.Err() != nil {
-		go a.hangUp(ctx, l, number, key)
+		go s.closeStream(ctx, streams, number, key)
 		return events
 	}
-	l.created(number)
-	context.AfterFunc(ctx, func() { l.ended(number) })
+	streams.created(number)
+	context.AfterFunc(ctx, func() { streams.ended(number) })
 	return events
 }
 
-// hangUp ends a stream on which there is no watch, and may never have been one: the
-// library ends a stream with the last of its watches. ctx is one that was used for the
-// stream, for what else is said in it is part of the stream's name.
-func (a apart) hangUp(ctx context.Context, l *line, number int, key string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hangUpTimeout)
+// closeStream ends a stream that has no watch, and may never have had one: clientv3 ends a
+// stream with the last of its watches. ctx must be one that was used for the stream: whatever
+// other metadata it has is part of the stream's identity.
+func (s streamWatcher) closeStream(ctx context.Context, streams *watchStreams, number int, key string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeStreamTimeout)
 	defer cancel()
-	a.Watcher.Watch(l.stream(ctx, number), key)
+	s.Watcher.Watch(streams.withStream(ctx, number), key)
 }
 
-// RequestProgress implements clientv3.Watcher. There is no answer when there is no
-// watch: who asked will ask again.
-func (a apart) RequestProgress(ctx context.Context) error {
-	l := lineOf(ctx)
-	if l == nil {
-		return a.Watcher.RequestProgress(ctx)
+// RequestProgress implements clientv3.Watcher. Without a watch there is no answer; the watch
+// cache will ask again.
+func (s streamWatcher) RequestProgress(ctx context.Context) error {
+	streams := streamsFrom(ctx)
+	if streams == nil {
+		return s.Watcher.RequestProgress(ctx)
 	}
-	number := l.there()
+	number := streams.existing()
 	if number == 0 {
 		return nil
 	}
-	err := a.Watcher.RequestProgress(l.stream(ctx, number))
-	if l.there() != number {
-		go a.hangUp(ctx, l, number, "/") // the question may have made the stream anew
+	err := s.Watcher.RequestProgress(streams.withStream(ctx, number))
+	if streams.existing() != number {
+		go s.closeStream(ctx, streams, number, "/") // the request may have opened the stream again
 	}
 	return err
 }
 
-// onLine is a storage whose watches are those of a line.
-type onLine struct {
+// separateStreams is a storage whose watches have streams of their own.
+type separateStreams struct {
 	apistorage.Interface
-	line *line
+	streams *watchStreams
 }
 
 // Watch implements storage.Interface.
-func (s onLine) Watch(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
-	return s.Interface.Watch(context.WithValue(ctx, lineKey{}, s.line), key, opts)
+func (s separateStreams) Watch(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
+	return s.Interface.Watch(context.WithValue(ctx, streamsKey{}, s.streams), key, opts)
 }
 
 // RequestWatchProgress implements storage.Interface.
-func (s onLine) RequestWatchProgress(ctx context.Context) error {
-	return s.Interface.RequestWatchProgress(context.WithValue(ctx, lineKey{}, s.line))
+func (s separateStreams) RequestWatchProgress(ctx context.Context) error {
+	return s.Interface.RequestWatchProgress(context.WithValue(ctx, streamsKey{}, s.streams))
 }

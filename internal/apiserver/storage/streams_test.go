@@ -3,82 +3,84 @@ package storage
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"runtime/pprof"
 	"sync"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// A watch that begins in the past is not told that it has come to the present before
-// it has had what lies between.
+// A watch that begins in the past is not said to have come to the present before it has had the
+// events between.
 func TestProgressDoesNotOvertakeEvents(t *testing.T) {
-	const rounds = 40 // of a tenth of a second each: so often etcd looks after watches from the past
+	const rounds = 40 // of a tenth of a second each, the interval in which etcd syncs watches from the past
 	s := open(t)
-	background := context.WithValue(t.Context(), lineKey{}, &line{resource: corev1.Resource("pods")})
-	put, err := s.client.Put(t.Context(), "/line/key", "")
+	background := context.WithValue(t.Context(), streamsKey{}, &watchStreams{resource: corev1.Resource("pods")})
+	put, err := s.client.Put(t.Context(), "/streams/key", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	written := put.Header.Revision
-	asking, stop := context.WithCancel(background)
-	var asker sync.WaitGroup
-	asker.Go(func() {
-		for asking.Err() == nil {
-			_ = s.client.RequestProgress(asking)
+	requesting, stop := context.WithCancel(background)
+	var requests sync.WaitGroup
+	requests.Go(func() {
+		for requesting.Err() == nil {
+			_ = s.client.RequestProgress(requesting)
 		}
 	})
 	t.Cleanup(func() {
 		stop()
-		asker.Wait()
+		requests.Wait()
 	})
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(background)
-		events := s.client.Watch(ctx, "/line/", clientv3.WithPrefix(), clientv3.WithRev(written))
+		events := s.client.Watch(ctx, "/streams/", clientv3.WithPrefix(), clientv3.WithRev(written))
 		if first := <-events; len(first.Events) == 0 {
-			t.Fatalf("round %d: the watch from revision %d is told of progress to %d before the event (%v)",
+			t.Fatalf("round %d: the watch from revision %d reports progress to %d before the event (%v)",
 				round, written, first.Header.Revision, first.Err())
 		}
 		cancel()
 	}
 }
 
-// The watch that is asked is the newest there is, also when news of an older one are late.
-func TestLineAsksTheNewestWatch(t *testing.T) {
-	l := &line{resource: corev1.Resource("pods")}
-	older, newer := l.open(), l.open()
+// Progress is requested of the newest watch, also if an older one is reported late.
+func TestStreamsKnowTheNewestWatch(t *testing.T) {
+	w := &watchStreams{resource: corev1.Resource("pods")}
+	older, newer := w.next(), w.next()
 	for _, step := range []struct {
-		news string
-		tell func()
-		want int
+		what   string
+		report func()
+		want   int
 	}{
 		{"none was created", func() {}, 0},
-		{"the newer was created", func() { l.created(newer) }, newer},
-		{"the older was created", func() { l.created(older) }, newer},
-		{"the older ended", func() { l.ended(older) }, newer},
-		{"the newer ended", func() { l.ended(newer) }, 0},
+		{"the newer was created", func() { w.created(newer) }, newer},
+		{"the older was created", func() { w.created(older) }, newer},
+		{"the older ended", func() { w.ended(older) }, newer},
+		{"the newer ended", func() { w.ended(newer) }, 0},
 	} {
-		step.tell()
-		if got := l.there(); got != step.want {
-			t.Errorf("%s: watch %d is asked, want %d", step.news, got, step.want)
+		step.report()
+		if got := w.existing(); got != step.want {
+			t.Errorf("%s: progress is requested of watch %d, want %d", step.what, got, step.want)
 		}
 	}
 }
 
-// Watches that end leave no stream behind, also when they are given up before they were
-// created, and when their progress is asked for at that moment.
+// Watches that end leave no stream behind, also when they are cancelled before they were created,
+// and when their progress is requested at that moment.
 func TestStreamsEndWithTheirWatches(t *testing.T) {
-	const rounds, patience = 300, 2 * time.Minute
+	const rounds = 300
 	s := open(t)
 	const own = 2 // the compactor's and that of the newest writes
-	// As the library has it: what else is said is part of the names of streams.
-	background := clientv3.WithRequireLeader(context.WithValue(t.Context(), lineKey{}, &line{resource: corev1.Resource("pods")}))
+	// As etcd3 does; this metadata is part of the identity of a stream, too.
+	background := clientv3.WithRequireLeader(context.WithValue(t.Context(), streamsKey{}, &watchStreams{resource: corev1.Resource("pods")}))
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(background)
-		var asker sync.WaitGroup
-		asker.Go(func() {
+		var requests sync.WaitGroup
+		requests.Go(func() {
 			for ctx.Err() == nil {
 				_ = s.client.RequestProgress(background)
 			}
@@ -86,23 +88,57 @@ func TestStreamsEndWithTheirWatches(t *testing.T) {
 		if round%2 == 0 {
 			go cancel()
 		}
-		s.client.Watch(ctx, "/line/", clientv3.WithPrefix())
+		s.client.Watch(ctx, "/streams/", clientv3.WithPrefix())
 		cancel()
-		asker.Wait()
+		requests.Wait()
 	}
-	deadline := time.After(patience)
-	for streams() > own {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-deadline:
-			t.Fatalf("%d streams are left, want the store's own %d", streams(), own)
+	eventually.Agrees(t, func() string {
+		if left := openStreams(); left > own {
+			return fmt.Sprintf("%d streams are left, want the store's own %d", left, own)
 		}
-	}
+		return ""
+	})
 }
 
-// streams counts the streams of watches that the clients of this process have.
-func streams() int {
+// openStreams counts the watch streams that the etcd clients of this process have open.
+func openStreams() int {
 	var all bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&all, 2)
 	return bytes.Count(all.Bytes(), []byte("(*watchGRPCStream).run("))
+}
+
+// BenchmarkWatchProgress requests the progress of one of 60 watches, as many as a control plane
+// has resources: all on one stream, and on one each.
+func BenchmarkWatchProgress(b *testing.B) {
+	for _, separate := range []bool{false, true} {
+		b.Run(fmt.Sprintf("separate=%t", separate), func(b *testing.B) {
+			s := open(b)
+			contexts := make([]context.Context, 60)
+			var answers clientv3.WatchChan
+			var others sync.WaitGroup
+			ctx, cancel := context.WithCancel(context.Background())
+			for i := range contexts {
+				contexts[i] = ctx
+				if separate {
+					contexts[i] = context.WithValue(ctx, streamsKey{}, &watchStreams{resource: corev1.Resource(fmt.Sprint("r", i))})
+				}
+				events := s.client.Watch(contexts[i], fmt.Sprintf("/progress/%d/", i), clientv3.WithPrefix())
+				if i == 0 {
+					answers = events
+					continue
+				}
+				others.Go(func() {
+					for range events {
+					}
+				})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				must(b, s.client.RequestProgress(contexts[0]))
+				<-answers
+			}
+			cancel()
+			others.Wait()
+		})
+	}
 }

@@ -16,43 +16,42 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 )
 
-// uniquePrefix is where values are kept that only one object may have. It is no
-// object's: nothing lists or watches it.
+// uniquePrefix is the prefix of the keys that reserve unique values. Nothing lists or watches it.
 const uniquePrefix = "/coppice/unique"
 
-// Unique is, by resource, what an object of it has for itself alone.
+// Unique says, by resource, which values no two objects may share.
 type Unique map[schema.GroupResource]Values
 
-// Values are the values of an object that no other object of its resource may have.
+// Values returns the values of an object that no other object of its resource may have.
 type Values func(runtime.Object) []string
 
-// in binds the values of a resource to where they are kept. No values: nil.
-func (v Values) in(s *Store, resource schema.GroupResource, reader objectReader) *uniqueness {
+// in returns the unique keys of a resource; nil for nil Values.
+func (v Values) in(s *Store, resource schema.GroupResource, reader objectReader) *uniqueKeys {
 	if v == nil {
 		return nil
 	}
-	return &uniqueness{kv: s.client.KV, values: v, prefix: path.Join(uniquePrefix, resource.Group, resource.Resource) + "/", reader: reader}
+	return &uniqueKeys{kv: s.client.KV, values: v, prefix: path.Join(uniquePrefix, resource.Group, resource.Resource) + "/", reader: reader}
 }
 
-// uniqueness keeps, beside each object of a resource, one key for each of its unique
-// values. The keys are written and removed in the transaction that writes or removes
-// the object, on condition that nobody else has them. So a value is never had twice,
-// whoever writes, and never lost: there is nothing to repair after a crash.
-type uniqueness struct {
+// uniqueKeys keeps, beside each object of a resource, one key for each of its unique values. The
+// keys are written and removed in the transaction that writes or removes the object, on condition
+// that no other object has reserved them. So no value is ever used twice, whichever server writes,
+// and none is leaked: there is nothing to repair after a crash.
+type uniqueKeys struct {
 	kv     clientv3.KV
 	values Values
 	prefix string // of the keys; a value follows
 	reader objectReader
 }
 
-// claims are the keys that a write adds, and those that it gives up.
-type claims struct {
-	holder    string // the object's own key, for whoever looks
+// reservations are the keys that a write adds, and those that it drops.
+type reservations struct {
+	holder    string // the object's own key, the value of the keys that are added
 	add, drop []string
 	prefix    string
 }
 
-func (c claims) conditions() []clientv3.Cmp {
+func (c reservations) conditions() []clientv3.Cmp {
 	conditions := make([]clientv3.Cmp, 0, len(c.add)+2)
 	for _, value := range c.add {
 		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(c.prefix+value), "=", 0))
@@ -60,7 +59,7 @@ func (c claims) conditions() []clientv3.Cmp {
 	return conditions
 }
 
-func (c claims) writes() []clientv3.Op {
+func (c reservations) writes() []clientv3.Op {
 	ops := make([]clientv3.Op, 0, len(c.add)+len(c.drop)+1)
 	for _, value := range c.add {
 		ops = append(ops, clientv3.OpPut(c.prefix+value, c.holder))
@@ -71,7 +70,7 @@ func (c claims) writes() []clientv3.Op {
 	return ops
 }
 
-func (c claims) reads() []clientv3.Op {
+func (c reservations) reads() []clientv3.Op {
 	ops := make([]clientv3.Op, 0, len(c.add))
 	for _, value := range c.add {
 		ops = append(ops, clientv3.OpGet(c.prefix+value))
@@ -79,8 +78,9 @@ func (c claims) reads() []clientv3.Op {
 	return ops
 }
 
-// taken tells whose values made a transaction fail: the reads begin at its nth operation.
-func (c claims) taken(txn *clientv3.TxnResponse, n int) error {
+// conflict returns a TakenError if another object's value made a transaction fail. The results of
+// reads begin at its nth operation.
+func (c reservations) conflict(txn *clientv3.TxnResponse, n int) error {
 	for i, value := range c.add {
 		if holder := firstOf(txn, n+i); holder != nil {
 			return allocation.TakenError{Value: value, Holder: string(holder.Value)}
@@ -89,27 +89,27 @@ func (c claims) taken(txn *clientv3.TxnResponse, n int) error {
 	return nil
 }
 
-// claimedBy is what the creation of an object claims.
-func (u *uniqueness) claimedBy(ctx context.Context, key string, data []byte) (claims, error) {
+// reservationsFor returns what the creation of an object reserves.
+func (u *uniqueKeys) reservationsFor(ctx context.Context, key string, data []byte) (reservations, error) {
 	if u == nil {
-		return claims{}, nil
+		return reservations{}, nil
 	}
 	obj, err := u.reader.read(ctx, key, data, 0)
 	if err != nil {
-		return claims{}, err
+		return reservations{}, err
 	}
-	return claims{holder: key, add: u.valuesOf(obj), prefix: u.prefix}, nil
+	return reservations{holder: key, add: u.valuesOf(obj), prefix: u.prefix}, nil
 }
 
-// valuesOf are the values of an object, each once.
-func (u *uniqueness) valuesOf(obj runtime.Object) []string {
+// valuesOf returns the values of an object, each once.
+func (u *uniqueKeys) valuesOf(obj runtime.Object) []string {
 	values := slices.Clone(u.values(obj))
 	slices.Sort(values)
 	return slices.Compact(values)
 }
 
-// stored reads the values of what is stored, if it is still what is expected.
-func (u *uniqueness) stored(ctx context.Context, key string, expectedRevision int64) ([]string, error) {
+// stored returns the values of the stored object, if that still has the expected revision.
+func (u *uniqueKeys) stored(ctx context.Context, key string, expectedRevision int64) ([]string, error) {
 	found, err := u.kv.Get(ctx, key)
 	if err != nil || len(found.Kvs) == 0 || found.Kvs[0].ModRevision != expectedRevision {
 		return nil, err
@@ -121,9 +121,9 @@ func (u *uniqueness) stored(ctx context.Context, key string, expectedRevision in
 	return u.valuesOf(obj), nil
 }
 
-// heldBy finds the values of an object that cannot be read: its bytes are damaged, and
-// it is to be removed all the same. It reads all values that there are.
-func (u *uniqueness) heldBy(ctx context.Context, key string) ([]string, error) {
+// heldBy returns the values of an object that cannot be decoded and is to be removed nevertheless. It
+// reads all reservations of the resource.
+func (u *uniqueKeys) heldBy(ctx context.Context, key string) ([]string, error) {
 	found, err := u.kv.Get(ctx, u.prefix, clientv3.WithPrefix())
 	if err != nil {
 		return nil, err
@@ -137,15 +137,15 @@ func (u *uniqueness) heldBy(ctx context.Context, key string) ([]string, error) {
 	return values, nil
 }
 
-// put writes an object that was there in that revision; 0: that was not there.
-func (u *uniqueness) put(
+// put writes an object that had that revision, or did not exist if it is 0.
+func (u *uniqueKeys) put(
 	ctx context.Context, key string, data []byte, expectedRevision int64, opts etcdkubernetes.PutOptions,
 ) (etcdkubernetes.PutResponse, error) {
 	old, err := u.stored(ctx, key, expectedRevision)
 	if err != nil {
 		return etcdkubernetes.PutResponse{}, err
 	}
-	c, err := u.claimedBy(ctx, key, data)
+	c, err := u.reservationsFor(ctx, key, data)
 	if err != nil {
 		return etcdkubernetes.PutResponse{}, err
 	}
@@ -166,7 +166,7 @@ func (u *uniqueness) put(
 	}
 	now := firstOf(txn, 0)
 	if (now == nil && expectedRevision == 0) || (now != nil && now.ModRevision == expectedRevision) {
-		return response, c.taken(txn, 1)
+		return response, c.conflict(txn, 1)
 	}
 	if opts.GetOnFailure {
 		response.KV = now
@@ -174,18 +174,18 @@ func (u *uniqueness) put(
 	return response, nil
 }
 
-// remove removes an object that was there in that revision, and frees its values.
-func (u *uniqueness) remove(
+// remove removes an object that had that revision, and drops its reservations.
+func (u *uniqueKeys) remove(
 	ctx context.Context, key string, expectedRevision int64, opts etcdkubernetes.DeleteOptions,
 ) (etcdkubernetes.DeleteResponse, error) {
 	old, err := u.stored(ctx, key, expectedRevision)
-	if errors.As(err, new(unreadable)) {
+	if errors.As(err, new(corruptError)) {
 		old, err = u.heldBy(ctx, key)
 	}
 	if err != nil {
 		return etcdkubernetes.DeleteResponse{}, fmt.Errorf("free what %s has: %w", key, err)
 	}
-	c := claims{drop: old, prefix: u.prefix}
+	c := reservations{drop: old, prefix: u.prefix}
 	txn, err := u.kv.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", expectedRevision)).
 		Then(append(c.writes(), clientv3.OpDelete(key))...).

@@ -38,11 +38,11 @@ func having(values ...string) func(runtime.Object) {
 	}
 }
 
-// claimants are objects with values of their own, in a namespace that is there.
-func (s *Store) claimants(t *testing.T) objects {
+// uniqueStorage are objects with values of their own, in a namespace that is there.
+func (s *Store) uniqueStorage(t *testing.T) objects {
 	t.Helper()
 	must(t, s.namespaceStorage(t).create("", "default"))
-	return s.storageOf(t, "claims", &corev1.ConfigMap{}, &corev1.ConfigMapList{}, nil)
+	return s.storageOf(t, "uniques", &corev1.ConfigMap{}, &corev1.ConfigMapList{}, nil)
 }
 
 func (o objects) make(name string, values ...string) error {
@@ -52,7 +52,7 @@ func (o objects) make(name string, values ...string) error {
 	return o.Create(context.Background(), o.key("default", name), obj, &corev1.ConfigMap{}, 0)
 }
 
-// held is what the store has for whom.
+// held returns the reservations, as value=name.
 func (s *Store) held(t *testing.T) string {
 	t.Helper()
 	r, err := s.client.Get(context.Background(), uniquePrefix, clientv3.WithPrefix())
@@ -60,14 +60,14 @@ func (s *Store) held(t *testing.T) string {
 	var held []string
 	for _, kv := range r.Kvs {
 		holder := string(kv.Value)
-		held = append(held, strings.TrimPrefix(string(kv.Key), uniquePrefix+"/claims/")+"="+holder[strings.LastIndex(holder, "/")+1:])
+		held = append(held, strings.TrimPrefix(string(kv.Key), uniquePrefix+"/uniques/")+"="+holder[strings.LastIndex(holder, "/")+1:])
 	}
 	return strings.Join(held, " ")
 }
 
 func TestUniqueValues(t *testing.T) {
 	s := open(t)
-	o := s.claimants(t)
+	o := s.uniqueStorage(t)
 	isTaken := func(err error, value, by string) {
 		t.Helper()
 		taken, ok := errors.AsType[allocation.TakenError](err)
@@ -108,14 +108,14 @@ func TestUniqueValues(t *testing.T) {
 // What an object has is freed also when nobody can read the object any more.
 func TestUniqueValuesOfADamagedObject(t *testing.T) {
 	s := open(t)
-	o := s.claimants(t)
+	o := s.uniqueStorage(t)
 	must(t, o.make("a", "1", "2"))
 	must(t, o.make("b", "3"))
 	ctx := context.Background()
-	damaged, err := s.client.Put(ctx, "/registry/claims/default/a", "damage")
+	damaged, err := s.client.Put(ctx, "/registry/uniques/default/a", "damage")
 	must(t, err)
-	client := s.creator(corev1.Resource("claims"), "/registry/claims/", Values(valuesOf).in(s, corev1.Resource("claims"), readerOf(t)))
-	gone, err := client.Kubernetes.OptimisticDelete(ctx, "/registry/claims/default/a", damaged.Header.Revision, etcdkubernetes.DeleteOptions{})
+	client := s.resourceClient(corev1.Resource("uniques"), "/registry/uniques/", Values(valuesOf).in(s, corev1.Resource("uniques"), readerOf(t)))
+	gone, err := client.Kubernetes.OptimisticDelete(ctx, "/registry/uniques/default/a", damaged.Header.Revision, etcdkubernetes.DeleteOptions{})
 	if err != nil || !gone.Succeeded {
 		t.Errorf("%+v, %v", gone, err)
 	}
@@ -128,7 +128,7 @@ func TestUniqueValuesOfADamagedObject(t *testing.T) {
 func readerOf(t *testing.T) objectReader {
 	t.Helper()
 	codec := builtin.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion)
-	decoder, transformer := readable(etcd3.NewDefaultDecoder(codec, apistorage.APIObjectVersioner{}), identity.NewEncryptCheckTransformer(), new(atomic.Bool))
+	decoder, transformer := markCorrupt(etcd3.NewDefaultDecoder(codec, apistorage.APIObjectVersioner{}), identity.NewEncryptCheckTransformer(), new(atomic.Bool))
 	return objectReader{decoder: decoder, transformer: transformer, newFunc: func() runtime.Object { return &corev1.ConfigMap{} }}
 }
 
@@ -136,7 +136,7 @@ func readerOf(t *testing.T) objectReader {
 // freed and lost in races are had by nobody afterwards.
 func TestUniqueValuesInARace(t *testing.T) {
 	s := open(t)
-	o := s.claimants(t)
+	o := s.uniqueStorage(t)
 	const writers, values = 8, 3
 	var wg sync.WaitGroup
 	for w := range writers {

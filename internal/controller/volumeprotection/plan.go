@@ -6,13 +6,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/finalizers"
 )
 
 const (
 	// ClaimFinalizer keeps a PersistentVolumeClaim while a pod uses it.
-	ClaimFinalizer = "kubernetes.io/pvc-protection"
+	ClaimFinalizer = finalizers.PVCProtection
 	// VolumeFinalizer keeps a PersistentVolume while it is bound to a claim.
-	VolumeFinalizer = "kubernetes.io/pv-protection"
+	VolumeFinalizer = finalizers.PVProtection
 )
 
 // Decision is what to do about one object: Release or Keep.

@@ -1,4 +1,4 @@
-// Package keyfile keeps private keys in files that nobody else may read.
+// Package keyfile stores private keys in files that only their owner may read.
 package keyfile
 
 import (
@@ -14,8 +14,8 @@ const (
 	fileMode = 0o600
 )
 
-// Load reads a key. Where there is none, the error is fs.ErrNotExist. A file that others
-// may read, or write, is made private: it may have come from a backup.
+// Load reads a key. The error is fs.ErrNotExist if there is none. A file that others may read
+// or write is made private: it may have been restored from a backup.
 func Load(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -23,14 +23,14 @@ func Load(path string) ([]byte, error) {
 	}
 	if info.Mode().Perm()&^fileMode != 0 {
 		if err := os.Chmod(path, fileMode); err != nil {
-			return nil, fmt.Errorf("others may read %s: %w", path, err)
+			return nil, fmt.Errorf("make %s private, which others may read: %w", path, err)
 		}
 	}
 	return os.ReadFile(path)
 }
 
-// Store writes a key that is not there yet, with mode 0600, and makes its directory with
-// mode 0700. The file is there as a whole or not at all.
+// Store writes a new key with mode 0600, and creates its directory with mode 0700. The file is
+// written completely or not at all.
 func Store(path string, key []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, dirMode); err != nil {
@@ -40,7 +40,7 @@ func Store(path string, key []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temporary.Name()) }() // it is gone if all went well
+	defer func() { _ = os.Remove(temporary.Name()) }() // after a success it has been renamed
 	_, err = temporary.Write(key)
 	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
 		return err
@@ -48,5 +48,5 @@ func Store(path string, key []byte) error {
 	return os.Rename(temporary.Name(), path)
 }
 
-// IsMissing tells whether Load found no key.
+// IsMissing reports whether Load found no key.
 func IsMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

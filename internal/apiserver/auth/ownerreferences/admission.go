@@ -13,11 +13,11 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// PluginName is what the admission is called in the field.
+// PluginName is the name of Kubernetes' plug-in for the same purpose.
 const PluginName = "OwnerReferencesPermissionEnforcement"
 
-// Admission refuses writes that Judge finds something wrong with, and those whose writer
-// lacks a right. It is safe for concurrent use.
+// Admission refuses writes that Check finds something wrong with, and those of users who lack
+// a permission. It is safe for concurrent use.
 type Admission struct {
 	*admission.Handler
 	served    Served
@@ -26,10 +26,10 @@ type Admission struct {
 
 var _ admission.ValidationInterface = (*Admission)(nil)
 
-// NewAdmission checks both; authorize decides on rights.
+// NewAdmission returns an Admission; authorize decides about permissions.
 func NewAdmission(served Served, authorize authorizer.UnconditionalAuthorizer) (*Admission, error) {
 	if served == nil || authorize == nil {
-		return nil, errors.New("the admission of owner references needs to know the kinds and the rights")
+		return nil, errors.New("ownerreferences: served and authorize are required")
 	}
 	return &Admission{admission.NewHandler(admission.Create, admission.Update), served, authorize}, nil
 }
@@ -40,23 +40,23 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	if !ok {
 		return nil
 	}
-	rights, errs := Judge(w, p.served)
+	permissions, errs := Check(w, p.served)
 	if len(errs) > 0 {
 		return admission.NewForbidden(a, errs.ToAggregate())
 	}
-	for _, right := range rights {
-		if err := p.check(ctx, a, right); err != nil {
+	for _, permission := range permissions {
+		if err := p.authorizeUser(ctx, a, permission); err != nil {
 			return admission.NewForbidden(a, err)
 		}
 	}
 	return nil
 }
 
-// writeOf is the write that is to be judged; false if it is of no object's metadata.
+// writeOf returns the write to check; false if it does not write an object's metadata.
 func writeOf(a admission.Attributes) (Write, bool) {
 	creates := a.GetOperation() == admission.Create
 	if creates && a.GetSubresource() != "" {
-		return Write{}, false // not an object, but something that is done to one
+		return Write{}, false // not an object but an operation on one, such as a binding
 	}
 	obj, err := meta.Accessor(a.GetObject())
 	if err != nil {
@@ -67,7 +67,7 @@ func writeOf(a admission.Attributes) (Write, bool) {
 		UID: obj.GetUID(), Creates: creates, ByNode: slices.Contains(a.GetUserInfo().GetGroups(), user.NodesGroup), Wants: obj.GetOwnerReferences(),
 	}
 	if w.Resource.Group == "" && w.Resource.Resource == "namespaces" {
-		w.Namespace = "" // the library has its name there
+		w.Namespace = "" // k8s.io/apiserver puts the name of the namespace there
 	}
 	if !creates && a.GetOldObject() != nil {
 		old, err := meta.Accessor(a.GetOldObject())
@@ -79,17 +79,17 @@ func writeOf(a admission.Attributes) (Write, bool) {
 	return w, true
 }
 
-// check asks whether the writer has a right. If not, the error says which rule is missing.
-func (p *Admission) check(ctx context.Context, a admission.Attributes, r Right) error {
-	writer := a.GetUserInfo()
+// authorizeUser returns an error that names the missing rule if the user lacks a permission.
+func (p *Admission) authorizeUser(ctx context.Context, a admission.Attributes, r Permission) error {
+	user := a.GetUserInfo()
 	decision, reason, err := p.authorize.Authorize(ctx, authorizer.AttributesRecord{
-		User: writer, ResourceRequest: true, Verb: r.Verb, Namespace: r.Namespace,
+		User: user, ResourceRequest: true, Verb: r.Verb, Namespace: r.Namespace,
 		APIGroup: r.Resource.Group, APIVersion: "*", Resource: r.Resource.Resource, Subresource: r.Subresource, Name: r.Name,
 	})
 	if err == nil && decision == authorizer.DecisionAllow {
 		return nil
 	}
-	missing := fmt.Errorf("%s: user %q lacks the rule %s %s", r.Why, writer.GetName(), r.Rule(), r.Place())
+	missing := fmt.Errorf("%s: user %q lacks the rule %s %s", r.Why, user.GetName(), r.Rule(), r.Scope())
 	if reason != "" {
 		missing = fmt.Errorf("%w (%s)", missing, reason)
 	}

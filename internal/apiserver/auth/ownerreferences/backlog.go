@@ -12,40 +12,41 @@ import (
 )
 
 const (
-	// BacklogLimit is how many objects of one namespace may wait for the collector before
-	// references to owners that are not there are refused.
-	BacklogLimit = 1000
-	// backlogRetry is when a writer is told to come again, in seconds.
+	// MaxBacklog is how many objects of a namespace may wait for the collector before new
+	// references to absent owners are refused.
+	MaxBacklog = 1000
+	// backlogRetry is the Retry-After of a refusal, in seconds.
 	backlogRetry = 1
 )
 
-// Backlog keeps a namespace from handing the collector references to absent owners
-// faster than it can verify them. While more than BacklogLimit objects of the namespace
-// wait, the owners of new references are looked for, and a write that names one that is
-// not there is put off (429). References to owners that are there are never refused: a
-// large deletion in a namespace stops nobody who works there. It is safe for concurrent use.
-type Backlog struct {
+// BacklogLimit is admission that keeps a namespace from handing the collector references to
+// absent owners faster than it can verify them. While more than MaxBacklog objects of the
+// namespace wait, the owners of new references are read, and a write that names an absent one
+// is refused with 429. References to existing owners are never refused: a large deletion in a
+// namespace does not stop other work there. It is safe for concurrent use.
+type BacklogLimit struct {
 	*admission.Handler
-	waiting func(namespace string) int
+	backlog func(namespace string) int
 	exists  Exists
 }
 
-// Exists tells whether there is an owner with the UID of the reference, of a dependent in
-// a namespace, "" for none. It reads the owner as it is now.
+// Exists reports whether the owner that a reference names exists with the reference's UID.
+// namespace is that of the dependent, "" for none. The owner is read live.
 type Exists func(ctx context.Context, kind schema.GroupKind, namespace string, ref metav1.OwnerReference) (bool, error)
 
-var _ admission.ValidationInterface = (*Backlog)(nil)
+var _ admission.ValidationInterface = (*BacklogLimit)(nil)
 
-// NewBacklog limits the backlog that waiting tells of.
-func NewBacklog(waiting func(namespace string) int, exists Exists) (*Backlog, error) {
-	if waiting == nil || exists == nil {
-		return nil, errors.New("the limit of the backlog needs to know the backlog and the owners")
+// NewBacklogLimit returns a BacklogLimit. backlog returns how many objects of a namespace wait
+// for the collector.
+func NewBacklogLimit(backlog func(namespace string) int, exists Exists) (*BacklogLimit, error) {
+	if backlog == nil || exists == nil {
+		return nil, errors.New("ownerreferences: backlog and exists are required")
 	}
-	return &Backlog{admission.NewHandler(admission.Create, admission.Update), waiting, exists}, nil
+	return &BacklogLimit{admission.NewHandler(admission.Create, admission.Update), backlog, exists}, nil
 }
 
 // Validate implements admission.ValidationInterface.
-func (p *Backlog) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *BacklogLimit) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	w, ok := writeOf(a)
 	if !ok || len(w.Wants) == 0 {
 		return nil
@@ -56,21 +57,21 @@ func (p *Backlog) Validate(ctx context.Context, a admission.Attributes, _ admiss
 			continue
 		}
 		if backlog < 0 {
-			backlog = p.waiting(w.Namespace)
+			backlog = p.backlog(w.Namespace)
 		}
-		if backlog <= BacklogLimit {
+		if backlog <= MaxBacklog {
 			return nil
 		}
 		kind, _, err := kindOf(ref)
 		if err != nil {
-			continue // the form of references is the registry's to check
+			continue // the registry validates the form of references
 		}
-		there, err := p.exists(ctx, kind, w.Namespace, ref)
+		exists, err := p.exists(ctx, kind, w.Namespace, ref)
 		if err != nil {
-			return fmt.Errorf("look for the owner %s %s: %w", kind, ref.Name, err)
+			return fmt.Errorf("look up owner %s %s: %w", kind, ref.Name, err)
 		}
-		if !there {
-			return apierrors.NewTooManyRequests(fmt.Sprintf("%d objects of namespace %q wait for the garbage collector, and the owner %s %s (uid %s) of this one is not there: try again later",
+		if !exists {
+			return apierrors.NewTooManyRequests(fmt.Sprintf("%d objects in namespace %q are waiting for the garbage collector, and the owner %s %s (uid %s) of this object does not exist: try again later",
 				backlog, w.Namespace, kind, ref.Name, ref.UID), backlogRetry)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// E1 (d): only over the limit is anything looked for, and only what is new; only what is
-// not there is refused.
+// Over the limit, and only there, the owners of new references are read, and references to
+// absent ones are refused.
 func TestBacklog(t *testing.T) {
 	const there, absent = "apps/Deployment there 1", "apps/Deployment absent 2"
 	object := func(owners []metav1.OwnerReference) *corev1.Pod {
@@ -29,19 +29,19 @@ func TestBacklog(t *testing.T) {
 		refused    bool
 		looks      int
 	}{
-		"at the limit":                {waiting: BacklogLimit, wants: refs(absent), create: true},
-		"over it":                     {waiting: BacklogLimit + 1, wants: refs(absent), create: true, refused: true, looks: 1},
-		"over it, owner there":        {waiting: BacklogLimit + 1, wants: refs(there), create: true, looks: 1},
-		"over it, no owner":           {waiting: BacklogLimit + 1, create: true},
-		"over it, one of two":         {waiting: BacklogLimit + 1, wants: refs(there, absent), create: true, refused: true, looks: 2},
-		"over it, an old reference":   {waiting: BacklogLimit + 1, old: refs(absent), wants: refs(absent)},
-		"over it, taken away":         {waiting: BacklogLimit + 1, old: refs(absent)},
-		"over it, one more by update": {waiting: BacklogLimit + 1, old: refs(there), wants: refs(there, absent), refused: true, looks: 1},
-		"over it, cannot look":        {waiting: BacklogLimit + 1, wants: refs(there), create: true, err: broken, looks: 1},
+		"at the limit":                {waiting: MaxBacklog, wants: refs(absent), create: true},
+		"over it":                     {waiting: MaxBacklog + 1, wants: refs(absent), create: true, refused: true, looks: 1},
+		"over it, owner there":        {waiting: MaxBacklog + 1, wants: refs(there), create: true, looks: 1},
+		"over it, no owner":           {waiting: MaxBacklog + 1, create: true},
+		"over it, one of two":         {waiting: MaxBacklog + 1, wants: refs(there, absent), create: true, refused: true, looks: 2},
+		"over it, an old reference":   {waiting: MaxBacklog + 1, old: refs(absent), wants: refs(absent)},
+		"over it, taken away":         {waiting: MaxBacklog + 1, old: refs(absent)},
+		"over it, one more by update": {waiting: MaxBacklog + 1, old: refs(there), wants: refs(there, absent), refused: true, looks: 1},
+		"over it, cannot look":        {waiting: MaxBacklog + 1, wants: refs(there), create: true, err: broken, looks: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			looks := 0
-			p, err := NewBacklog(func(namespace string) int {
+			p, err := NewBacklogLimit(func(namespace string) int {
 				if namespace != "ns" {
 					t.Errorf("asked for namespace %q", namespace)
 				}

@@ -1,13 +1,12 @@
-// Package rbac decides who may do what by Roles, ClusterRoles and their bindings.
+// Package rbac evaluates Roles, ClusterRoles and their bindings.
 //
-// It has no state and does no I/O: a Policy is asked for the roles and bindings as
-// they are at the moment. Decide answers one request; Grants yields the rules that a
-// user has; Missing tells what somebody would hand out without having it (escalation);
-// Aggregate and Default are the rules of roles that are made of other roles, and the
-// roles that every control plane has.
+// It has no state and does no I/O: a Policy is asked for the roles and bindings as they are
+// at the moment. Decide authorizes one request; Grants yields the rules of a user; Missing
+// returns what a user would grant without having it (escalation); Aggregate returns the
+// rules of an aggregated ClusterRole.
 //
-// The rules of the field apply: what no rule allows is refused, there are no rules that
-// deny, and a ClusterRole that a RoleBinding names counts in the namespace of the binding.
+// The rules of Kubernetes apply: what no rule allows is refused, no rule denies, and a
+// ClusterRole that a RoleBinding names counts in the namespace of the binding.
 package rbac
 
 import (
@@ -23,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Policy is the roles and bindings of a server. What it returns is not changed.
+// Policy has the roles and bindings of a server. What it returns must not be modified.
 type Policy interface {
 	Role(namespace, name string) (*rbacv1.Role, bool)
 	ClusterRole(name string) (*rbacv1.ClusterRole, bool)
@@ -34,12 +33,12 @@ type Policy interface {
 // Grant is a rule that a user has.
 type Grant struct {
 	Rule rbacv1.PolicyRule
-	// By is the binding and the role that give it, in words.
+	// By describes the binding and the role that grant it.
 	By string
 }
 
-// Decide tells whether a request is allowed, and by which binding. A request that
-// is not allowed is one that no rule is known for: never denied, others may allow it.
+// Decide reports whether a request is allowed, and by which binding. A request that is not
+// allowed is not denied either: another authorizer may allow it.
 func Decide(p Policy, a authorizer.Attributes) (allowed bool, reason string) {
 	for grant := range Grants(p, a.GetUser(), a.GetNamespace()) {
 		if Allows(&grant.Rule, a) {
@@ -49,7 +48,7 @@ func Decide(p Policy, a authorizer.Attributes) (allowed bool, reason string) {
 	return false, ""
 }
 
-// Grants yields the rules that a user has: everywhere, and in a namespace unless that is "".
+// Grants yields the rules that a user has in the whole cluster, and in the namespace if it is not "".
 func Grants(p Policy, u user.Info, namespace string) iter.Seq[Grant] {
 	return func(yield func(Grant) bool) {
 		for _, binding := range p.ClusterRoleBindings() {
@@ -85,8 +84,8 @@ func each(rules []rbacv1.PolicyRule, by string, yield func(Grant) bool) bool {
 	return true
 }
 
-// RulesOf are the rules of the role that a binding in namespace names; of one that does
-// not exist, or that such a binding cannot name, none.
+// RulesOf returns the rules of the role that a binding in the namespace refers to; none if it
+// does not exist, or if such a binding cannot refer to it.
 func RulesOf(p Policy, ref rbacv1.RoleRef, namespace string) []rbacv1.PolicyRule {
 	if ref.APIGroup != rbacv1.GroupName {
 		return nil
@@ -105,8 +104,8 @@ func RulesOf(p Policy, ref rbacv1.RoleRef, namespace string) []rbacv1.PolicyRule
 	return nil
 }
 
-// applies tells whether a binding is to this user. A service account that is named
-// without a namespace is one of the binding's.
+// applies reports whether a binding has this user as a subject. A service account without a
+// namespace is in the namespace of the binding.
 func applies(subjects []rbacv1.Subject, u user.Info, namespace string) bool {
 	return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
 		switch s.Kind {
@@ -123,7 +122,7 @@ func applies(subjects []rbacv1.Subject, u user.Info, namespace string) bool {
 	})
 }
 
-// Allows tells whether a rule allows a request.
+// Allows reports whether a rule allows a request.
 func Allows(rule *rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	if !hasOrAll(rule.Verbs, a.GetVerb()) {
 		return false
@@ -140,8 +139,9 @@ func hasOrAll(values []string, value string) bool {
 	return slices.Contains(values, rbacv1.ResourceAll) || slices.Contains(values, value)
 }
 
-// allowsResource: "*" is every resource with its subresources, "*/status" that
-// subresource of every resource; a resource without subresource is only itself.
+// allowsResource reports whether rules about these resources cover a resource: "*" covers every
+// resource and subresource, "*/status" that subresource of every resource, and a resource
+// does not cover its subresources.
 func allowsResource(resources []string, resource, subresource string) bool {
 	if subresource == "" {
 		return hasOrAll(resources, resource)
@@ -149,7 +149,7 @@ func allowsResource(resources []string, resource, subresource string) bool {
 	return hasOrAll(resources, resource+"/"+subresource) || slices.Contains(resources, rbacv1.ResourceAll+"/"+subresource)
 }
 
-// pathMatches: a pattern that ends in * stands for all paths that begin with the rest.
+// pathMatches reports whether a path matches a pattern: one that ends in * matches by prefix.
 func pathMatches(pattern, path string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, rbacv1.NonResourceAll); ok {
 		return strings.HasPrefix(path, prefix)

@@ -15,16 +15,15 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// errOwnOnly is what a node is told that writes something else.
-var errOwnOnly = errors.New("it writes its node, the lease of that, and the status of the pods that are bound to it, and removes these")
+// errOwnOnly refuses a write that no node may make.
+var errOwnOnly = errors.New("it can write its node, the lease of the node, and the status of pods that are bound to it, and delete such pods only")
 
-// nodeWrites are the writes of a node agent: of the one node of that name, or, without a
-// name, of the agent in the control plane's own process, which stands for all its nodes.
+// nodeWrites checks the writes of a node agent: of the node of that name or, without a name,
+// of the agent in the control plane's own process, which acts for all nodes there.
 //
-// It makes nodes and their leases, reports about nodes and pods, and removes pods, on
-// condition of their uid. Nobody can have a node or a pod deleted, kept or moved by what it
-// writes: of owner references, finalizers and taints it sets none, but that the lease of a
-// node is owned by the node.
+// An agent creates nodes and their leases, writes the status of nodes and pods, and deletes
+// pods, with their UID as precondition. It may not cause a node or a pod to be deleted, kept
+// or moved: it sets no owner references, finalizers or taints, except that a node owns its lease.
 type nodeWrites struct {
 	node string
 	pods Pods // needed with a name only
@@ -36,117 +35,115 @@ func (n nodeWrites) check(ctx context.Context, a admission.Attributes) error {
 	operation := a.GetOperation()
 	switch {
 	case resource == corev1.Resource("nodes") && operation == admission.Create:
-		return n.registers(a)
+		return n.checkCreate(a)
 	case resource == corev1.Resource("nodes") && operation == admission.Update:
-		return n.relabels(a)
+		return n.checkUpdate(a)
 	case resource == corev1.Resource("nodes/status") && operation == admission.Update:
-		return n.reports(a)
+		return n.checkStatus(a)
 	case resource == corev1.Resource("pods/status") && operation == admission.Update:
-		return n.reportsPod(a)
+		return n.checkPodStatus(a)
 	case resource == corev1.Resource("pods") && operation == admission.Delete:
-		return n.removes(a)
+		return n.checkPodDelete(a)
 	case resource == coordinationv1.Resource("leases") && (operation == admission.Create || operation == admission.Update):
-		return n.beats(a)
+		return n.checkLease(a)
 	case (resource == corev1.Resource("events") || resource == eventsv1.Resource("events")) && operation == admission.Create:
-		return n.tells(ctx, a)
+		return n.checkEvent(ctx, a)
 	}
 	return errOwnOnly
 }
 
-func (n nodeWrites) isOwn(name string) error {
+func (n nodeWrites) checkName(name string) error {
 	if n.node != "" && name != n.node {
-		return fmt.Errorf("it is node %s, not %s", n.node, name)
+		return fmt.Errorf("node %s cannot write objects of node %s", n.node, name)
 	}
 	return nil
 }
 
-// registers: a node begins without what decides about its end and its use.
-func (n nodeWrites) registers(a admission.Attributes) error {
+// checkCreate allows to register a node without what decides when it is deleted and what runs there.
+func (n nodeWrites) checkCreate(a admission.Attributes) error {
 	node, ok := a.GetObject().(*corev1.Node)
 	if !ok {
 		return errOwnOnly
 	}
-	if err := n.isOwn(node.Name); err != nil {
+	if err := n.checkName(node.Name); err != nil {
 		return err
 	}
 	if len(node.Spec.Taints) > 0 {
-		return errors.New("it sets no taints")
+		return errors.New("it cannot set taints")
 	}
-	if err := bare(node); err != nil {
+	if err := checkNoOwnersOrFinalizers(node); err != nil {
 		return err
 	}
-	return labelsOf(nil, node.Labels)
+	return checkLabels(nil, node.Labels)
 }
 
-// bare tells what of an object's metadata only others may set.
-func bare(m metav1.Object) error {
+func checkNoOwnersOrFinalizers(m metav1.Object) error {
 	switch {
 	case len(m.GetOwnerReferences()) > 0:
-		return errors.New("it sets no owner references")
+		return errors.New("it cannot set owner references")
 	case len(m.GetFinalizers()) > 0:
-		return errors.New("it sets no finalizers")
+		return errors.New("it cannot set finalizers")
 	}
 	return nil
 }
 
-// relabels: of what a node is to be, it changes annotations, and labels that say what it is.
-func (n nodeWrites) relabels(a admission.Attributes) error {
+// checkUpdate allows to change the annotations of a node, and labels that describe it.
+func (n nodeWrites) checkUpdate(a admission.Attributes) error {
 	old, was := a.GetOldObject().(*corev1.Node)
 	node, is := a.GetObject().(*corev1.Node)
 	if !was || !is {
 		return errOwnOnly
 	}
-	if err := n.isOwn(node.Name); err != nil {
+	if err := n.checkName(node.Name); err != nil {
 		return err
 	}
-	if err := keeps(old, node); err != nil {
+	if err := checkSameOwnersAndFinalizers(old, node); err != nil {
 		return err
 	}
 	if !equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
-		return errors.New("it changes no taints")
+		return errors.New("it cannot change taints")
 	}
 	if !equality.Semantic.DeepEqual(old.Spec, node.Spec) {
-		return errors.New("it changes nothing in the spec of its node")
+		return errors.New("it cannot change the spec of its node")
 	}
-	return labelsOf(old.Labels, node.Labels)
+	return checkLabels(old.Labels, node.Labels)
 }
 
-// keeps tells whether what has an object deleted, or not deleted, is as it was.
-func keeps(old, now metav1.Object) error {
+func checkSameOwnersAndFinalizers(old, now metav1.Object) error {
 	switch {
 	case !equality.Semantic.DeepEqual(old.GetOwnerReferences(), now.GetOwnerReferences()):
-		return errors.New("it changes no owner references")
+		return errors.New("it cannot change owner references")
 	case !equality.Semantic.DeepEqual(old.GetFinalizers(), now.GetFinalizers()):
-		return errors.New("it changes no finalizers")
+		return errors.New("it cannot change finalizers")
 	}
 	return nil
 }
 
-// reports: with a status goes no metadata.
-func (n nodeWrites) reports(a admission.Attributes) error {
-	if err := n.isOwn(a.GetName()); err != nil {
+func (n nodeWrites) checkStatus(a admission.Attributes) error {
+	if err := n.checkName(a.GetName()); err != nil {
 		return err
 	}
-	return statusOnly(a)
+	return checkStatusOnly(a)
 }
 
-func statusOnly(a admission.Attributes) error {
+// checkStatusOnly refuses changes of metadata that come with a status.
+func checkStatusOnly(a admission.Attributes) error {
 	old, was := a.GetOldObject().(metav1.Object)
 	now, is := a.GetObject().(metav1.Object)
 	if !was || !is {
 		return errOwnOnly
 	}
-	if err := keeps(old, now); err != nil {
+	if err := checkSameOwnersAndFinalizers(old, now); err != nil {
 		return err
 	}
 	if !equality.Semantic.DeepEqual(old.GetLabels(), now.GetLabels()) || !equality.Semantic.DeepEqual(old.GetAnnotations(), now.GetAnnotations()) {
-		return errors.New("it reports a status, and changes no labels or annotations with it")
+		return errors.New("it cannot change labels or annotations with a status")
 	}
 	return nil
 }
 
-// isBound tells whether a pod, as it is in the store now, is on the node.
-func (n nodeWrites) isBound(a admission.Attributes) error {
+// checkBound allows a write of a pod that is, in the store now, bound to the node.
+func (n nodeWrites) checkBound(a admission.Attributes) error {
 	pod, ok := a.GetOldObject().(*corev1.Pod)
 	switch {
 	case !ok:
@@ -157,48 +154,48 @@ func (n nodeWrites) isBound(a admission.Attributes) error {
 	return nil
 }
 
-func (n nodeWrites) reportsPod(a admission.Attributes) error {
-	if err := n.isBound(a); err != nil {
+func (n nodeWrites) checkPodStatus(a admission.Attributes) error {
+	if err := n.checkBound(a); err != nil {
 		return err
 	}
-	return statusOnly(a)
+	return checkStatusOnly(a)
 }
 
-func (n nodeWrites) removes(a admission.Attributes) error {
-	if err := n.isBound(a); err != nil {
+func (n nodeWrites) checkPodDelete(a admission.Attributes) error {
+	if err := n.checkBound(a); err != nil {
 		return err
 	}
-	return conditioned(a, "uid")
+	return checkPreconditions(a, "uid")
 }
 
-// beats: a lease goes with its node, and keeps nothing from going.
-func (n nodeWrites) beats(a admission.Attributes) error {
+// checkLease allows a lease that is deleted with its node, and blocks no deletion.
+func (n nodeWrites) checkLease(a admission.Attributes) error {
 	lease, ok := a.GetObject().(*coordinationv1.Lease)
 	if !ok || a.GetNamespace() != corev1.NamespaceNodeLease {
 		return errOwnOnly
 	}
-	if err := n.isOwn(lease.Name); err != nil {
+	if err := n.checkName(lease.Name); err != nil {
 		return err
 	}
 	if len(lease.Finalizers) > 0 {
-		return errors.New("it sets no finalizers")
+		return errors.New("it cannot set finalizers")
 	}
 	for _, owner := range lease.OwnerReferences {
 		itself := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: lease.Name, UID: owner.UID}
 		if !equality.Semantic.DeepEqual(owner, itself) {
-			return errors.New("the only owner of a lease is its node, which does not wait for it")
+			return errors.New("the only owner of its lease must be its node, without blockOwnerDeletion")
 		}
 	}
 	return nil
 }
 
-// tells: Events of a node are about it and about its pods, those that are gone too.
-func (n nodeWrites) tells(ctx context.Context, a admission.Attributes) error {
+// checkEvent allows Events about the node and its pods, including pods that no longer exist.
+func (n nodeWrites) checkEvent(ctx context.Context, a admission.Attributes) error {
 	m, ok := a.GetObject().(metav1.Object)
 	if !ok {
 		return errOwnOnly
 	}
-	if err := bare(m); err != nil {
+	if err := checkNoOwnersOrFinalizers(m); err != nil {
 		return err
 	}
 	var about corev1.ObjectReference
@@ -214,7 +211,7 @@ func (n nodeWrites) tells(ctx context.Context, a admission.Attributes) error {
 	case about.Kind == "Node" && about.Name == n.node:
 		return nil
 	case about.Kind != "Pod":
-		return errors.New("it tells of its node and of pods")
+		return errors.New("it can create Events about its node and its pods only")
 	}
 	node, found, err := n.pods.NodeOf(ctx, about.Namespace, about.Name)
 	if err == nil && found && node != n.node {
@@ -223,17 +220,17 @@ func (n nodeWrites) tells(ctx context.Context, a admission.Attributes) error {
 	return err
 }
 
-// labelsOf tells which label a node must not change: those by which pods of others are
-// kept apart, and those of the system but for what the node is.
-func labelsOf(old, now map[string]string) error {
+// checkLabels refuses changes of labels that keep workloads apart, and of Kubernetes' own
+// labels except those that describe the node.
+func checkLabels(old, now map[string]string) error {
 	for key, value := range now {
 		if was, ok := old[key]; (!ok || was != value) && !isOwnLabel(key) {
-			return fmt.Errorf("it does not set label %s", key)
+			return fmt.Errorf("it cannot set label %s", key)
 		}
 	}
 	for key := range old {
 		if _, ok := now[key]; !ok && !isOwnLabel(key) {
-			return fmt.Errorf("it does not take label %s away", key)
+			return fmt.Errorf("it cannot remove label %s", key)
 		}
 	}
 	return nil
@@ -254,5 +251,5 @@ func isOwnLabel(key string) bool {
 	}, key)
 }
 
-// isIn tells whether a domain is another, or within it.
+// isIn reports whether a domain is another, or a subdomain of it.
 func isIn(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }

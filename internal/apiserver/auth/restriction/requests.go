@@ -18,23 +18,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collectionreason"
 )
 
-// patchLimit is how long a patch may be, in bytes: more than the library takes.
-const patchLimit = 4 << 20
+// maxPatch is the maximum length of a patch, in bytes: more than k8s.io/apiserver accepts.
+const maxPatch = 4 << 20
 
 // ReasonAnnotation is the annotation in the audit log that says why an object was
-// collected: a collector.Reason, as JSON.
+// collected, as JSON (package collectionreason).
 const ReasonAnnotation = "collector.coppice.dev/reason"
 
-// Requests refuses the requests of confined users that are outside their envelope, and
-// sees to it that they are answered with metadata. Who the user is and what the request
-// is about has been found out before.
-func Requests(next http.Handler, users *Users, codecs runtime.NegotiatedSerializer) http.Handler {
+// noReason is recorded for a deletion by the collector that states no valid reason.
+const noReason = `{"decision":"no reason was given"}`
+
+// WithRestrictions is a filter that refuses requests that the user's restriction does not
+// allow, and makes the server answer the others with metadata where the user may read no
+// more. It comes after authentication, and after the filter that parses the request.
+func WithRestrictions(next http.Handler, restrictions *Restrictions, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, known := genericrequest.UserFrom(r.Context())
 		info, ok := genericrequest.RequestInfoFrom(r.Context())
@@ -42,47 +46,52 @@ func Requests(next http.Handler, users *Users, codecs runtime.NegotiatedSerializ
 			next.ServeHTTP(w, r)
 			return
 		}
-		envelope, confined := users.envelope(u)
-		if !confined {
+		restriction, restricted := restrictions.of(u)
+		if !restricted {
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx := r.Context()
 		r = r.Clone(ctx)
-		if err := envelope.check(r, info); err != nil {
+		if err := restriction.check(r, info); err != nil {
 			resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-			err = apierrors.NewForbidden(resource, info.Name, fmt.Errorf("%s is confined: %w", u.GetName(), err))
+			err = apierrors.NewForbidden(resource, info.Name, refusal(u, err))
 			responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
 			return
 		}
-		if envelope.Explains && info.Verb == "delete" {
+		if restriction.StatesReason && info.Verb == "delete" {
 			audit.AddAuditAnnotation(ctx, ReasonAnnotation, reasonOf(r))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// reasonOf is what the collector says of a deletion.
+// refusal says who is refused, and why.
+func refusal(u user.Info, why error) error {
+	return fmt.Errorf("user %q is restricted: %w", u.GetName(), why)
+}
+
+// reasonOf returns the reason that the collector states for a deletion.
 func reasonOf(r *http.Request) string {
-	reason := r.Header.Get(collector.ReasonHeader)
-	if len(reason) > collector.MaxReason || !json.Valid([]byte(reason)) {
-		return `{"decision":"no reason was given"}`
+	reason := r.Header.Get(collectionreason.Header)
+	if len(reason) > collectionreason.MaxBytes || !json.Valid([]byte(reason)) {
+		return noReason
 	}
 	return reason
 }
 
-// check tells why a request is outside the envelope. It narrows the request: what may be
-// answered, and the body to what was looked at.
-func (e Envelope) check(r *http.Request, info *genericrequest.RequestInfo) error {
-	if e.ask != nil {
-		return e.ask(r, info)
+// check returns why a request is refused. It narrows an allowed request: the accepted media
+// types to those that may be answered, and the body to what was checked.
+func (allowed Restriction) check(r *http.Request, info *genericrequest.RequestInfo) error {
+	if allowed.checkRequest != nil {
+		return allowed.checkRequest(r, info)
 	}
-	if info.Subresource != "" && !slices.Contains(e.Subresources, info.Resource+"/"+info.Subresource) {
-		return fmt.Errorf("it has no use for %s/%s", info.Resource, info.Subresource)
+	if info.Subresource != "" && !slices.Contains(allowed.Subresources, info.Resource+"/"+info.Subresource) {
+		return fmt.Errorf("it cannot access %s/%s", info.Resource, info.Subresource)
 	}
-	if e.readsWhole(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}) {
-		if info.Verb == "patch" && !slices.Contains(e.Reports, strings.TrimSuffix(info.Resource+"/"+info.Subresource, "/")) {
-			return e.checkPatch(r)
+	if allowed.readsWhole(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}) {
+		if info.Verb == "patch" && !slices.Contains(allowed.AnyPatch, strings.TrimSuffix(info.Resource+"/"+info.Subresource, "/")) {
+			return allowed.checkPatch(r)
 		}
 		return nil
 	}
@@ -90,12 +99,12 @@ func (e Envelope) check(r *http.Request, info *genericrequest.RequestInfo) error
 		return err
 	}
 	switch info.Verb {
-	case "create": // what is answered is what was sent
+	case "create": // the answer is what the user has sent
 		return nil
 	case "get", "list", "watch":
 		accepted := metadataOnly(r.Header.Values("Accept"))
 		if accepted == "" {
-			return errors.New("it reads metadata only, so it has to ask for PartialObjectMetadata")
+			return errors.New("it can read metadata only, and must accept PartialObjectMetadata")
 		}
 		r.Header.Set("Accept", accepted)
 		return nil
@@ -107,9 +116,9 @@ func (e Envelope) check(r *http.Request, info *genericrequest.RequestInfo) error
 		return nil
 	case "patch":
 		r.Header.Set("Accept", metadataAs("PartialObjectMetadata"))
-		return e.checkPatch(r)
+		return allowed.checkPatch(r)
 	default:
-		return fmt.Errorf("it does not %s", info.Verb)
+		return fmt.Errorf("it cannot %s %s", info.Verb, info.Resource)
 	}
 }
 
@@ -117,23 +126,24 @@ func metadataAs(kind string) string {
 	return "application/json;as=" + kind + ";g=" + metav1.GroupName + ";v=v1"
 }
 
-// metadataOnly is what is left of an Accept header when all but metadata is taken away.
-// It is written anew: the server must not read it in another way.
+// metadataOnly returns the clauses of an Accept header that ask for metadata. They are
+// formatted anew, so that the server cannot parse them in another way than this function.
 func metadataOnly(header []string) string {
-	var left []string
+	var accepted []string
 	for clause := range strings.SplitSeq(strings.Join(header, ","), ",") {
 		media, params, err := mime.ParseMediaType(clause)
 		if err != nil || params["g"] != metav1.GroupName || params["v"] != "v1" {
 			continue
 		}
 		if as := params["as"]; as == "PartialObjectMetadata" || as == "PartialObjectMetadataList" {
-			left = append(left, media+";as="+as+";g="+metav1.GroupName+";v=v1")
+			accepted = append(accepted, media+";as="+as+";g="+metav1.GroupName+";v=v1")
 		}
 	}
-	return strings.Join(left, ",")
+	return strings.Join(accepted, ",")
 }
 
-// metadataSelector: to select by a field is to ask what is in it.
+// metadataSelector returns an error if a request selects by a field that is not metadata: that
+// would disclose the field's content.
 func metadataSelector(r *http.Request) error {
 	for _, text := range r.URL.Query()["fieldSelector"] {
 		selector, err := fields.ParseSelector(text)
@@ -142,24 +152,24 @@ func metadataSelector(r *http.Request) error {
 		}
 		for _, requirement := range selector.Requirements() {
 			if !strings.HasPrefix(requirement.Field, "metadata.") {
-				return fmt.Errorf("it selects by metadata only, not by %s", requirement.Field)
+				return fmt.Errorf("it can select by metadata only, not by %s", requirement.Field)
 			}
 		}
 	}
 	return nil
 }
 
-// checkPatch: a patch has the one form that our controllers send (R12): it names nothing
-// but metadata, and is conditioned on uid and resourceVersion. Other fields are not for
-// guessing at, so they must not even be named.
-func (e Envelope) checkPatch(r *http.Request) error {
-	if !e.Patches {
-		return errors.New("it does not patch")
+// checkPatch allows a patch of the one form that our controllers send (R12): a merge patch of
+// metadata only, with uid and resourceVersion as preconditions. Other fields must not even be
+// named, so that their contents cannot be guessed.
+func (allowed Restriction) checkPatch(r *http.Request) error {
+	if !allowed.Patches {
+		return errors.New("it cannot patch")
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != string(types.MergePatchType) {
-		return fmt.Errorf("it patches with %s only", types.MergePatchType)
+		return fmt.Errorf("it can send patches of type %s only", types.MergePatchType)
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, patchLimit))
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxPatch))
 	if err != nil {
 		return fmt.Errorf("read the patch: %w", err)
 	}
@@ -168,7 +178,7 @@ func (e Envelope) checkPatch(r *http.Request) error {
 		return fmt.Errorf("decode the patch: %w", err)
 	}
 	if len(patch) != 1 || patch["metadata"] == nil {
-		return errors.New("it patches metadata only")
+		return errors.New("it can patch metadata only")
 	}
 	var metadata map[string]json.RawMessage
 	if err := json.Unmarshal(patch["metadata"], &metadata); err != nil {
@@ -176,20 +186,20 @@ func (e Envelope) checkPatch(r *http.Request) error {
 	}
 	for name := range metadata {
 		if !slices.Contains([]string{"uid", "resourceVersion", "ownerReferences", "finalizers"}, name) {
-			return fmt.Errorf("it does not patch metadata.%s", name)
+			return fmt.Errorf("it cannot patch metadata.%s", name)
 		}
 	}
 	for _, name := range []string{"uid", "resourceVersion"} {
 		var value string
 		if err := json.Unmarshal(metadata[name], &value); err != nil || value == "" {
-			return fmt.Errorf("it patches on condition of metadata.%s", name)
+			return fmt.Errorf("its patches must have the precondition metadata.%s", name)
 		}
 	}
-	// What was looked at is what is handled: written anew, a name cannot be there twice.
-	narrow, err := json.Marshal(map[string]any{"metadata": metadata})
+	// What was checked is what is handled: encoded anew, no name can occur twice.
+	checked, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("encode the patch: %w", err)
 	}
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(narrow)), int64(len(narrow))
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(checked)), int64(len(checked))
 	return nil
 }

@@ -8,24 +8,24 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// schedulerWrites are bindings, Events, and in the status of a pod its one condition.
-func schedulerWrites(_ context.Context, a admission.Attributes) error {
+// checkSchedulerWrite allows bindings, Events, and the condition PodScheduled of pods.
+func checkSchedulerWrite(_ context.Context, a admission.Attributes) error {
 	switch a.GetOperation() {
 	case admission.Create:
-		return nil // of what its role lets it create
+		return nil // its role bounds what it may create
 	case admission.Update:
-		return schedulerReports(a)
+		return checkPodScheduled(a)
 	case admission.Delete, admission.Connect:
 	}
-	return errors.New("it binds pods, and says why it does not")
+	return errors.New("it can bind pods and report the condition PodScheduled only")
 }
 
-// schedulerReports: whether a pod has a node is all that it may say of it.
-func schedulerReports(a admission.Attributes) error {
+// checkPodScheduled allows to change the condition PodScheduled of a pod.
+func checkPodScheduled(a admission.Attributes) error {
 	old, was := a.GetOldObject().(*corev1.Pod)
 	changed, is := a.GetObject().(*corev1.Pod)
 	if !was || !is {
-		return errors.New("it reports about pods only")
+		return errors.New("it can update the status of pods only")
 	}
 	old, changed = old.DeepCopy(), changed.DeepCopy()
 	for _, pod := range []*corev1.Pod{old, changed} {
@@ -37,8 +37,8 @@ func schedulerReports(a admission.Attributes) error {
 		}
 		pod.Status.Conditions = others
 	}
-	if !sameButFor(old, changed) {
-		return errors.New("of a pod it reports the condition PodScheduled only")
+	if !equalExceptReferences(old, changed) {
+		return errors.New("it can change the condition PodScheduled of a pod only")
 	}
 	return nil
 }

@@ -9,9 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// reviewSelf tells callers who they are.
 func reviewSelf(ctx context.Context, r *authenticationv1.SelfSubjectReview) error {
-	self, err := asking(ctx)
+	self, err := requestUser(ctx)
 	if err != nil {
 		return err
 	}
@@ -19,7 +18,7 @@ func reviewSelf(ctx context.Context, r *authenticationv1.SelfSubjectReview) erro
 	return nil
 }
 
-// reviewToken tells who a token stands for, if it is good for one of the audiences.
+// reviewToken authenticates a token for the requested audiences.
 func (c Config) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
 	if r.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
@@ -39,11 +38,11 @@ func (c Config) reviewToken(ctx context.Context, r *authenticationv1.TokenReview
 	r.Status.User = infoOf(response.User)
 	r.Status.Audiences = response.Audiences
 	if len(response.Audiences) == 0 && len(r.Spec.Audiences) > 0 {
-		// A token that is bound to no audience is the server's own: it is good for the
-		// server's audiences, and for no other that was asked for.
+		// A token without audiences is that of a component: it is valid for the server's
+		// audiences, and for no others that the review names.
 		r.Status.Audiences = c.Audiences.Intersect(r.Spec.Audiences)
 		if len(r.Status.Audiences) == 0 {
-			r.Status = authenticationv1.TokenReviewStatus{Error: "the token is not good for any of the audiences"}
+			r.Status = authenticationv1.TokenReviewStatus{Error: "the token is not valid for any of the audiences"}
 		}
 	}
 	return nil

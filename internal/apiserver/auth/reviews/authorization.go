@@ -13,8 +13,8 @@ import (
 )
 
 func (c Config) reviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) error {
-	errs := append(noMetadata(r.ObjectMeta, ""), validateSubject(r.Spec)...)
-	errs = append(errs, validateQuestion(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)...)
+	errs := append(validateMetadata(r.ObjectMeta, ""), validateSubject(r.Spec)...)
+	errs = append(errs, validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)...)
 	if len(errs) > 0 {
 		return invalid("SubjectAccessReview", errs)
 	}
@@ -28,13 +28,13 @@ func (c Config) reviewLocalAccess(ctx context.Context, r *authorizationv1.LocalS
 		return apierrors.NewBadRequest("no namespace on request")
 	}
 	spec := field.NewPath("spec")
-	errs := append(noMetadata(r.ObjectMeta, namespace), validateSubject(r.Spec)...)
-	errs = append(errs, validateQuestion(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)...)
-	switch asked := r.Spec.ResourceAttributes; {
+	errs := append(validateMetadata(r.ObjectMeta, namespace), validateSubject(r.Spec)...)
+	errs = append(errs, validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)...)
+	switch attributes := r.Spec.ResourceAttributes; {
 	case r.Spec.NonResourceAttributes != nil:
 		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), r.Spec.NonResourceAttributes, "disallowed on this kind of request"))
-	case asked != nil && asked.Namespace != namespace:
-		errs = append(errs, field.Invalid(spec.Child("resourceAttributes", "namespace"), asked.Namespace, "must match metadata.namespace"))
+	case attributes != nil && attributes.Namespace != namespace:
+		errs = append(errs, field.Invalid(spec.Child("resourceAttributes", "namespace"), attributes.Namespace, "must match metadata.namespace"))
 	}
 	if len(errs) > 0 {
 		return invalid("LocalSubjectAccessReview", errs)
@@ -44,11 +44,11 @@ func (c Config) reviewLocalAccess(ctx context.Context, r *authorizationv1.LocalS
 }
 
 func (c Config) reviewOwnAccess(ctx context.Context, r *authorizationv1.SelfSubjectAccessReview) error {
-	errs := append(noMetadata(r.ObjectMeta, ""), validateQuestion(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)...)
+	errs := append(validateMetadata(r.ObjectMeta, ""), validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)...)
 	if len(errs) > 0 {
 		return invalid("SelfSubjectAccessReview", errs)
 	}
-	self, err := asking(ctx)
+	self, err := requestUser(ctx)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (c Config) reviewOwnAccess(ctx context.Context, r *authorizationv1.SelfSubj
 }
 
 func (c Config) reviewOwnRules(ctx context.Context, r *authorizationv1.SelfSubjectRulesReview) error {
-	self, err := asking(ctx)
+	self, err := requestUser(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,6 @@ func (c Config) reviewOwnRules(ctx context.Context, r *authorizationv1.SelfSubje
 	return nil
 }
 
-// decide asks the authorizer.
 func (c Config) decide(ctx context.Context, u user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	decision, reason, err := c.Authorizer.Authorize(ctx, attributesOf(u, resource, path))
 	status := authorizationv1.SubjectAccessReviewStatus{
@@ -116,8 +115,7 @@ func subjectOf(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
 	return &user.DefaultInfo{Name: spec.User, UID: spec.UID, Groups: spec.Groups, Extra: extra}
 }
 
-// asking is who asks.
-func asking(ctx context.Context) (user.Info, error) {
+func requestUser(ctx context.Context) (user.Info, error) {
 	self, ok := genericrequest.UserFrom(ctx)
 	if !ok {
 		return nil, apierrors.NewBadRequest("no user present on request")
@@ -132,7 +130,7 @@ func validateSubject(spec authorizationv1.SubjectAccessReviewSpec) field.ErrorLi
 	return nil
 }
 
-func validateQuestion(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
+func validateAttributes(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
 	at := field.NewPath("spec").Child("resourceAttributes")
 	switch {
 	case resource != nil && path != nil:

@@ -1,6 +1,7 @@
-// Package reviews answers questions about who a caller is and what somebody may do: the
-// kinds of authentication.k8s.io and authorization.k8s.io. They are created and answered,
-// and never stored. kubectl auth can-i and kubectl auth whoami ask them.
+// Package reviews serves the review kinds of authentication.k8s.io and authorization.k8s.io:
+// TokenReview, SelfSubjectReview, the SubjectAccessReviews and SelfSubjectRulesReview. A
+// review is created, answered, and never stored. kubectl auth can-i and kubectl auth whoami
+// create them.
 package reviews
 
 import (
@@ -20,16 +21,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// Config is what the answers come from. All fields are required.
+// Config has what decides the answers. All fields are required.
 type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	Rules      authorizer.RuleResolver
 	Tokens     authenticator.Token
-	// Audiences are those that a token is good for when a review names none.
+	// Audiences are those of a TokenReview that names none.
 	Audiences authenticator.Audiences
 }
 
-// Groups are the API groups, as the server installs them.
+// Groups returns the API groups, for installation in the server.
 func Groups(schemes registry.Schemes, c Config) []*genericapiserver.APIGroupInfo {
 	group := func(name string, storages map[string]rest.Storage) *genericapiserver.APIGroupInfo {
 		info := genericapiserver.NewDefaultAPIGroupInfo(name, schemes.Hub, schemes.ParameterCodec, schemes.Codecs)
@@ -38,14 +39,14 @@ func Groups(schemes registry.Schemes, c Config) []*genericapiserver.APIGroupInfo
 	}
 	return []*genericapiserver.APIGroupInfo{
 		group(authenticationv1.GroupName, map[string]rest.Storage{
-			"tokenreviews":       newReview("tokenreview", false, c.reviewToken),
-			"selfsubjectreviews": newReview("selfsubjectreview", false, reviewSelf),
+			"tokenreviews":       newEndpoint("tokenreview", false, c.reviewToken),
+			"selfsubjectreviews": newEndpoint("selfsubjectreview", false, reviewSelf),
 		}),
 		group(authorizationv1.GroupName, map[string]rest.Storage{
-			"subjectaccessreviews":      newReview("subjectaccessreview", false, c.reviewAccess),
-			"selfsubjectaccessreviews":  newReview("selfsubjectaccessreview", false, c.reviewOwnAccess),
-			"localsubjectaccessreviews": newReview("localsubjectaccessreview", true, c.reviewLocalAccess),
-			"selfsubjectrulesreviews":   newReview("selfsubjectrulesreview", false, c.reviewOwnRules),
+			"subjectaccessreviews":      newEndpoint("subjectaccessreview", false, c.reviewAccess),
+			"selfsubjectaccessreviews":  newEndpoint("selfsubjectaccessreview", false, c.reviewOwnAccess),
+			"localsubjectaccessreviews": newEndpoint("localsubjectaccessreview", true, c.reviewLocalAccess),
+			"selfsubjectrulesreviews":   newEndpoint("selfsubjectrulesreview", false, c.reviewOwnRules),
 		}),
 	}
 }
@@ -56,48 +57,48 @@ type object[T any] interface {
 	runtime.Object
 }
 
-// answer completes a question with its answer. The context is the request's.
-type answer[P runtime.Object] func(ctx context.Context, question P) error
+// answer sets the status of a review. The context is the request's.
+type answer[P runtime.Object] func(ctx context.Context, review P) error
 
-// review is the endpoint of one kind of question.
-type review[T any, P object[T]] struct {
+// endpoint serves one kind of review.
+type endpoint[T any, P object[T]] struct {
 	singular   string
 	namespaced bool
 	answer     answer[P]
 }
 
-func newReview[T any, P object[T]](singular string, namespaced bool, answer answer[P]) *review[T, P] {
-	return &review[T, P]{singular, namespaced, answer}
+func newEndpoint[T any, P object[T]](singular string, namespaced bool, answer answer[P]) *endpoint[T, P] {
+	return &endpoint[T, P]{singular, namespaced, answer}
 }
 
 // New implements rest.Storage.
-func (r *review[T, P]) New() runtime.Object { return P(new(T)) }
+func (r *endpoint[T, P]) New() runtime.Object { return P(new(T)) }
 
 // Destroy implements rest.Storage.
-func (r *review[T, P]) Destroy() {}
+func (r *endpoint[T, P]) Destroy() {}
 
 // NamespaceScoped implements rest.Scoper.
-func (r *review[T, P]) NamespaceScoped() bool { return r.namespaced }
+func (r *endpoint[T, P]) NamespaceScoped() bool { return r.namespaced }
 
 // GetSingularName implements rest.SingularNameProvider.
-func (r *review[T, P]) GetSingularName() string { return r.singular }
+func (r *endpoint[T, P]) GetSingularName() string { return r.singular }
 
 // Create implements rest.Creater.
-func (r *review[T, P]) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
-	question := obj.(P)
+func (r *endpoint[T, P]) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+	review := obj.(P)
 	if validate != nil {
 		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
 			return nil, err
 		}
 	}
-	if err := r.answer(ctx, question); err != nil {
+	if err := r.answer(ctx, review); err != nil {
 		return nil, err
 	}
-	return question, nil
+	return review, nil
 }
 
-// noMetadata: a question has no name and no place; of a local one, only the namespace.
-func noMetadata(meta metav1.ObjectMeta, namespace string) field.ErrorList {
+// validateMetadata requires that a review has no metadata but the namespace of a local one.
+func validateMetadata(meta metav1.ObjectMeta, namespace string) field.ErrorList {
 	meta.ManagedFields = nil
 	if equality.Semantic.DeepEqual(meta, metav1.ObjectMeta{Namespace: namespace}) {
 		return nil

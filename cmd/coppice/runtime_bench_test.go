@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coppice-dev/coppice/internal/system"
+)
+
+// creators is how many clients create objects at a time.
+const creators = 16
+
+// BenchmarkRuntime creates objects of 512 bytes, on disk when they are acknowledged, on one
+// control plane in this process: with the runtime's defaults, and with each setting of
+// tuneRuntime. cpu-µs/op is the processor time of the process.
+//
+//	go test ./cmd/coppice -run '^$' -bench Runtime -benchtime 5000x
+func BenchmarkRuntime(b *testing.B) {
+	client := controlPlane(b)
+	procs, run := runtime.GOMAXPROCS(0), 0
+	for _, setting := range []struct {
+		name    string
+		procs   int
+		adapted bool
+	}{{"defaults", procs, false}, {"GOMAXPROCS", procs + diskWaiters, false}, {"GOGC", procs, true}, {"tuned", procs + diskWaiters, true}} {
+		b.Run(setting.name, func(b *testing.B) {
+			run++
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(setting.procs))
+			defer debug.SetGCPercent(debug.SetGCPercent(defaultPercent))
+			ctx, stop := context.WithCancel(b.Context())
+			defer stop()
+			if setting.adapted {
+				go adaptUntil(ctx, &heap{maxGarbage: maxGarbage, settled: true})
+			}
+			runtime.GC()
+			before := processorTime(b)
+			b.ResetTimer()
+			var group errgroup.Group
+			group.SetLimit(creators)
+			for i := range b.N {
+				group.Go(func() error { return createSmall(ctx, client, fmt.Sprintf("run-%d-%d-%d", run, b.N, i)) })
+			}
+			if err := group.Wait(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+		})
+	}
+}
+
+// BenchmarkReturnedMemory reports the anonymous memory of this process after the start of a
+// control plane, in MB of 2^20 bytes: before and after what only the start needed is returned.
+func BenchmarkReturnedMemory(b *testing.B) {
+	controlPlane(b)
+	h := &heap{maxGarbage: maxGarbage}
+	for release := false; !release; {
+		time.Sleep(tuneInterval)
+		_, release = h.look(readMetric(liveMetric), readMetric(allocatedMetric))
+	}
+	before := anonymousMB(b)
+	for b.Loop() {
+		debug.FreeOSMemory()
+	}
+	b.ReportMetric(before, "MB-before")
+	b.ReportMetric(anonymousMB(b), "MB-after")
+}
+
+// controlPlane starts a control plane with its data on disk, until the benchmark ends.
+func controlPlane(b *testing.B) kubernetes.Interface {
+	b.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan system.Plane, 1), make(chan error, 1)
+	dir := b.TempDir()
+	go func() { ended <- system.Run(ctx, system.Options{DataDir: dir}, func(p system.Plane) { ready <- p }) }()
+	b.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	})
+	select {
+	case p := <-ready:
+		p.Config.QPS = -1
+		client, err := kubernetes.NewForConfig(p.Config)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return client
+	case err := <-ended:
+		ended <- nil
+		b.Fatal(err)
+	}
+	return nil
+}
+
+func adaptUntil(ctx context.Context, h *heap) {
+	for ticks := time.NewTicker(tuneInterval); ctx.Err() == nil; {
+		h.adapt()
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func createSmall(ctx context.Context, client kubernetes.Interface, name string) error {
+	_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"payload": strings.Repeat("x", 512)},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func anonymousMB(b *testing.B) float64 {
+	b.Helper()
+	self, err := procfs.Self()
+	if err != nil {
+		b.Fatal(err)
+	}
+	status, err := self.NewStatus()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return float64(status.RssAnon) / (1 << 20)
+}

@@ -1,0 +1,129 @@
+// Package admissionchain sets up admission: which plug-ins a request passes, and in which order.
+package admissionchain
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	policy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
+	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
+)
+
+// The names of plug-ins that k8s.io/apiserver does not have. The first is Kubernetes' own.
+const (
+	storageInUseProtectionName = "StorageObjectInUseProtection"
+	deleteFlowName             = "DeleteFlow"
+	componentRestrictionName   = "ComponentRestriction"
+	rbacEscalationName         = "RBACEscalation"
+	ownerBacklogName           = "OwnerBacklog"
+)
+
+// Config is what the plug-ins work with. All fields but the last two are required.
+type Config struct {
+	Client       kubernetes.Interface
+	Informers    informers.SharedInformerFactory
+	Mapper       meta.RESTMapper
+	Flow         *deleteflow.Flow
+	Policy       rbac.Policy
+	Restrictions *restriction.Restrictions
+	// Served, OwnerExists and Backlog are for the plug-ins about owner references.
+	Served      ownerreferences.Served
+	OwnerExists ownerreferences.Exists
+	Backlog     func(namespace string) int
+
+	// VolumeProtectionDisabled leaves out StorageObjectInUseProtection.
+	VolumeProtectionDisabled bool
+	// OwnersUnchecked leaves out the plug-ins about owner references.
+	OwnersUnchecked bool
+}
+
+// plugin is an admission plug-in under its name.
+type plugin struct {
+	name string
+	new  func() (admission.Interface, error)
+}
+
+// plugins returns the plug-ins in the order in which requests pass them; k8s.io/apiserver
+// calls mutating plug-ins before validating ones. Plug-ins of our own have no configuration,
+// those of k8s.io/apiserver are configured by API objects.
+func plugins(c Config, base *genericapiserver.Config) []plugin {
+	instance := func(p admission.Interface) func() (admission.Interface, error) {
+		return func() (admission.Interface, error) { return p, nil }
+	}
+	authorize := base.Authorization.Authorizer
+	all := []plugin{
+		{deleteFlowName, instance(c.Flow.OptionsPlugin())},
+		{lifecycle.PluginName, func() (admission.Interface, error) {
+			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
+		}},
+		{mutatingwebhook.PluginName, func() (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(nil) }},
+		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},
+		{rbacEscalationName, instance(rbacauthorizer.NewEscalationCheck(c.Policy, authorize))},
+	}
+	if !c.VolumeProtectionDisabled {
+		all = append(all, plugin{storageInUseProtectionName, instance(storageInUseProtection{})})
+	}
+	if !c.OwnersUnchecked {
+		all = append(all,
+			plugin{ownerreferences.PluginName, func() (admission.Interface, error) {
+				return ownerreferences.NewAdmission(c.Served, authorize)
+			}},
+			plugin{ownerBacklogName, func() (admission.Interface, error) {
+				return ownerreferences.NewBacklogLimit(c.Backlog, c.OwnerExists)
+			}})
+	}
+	return append(all,
+		plugin{policy.PluginName, func() (admission.Interface, error) { return policy.NewPlugin(nil) }},
+		plugin{validatingwebhook.PluginName, func() (admission.Interface, error) { return validatingwebhook.NewValidatingAdmissionWebhook(nil) }},
+	)
+}
+
+// Apply sets up admission in the configuration of the generic server, whose loopback client
+// and authorizer have been set.
+func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
+	dynamicClient, err := dynamic.NewForConfig(base.LoopbackClientConfig)
+	if err != nil {
+		return fmt.Errorf("create the dynamic loopback client: %w", err)
+	}
+	registered := admission.NewPlugins()
+	var names []string
+	for _, p := range plugins(c, base) {
+		registered.Register(p.name, func(io.Reader) (admission.Interface, error) { return p.new() })
+		names = append(names, p.name)
+	}
+	unconfigured, err := admission.ReadAdmissionConfiguration(names, "", runtime.NewScheme())
+	if err != nil {
+		return fmt.Errorf("configure admission: %w", err)
+	}
+	chain, err := registered.NewFromPlugins(names, unconfigured, admission.PluginInitializers{
+		initializer.New(c.Client, dynamicClient, c.Informers, base.Authorization.Authorizer, utilfeature.DefaultFeatureGate, base.EffectiveVersion, ctx.Done(), c.Mapper),
+		webhookinitializer.NewPluginInitializer(webhooks.Authentication(base.LoopbackClientConfig), webhooks.ServiceResolver{}),
+	}, admission.Decorators{})
+	if err != nil {
+		return fmt.Errorf("set up admission: %w", err)
+	}
+	base.AdmissionControl = c.Flow.ContinueOnRefusal(chain)
+	return nil
+}

@@ -1,0 +1,102 @@
+// Package accesscontrol sets up the authentication and authorization of an API server from
+// the parts in the packages beside it, and serves the API groups and subresources that
+// belong to them: reviews, and service account tokens.
+package accesscontrol
+
+import (
+	"fmt"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/reviews"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+)
+
+// AccessControl is the authentication and authorization of one server.
+type AccessControl struct {
+	// Policy has the roles and bindings of the server.
+	Policy *rbacauthorizer.Policy
+	// Components authenticates the control plane's own components.
+	Components *auth.Components
+	// Restrictions bound what components and nodes may do beyond what RBAC can express.
+	Restrictions *restriction.Restrictions
+
+	authority       *auth.Authority
+	rbac            rbacauthorizer.Authorizer
+	serviceAccounts *serviceaccounttoken.Authenticator
+	tokens          authenticator.Token
+	pods            *restriction.PodRegistry
+}
+
+// Apply sets up authentication and authorization in the configuration of the generic
+// server, whose serving has been set up. The informers that they use have not been started.
+func Apply(base *genericapiserver.Config, authority *auth.Authority, client kubernetes.Interface, shared informers.SharedInformerFactory) (*AccessControl, error) {
+	a := &AccessControl{
+		Policy: rbacauthorizer.NewPolicy(shared), Components: auth.NewComponents(bootstrappolicy.Components()...),
+		authority: authority, serviceAccounts: serviceaccounttoken.NewAuthenticator(authority.ServiceAccounts()), pods: &restriction.PodRegistry{},
+	}
+	a.Restrictions = restriction.New(restriction.NewNamespaces(shared.Core().V1().Namespaces().Lister(), client.CoreV1()), a.pods)
+	a.tokens = auth.Tokens(a.Components, a.serviceAccounts)
+	if err := a.applyAuthentication(base); err != nil {
+		return nil, err
+	}
+	a.rbac = rbacauthorizer.NewAuthorizer(a.Policy)
+	base.RuleResolver = a.rbac
+	var err error
+	base.Authorization.Authorizer, err = auth.Authorizer(a.rbac)
+	return a, err
+}
+
+func (a *AccessControl) applyAuthentication(base *genericapiserver.Config) error {
+	clientCA, err := dynamiccertificates.NewStaticCAContent("client-ca", a.authority.Certificate())
+	if err != nil {
+		return fmt.Errorf("load the certificate authority: %w", err)
+	}
+	if err := base.Authentication.ApplyClientCert(clientCA, base.SecureServing); err != nil {
+		return fmt.Errorf("verify client certificates: %w", err)
+	}
+	base.Authentication.Authenticator = auth.Authenticator(clientCA.VerifyOptions, a.tokens)
+	base.Authentication.APIAudiences = audiences()
+	return nil
+}
+
+// audiences returns the audiences of which a token must name one to be valid here.
+func audiences() authenticator.Audiences {
+	return authenticator.Audiences{serviceaccounttoken.Issuer}
+}
+
+// ReviewGroups returns the API groups of reviews, authentication.k8s.io and authorization.k8s.io.
+func (a *AccessControl) ReviewGroups(schemes registry.Schemes, base *genericapiserver.Config) []*genericapiserver.APIGroupInfo {
+	return reviews.Groups(schemes, reviews.Config{
+		Authorizer: base.Authorization.Authorizer, Rules: a.rbac, Tokens: a.tokens, Audiences: audiences(),
+	})
+}
+
+// UseRegistries gives authentication and authorization the registries of the core group, by
+// resource, and adds serviceaccounts/token to them. Until then no service account token is valid.
+func (a *AccessControl) UseRegistries(core map[string]rest.Storage) error {
+	objects := serviceaccounttoken.Getters{}
+	for _, resource := range []string{"serviceaccounts", "pods", "secrets", "nodes"} {
+		getter, ok := core[resource].(rest.Getter)
+		if !ok {
+			return fmt.Errorf("service account tokens cannot be bound to %s: no registry of them can be read", resource)
+		}
+		objects[resource] = getter
+	}
+	if err := a.pods.Use(core["pods"]); err != nil {
+		return err
+	}
+	core["serviceaccounts/token"] = serviceaccounttoken.NewEndpoint(a.authority.ServiceAccounts(), objects)
+	a.serviceAccounts.SetGetters(objects)
+	return nil
+}

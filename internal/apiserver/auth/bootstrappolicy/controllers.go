@@ -1,0 +1,32 @@
+package bootstrappolicy
+
+import (
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// workloadRules are for controllers that create dependents, wait for them and write the status
+// of owners. To set blockOwnerDeletion they need update on the finalizers of the owners.
+func workloadRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		rule("", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "pods", "persistentvolumeclaims"),
+		rule("", []string{"patch", "update"}, "pods/status", "replicationcontrollers/status", "nodes/status"),
+		rule("", slices.Concat(reading(), []string{"patch", "update"}), "replicationcontrollers", "nodes"),
+		rule("", reading(), "namespaces", "services"),
+		rule("", slices.Concat(reading(), []string{"create"}), "serviceaccounts"),
+		rule("", slices.Concat(reading(), []string{"create", "update"}), "configmaps"),
+		rule("", []string{"create", "patch", "update"}, "events"),
+		rule("", []string{"update"}, "pods/finalizers", "replicationcontrollers/finalizers", "services/finalizers"),
+		rule("apps", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "replicasets", "controllerrevisions"),
+		rule("apps", slices.Concat(reading(), []string{"patch", "update"}), "deployments", "daemonsets", "statefulsets"),
+		rule("apps", []string{"patch", "update"}, "daemonsets/status", "deployments/status", "replicasets/status", "statefulsets/status"),
+		rule("apps", []string{"update"}, "daemonsets/finalizers", "deployments/finalizers", "replicasets/finalizers", "statefulsets/finalizers"),
+		rule("batch", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "jobs"),
+		rule("batch", slices.Concat(reading(), []string{"patch", "update"}), "cronjobs"),
+		rule("batch", []string{"patch", "update"}, "cronjobs/status", "jobs/status"),
+		rule("batch", []string{"update"}, "cronjobs/finalizers", "jobs/finalizers"),
+		rule("coordination.k8s.io", reading(), "leases"),
+		rule("discovery.k8s.io", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "endpointslices"),
+	}
+}

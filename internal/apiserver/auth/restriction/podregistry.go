@@ -1,0 +1,81 @@
+package restriction
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// PodRegistry is Pods from the registry of pods. A positive answer may come from the watch
+// cache: a node learns of its pods by a watch on the same cache. A negative one comes from
+// the store.
+type PodRegistry struct {
+	registry podReader
+}
+
+type podReader interface {
+	rest.Getter
+	rest.Lister
+}
+
+var _ Pods = (*PodRegistry)(nil)
+
+// Use sets the registry of pods. It is called before the server serves.
+func (p *PodRegistry) Use(pods rest.Storage) error {
+	registry, ok := pods.(podReader)
+	if !ok {
+		return fmt.Errorf("the pods of nodes cannot be found in a %T", pods)
+	}
+	p.registry = registry
+	return nil
+}
+
+// The resource versions of a read from the watch cache, and of a live read.
+const (
+	fromCache = "0"
+	live      = ""
+)
+
+// NodeOf implements Pods.
+func (p *PodRegistry) NodeOf(ctx context.Context, namespace, name string) (node string, found bool, err error) {
+	ctx = genericrequest.WithNamespace(ctx, namespace)
+	for _, version := range []string{fromCache, live} {
+		obj, err := p.registry.Get(ctx, name, &metav1.GetOptions{ResourceVersion: version})
+		if pod, ok := obj.(*corev1.Pod); ok && err == nil && (pod.Spec.NodeName != "" || version == live) {
+			return pod.Spec.NodeName, true, nil
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return "", false, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
+		}
+	}
+	return "", false, nil
+}
+
+// HasMatch implements Pods.
+func (p *PodRegistry) HasMatch(ctx context.Context, node, namespace string, matches func(*corev1.Pod) bool) (bool, error) {
+	ctx = genericrequest.WithNamespace(ctx, namespace)
+	for _, version := range []string{fromCache, live} {
+		options := &internalversion.ListOptions{ResourceVersion: version, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node)}
+		obj, err := p.registry.List(ctx, options)
+		if err != nil {
+			return false, fmt.Errorf("list the pods of node %s: %w", node, err)
+		}
+		list, ok := obj.(*corev1.PodList)
+		if !ok {
+			return false, fmt.Errorf("the list of pods is a %T", obj)
+		}
+		for i := range list.Items {
+			if matches(&list.Items[i]) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}

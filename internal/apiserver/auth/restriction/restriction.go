@@ -1,0 +1,105 @@
+// Package restriction bounds what the control plane's own components and nodes may do
+// beyond what RBAC can express, as NodeRestriction does in Kubernetes. RBAC can grant the
+// collector to patch every object; it cannot say that it may patch nothing but owner
+// references. With restrictions, a stolen credential of a component is worth little more
+// than the component.
+//
+// There are two halves. WithRestrictions looks at a request before it is handled: a
+// restricted user reads metadata only, uses only its own subresources, selects by no field
+// but metadata, and sends patches of one form. Requests that would disclose contents by how
+// they fail are refused, too: a patch that succeeds only if a guess is right is as good as a
+// read. Admission looks at what a write does to the object.
+//
+// The rules of each user are a Restriction; what they leave open is up to the user's roles
+// (package bootstrappolicy).
+//
+// Nodes in other processes, users system:node:NAME, are restricted as well: each to its Node,
+// its Lease, and the pods that are bound to it (nodes.go).
+package restriction
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+)
+
+// Restriction is what one user is restricted to.
+type Restriction struct {
+	// Whole are the resources whose objects the user may read in full.
+	Whole []schema.GroupResource
+	// Subresources are those that the user may access, as "namespaces/status".
+	Subresources []string
+	// Patches allows the user to patch, in the one form that checkPatch allows.
+	Patches bool
+	// AnyPatch are what the user may patch in any form, as "pods/status", of resources that it
+	// reads in full: admission looks at what it writes there.
+	AnyPatch []string
+	// StatesReason means that the user states why it deletes, for the audit log.
+	StatesReason bool
+	// checkRequest returns why a request is refused, in place of all the above.
+	checkRequest func(*http.Request, *genericrequest.RequestInfo) error
+	// checkWrite returns why admission refuses a write.
+	checkWrite func(context.Context, admission.Attributes) error
+}
+
+// Restrictions are the restrictions of all users that have one. They do not change.
+type Restrictions struct {
+	components map[string]Restriction // by user
+	pods       Pods
+}
+
+// New returns the restrictions of the control plane's components and of nodes.
+func New(namespaces Namespaces, pods Pods) *Restrictions {
+	return &Restrictions{componentRestrictions(namespaces), pods}
+}
+
+// of returns the restriction of a user; false for an unrestricted one.
+func (r *Restrictions) of(u user.Info) (Restriction, bool) {
+	if restriction, ok := r.components[u.GetName()]; ok {
+		return restriction, true
+	}
+	return nodeRestriction(u, r.pods)
+}
+
+func componentRestrictions(namespaces Namespaces) map[string]Restriction {
+	return map[string]Restriction{
+		bootstrappolicy.Collector: {Patches: true, StatesReason: true, checkWrite: checkCollectorWrite},
+		bootstrappolicy.NamespaceController: {
+			Whole:        []schema.GroupResource{{Resource: "namespaces"}},
+			Subresources: []string{"namespaces/status", "namespaces/finalize"},
+			checkWrite:   namespaceController{namespaces}.checkWrite,
+		},
+		bootstrappolicy.ProtectionController: {
+			Whole:   []schema.GroupResource{{Resource: "pods"}, {Resource: "persistentvolumeclaims"}, {Resource: "persistentvolumes"}},
+			Patches: true, checkWrite: checkProtectionWrite,
+		},
+		bootstrappolicy.LeaderElection: {
+			Whole:      []schema.GroupResource{{Resource: "namespaces"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
+			checkWrite: checkLeaderElectionWrite,
+		},
+		bootstrappolicy.NodeAgent: {
+			Whole:        []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
+			Subresources: []string{"nodes/status", "pods/status"},
+			AnyPatch:     []string{"leases", "nodes/status", "pods/status"},
+			checkWrite:   nodeWrites{}.check,
+		},
+		bootstrappolicy.Scheduler: {
+			Whole:        []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Resource: "events"}},
+			Subresources: []string{"pods/binding", "pods/status"},
+			AnyPatch:     []string{"pods/status"},
+			checkWrite:   checkSchedulerWrite,
+		},
+	}
+}
+
+func (allowed Restriction) readsWhole(resource schema.GroupResource) bool {
+	return slices.Contains(allowed.Whole, resource)
+}

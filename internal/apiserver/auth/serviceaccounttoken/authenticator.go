@@ -1,0 +1,129 @@
+package serviceaccounttoken
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// leeway is how long a token stays valid after the grace period of an object that it is bound
+// to: a terminating pod may still have to report to the server.
+const leeway = time.Minute
+
+// Getters read the objects that tokens are bound to, by resource.
+type Getters map[string]rest.Getter
+
+// Authenticator authenticates service accounts by their tokens.
+type Authenticator struct {
+	key *Key
+	// getters is nil until SetGetters.
+	getters atomic.Pointer[Getters]
+}
+
+var _ authenticator.Token = (*Authenticator)(nil)
+
+// NewAuthenticator returns an Authenticator of the tokens that key has signed.
+func NewAuthenticator(key *Key) *Authenticator { return &Authenticator{key: key} }
+
+// SetGetters sets the getters of serviceaccounts, pods, secrets and nodes. Until then no token
+// is valid.
+func (a *Authenticator) SetGetters(getters Getters) { a.getters.Store(&getters) }
+
+// AuthenticateToken implements authenticator.Token. A token of another issuer is left to other
+// authenticators; one of this issuer that is not valid is refused with the reason.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	claims, err := a.key.verify(token)
+	if errors.Is(err, errForeignToken) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	requested, ok := authenticator.AudiencesFrom(ctx)
+	if !ok {
+		requested = authenticator.Audiences{Issuer}
+	}
+	audiences := authenticator.Audiences(claims.Audience).Intersect(requested)
+	if len(audiences) == 0 {
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", claims.Audience, requested)
+	}
+	if err := a.checkExist(ctx, claims.Kubernetes); err != nil {
+		return nil, false, err
+	}
+	return &authenticator.Response{User: userOf(claims), Audiences: audiences}, true, nil
+}
+
+// checkExist returns an error unless the service account and the bound objects exist.
+func (a *Authenticator) checkExist(ctx context.Context, b Bound) error {
+	getters := a.getters.Load()
+	if getters == nil {
+		return errors.New("service accounts cannot be read yet")
+	}
+	for _, bound := range []struct {
+		resource, namespace string
+		object              *Object
+	}{
+		{"serviceaccounts", b.Namespace, &b.ServiceAccount},
+		{"pods", b.Namespace, b.Pod},
+		{"secrets", b.Namespace, b.Secret},
+		{"nodes", "", b.Node},
+	} {
+		if bound.object == nil {
+			continue
+		}
+		obj, err := (*getters)[bound.resource].Get(genericrequest.WithNamespace(ctx, bound.namespace), bound.object.Name, &metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("the token is bound to %s %q, which no longer exists", bound.resource, bound.object.Name)
+		}
+		if err != nil {
+			return fmt.Errorf("read an object that the token is bound to: %w", err)
+		}
+		if err := checkBound(obj, *bound.object, bound.resource, a.key.now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBound returns an error if an object is another one than the token is bound to, or has
+// been deleted.
+func checkBound(obj any, want Object, resource string, now time.Time) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	if string(m.GetUID()) != want.UID {
+		return fmt.Errorf("the token is bound to %s %q with uid %s, and there is another one now, with uid %s", resource, want.Name, want.UID, m.GetUID())
+	}
+	if ends := m.GetDeletionTimestamp(); ends != nil && now.After(ends.Add(leeway)) {
+		return fmt.Errorf("the token is bound to %s %q, which has been deleted", resource, want.Name)
+	}
+	return nil
+}
+
+func userOf(c Claims) user.Info {
+	b := c.Kubernetes
+	info := serviceaccount.ServiceAccountInfo{
+		Namespace: b.Namespace, Name: b.ServiceAccount.Name, UID: b.ServiceAccount.UID, CredentialID: credentialID(c),
+	}
+	if b.Pod != nil {
+		info.PodName, info.PodUID = b.Pod.Name, b.Pod.UID
+	}
+	if b.Node != nil {
+		info.NodeName, info.NodeUID = b.Node.Name, b.Node.UID
+	}
+	return info.UserInfo()
+}
+
+func credentialID(c Claims) string { return "JTI=" + c.ID }

@@ -1,0 +1,129 @@
+// Package serviceaccounttoken issues and verifies service account tokens: JSON Web Tokens,
+// signed by a key of the control plane.
+//
+// A token names a service account, and possibly an object that it is bound to, each with its
+// UID, its audiences, and when it expires. It is valid as long as its signature is and as all
+// of these objects exist: Authenticator reads them for every request. So a token ends with
+// its service account, and stays invalid when another one is created under that name.
+// Endpoint is where tokens are requested: serviceaccounts/NAME/token.
+package serviceaccounttoken
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
+)
+
+// Issuer is the issuer of tokens, and the audience of tokens for this server.
+const Issuer = "https://kubernetes.default.svc.cluster.local"
+
+// keyFile is the name of the key's file in the directory of the certificates.
+const keyFile = "service-accounts.key"
+
+// clockSkew is how far the clock may be set back after a token was signed.
+const clockSkew = time.Minute
+
+// Key signs and verifies tokens.
+type Key struct {
+	private *ecdsa.PrivateKey
+	id      string
+	now     func() time.Time
+}
+
+// LoadKey reads the key in dir, or creates one when there is none. The directory is created
+// with mode 0700, the key with 0600.
+func LoadKey(dir string, now func() time.Time) (*Key, error) {
+	path := filepath.Join(dir, keyFile)
+	encoded, err := keyfile.Load(path)
+	if keyfile.IsMissing(err) {
+		encoded, err = createKey(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the key of service account tokens: %w", err)
+	}
+	parsed, err := keyutil.ParsePrivateKeyPEM(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", path, err)
+	}
+	private, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok || private.Curve != elliptic.P256() {
+		return nil, fmt.Errorf("parse %s: a %T is no key on the curve P-256", path, parsed)
+	}
+	public, err := x509.MarshalPKIXPublicKey(private.Public())
+	if err != nil {
+		return nil, fmt.Errorf("encode the public key of %s: %w", path, err)
+	}
+	hash := sha256.Sum256(public)
+	return &Key{private: private, id: base64.RawURLEncoding.EncodeToString(hash[:]), now: now}, nil
+}
+
+func createKey(path string) ([]byte, error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
+	if err != nil {
+		return nil, err
+	}
+	return encoded, keyfile.Store(path, encoded)
+}
+
+// Claims are the claims of a token, in JSON as in Kubernetes.
+type Claims struct {
+	jwt.RegisteredClaims
+
+	Kubernetes Bound `json:"kubernetes.io"`
+}
+
+// Bound are the objects that must exist for the token to be valid.
+type Bound struct {
+	Namespace      string  `json:"namespace"`
+	ServiceAccount Object  `json:"serviceaccount"`
+	Pod            *Object `json:"pod,omitempty"`
+	Secret         *Object `json:"secret,omitempty"`
+	Node           *Object `json:"node,omitempty"`
+}
+
+// Object identifies an object.
+type Object struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+}
+
+func (k *Key) sign(c Claims) (string, error) {
+	token := jwt.NewWithClaims(jwt.SigningMethodES256, c)
+	token.Header["kid"] = k.id
+	return token.SignedString(k.private)
+}
+
+// errForeignToken is the error for a token that does not claim to be of this issuer.
+var errForeignToken = errors.New("the token is of another issuer")
+
+// verify checks the signature, the issuer and the times of a token.
+func (k *Key) verify(token string) (Claims, error) {
+	var unverified jwt.RegisteredClaims
+	if _, _, err := jwt.NewParser().ParseUnverified(token, &unverified); err != nil || unverified.Issuer != Issuer {
+		return Claims{}, errForeignToken
+	}
+	var c Claims
+	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return k.private.Public(), nil },
+		jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}), jwt.WithIssuer(Issuer),
+		jwt.WithExpirationRequired(), jwt.WithNotBeforeRequired(), jwt.WithTimeFunc(k.now), jwt.WithStrictDecoding())
+	if err != nil {
+		return Claims{}, fmt.Errorf("verify the service account token: %w", err)
+	}
+	return c, nil
+}

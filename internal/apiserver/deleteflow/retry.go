@@ -1,0 +1,92 @@
+package deleteflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// serveWithRetries serves a request for one object, if necessary more than once.
+//
+// Upstream's registry first decides that the object goes, then has the storage remove it, and its
+// answer is ready: the object is gone. If the storage finds that the object has changed, nothing has
+// been written yet. Then that answer is discarded and the request is served again, so the registry
+// sees the object as it is now. So a DELETE that meets a new finalizer marks the object and answers
+// with it (R20), and an update without a resourceVersion is not a conflict.
+func serveWithRetries(next http.Handler, w http.ResponseWriter, r *http.Request, verb string) {
+	var body bytes.Buffer // what was read so far
+	for tries := maxTries; ; tries-- {
+		state := &request{deletes: verb == "delete", tries: tries}
+		attempt := withRequest(r, state)
+		attempt.Body = readCloser{io.MultiReader(bytes.NewReader(body.Bytes()), io.TeeReader(r.Body, &body)), r.Body}
+		next.ServeHTTP(&retryWriter{ResponseWriter: w, header: w.Header().Clone(), state: state}, attempt)
+		if !state.isDiscarded() {
+			return
+		}
+	}
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// retryWriter sends an answer unless the request is to be served again.
+type retryWriter struct {
+	http.ResponseWriter
+	state       *request
+	header      http.Header
+	wroteHeader bool
+	discarded   bool // nothing of this answer is sent
+}
+
+// Header implements http.ResponseWriter.
+func (w *retryWriter) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *retryWriter) WriteHeader(status int) {
+	if w.wroteHeader {
+		return
+	}
+	w.wroteHeader, w.discarded = true, w.state.isDiscarded()
+	if w.discarded {
+		return
+	}
+	maps.Copy(w.ResponseWriter.Header(), w.header)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *retryWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.discarded {
+		return len(p), nil
+	}
+	_, err := w.ResponseWriter.Write(w.completed(p))
+	return len(p), err
+}
+
+// completed returns the answer to a DELETE that has removed an object: upstream's, with the
+// resourceVersion of the removal (R20), which upstream's lacks. Other answers are returned as they
+// are.
+func (w *retryWriter) completed(p []byte) []byte {
+	uid, version := w.state.removal()
+	if version == "" || w.header.Get("Content-Type") != runtime.ContentTypeJSON {
+		return p
+	}
+	var status metav1.Status
+	if err := json.Unmarshal(p, &status); err != nil || status.Kind != "Status" || status.Details == nil || status.Details.UID != uid {
+		return p
+	}
+	status.ResourceVersion = version
+	told, err := json.Marshal(status)
+	if err != nil {
+		return p
+	}
+	return told
+}

@@ -1,0 +1,75 @@
+package discovery
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// listedGroups is a groupManager that remembers the groups.
+type listedGroups map[string]metav1.APIGroup
+
+func (l listedGroups) AddGroup(g metav1.APIGroup) { l[g.Name] = g }
+
+func (l listedGroups) RemoveGroup(name string) { delete(l, name) }
+
+func crd(name, group string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
+	d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	d.Spec.Group = group
+	for _, v := range versions {
+		served := !strings.HasPrefix(v, "-")
+		d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: strings.TrimPrefix(v, "-"), Served: served})
+	}
+	return d
+}
+
+func TestCustomGroups(t *testing.T) {
+	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	listed := listedGroups{"apps": {Name: "apps"}}
+	groups := &customGroups{store: store, manager: listed, listed: map[string]bool{}}
+	check := func(step string, want map[string][]string) {
+		t.Helper()
+		groups.refresh()
+		got := map[string][]string{}
+		for name, g := range listed {
+			if name == "apps" {
+				continue
+			}
+			for _, v := range g.Versions {
+				got[name] = append(got[name], v.Version)
+			}
+			if g.PreferredVersion != g.Versions[0] {
+				t.Errorf("%s: group %s prefers %s", step, name, g.PreferredVersion.Version)
+			}
+		}
+		if !maps.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%s: %v, want %v", step, got, want)
+		}
+		if len(listed["apps"].Name) == 0 {
+			t.Fatalf("%s: a built-in group is gone", step)
+		}
+	}
+	add := func(d *apiextensionsv1.CustomResourceDefinition) {
+		t.Helper()
+		if err := store.Update(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("nothing", map[string][]string{})
+	add(crd("as", "a.com", "v1beta1", "v1", "-v2", "v1alpha1", "v10"))
+	add(crd("bs", "a.com", "v3beta2", "v1"))
+	add(crd("cs", "c.com", "-v1"))
+	check("versions by maturity", map[string][]string{"a.com": {"v10", "v1", "v3beta2", "v1beta1", "v1alpha1"}})
+	add(crd("cs", "c.com", "v1"))
+	add(crd("as", "a.com", "-v1beta1"))
+	check("changed", map[string][]string{"a.com": {"v1", "v3beta2"}, "c.com": {"v1"}})
+	if err := store.Delete(crd("bs", "")); err != nil {
+		t.Fatal(err)
+	}
+	check("gone", map[string][]string{"c.com": {"v1"}})
+}

@@ -1,0 +1,58 @@
+package discovery
+
+import (
+	"sync/atomic"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+)
+
+// Served knows which kinds the server serves, from the server's own tables and caches:
+// nothing is requested over the API.
+type Served struct {
+	builtin map[schema.GroupKind]ownerreferences.ServedResource
+	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
+	definitions atomic.Pointer[cache.Store]
+}
+
+// NewServed returns the built-in kinds.
+func NewServed() *Served {
+	s := &Served{builtin: map[schema.GroupKind]ownerreferences.ServedResource{
+		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
+	}}
+	for _, k := range builtin.Resources() {
+		s.builtin[k.GVK().GroupKind()] = ownerreferences.ServedResource{Resource: k.Plural, Namespaced: k.Namespaced}
+	}
+	return s
+}
+
+// SetDefinitions adds the kinds of established CustomResourceDefinitions. It is called
+// before the server serves.
+func (s *Served) SetDefinitions(definitions cache.Store) { s.definitions.Store(&definitions) }
+
+// ResourceOf implements ownerreferences.Served. A kind is served in all versions or in none:
+// the version of an owner reference is a hint (R1).
+func (s *Served) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
+	if resource, ok := s.builtin[kind]; ok {
+		return resource, true
+	}
+	definitions := s.definitions.Load()
+	if definitions == nil {
+		return ownerreferences.ServedResource{}, false
+	}
+	for _, obj := range (*definitions).List() {
+		d, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+		if !ok || d.Spec.Group != kind.Group || d.Status.AcceptedNames.Kind != kind.Kind {
+			continue
+		}
+		if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+			return ownerreferences.ServedResource{Resource: d.Status.AcceptedNames.Plural, Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped}, true
+		}
+	}
+	return ownerreferences.ServedResource{}, false
+}

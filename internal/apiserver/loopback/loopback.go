@@ -1,0 +1,48 @@
+// Package loopback is how the server, and the controllers beside it, reach the server:
+// through its whole handler chain, but without a socket.
+package loopback
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
+)
+
+// Transport sends requests to a handler that is set later: a server's loopback
+// configuration is needed before its handler exists. The zero value is ready for use.
+type Transport struct {
+	handler atomic.Pointer[http.RoundTripper]
+}
+
+// Config returns a client configuration with the address and the credential of the
+// generic server's own loopback configuration and with this transport. There is no TLS on
+// the way, and no limit on the rate of requests.
+func (t *Transport) Config(generic *rest.Config) *rest.Config {
+	return &rest.Config{
+		Host:          generic.Host,
+		BearerToken:   generic.BearerToken,
+		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON},
+		QPS:           -1,
+		Transport:     t,
+	}
+}
+
+// SetHandler sets the handler.
+func (t *Transport) SetHandler(handler http.Handler) {
+	transport := inprocess.Transport(handler)
+	t.handler.Store(&transport)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	transport := t.handler.Load()
+	if transport == nil {
+		return nil, errors.New("the API server is not assembled yet")
+	}
+	return (*transport).RoundTrip(r)
+}

@@ -1,0 +1,51 @@
+// Package serving serves OpenAPI v2 and v3. Both are built when they are first requested,
+// not when the server starts as in k8s.io/apiserver: most servers are never asked, and v2
+// alone is a quarter of the heap of an idle server.
+package serving
+
+import (
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	"k8s.io/apimachinery/pkg/runtime"
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilopenapi "k8s.io/apiserver/pkg/util/openapi"
+	"k8s.io/kube-openapi/pkg/common"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
+)
+
+// title is the title of both documents, as clients of Kubernetes expect it.
+const title = "Kubernetes"
+
+// V3Config returns the configuration of OpenAPI v3, which kubectl explains by and
+// server-side apply needs. external has the versioned types of the built-in kinds.
+func V3Config(external *runtime.Scheme) *common.OpenAPIV3Config {
+	config := genericapiserver.DefaultOpenAPIV3Config(definitions(), namer(external))
+	config.Info.Title = title
+	return config
+}
+
+// v2Config returns the configuration of OpenAPI v2. Its binary form is not valid without a version.
+func v2Config(external *runtime.Scheme, version string) *common.Config {
+	config := genericapiserver.DefaultOpenAPIConfig(definitions(), namer(external))
+	config.Info.Title, config.Info.Version = title, version
+	return config
+}
+
+func namer(external *runtime.Scheme) *openapinamer.DefinitionNamer {
+	return openapinamer.NewDefinitionNamer(external, apiextensions.Scheme)
+}
+
+// definitions returns the types of the built-in kinds and of CustomResourceDefinitions.
+func definitions() common.GetOpenAPIDefinitions {
+	return utilopenapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+		all := openapi.GetOpenAPIDefinitions(ref)
+		for name, definition := range apiextensionsopenapi.GetOpenAPIDefinitions(ref) {
+			if _, ok := all[name]; !ok {
+				all[name] = definition
+			}
+		}
+		return all
+	})
+}

@@ -1,0 +1,127 @@
+package serving
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/emicklei/go-restful/v3"
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/tools/cache"
+	kubebuilder "k8s.io/kube-openapi/pkg/builder"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
+	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+const v2Path = "/openapi/v2"
+
+// v2 serves OpenAPI v2, which kubectl before 1.27 explains and validates by. The document is
+// rebuilt when a CustomResourceDefinition has changed.
+type v2 struct {
+	config      *common.Config
+	routes      func() []*restful.WebService
+	definitions cache.Store // of CustomResourceDefinitions
+
+	mu      sync.Mutex
+	version string       // guarded by mu: of the definitions that handler describes
+	handler http.Handler // guarded by mu
+}
+
+// InstallV2 serves OpenAPI v2. version is the version of the server, definitions has the
+// CustomResourceDefinitions.
+func InstallV2(server *genericapiserver.GenericAPIServer, external *runtime.Scheme, version string, definitions cache.Store) {
+	server.Handler.NonGoRestfulMux.Handle(v2Path, &v2{
+		config:      v2Config(external, version),
+		routes:      server.Handler.GoRestfulContainer.RegisteredWebServices,
+		definitions: definitions,
+	})
+}
+
+// ServeHTTP implements http.Handler.
+func (s *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	current, err := s.current()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	current.ServeHTTP(w, r)
+}
+
+func (s *v2) current() (http.Handler, error) {
+	definitions := s.served()
+	version := versionOf(definitions)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.handler != nil && s.version == version {
+		return s.handler, nil
+	}
+	document, err := s.build(definitions)
+	if err != nil {
+		return nil, err
+	}
+	var fresh captured
+	handler.NewOpenAPIService(document).RegisterOpenAPIVersionedService(v2Path, &fresh)
+	s.handler, s.version = fresh.Handler, version
+	return s.handler, nil
+}
+
+// served returns the established definitions, by name.
+func (s *v2) served() []*apiextensionsv1.CustomResourceDefinition {
+	var served []*apiextensionsv1.CustomResourceDefinition
+	for _, obj := range s.definitions.List() {
+		if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+			served = append(served, crd)
+		}
+	}
+	slices.SortFunc(served, func(a, b *apiextensionsv1.CustomResourceDefinition) int { return strings.Compare(a.Name, b.Name) })
+	return served
+}
+
+func versionOf(definitions []*apiextensionsv1.CustomResourceDefinition) string {
+	var version strings.Builder
+	for _, crd := range definitions {
+		fmt.Fprintf(&version, "%s@%s ", crd.UID, crd.ResourceVersion)
+	}
+	return version.String()
+}
+
+// build describes the built-in kinds by their routes and custom resources by their definitions.
+func (s *v2) build(definitions []*apiextensionsv1.CustomResourceDefinition) (*spec.Swagger, error) {
+	document, err := kubebuilder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(s.routes()), s.config)
+	if err != nil {
+		return nil, fmt.Errorf("describe the built-in kinds: %w", err)
+	}
+	document.Definitions = handler.PruneDefaults(document.Definitions)
+	var custom []*spec.Swagger
+	for _, crd := range definitions {
+		for _, v := range crd.Spec.Versions {
+			if !v.Served {
+				continue
+			}
+			document, err := builder.BuildOpenAPIV2(crd, v.Name, builder.Options{V2: true})
+			if err != nil {
+				return nil, fmt.Errorf("describe version %s of %s: %w", v.Name, crd.Name, err)
+			}
+			custom = append(custom, document)
+		}
+	}
+	merged, err := builder.MergeSpecs(document, custom...)
+	if err != nil {
+		return nil, fmt.Errorf("merge the descriptions of custom resources: %w", err)
+	}
+	return merged, nil
+}
+
+// captured is a common.PathHandler that keeps the handler that kube-openapi registers.
+type captured struct{ http.Handler }
+
+// Handle implements common.PathHandler.
+func (h *captured) Handle(_ string, registered http.Handler) { h.Handler = registered }

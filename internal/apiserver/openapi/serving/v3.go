@@ -1,0 +1,95 @@
+package serving
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/emicklei/go-restful/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/cached"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+const v3Path = "/openapi/v3"
+
+// InstallV3 serves OpenAPI v3, a document for each group version. It is called after
+// PrepareRun, when all routes are registered; SkipOpenAPIInstallation is set in the generic
+// configuration.
+//
+// The documents of custom resources are added by apiextensions-apiserver, to the same
+// service. It does so only if the server has a StaticOpenAPISpec, which PrepareRun would set
+// if it installed OpenAPI itself; an empty one will do. That is a trick on
+// apiextensions-apiserver, which TestCustomResourcesAreDescribed fails without.
+func InstallV3(server *genericapiserver.GenericAPIServer, config *common.OpenAPIV3Config) error {
+	service := handler3.NewOpenAPIService()
+	if err := service.RegisterOpenAPIV3VersionedService(v3Path, server.Handler.NonGoRestfulMux); err != nil {
+		return fmt.Errorf("serve %s: %w", v3Path, err)
+	}
+	// Each document is built from definitions of its own: kube-openapi writes into them while
+	// another document may be built or encoded. Building one at a time takes less memory.
+	var building sync.Mutex
+	separate := *config
+	separate.Definitions = nil
+	for _, routes := range server.Handler.GoRestfulContainer.RegisteredWebServices() {
+		path := strings.TrimPrefix(routes.RootPath(), "/")
+		service.UpdateGroupVersionLazy(path, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+			building.Lock()
+			defer building.Unlock()
+			document, err := builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices([]*restful.WebService{routes}), &separate)
+			if err != nil {
+				return nil, "", fmt.Errorf("describe %s: %w", path, err)
+			}
+			nameSharedTypes(document, path)
+			return document, path, nil
+		})))
+	}
+	server.OpenAPIV3VersionedService = service
+	server.StaticOpenAPISpec = &spec.Swagger{}
+	return nil
+}
+
+// nameSharedTypes keeps, of the types that every group version has (DeleteOptions,
+// WatchEvent), only the names in this group version and in core/v1.
+func nameSharedTypes(document *spec3.OpenAPI, path string) {
+	here, ok := versionOfPath(path)
+	if !ok || document.Components == nil {
+		return
+	}
+	const extension = "x-kubernetes-group-version-kind"
+	for _, typed := range document.Components.Schemas {
+		names, _ := typed.Extensions[extension].([]any)
+		var kept []any
+		for _, name := range names {
+			gvk, _ := name.(map[string]any)
+			if kind := gvk["kind"]; kind != "DeleteOptions" && kind != "WatchEvent" {
+				kept = names
+				break
+			}
+			version := schema.GroupVersion{Group: fmt.Sprint(gvk["group"]), Version: fmt.Sprint(gvk["version"])}
+			if version == here || version == (schema.GroupVersion{Version: "v1"}) {
+				kept = append(kept, name)
+			}
+		}
+		if len(kept) > 0 {
+			typed.Extensions[extension] = kept
+		}
+	}
+}
+
+// versionOfPath returns the group version that is served below api/v1, apis/apps/v1 and so on.
+func versionOfPath(path string) (schema.GroupVersion, bool) {
+	switch parts := strings.Split(path, "/"); {
+	case len(parts) == 2 && parts[0] == "api":
+		return schema.GroupVersion{Version: parts[1]}, true
+	case len(parts) == 3 && parts[0] == "apis":
+		return schema.GroupVersion{Group: parts[1], Version: parts[2]}, true
+	}
+	return schema.GroupVersion{}, false
+}

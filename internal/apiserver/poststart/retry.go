@@ -1,0 +1,65 @@
+// Package poststart has what the API server's post-start hooks share. A hook creates
+// objects that every cluster has. It begins when the server has just started to serve, when
+// requests may still fail, so it retries until it succeeds or the server stops.
+package poststart
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Concurrency is how many objects a hook writes at a time. One after the other, the writes
+// would be a considerable part of a start.
+const Concurrency = 16
+
+const (
+	// minRetry is the interval at which a hook retries at first. Readiness waits for the
+	// hooks, and most of them succeed within some 100 ms.
+	minRetry = 10 * time.Millisecond
+	// maxRetry is the interval at which it retries in the end.
+	maxRetry = 5 * time.Second
+	// backOff is the share of the time that has passed that a hook waits before it retries:
+	// it waits at most this much longer than necessary.
+	backOff = 10
+	// logAfter is how long a hook may fail before that is logged: a server that is starting
+	// is expected to fail some requests.
+	logAfter = 5 * time.Second
+	// logEvery is the interval at which a failure is logged again.
+	logEvery = time.Minute
+)
+
+// Retry calls do until it returns nil or ctx ends, less and less often. task names what do
+// does, in the imperative, for the log and the error. A failure that persists is logged.
+func Retry(ctx context.Context, log *slog.Logger, task string, do func(context.Context) error) error {
+	clock := clock.RealClock{}
+	began := clock.Now()
+	logAt, logged := began.Add(logAfter), false
+	for {
+		err := do(ctx)
+		now := clock.Now()
+		switch {
+		case err == nil && logged:
+			log.Info("post-start task succeeded", "task", task, "after", now.Sub(began).Round(time.Second))
+			return nil
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%s: %w", task, errors.Join(ctx.Err(), err))
+		case !now.Before(logAt):
+			log.Warn("post-start task fails and is retried", "task", task, "for", now.Sub(began).Round(time.Second), "error", err)
+			logAt, logged = now.Add(logEvery), true
+		}
+		timer := time.NewTimer(min(max(now.Sub(began)/backOff, minRetry), maxRetry))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%s: %w", task, errors.Join(ctx.Err(), err))
+		}
+	}
+}

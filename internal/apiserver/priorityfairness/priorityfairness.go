@@ -1,0 +1,110 @@
+// Package priorityfairness sets up API Priority and Fairness with the flow schemas and
+// priority levels that every cluster has.
+package priorityfairness
+
+import (
+	"context"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	flowcontrolclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+)
+
+// The flow schemas of the control plane's own users.
+const (
+	ControllersFlowSchema    = "coppice-controllers"
+	LeaderElectionFlowSchema = "coppice-leader-election"
+)
+
+// Apply makes requests wait for their turn by priority level and user, so that a flood of
+// requests delays the user that sends it and no other. Requests that find their queue full
+// are refused with 429. Administrators are exempt.
+func Apply(base *genericapiserver.Config, shared informers.SharedInformerFactory, client kubernetes.Interface) {
+	base.FlowControl = flowcontrol.New(shared, client.FlowcontrolV1(), base.MaxRequestsInFlight+base.MaxMutatingRequestsInFlight)
+}
+
+// EnsureDefaults creates the default priority levels and flow schemas that are missing, and
+// retries until ctx ends. Existing ones stay as they are: an administrator may have changed them.
+func EnsureDefaults(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface) error {
+	return poststart.Retry(ctx, log, "create the default flow schemas", func(ctx context.Context) error {
+		return createDefaults(ctx, client)
+	})
+}
+
+func createDefaults(ctx context.Context, client flowcontrolclient.FlowcontrolV1Interface) error {
+	group, writing := errgroup.WithContext(ctx)
+	group.SetLimit(poststart.Concurrency)
+	for _, levels := range [][]*flowcontrolv1.PriorityLevelConfiguration{bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations} {
+		for _, level := range levels {
+			group.Go(func() error {
+				_, err := client.PriorityLevelConfigurations().Create(writing, level.DeepCopy(), metav1.CreateOptions{})
+				return ignoreExisting(err)
+			})
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	group, writing = errgroup.WithContext(ctx)
+	group.SetLimit(poststart.Concurrency)
+	for _, schema := range flowSchemas() {
+		group.Go(func() error {
+			_, err := client.FlowSchemas().Create(writing, schema.DeepCopy(), metav1.CreateOptions{})
+			return ignoreExisting(err)
+		})
+	}
+	return group.Wait()
+}
+
+// flowSchemas returns the default flow schemas of k8s.io/apiserver, one for the control
+// plane's controllers, and one for leader election among control planes.
+func flowSchemas() []*flowcontrolv1.FlowSchema {
+	all := append([]*flowcontrolv1.FlowSchema{}, bootstrap.MandatoryFlowSchemas...)
+	all = append(all, bootstrap.SuggestedFlowSchemas...)
+	return append(all,
+		flowSchema(ControllersFlowSchema, bootstrap.SuggestedPriorityLevelConfigurationWorkloadHigh.Name, 800,
+			bootstrappolicy.Collector, bootstrappolicy.NamespaceController, bootstrappolicy.ProtectionController, bootstrappolicy.WorkloadControllers),
+		flowSchema(LeaderElectionFlowSchema, bootstrap.SuggestedPriorityLevelConfigurationLeaderElection.Name, 100, bootstrappolicy.LeaderElection))
+}
+
+// flowSchema returns a flow schema that matches all requests of the users.
+func flowSchema(name, level string, precedence int32, users ...string) *flowcontrolv1.FlowSchema {
+	var subjects []flowcontrolv1.Subject
+	for _, user := range users {
+		subjects = append(subjects, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}})
+	}
+	everything := []string{"*"}
+	return &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: level},
+			MatchingPrecedence:         precedence,
+			DistinguisherMethod:        &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: subjects,
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+					Verbs: everything, APIGroups: everything, Resources: everything, Namespaces: everything, ClusterScope: true,
+				}},
+				NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: everything, NonResourceURLs: everything}},
+			}},
+		},
+	}
+}
+
+func ignoreExisting(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}

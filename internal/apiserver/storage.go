@@ -1,0 +1,71 @@
+package apiserver
+
+import (
+	"go.opentelemetry.io/otel/trace/noop"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+// collectionWorkers is how many objects of a collection of custom resources are deleted at a
+// time; the registries of the built-in kinds have their own number.
+const collectionWorkers = 8
+
+// options are how registries get their storage.
+type options struct {
+	builtin generic.RESTOptionsGetter // of built-in kinds
+	custom  generic.RESTOptionsGetter // of the instances of custom resources
+}
+
+// restOptions sets up the storage of all resources in the store, behind the delete flow. It
+// also sets, in base, the storage of CustomResourceDefinitions, which have a scheme of their own.
+func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, base *genericapiserver.Config) options {
+	etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(c.Store.Prefix(), nil))
+	etcd.StorageConfig.Transport.TracerProvider = noop.NewTracerProvider()
+	etcd.StorageConfig.StorageObjectCountTracker = base.StorageObjectCountTracker
+	etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
+	etcd.EnableGarbageCollection = !c.CollectorDisabled
+	etcd.DeleteCollectionWorkers = collectionWorkers
+	// k8s.io/apiserver would check etcd over the network; baseConfig has a check of its own.
+	etcd.SkipHealthEndpoints = true
+
+	factory := serverstorage.NewDefaultStorageFactory(etcd.StorageConfig, etcd.DefaultStorageMediaType, schemes.Codecs,
+		serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(schemes.Hub, base.EffectiveVersion), serverstorage.NewResourceConfig(), nil)
+
+	definitions := *etcd
+	definitions.StorageConfig.Codec = apiextensions.Codecs.LegacyCodec(v1beta1.SchemeGroupVersion, apiextensionsv1.SchemeGroupVersion)
+	definitions.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion, schema.GroupKind{Group: apiextensionsv1.GroupName})
+
+	guarded := func(next generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+		return c.Store.RESTOptions(next, flow.Guard, unique())
+	}
+	base.RESTOptionsGetter = guarded(definitions.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: definitions.StorageConfig}, nil))
+	return options{
+		builtin: guarded(etcd.CreateRESTOptionsGetter(factory, nil)),
+		custom:  guarded(apiextensionsoptions.NewCRDRESTOptionsGetter(definitions, nil, base.StorageObjectCountTracker)),
+	}
+}
+
+// unique returns the values that no two objects of a built-in kind may share.
+func unique() storage.Unique {
+	all := storage.Unique{}
+	for _, k := range builtin.Resources() {
+		if k.Strategy.Unique != nil {
+			all[k.GroupResource()] = k.Strategy.Unique
+		}
+	}
+	return all
+}

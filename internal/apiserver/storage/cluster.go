@@ -1,0 +1,137 @@
+package storage
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+const (
+	// connectTimeout bounds the first answer of an etcd cluster.
+	connectTimeout = 10 * time.Second
+
+	// By these a member that hangs is detected, as opposed to one that is gone.
+	keepaliveTime    = 5 * time.Second
+	keepaliveTimeout = 3 * time.Second
+)
+
+// Cluster says where an etcd cluster is, and how to reach it.
+type Cluster struct {
+	// Servers are the URLs of its members.
+	Servers []string
+	// CAFile is the certificate authority, PEM, that verifies the members' certificates; the
+	// system's if empty.
+	CAFile string
+	// CertFile and KeyFile are the client certificate, PEM; both or none.
+	CertFile, KeyFile string
+	// Prefix of all keys; DefaultPrefix if empty. Control planes that share a cluster but not
+	// the objects need prefixes of their own.
+	Prefix string
+}
+
+// Validate checks the fields without connecting.
+func (c Cluster) Validate() error {
+	secure := 0
+	for _, server := range c.Servers {
+		u, err := url.Parse(server)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return fmt.Errorf("etcd server %q is not a URL such as https://10.0.0.1:2379", server)
+		}
+		if u.Scheme == "https" {
+			secure++
+		}
+	}
+	switch {
+	case len(c.Servers) == 0:
+		return errors.New("no etcd server is named")
+	case secure != 0 && secure != len(c.Servers):
+		return errors.New("some etcd servers are https and some are not")
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return errors.New("a client certificate for etcd and its key go together")
+	case secure == 0 && (c.CAFile != "" || c.CertFile != ""):
+		return errors.New("certificates for etcd servers that are not https")
+	}
+	return nil
+}
+
+// Connect returns the store of an etcd cluster, once that answers. The error names the servers
+// that did not.
+func Connect(ctx context.Context, c Cluster) (*Store, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	secure, err := c.tls()
+	if err != nil {
+		return nil, fmt.Errorf("read the certificates for etcd: %w", err)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: c.Servers, TLS: secure, Logger: zap.NewNop(),
+		DialKeepAliveTime: keepaliveTime, DialKeepAliveTimeout: keepaliveTimeout,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd: %w", err)
+	}
+	prefix := c.Prefix
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	client.Watcher = streamWatcher{client.Watcher}
+	s := &Store{
+		client: client, tls: secure, prefix: path.Join("/", prefix),
+		cacheClock: progressClock{}, watchCodec: newExpiringCodec,
+	}
+	s.newest = newNewest(client, s.prefix)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := s.reach(ctx); err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	s.compact()
+	return s, nil
+}
+
+// tls returns nil if the servers are not https.
+func (c Cluster) tls() (*tls.Config, error) {
+	if !strings.HasPrefix(c.Servers[0], "https:") {
+		return nil, nil //nolint:nilnil // nil is how etcd's client is told
+	}
+	info := transport.TLSInfo{CertFile: c.CertFile, KeyFile: c.KeyFile, TrustedCAFile: c.CAFile}
+	config, err := info.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.MinVersion = tls.VersionTLS12 // the least that etcd's servers accept
+	return config, nil
+}
+
+// Agree stores a value for all servers that share the store, unless one is stored under that name
+// already. It returns the stored one.
+func (s *Store) Agree(ctx context.Context, name, value string) (string, error) {
+	key := s.agreementKey(name)
+	txn, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, value)).Else(clientv3.OpGet(key)).Commit()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("write %s to etcd: %w", key, plain(err))
+	case txn.Succeeded:
+		return value, nil
+	}
+	current := firstOf(txn, 0)
+	if current == nil {
+		return "", fmt.Errorf("read %s from etcd: it is not there", key)
+	}
+	return string(current.Value), nil
+}
+
+// agreementKey returns the key of a value that servers agree on. It is no resource's.
+func (s *Store) agreementKey(name string) string { return path.Join(s.prefix, "coppice", name) }

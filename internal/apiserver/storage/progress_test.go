@@ -1,0 +1,86 @@
+package storage
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apistorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// timersSeen is a clock that remembers for how long its timers are set.
+type timersSeen struct {
+	clock.RealClock
+
+	mu    sync.Mutex
+	times map[time.Duration]bool // guarded by mu
+}
+
+func (c *timersSeen) NewTimer(d time.Duration) clock.Timer {
+	c.add(d)
+	return timerSeen{c.RealClock.NewTimer(d), c}
+}
+
+func (c *timersSeen) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.times[d] = true
+}
+
+func (c *timersSeen) has(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.times[d]
+}
+
+type timerSeen struct {
+	clock.Timer
+	seen *timersSeen
+}
+
+func (t timerSeen) Reset(d time.Duration) bool {
+	t.seen.add(d)
+	return t.Timer.Reset(d)
+}
+
+// The watch cache of k8s.io/apiserver asks for the progress of its watch by a timer of the
+// clock that it is given, and of the interval that progressClock knows.
+func TestProgressClock(t *testing.T) {
+	s := open(t)
+	seen := &timersSeen{times: map[time.Duration]bool{}}
+	s.cacheClock = seen
+	quiet := s.configMapStorage(t)
+	eventually.Succeeds(t, quiet.listConsistently)
+	eventually.Holds(t, "the cache sets a timer of "+cacherProgressInterval.String(), func() bool { return seen.has(cacherProgressInterval) })
+	if shortened(cacherProgressInterval) != progressInterval || shortened(time.Second) != time.Second {
+		t.Error("it is not this interval alone that is shortened")
+	}
+}
+
+// listConsistently lists a resource as of now.
+func (o objects) listConsistently() error {
+	return o.GetList(context.Background(), o.prefix, apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything}, &corev1.ConfigMapList{})
+}
+
+// BenchmarkConsistentList lists a quiet resource while another is written: with the clock of
+// the caches as k8s.io/apiserver has it, and with ours.
+func BenchmarkConsistentList(b *testing.B) {
+	for name, cacheClock := range map[string]clock.WithTicker{"upstream": clock.RealClock{}, "progressClock": progressClock{}} {
+		b.Run(name, func(b *testing.B) {
+			s := open(b)
+			s.cacheClock = cacheClock
+			quiet := s.configMapStorage(b)
+			eventually.Succeeds(b, quiet.listConsistently)
+			for b.Loop() {
+				_, err := s.client.Put(context.Background(), "/busy", "")
+				must(b, err)
+				must(b, quiet.listConsistently())
+			}
+		})
+	}
+}

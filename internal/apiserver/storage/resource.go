@@ -1,0 +1,131 @@
+package storage
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/version"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	apistorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/feature"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Wrap decorates the storage of one resource.
+type Wrap func(schema.GroupResource, apistorage.Interface) apistorage.Interface
+
+// RESTOptions returns options with which registries keep their objects in this store; the rest of
+// the options are those of next. wrap, if not nil, is put around each storage, outermost. unique
+// says which values no two objects of a resource may share.
+func (s *Store) RESTOptions(next generic.RESTOptionsGetter, wrap Wrap, unique Unique) generic.RESTOptionsGetter {
+	return &restOptions{store: s, next: next, wrap: wrap, unique: unique}
+}
+
+type restOptions struct {
+	store  *Store
+	next   generic.RESTOptionsGetter
+	wrap   Wrap
+	unique Unique
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (o *restOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := o.next.GetRESTOptions(resource, example)
+	if err != nil {
+		return options, err
+	}
+	options.Decorator = o.open
+	return options, nil
+}
+
+// open builds the storage of a resource: the stack in the package comment, bottom up. It is
+// generic.StorageDecorator.
+//
+//nolint:revive // argument-limit: the signature is that of generic.StorageDecorator
+func (o *restOptions) open(
+	config *storagebackend.ConfigForResource, resourcePrefix string,
+	keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+	attributes apistorage.AttrFunc, trigger apistorage.IndexerFuncs, indexers *cache.Indexers,
+) (apistorage.Interface, factory.DestroyFunc, error) {
+	versioner := apistorage.APIObjectVersioner{}
+	transformer := config.Transformer
+	if transformer == nil {
+		transformer = identity.NewEncryptCheckTransformer()
+	}
+	var corrupt atomic.Bool
+	decoder, transformer := markCorrupt(etcd3.NewDefaultDecoder(config.Codec, versioner), transformer, &corrupt)
+	reader := objectReader{decoder: decoder, transformer: transformer, newFunc: newFunc}
+	prefix := keysOf(config.Prefix, resourcePrefix)
+	o.store.newest.open(config.GroupResource, prefix)
+	if config.GroupResource == corev1.Resource("namespaces") {
+		o.store.namespaces.open(&namespaceReader{prefix, reader})
+	}
+	client := o.store.resourceClient(config.GroupResource, prefix, o.unique[config.GroupResource].in(o.store, config.GroupResource, reader))
+	etcd, err := etcd3.New(client, o.store.compactor, o.store.watchCodec(config.Codec, &corrupt), newFunc, newListFunc, config.Prefix, resourcePrefix,
+		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
+	if err != nil {
+		return nil, nil, err
+	}
+	direct := separateStreams{withCorruptErrors(etcd, config.GroupResource), &watchStreams{resource: config.GroupResource}}
+	cached, err := cacher.NewCacherFromConfig(cacher.Config{
+		Storage: direct, Versioner: versioner, GroupResource: config.GroupResource,
+		EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
+		KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
+		GetAttrsFunc: attributes, IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
+		Clock: o.store.cacheClock,
+	})
+	if err != nil {
+		etcd.Close()
+		return nil, nil, err
+	}
+	delegator := cacher.NewCacheDelegator(cached, direct)
+	var once sync.Once
+	destroy := func() {
+		once.Do(func() {
+			delegator.Stop()
+			cached.Stop()
+			etcd.Close()
+		})
+	}
+	var served apistorage.Interface = listFallback{Interface: delegator, direct: direct, cache: cached, corrupt: &corrupt}
+	if o.wrap != nil {
+		served = o.wrap(config.GroupResource, served)
+	}
+	return served, destroy, nil
+}
+
+// resourceClient returns the etcd client of a resource whose keys have that prefix.
+func (s *Store) resourceClient(resource schema.GroupResource, prefix string, unique *uniqueKeys) *etcdkubernetes.Client {
+	client := &etcdkubernetes.Client{Client: s.client}
+	client.Kubernetes = statusErrors{resourceClient{Interface: client, kv: s.client.KV, namespaces: &s.namespaces, resource: resource, prefix: prefix, unique: unique}}
+	return client
+}
+
+// announceEtcdFeatures tells k8s.io/apiserver that this etcd can be asked for the progress of a
+// watch, which it would otherwise find out over a connection. Only then are consistent and
+// streamed lists served from the watch cache.
+func announceEtcdFeatures(ctx context.Context) {
+	feature.DefaultFeatureSupportChecker.CheckClient(ctx, inProcess{}, apistorage.RequestWatchProgress)
+}
+
+// inProcess is an etcd client that answers the question for the version of an endpoint.
+type inProcess struct{}
+
+// Endpoints returns the one endpoint there is.
+func (inProcess) Endpoints() []string { return []string{"in-process"} }
+
+// Status returns the version of the etcd in this binary.
+func (inProcess) Status(context.Context, string) (*clientv3.StatusResponse, error) {
+	return &clientv3.StatusResponse{Version: version.Version}, nil
+}

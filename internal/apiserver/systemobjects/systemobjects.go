@@ -1,0 +1,95 @@
+// Package systemobjects creates the objects that every cluster has: the system namespaces
+// and the system priority classes. Default roles are created by package bootstrappolicy, flow
+// schemas by package priorityfairness.
+package systemobjects
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	schedulingclient "k8s.io/client-go/kubernetes/typed/scheduling/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/scheduling"
+)
+
+// EnsureNamespaces creates the system namespaces that are missing, and retries until ctx ends.
+func EnsureNamespaces(ctx context.Context, log *slog.Logger, client corev1client.NamespacesGetter) error {
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+		err := poststart.Retry(ctx, log, "create namespace "+name, func(ctx context.Context) error {
+			return ensureNamespace(ctx, client.Namespaces(), name)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ensureNamespace(ctx context.Context, client corev1client.NamespaceInterface, name string) error {
+	// It reads first: a server whose store is full cannot write, but must start.
+	if _, err := client.Get(ctx, name, metav1.GetOptions{}); err == nil {
+		return nil
+	}
+	_, err := client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	return ignoreExisting(err)
+}
+
+// KeepNamespaces creates kube-node-lease again whenever it has been deleted, in the
+// background until ctx ends. The other system namespaces cannot be deleted.
+func KeepNamespaces(ctx context.Context, log *slog.Logger, informer cache.SharedInformer, client corev1client.NamespacesGetter) error {
+	deleted := make(chan struct{}, 1)
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err != nil || name != corev1.NamespaceNodeLease {
+			return
+		}
+		select {
+		case deleted <- struct{}{}:
+		default:
+		}
+	}})
+	if err != nil {
+		return fmt.Errorf("watch the system namespaces: %w", err)
+	}
+	go func() {
+		for {
+			select {
+			case <-deleted:
+				if EnsureNamespaces(ctx, log, client) != nil {
+					return // ctx has ended
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// EnsurePriorityClasses creates the system priority classes that are missing, and retries
+// until ctx ends. One that is deleted is created again at the next start.
+func EnsurePriorityClasses(ctx context.Context, log *slog.Logger, client schedulingclient.PriorityClassesGetter) error {
+	for _, class := range scheduling.SystemPriorityClasses() {
+		err := poststart.Retry(ctx, log, "create priority class "+class.Name, func(ctx context.Context) error {
+			_, err := client.PriorityClasses().Create(ctx, class, metav1.CreateOptions{})
+			return ignoreExisting(err)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ignoreExisting(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}

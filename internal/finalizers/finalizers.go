@@ -1,0 +1,11 @@
+// Package finalizers has the names of finalizers that both a controller and the API server
+// need: the controller removes them, admission sets them and restricts who may remove them.
+package finalizers
+
+// The finalizers of volume protection (R23), under the names that Kubernetes gives them.
+const (
+	// PVCProtection keeps a PersistentVolumeClaim while a pod uses it.
+	PVCProtection = "kubernetes.io/pvc-protection"
+	// PVProtection keeps a PersistentVolume while it is bound to a PersistentVolumeClaim.
+	PVProtection = "kubernetes.io/pv-protection"
+)

@@ -1,0 +1,39 @@
+// Package version returns the version of this build of Coppice, and the Kubernetes version that it
+// serves.
+package version
+
+import (
+	"runtime/debug"
+	"strings"
+
+	"k8s.io/component-base/version"
+)
+
+// stamped is set by the linker in a release build (see the Makefile).
+var stamped string //nolint:gochecknoglobals // the linker can only set a variable
+
+// apiserverModule is the module whose version says which Kubernetes API is served.
+const apiserverModule = "k8s.io/apiserver"
+
+// Version returns the version of Coppice, or "devel" in a build that was not stamped.
+func Version() string {
+	if stamped != "" {
+		return stamped
+	}
+	return "devel"
+}
+
+// Kubernetes returns the Kubernetes version that the API server serves, as a semantic
+// version whose build part names Coppice: "v1.37.2+coppice-devel". It is that of
+// k8s.io/apiserver in this binary: v0.37.2 is Kubernetes 1.37.2.
+func Kubernetes() string {
+	release := "v" + version.DefaultKubeBinaryVersion + ".0"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == apiserverModule && strings.HasPrefix(m.Version, "v0.") {
+				release = "v1." + strings.TrimPrefix(m.Version, "v0.")
+			}
+		}
+	}
+	return release + "+coppice-" + strings.TrimPrefix(Version(), "v")
+}
