@@ -33,6 +33,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/metrics"
 	"github.com/coppice-dev/coppice/internal/namespaces"
@@ -167,7 +168,7 @@ func (c *Collector) addCollector(config *rest.Config) error {
 	// A kind that was made just now is refused with Retry-After for a moment. The
 	// watch tries again sooner than that, and less and less often.
 	watching := rest.CopyConfig(config)
-	watching.Wrap(collector.Impatient)
+	watching.Wrap(client.WithoutRetry)
 	metadataClient, err := metadata.NewForConfig(watching)
 	if err != nil {
 		return fmt.Errorf("make metadata client: %w", err)
@@ -176,11 +177,11 @@ func (c *Collector) addCollector(config *rest.Config) error {
 		c.options.Ignore = DefaultIgnore()
 	}
 	c.feed = feed.New(discoveryClient, metadataClient, feed.Config{Ignore: c.options.Ignore, Logger: c.options.Logger})
-	api, err := collector.NewClient(config, c.feed)
+	api, err := client.New(config, c.feed)
 	if err != nil {
 		return err
 	}
-	events, err := collector.NewEventClient(config, c.feed, clock.RealClock{})
+	events, err := client.NewEventClient(config, c.feed, clock.RealClock{})
 	if err != nil {
 		return err
 	}

@@ -1,15 +1,15 @@
-// Package aliases knows resources that are other names of the same objects.
+// Package aliases knows the resources that serve the objects of another resource.
 //
 // An API server may serve objects that have moved from one group to another in both:
-// Deployments were in the group extensions before they were in apps. Who looks at all
-// objects of a server is to look at each once; discovery does not tell which resources
-// are the same.
+// Deployments were in the group extensions before they were in apps. A client that reads
+// all objects of a server should read each of them once, and discovery does not say which
+// resources are the same. The feed and the namespace controller ask here.
 package aliases
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// Of returns the resource under whose name the objects of r are known, and whether
-// that is another one than r. It holds on every server that serves both.
+// Of returns the resource that the objects of r are read by, and whether that is another
+// one than r. It holds on every server that serves both.
 func Of(r schema.GroupResource) (schema.GroupResource, bool) {
 	if r.Group != "extensions" {
 		return r, false

@@ -1,12 +1,125 @@
-// Package collectionreason is the protocol by which the collector states why it deletes an
-// object, and the API server records it in the audit log.
+// Package collectionreason takes the reason of a deletion from the collector to the API server's
+// audit log.
+//
+//  1. The collector puts a Reason into the context of a DELETE (NewContext).
+//  2. Transport, around the client's transport, sends it in a header, as JSON in ASCII.
+//  3. Our API server writes it to the audit log; other servers ignore it.
+//
+// It is a package of its own so that the API server need not import the collector.
 package collectionreason
 
-const (
-	// Header is the header of a DELETE request that carries the collector's reason, as JSON
-	// in ASCII. Our API server writes it to the audit log; other API servers ignore it.
-	Header = "Coppice-Reason"
-	// MaxBytes is the maximum length of a reason. Names are bounded by the API and the number
-	// of recorded owners by the collector, so no reason of the collector is longer.
-	MaxBytes = 16 << 10
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
+
+const (
+	// Header is the header of a DELETE that has the Reason.
+	Header = "Coppice-Reason"
+	// MaxBytes is how long a reason may be, in bytes. Names are bounded by the API, and
+	// owners by MaxOwners, so that none of the collector's is longer.
+	MaxBytes = 16 << 10
+	// MaxOwners bounds the owners that are named: an object may have thousands.
+	MaxOwners = 8
+)
+
+// Reason is why an object was collected.
+type Reason struct {
+	// Decision is the decision in words.
+	Decision string `json:"decision"`
+	// Policy is the propagation policy of the deletion.
+	Policy verdict.Propagation `json:"policy"`
+	// Owners are those of the object, each with the evidence that counted; MoreOwners
+	// were left out.
+	Owners     []Owner `json:"owners,omitempty"`
+	MoreOwners int     `json:"moreOwners,omitempty"`
+}
+
+// Owner is an owner, and what was known of it.
+type Owner struct {
+	Kind      string        `json:"kind"`
+	Namespace string        `json:"namespace,omitempty"`
+	Name      string        `json:"name"`
+	UID       ownership.UID `json:"uid"`
+	Standing  string        `json:"standing"` // "solid", "waiting", "dangling", …
+	// Evidence is "observation", "deleted event" or "live read"; "none" if nothing is known.
+	Evidence string `json:"evidence"`
+	// Revision is the resourceVersion of the observation or of the event.
+	Revision uint64 `json:"revision,omitempty"`
+	// Time is when the event came, or the answer to the live read.
+	Time time.Time `json:"time,omitzero"`
+}
+
+// OwnersOf returns the first MaxOwners of an object's owners, and how many more there are.
+func OwnersOf(all []verdict.Owner) (owners []Owner, more int) {
+	for _, o := range all[:min(len(all), MaxOwners)] {
+		owner := Owner{
+			Kind: o.Claim.Kind.String(), Namespace: o.Claim.Namespace, Name: o.Claim.Name, UID: o.Claim.UID,
+			Standing: o.Standing.String(), Evidence: o.Evidence.Source.String(), Revision: o.Evidence.Revision,
+		}
+		if o.Evidence.Time != 0 {
+			owner.Time = time.Unix(0, o.Evidence.Time).UTC()
+		}
+		owners = append(owners, owner)
+	}
+	return owners, len(all) - len(owners)
+}
+
+type contextKey struct{}
+
+// NewContext returns a context whose DELETE carries the reason.
+func NewContext(ctx context.Context, reason Reason) context.Context {
+	return context.WithValue(ctx, contextKey{}, reason)
+}
+
+// Transport returns a transport that puts the reason of a request's context into its header.
+func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
+
+type transport struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	reason, ok := r.Context().Value(contextKey{}).(Reason)
+	if !ok {
+		return t.next.RoundTrip(r)
+	}
+	text, err := json.Marshal(reason)
+	if err != nil {
+		return nil, fmt.Errorf("encode the reason of a deletion: %w", err)
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set(Header, ascii(string(text)))
+	return t.next.RoundTrip(r)
+}
+
+// WrappedRoundTripper implements net.RoundTripperWrapper.
+func (t transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// ascii returns JSON as a header can carry it: characters outside of ASCII occur only in
+// strings, where JSON has escapes for them.
+func ascii(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
+		return text // nearly always
+	}
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r < utf8.RuneSelf:
+			b.WriteRune(r)
+		case r > 0xffff:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}

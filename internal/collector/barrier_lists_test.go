@@ -11,13 +11,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// What the barrier makes of lists.
+// How the barrier uses lists.
 
-// An object that a list shows and that goes before the list arrives is no ghost.
+// An object that a list shows and that goes before the list arrives does not enter the graph.
 func TestR15ObjectThatGoesDuringTheListLeavesNothing(t *testing.T) {
 	for _, shown := range []bool{false, true} {
 		t.Run(fmt.Sprint("watch is as new as the list: ", shown), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.Remove(setRef("web"), orphan)
 			// The list of pods was made, its answer is on its way.
@@ -61,8 +61,8 @@ func (l *lateList) List(ctx context.Context, kind ownership.Kind, namespace stri
 
 // A list of many pages: all are read, unless the watch has shown the rest by then.
 func TestR15LongLists(t *testing.T) {
-	world := func(t *testing.T) *world {
-		w := newWorld(t)
+	world := func(t *testing.T) *fixture {
+		w := newFixture(t)
 		web := w.set("web")
 		for i := range 1200 {
 			w.pod(fmt.Sprintf("pod-%04d", i))
@@ -100,7 +100,7 @@ func TestR15LongLists(t *testing.T) {
 			}
 		})
 		w.try(2)
-		w.mustStand(setRef("web"))
+		w.mustExist(setRef("web"))
 	})
 }
 
@@ -109,7 +109,7 @@ func TestR15LongLists(t *testing.T) {
 func TestR15BadClaimHoldsNobody(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.set("other")
 			w.Hold(podKind)
@@ -128,7 +128,7 @@ func TestR15BadClaimHoldsNobody(t *testing.T) {
 	}
 }
 
-// A list across namespaces that turns out to be long is given up for one in each.
+// A list across namespaces that turns out to be long is given up in favour of one in each.
 func TestR15ListAcrossNamespacesIsGivenUp(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Hold(podKind) // so that nobody knows how many there are
@@ -146,7 +146,7 @@ func TestR15ListAcrossNamespacesIsGivenUp(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if got := s.Len(); got != 1200 {
-			t.Errorf("%d objects stand, want the crowd", got)
+			t.Errorf("%d objects are left, want all of the large namespace", got)
 		}
 		wide := 0
 		for _, r := range s.Requests() {

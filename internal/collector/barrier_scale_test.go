@@ -43,7 +43,7 @@ func TestR15CompletionsShareTheirLists(t *testing.T) {
 					want = namespaces * owners * 3
 				}
 				if got := s.Len(); got != want {
-					t.Errorf("%d objects stand, want %d", got, want)
+					t.Errorf("%d objects are left, want %d", got, want)
 				}
 				lists, writes := s.Count("list"), s.Count("")-before-s.Count("list")
 				if lists > writes {
@@ -80,22 +80,22 @@ func TestR15SlowNamespaceHoldsNoOther(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second)
 				if got := s.Len(); got != 1 {
-					t.Errorf("%d objects stand, want the one in the namespace that cannot be read", got)
+					t.Errorf("%d objects are left, want the one in the namespace that cannot be read", got)
 				}
 				close(answer)
 				s.Heal()
 				time.Sleep(2 * time.Minute)
 				if got := s.Len(); got != 0 {
-					t.Errorf("%d objects stand when all can be read", got)
+					t.Errorf("%d objects are left when all can be read", got)
 				}
 			})
 		})
 	}
 }
 
-// A kind that does not answer takes no room from others: there are twenty owners
-// in as many namespaces whose widgets cannot be read, and one without any.
-func TestR15SilentKindLeavesRoom(t *testing.T) {
+// A kind that does not answer does not take all lists: there are twenty owners in as many
+// namespaces whose widgets cannot be read, and one without any.
+func TestR15SilentKindLeavesListsToOthers(t *testing.T) {
 	running(t, collector.Config{Lists: 6}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Serve(widgetKind, ownership.Namespaced)
 		answer := make(chan struct{})
@@ -122,7 +122,7 @@ func TestR15SilentKindLeavesRoom(t *testing.T) {
 		close(answer)
 		time.Sleep(time.Minute)
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand when all can be read", got)
+			t.Errorf("%d objects are left when all can be read", got)
 		}
 	})
 }
@@ -151,12 +151,12 @@ func TestR15HeldOwnersBackOff(t *testing.T) {
 		s.Relist(podKind)
 		time.Sleep(time.Second)
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand a second after the kind was listed", got)
+			t.Errorf("%d objects are left a second after the kind was listed", got)
 		}
 	})
 }
 
-// More lanes than a round takes: all have their turn.
+// With more namespaces than a round serves, all are served.
 func TestR15ManyNamespaces(t *testing.T) {
 	const n = 1200
 	running(t, collector.Config{}, func(s *apimodel.Server, c *collector.Collector) {
@@ -170,7 +170,7 @@ func TestR15ManyNamespaces(t *testing.T) {
 		s.Unhold(setKind)
 		time.Sleep(5 * time.Second)
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand, want none", got)
+			t.Errorf("%d objects are left, want none", got)
 		}
 		if got := c.Stats(); got.Lists > 100 {
 			t.Errorf("%d lists in %d rounds for %d namespaces", got.Lists, got.Rounds, n)
@@ -234,7 +234,7 @@ func lagged(t *testing.T, lag time.Duration, owners int, policy propagation, bar
 		if policy == orphan {
 			wrong.Store(int64(3*owners - s.Len()))
 		} else if n := s.Len(); n != 0 {
-			t.Errorf("%d objects stand after a foreground deletion", n)
+			t.Errorf("%d objects are left after a foreground deletion", n)
 		}
 	})
 	return int(wrong.Load())

@@ -20,9 +20,9 @@ import (
 
 var widgetKind = ownership.Kind{Group: "example.com", Kind: "Widget"}
 
-// hold lets the collector try for some time, back-off included. A held owner
-// does not come to rest.
-func (w *world) try(times int) {
+// try lets the collector work for some time, back-off included. With a held owner settle
+// would not end.
+func (w *fixture) try(times int) {
 	w.t.Helper()
 	for range times {
 		w.drain()
@@ -30,17 +30,17 @@ func (w *world) try(times int) {
 	}
 }
 
-func (w *world) lists() int { return w.Count("list") }
+func (w *fixture) lists() int { return w.Count("list") }
 
 // OR-07: dependents whose watch lags are not lost, and are not deleted after.
 func TestR15OrphanWaitsForTheWatchOfItsDependents(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.Hold(podKind)
 	w.pod("pod", ownedBy(web))
 	w.Remove(setRef("web"), orphan)
 	w.try(3)
-	w.mustStand(setRef("web"))
+	w.mustExist(setRef("web"))
 	if n := w.Count("patch finalizers"); n != 0 {
 		t.Fatal("released, although a dependent was not seen")
 	}
@@ -56,14 +56,14 @@ func TestR15OrphanWaitsForTheWatchOfItsDependents(t *testing.T) {
 
 // R15 in the foreground: the owner does not go before a dependent that blocks.
 func TestR15ForegroundWaitsForTheWatchOfItsDependents(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.Hold(podKind)
 	w.pod("pod", blocking(ownedBy(web)))
 	w.Remove(setRef("web"), foreground)
 	w.onRequest("patch finalizers", 1, func() { w.mustBeGone(podRef("pod")) })
 	w.try(3)
-	w.mustStand(setRef("web"), podRef("pod"))
+	w.mustExist(setRef("web"), podRef("pod"))
 	w.Unhold(podKind)
 	w.settle()
 	w.mustBeGone(setRef("web"), podRef("pod"))
@@ -71,7 +71,7 @@ func TestR15ForegroundWaitsForTheWatchOfItsDependents(t *testing.T) {
 
 // A dependent that does not block does not hold the owner, seen or not.
 func TestR15ForegroundDoesNotWaitForOthers(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.Hold(podKind)
 	w.pod("pod", ownedBy(web))
@@ -83,12 +83,12 @@ func TestR15ForegroundDoesNotWaitForOthers(t *testing.T) {
 	w.mustBeGone(podRef("pod"))
 }
 
-// An object that is known, but not as a dependent: the list says so, and nobody
-// has to wait for the watch.
+// An object that is known, but not as a dependent: the list shows that, and the watch need
+// not be waited for.
 func TestR15ListTellsOfAdoption(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.pod("pod")
 			w.settle()
@@ -114,7 +114,7 @@ func TestR15ListTellsOfAdoption(t *testing.T) {
 // owner waits, says for what, and completes when the kind is repaired.
 func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 	events := &eventLog{}
-	w := newWorldWith(t, collector.Config{Events: events})
+	w := newFixtureWith(t, collector.Config{Events: events})
 	w.Hold(widgetKind) // its monitor has never got a list
 	w.Inject(apimodel.Fault{Kind: widgetKind, Err: apierrors.NewInternalError(errors.New("conversion webhook"))})
 	w.Serve(widgetKind, ownership.Namespaced)
@@ -123,7 +123,7 @@ func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 	w.pod("pod", ownedBy(web))
 	w.Remove(setRef("web"), orphan)
 	w.try(10)
-	w.mustStand(setRef("web"))
+	w.mustExist(setRef("web"))
 	w.mustHaveOwners(podRef("pod")) // what can be done is done
 	if len(events.lines) != 1 || !strings.Contains(events.lines[0], "ReplicaSet.apps shop/web GarbageCollectionBlocked: finalizer orphan is kept") ||
 		!strings.Contains(events.lines[0], "Widget.example.com: cannot be listed: ") {
@@ -143,9 +143,9 @@ func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 	w.mustHaveOwners(collector.RefOf(widget))
 }
 
-// A kind that cannot be read holds those only who could have dependents of it.
+// A kind that cannot be read holds only owners that could have dependents of it.
 func TestR15BrokenKindHoldsNobodyElse(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: nodeKind, Err: errForbidden})
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n"})
 	w.set("web")
@@ -153,15 +153,15 @@ func TestR15BrokenKindHoldsNobodyElse(t *testing.T) {
 	w.Remove(collector.RefOf(node), foreground)
 	w.try(3)
 	w.mustBeGone(setRef("web"))
-	w.mustStand(collector.RefOf(node))
+	w.mustExist(collector.RefOf(node))
 	w.Heal()
 	w.settle()
 	w.mustBeGone(collector.RefOf(node))
 }
 
-// What was proven stays proven: a kind that holds an owner is all that is read again.
+// What was proven stays proven: only a kind that holds an owner is read again.
 func TestR15OnlyWhatIsOpenIsReadAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Serve(widgetKind, ownership.Namespaced)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: widgetKind, Err: errForbidden})
 	w.set("web")
@@ -185,14 +185,14 @@ func TestR15OnlyWhatIsOpenIsReadAgain(t *testing.T) {
 	}
 }
 
-// A group whose discovery fails may serve dependents: it holds all who wait.
+// A group whose discovery fails may serve dependents: it holds all owners.
 func TestR15UndiscoveredGroupHolds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Undiscovered("metrics.example.com/v1")
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
 	w.try(3)
-	w.mustStand(setRef("web"))
+	w.mustExist(setRef("web"))
 	if !strings.Contains(w.logs.String(), "metrics.example.com/v1: its discovery fails") {
 		t.Error("the log does not name it")
 	}
@@ -201,9 +201,9 @@ func TestR15UndiscoveredGroupHolds(t *testing.T) {
 	w.mustBeGone(setRef("web"))
 }
 
-// A server that does not say what it serves holds all who wait, as long as it says to.
+// A failing discovery holds all owners, for as long as its Retry-After says.
 func TestR15DiscoveryThatFailsHolds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "survey", Err: apierrors.NewTooManyRequests("slow down", 7)})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
@@ -215,15 +215,15 @@ func TestR15DiscoveryThatFailsHolds(t *testing.T) {
 	if !strings.Contains(w.logs.String(), "discovery: slow down") {
 		t.Error("the log does not say why")
 	}
-	w.mustStand(setRef("web"))
+	w.mustExist(setRef("web"))
 	w.Heal()
 	w.settle()
 	w.mustBeGone(setRef("web"))
 }
 
-// A list that is throttled says when to come back.
+// After a list that is throttled the owner waits for the time that the answer names.
 func TestR15ThrottledListWaitsAsToldTo(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: apierrors.NewTooManyRequests("slow down", 7)})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
@@ -234,9 +234,9 @@ func TestR15ThrottledListWaitsAsToldTo(t *testing.T) {
 	}
 }
 
-// Many kinds that hold are not all named.
+// Of many kinds that hold an owner a few are named.
 func TestR15MessageNamesAFew(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for i := range 8 {
 		w.Serve(ownership.Kind{Group: "example.com", Kind: fmt.Sprint("Kind", i)}, ownership.Namespaced)
 	}
@@ -251,9 +251,9 @@ func TestR15MessageNamesAFew(t *testing.T) {
 	}
 }
 
-// Nothing is proven by a server of which nothing is known.
+// A server of which no kinds are known proves nothing.
 func TestR15NothingKnownProvesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	for _, kind := range []ownership.Kind{podKind, setKind, nodeKind} {
 		w.Hold(kind)
@@ -275,7 +275,7 @@ func TestR15NothingKnownProvesNothing(t *testing.T) {
 
 // R14: a finalizer that is put back needs a new proof.
 func TestR15EachCompletionHasItsOwnProof(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	w.Update(setRef("web"), addFinalizer("example.com/own"))
 	for range 2 {
@@ -300,7 +300,7 @@ func TestR15EachCompletionHasItsOwnProof(t *testing.T) {
 
 // What the graph learns after the proof counts.
 func TestR15DependentThatComesAfterTheProof(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.Remove(setRef("web"), orphan)
 	uid, _ := w.keys.Take()
@@ -311,9 +311,9 @@ func TestR15DependentThatComesAfterTheProof(t *testing.T) {
 	w.mustHaveOwners(podRef("pod"))
 }
 
-// An owner that goes by itself is off the barrier.
+// An owner that goes by itself leaves the barrier.
 func TestR15OwnerThatGoesIsNotReadFor(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: errForbidden})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
@@ -327,13 +327,13 @@ func TestR15OwnerThatGoesIsNotReadFor(t *testing.T) {
 		t.Errorf("%d lists for an owner that is gone", got)
 	}
 	if got := w.c.Status().Barrier; len(got) != 0 {
-		t.Errorf("barrier = %+v, want nobody", got)
+		t.Errorf("barrier = %+v, want no owner", got)
 	}
 }
 
-// The barrier says who waits for what.
+// Status says which owner waits for what.
 func TestR15StatusNamesWhatHolds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: errForbidden})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
@@ -355,7 +355,7 @@ func TestR15StatusNamesWhatHolds(t *testing.T) {
 	}
 }
 
-// blindServer is one of which nobody knows what it serves.
+// blindServer is one whose kinds are not known.
 type blindServer struct{ *apimodel.Server }
 
 func (*blindServer) Survey(context.Context) (feed.Watched, error) { return feed.Watched{}, nil }

@@ -18,23 +18,23 @@ import (
 // R14, FG-03: a blocking dependent that hangs holds its owner, until it is
 // released in one of three ways (CF-03).
 func TestR14BlockingDependentHoldsItsOwner(t *testing.T) {
-	ways := map[string]func(w *world){
-		"it goes":                  func(w *world) { w.Update(podRef("pod"), removeFinalizer("example.com/own")) },
-		"it is detached by a user": func(w *world) { w.Update(podRef("pod"), removeOwner("web")) },
-		"it blocks no more": func(w *world) {
+	ways := map[string]func(w *fixture){
+		"it goes":                  func(w *fixture) { w.Update(podRef("pod"), removeFinalizer("example.com/own")) },
+		"it is detached by a user": func(w *fixture) { w.Update(podRef("pod"), removeOwner("web")) },
+		"it blocks no more": func(w *fixture) {
 			w.Update(podRef("pod"), func(o *ownership.Object) { o.Owners[0].BlockOwnerDeletion = ownership.False })
 		},
 	}
 	for name, release := range ways {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.pod("pod", blocking(ownedBy(web)))
 			w.pod("other", ownedBy(web))
 			w.Update(podRef("pod"), addFinalizer("example.com/own"))
 			w.Remove(setRef("web"), foreground)
 			w.settle()
-			w.mustStand(setRef("web"), podRef("pod"))
+			w.mustExist(setRef("web"), podRef("pod"))
 			w.mustBeGone(podRef("other"))
 			if n := w.Count("patch finalizers"); n != 0 {
 				t.Fatalf("%d finalizers removed too early", n)
@@ -48,7 +48,7 @@ func TestR14BlockingDependentHoldsItsOwner(t *testing.T) {
 
 // FG-04: the finalizer that a second DELETE brings back is removed again.
 func TestR14FinalizerAddedAgainIsRemovedAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	w.Update(setRef("web"), addFinalizer("example.com/own"))
 	for range 2 {
@@ -63,9 +63,9 @@ func TestR14FinalizerAddedAgainIsRemovedAgain(t *testing.T) {
 	w.mustBeGone(setRef("web"))
 }
 
-// FG-01: a dependent with another, solid owner is let go, not deleted.
+// FG-01: a dependent with another, solid owner is detached, not deleted.
 func TestR14DependentWithSolidOwnerIsDetached(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
 	w.pod("pod", blocking(ownedBy(web)), ownedBy(canary))
 	w.Remove(setRef("web"), foreground)
@@ -74,16 +74,16 @@ func TestR14DependentWithSolidOwnerIsDetached(t *testing.T) {
 	w.mustHaveOwners(podRef("pod"), "canary")
 }
 
-// FG-07: what has dependents of its own is deleted in the foreground, a leaf in the background.
+// FG-07: an object that has dependents of its own is deleted in the foreground, a leaf in the background.
 func TestR14ForegroundGoesDown(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	top := w.set("top")
 	middle := w.set("middle", blocking(ownedBy(top)))
 	w.pod("leaf", blocking(ownedBy(middle)))
 	w.Remove(setRef("top"), foreground)
 	w.settle()
 	if got := w.Len(); got != 0 {
-		t.Errorf("%d objects stand, want none", got)
+		t.Errorf("%d objects are left, want none", got)
 	}
 	var got []string
 	for _, r := range w.Requests() {
@@ -100,7 +100,7 @@ func TestR14ForegroundGoesDown(t *testing.T) {
 func TestCycleOfThree(t *testing.T) {
 	for name, deleted := range map[string][]string{"one": {"a"}, "all": {"a", "b", "c"}} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.set("a", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "c", UID: "c"})))
 			w.set("b", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "a", UID: "a"})))
 			w.set("c", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "b", UID: "b"})))
@@ -116,7 +116,7 @@ func TestCycleOfThree(t *testing.T) {
 
 // CY-02: an owner of itself; two; a long cycle; all around a cycle deleted at once.
 func TestCycles(t *testing.T) {
-	ring := func(w *world, n int) {
+	ring := func(w *fixture, n int) {
 		for i := range n {
 			before := fmt.Sprint("s", (i+n-1)%n)
 			w.set(fmt.Sprint("s", i), blocking(ownedBy(ownership.Object{Kind: setKind, Name: before, UID: ownership.UID(before)})))
@@ -126,23 +126,23 @@ func TestCycles(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 100} {
 		for name, deleted := range map[string]int{"one": 1, "all": n} {
 			t.Run(fmt.Sprintf("%d, %s deleted", n, name), func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				ring(w, n)
 				for i := range deleted {
 					w.Remove(setRef(fmt.Sprint("s", i)), foreground)
 				}
 				w.settle()
 				if got := w.Len(); got != 0 {
-					t.Errorf("%d objects stand, want none", got)
+					t.Errorf("%d objects are left, want none", got)
 				}
 			})
 		}
 	}
 }
 
-// CY-02: a member with a solid owner outside is let go of the cycle, and stays.
+// CY-02: a member with a solid owner outside is detached from the cycle, and stays.
 func TestCycleWithOwnerOutside(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	held := w.set("held")
 	w.set("a", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "c", UID: "c"})))
 	w.set("b", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "a", UID: "a"})), ownedBy(held))
@@ -170,7 +170,7 @@ func TestCascadeOfAThousand(t *testing.T) {
 		s.Remove(setRef("web"), background)
 		synctest.Wait()
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand, want none", got)
+			t.Errorf("%d objects are left, want none", got)
 		}
 		if got := s.Count("") - before; got > n*101/100 {
 			t.Errorf("%d requests for %d objects, want %d at most", got, n, n*101/100)
@@ -205,7 +205,7 @@ func TestCascadeByPolicy(t *testing.T) {
 				test.remove(s)
 				synctest.Wait()
 				if got := s.Len(); got != test.left {
-					t.Errorf("%d objects stand, want %d", got, test.left)
+					t.Errorf("%d objects are left, want %d", got, test.left)
 				}
 				if got := s.Count("") - before; got > n+1+3 {
 					t.Errorf("%d requests, want %d at most", got, n+1+3)
@@ -215,7 +215,7 @@ func TestCascadeByPolicy(t *testing.T) {
 	}
 }
 
-// A server that refuses is asked by fewer at a time, and nothing is lost by it.
+// A server that refuses requests gets fewer at a time, and nothing is lost.
 func TestConcurrencyFollowsTheServer(t *testing.T) {
 	const n = 200
 	limiter := pace.New(32, 64, time.Now)
@@ -235,7 +235,7 @@ func TestConcurrencyFollowsTheServer(t *testing.T) {
 		s.Heal()
 		time.Sleep(10 * time.Second)
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand", got)
+			t.Errorf("%d objects are left", got)
 		}
 	})
 }

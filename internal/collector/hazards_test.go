@@ -11,13 +11,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// The hazards of docs/semantics.md that are the collector's, replayed. Each was
-// seen on upstream.
+// Hazards that concern the collector, replayed. Each was observed on kube-controller-manager.
 
 // H1: the orphan finalizer of a recreated owner was removed on behalf of the
 // owner that had its name before; the new one's dependent was then deleted.
 func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	w.Hold(setKind, podKind)
 	w.Remove(setRef("web"), orphan)
@@ -29,7 +28,7 @@ func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
 	w.pod("pod", ownedBy(again))
 	w.Remove(setRef("web"), orphan)
 
-	// The collector hears of the first owner's deletion only.
+	// The collector is told of the first owner's deletion only.
 	w.c.Sink().Observe(ownership.Object{
 		UID: "web", Kind: setKind, Namespace: space, Name: "web", ResourceVersion: "6",
 		Phase: ownership.Orphaning, Finalizers: []string{ownership.FinalizerOrphan},
@@ -52,7 +51,7 @@ func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
 // H2: to orphan a dependent stripped the owner reference from a recreated object
 // of the same name.
 func TestH2OwnersOfRecreatedDependentStay(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, live := w.set("web"), w.set("live")
 	w.pod("pod", ownedBy(web))
 	w.Hold(podKind)
@@ -73,12 +72,12 @@ func TestH2OwnersOfRecreatedDependentStay(t *testing.T) {
 	w.mustHaveOwners(podRef("pod"), "live")
 }
 
-// H3a: a user detached an object; a patch made from what was known before put
-// the reference back, and the object was deleted for it. Here for both writes
-// of owner references.
+// H3a: a user detached an object; a patch computed from an older observation put the
+// reference back, and the object was deleted for it. Here for both writes of owner
+// references.
 func TestH3aReferenceRemovedByUserStaysRemoved(t *testing.T) {
 	t.Run("detach", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		held, leaving, doomed := w.set("held"), w.set("leaving"), w.set("doomed")
 		w.pod("pod", ownedBy(held), ownedBy(leaving), ownedBy(doomed))
 		w.onRequest("patch owners", 1, func() { w.Update(podRef("pod"), removeOwner("leaving")) })
@@ -92,7 +91,7 @@ func TestH3aReferenceRemovedByUserStaysRemoved(t *testing.T) {
 		w.mustHaveOwners(podRef("pod"), "held")
 	})
 	t.Run("unblock", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		a := ownership.Object{Kind: setKind, Name: "a", UID: "a"}
 		b := w.set("b", blocking(ownedBy(a)))
 		w.set("a", blocking(ownedBy(b)))
@@ -109,11 +108,11 @@ func TestH3aReferenceRemovedByUserStaysRemoved(t *testing.T) {
 	})
 }
 
-// H3b: a live owner adopted an object; a patch made from what was known before
-// erased that owner, and the object was deleted for it.
+// H3b: a live owner adopted an object; a patch computed from an older observation removed
+// that owner, and the object was deleted for it.
 func TestH3bAdoptionIsNotErased(t *testing.T) {
 	t.Run("detach", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		held, doomed, adopter := w.set("held"), w.set("doomed"), w.set("adopter")
 		w.pod("pod", ownedBy(held), ownedBy(doomed))
 		w.onRequest("patch owners", 1, func() { w.Update(podRef("pod"), addOwner(ownedBy(adopter))) })
@@ -127,7 +126,7 @@ func TestH3bAdoptionIsNotErased(t *testing.T) {
 		w.mustHaveOwners(podRef("pod"), "adopter")
 	})
 	t.Run("disown", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		web, adopter := w.set("web"), w.set("adopter")
 		w.pod("pod", ownedBy(web))
 		w.onRequest("patch owners", 1, func() { w.Update(podRef("pod"), addOwner(ownedBy(adopter))) })
@@ -139,12 +138,12 @@ func TestH3bAdoptionIsNotErased(t *testing.T) {
 	})
 }
 
-// H4: an owner that was gone came back with a restored backup, under its UID; its
-// dependent was deleted for what was known of the time before.
+// H4: an owner that was gone came back with a restored backup, under its UID; its dependent
+// was deleted for what was known from before the restore.
 func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 	for _, evidence := range []string{"event", "live read"} {
 		t.Run(evidence, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			web := w.set("web")
 			w.pod("pod", ownedBy(web))
 			backup := w.Backup()
@@ -164,21 +163,21 @@ func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 				t.Fatal("the absence of the owner is not known")
 			}
 
-			// Time goes back. The watch of the dependents is the first to come through.
+			// The backup is restored. The watch of the dependents is resumed first.
 			w.Heal()
 			w.Hold(setKind)
 			w.Restore(backup, 0)
 			w.Relist(podKind)
 			w.try(3)
-			w.mustStand(podRef("pod"))
+			w.mustExist(podRef("pod"))
 			w.mustHaveOwners(podRef("pod"), "web")
 			w.Unhold(setKind)
 			w.Relist(setKind)
 			w.settle()
-			w.mustStand(podRef("pod"))
+			w.mustExist(podRef("pod"))
 			w.mustHaveOwners(podRef("pod"), "web")
 
-			// And what is right in the new time is done.
+			// What is right after the restore is done.
 			w.Remove(setRef("web"), background)
 			w.settle()
 			w.mustBeGone(podRef("pod"))
@@ -186,10 +185,10 @@ func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 	}
 }
 
-// R4: a live read that is older than what was observed is a sign as well. And
-// what was written in the time before counts for nothing.
+// R4: a live read that is older than what was observed is a sign as well. And writes from
+// before the restore do not count.
 func TestR4LiveReadTellsOfAnEarlierTime(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
 	backup := w.Backup()
@@ -205,7 +204,7 @@ func TestR4LiveReadTellsOfAnEarlierTime(t *testing.T) {
 	})
 	w.c.Sink().Forget("web", "99")
 	w.try(5)
-	w.mustStand(podRef("pod"), setRef("web"))
+	w.mustExist(podRef("pod"), setRef("web"))
 	if got := w.Count("delete"); got != 1 {
 		t.Errorf("%d DELETEs, want one that is refused", got)
 	}
@@ -216,7 +215,7 @@ func TestR4LiveReadTellsOfAnEarlierTime(t *testing.T) {
 
 // R4: a live read that was under way when the epoch ended is no evidence.
 func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(setKind)
 	w.pod("pod", absent("web"))
 	backup := w.Backup()
@@ -224,7 +223,7 @@ func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
 	uid, _ := w.keys.Take()
 	w.collect(uid)
 	if got := w.c.Stats().Delete; got != 0 {
-		t.Fatal("decided on the answer of another time")
+		t.Fatal("decided by an answer from before the restore")
 	}
 	w.settle()
 	w.mustBeGone(podRef("pod"))
@@ -234,10 +233,10 @@ func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
 }
 
 // R4: that owners were being deleted is not believed after a restore. They are read in
-// portions, until the last of them is known to stand.
+// portions, until the last of them is known to exist.
 func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 	const owners = 40
-	w := newWorld(t)
+	w := newFixture(t)
 	var all []ownership.Reference
 	for i := range owners {
 		all = append(all, blocking(ownedBy(w.set(fmt.Sprint("web-", i)))))
@@ -251,10 +250,10 @@ func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 	pod, _ := w.Lookup(podRef("pod"))
 	w.collect(pod.UID)
 	if got := w.Count("get"); got == 0 || got == owners {
-		t.Errorf("%d reads in one turn, want a portion of %d", got, owners)
+		t.Errorf("%d reads at once, want a portion of %d", got, owners)
 	}
 	w.settle()
-	w.mustStand(podRef("pod"))
+	w.mustExist(podRef("pod"))
 	if got := w.Count("get"); got != owners {
 		t.Errorf("%d reads, want one of each of %d owners", got, owners)
 	}
@@ -265,7 +264,7 @@ func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 
 // R4: a proof of the barrier is one of its epoch.
 func TestR4ProofFromBeforeProvesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
 	backup := w.Backup()
@@ -284,7 +283,7 @@ func TestR4ProofFromBeforeProvesNothing(t *testing.T) {
 // H5: an object was adopted by a live owner between the read that followed a
 // conflict and the second DELETE, which had dropped its resourceVersion.
 func TestH5AdoptionBeforeSecondDelete(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, adopter := w.set("web"), w.set("adopter")
 	w.pod("pod", ownedBy(web))
 	w.Hold(podKind)

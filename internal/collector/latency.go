@@ -1,8 +1,11 @@
 package collector
 
 import (
-	"sync"
+	"math"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -18,60 +21,48 @@ type Histogram struct {
 	Count  int64         `json:"count"`
 }
 
-func latencyBounds() []time.Duration {
-	const ms = time.Millisecond
-	return []time.Duration{
-		1 * ms, 2500 * time.Microsecond, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms,
-		time.Second, 2500 * ms, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute,
-	}
-}
-
 // latency measures the time from the evidence that the last owner of an object is
 // gone to the answer to the object's DELETE.
-type latency struct {
-	mu        sync.Mutex
-	histogram Histogram // guarded by mu
+type latency struct{ histogram prometheus.Histogram }
+
+func newLatency() latency {
+	return latency{prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "coppice_cascade_seconds",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+	})}
 }
 
-// add takes in that an object with these owners was deleted.
-func (l *latency) add(now time.Time, owners []verdict.Owner) {
+// observe adds the deletion of an object with these owners.
+func (l latency) observe(now time.Time, owners []verdict.Owner) {
 	last := int64(0)
 	for _, o := range owners {
 		if o.Standing != verdict.Dangling {
-			return // a foreground deletion: the owner is still there
+			return // a foreground deletion: the owner still exists
 		}
 		last = max(last, o.Evidence.Time)
 	}
 	if last == 0 {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h := &l.histogram
-	if h.Bounds == nil {
-		h.Bounds = latencyBounds()
-		h.Counts = make([]int64, len(h.Bounds)+1)
-	}
-	took := max(0, now.Sub(time.Unix(0, last)))
-	bucket := 0
-	for bucket < len(h.Bounds) && took > h.Bounds[bucket] {
-		bucket++
-	}
-	h.Counts[bucket]++
-	h.Sum += took
-	h.Count++
+	l.histogram.Observe(max(0, now.Sub(time.Unix(0, last))).Seconds())
 }
 
-// read returns a copy.
-func (l *latency) read() Histogram {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h := l.histogram
-	if h.Bounds == nil {
-		h.Bounds = latencyBounds()
+// read returns the counts so far.
+func (l latency) read() Histogram {
+	var metric dto.Metric
+	if err := l.histogram.Write(&metric); err != nil {
+		return Histogram{} // a histogram that NewHistogram has made can be written
 	}
-	counts := make([]int64, len(h.Bounds)+1)
-	copy(counts, h.Counts)
-	h.Counts = counts
+	written := metric.GetHistogram()
+	h := Histogram{Sum: seconds(written.GetSampleSum()), Count: int64(written.GetSampleCount())}
+	below := uint64(0)
+	for _, b := range written.GetBucket() {
+		h.Bounds = append(h.Bounds, seconds(b.GetUpperBound()))
+		h.Counts = append(h.Counts, int64(b.GetCumulativeCount()-below))
+		below = b.GetCumulativeCount()
+	}
+	h.Counts = append(h.Counts, h.Count-int64(below))
 	return h
 }
+
+func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/collector/barrier"
 )
 
 // Next is what becomes of a key after it was reconsidered.
@@ -32,8 +34,8 @@ func outcomeOf(err error) Outcome {
 	if err == nil {
 		return Outcome{Next: Settled}
 	}
-	if held, ok := errors.AsType[heldError](err); ok {
-		return Outcome{Next: Later, After: held.after, Err: err}
+	if held, ok := errors.AsType[barrier.HeldError](err); ok {
+		return Outcome{Next: Later, After: held.After, Err: err}
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		return Outcome{Next: Later, After: time.Duration(seconds) * time.Second, Err: err}
@@ -41,13 +43,13 @@ func outcomeOf(err error) Outcome {
 	return Outcome{Next: Retry, Err: err}
 }
 
-// hotError says that an object changed again and again between read and write.
-// It hides the last conflict: whoever waits for this object has no conflict himself.
+// hotError says that an object changed again and again between read and write. It does not
+// wrap the last conflict: an owner that waits for this object must not be read again for it.
 type hotError struct{ ref Ref }
 
 func (e hotError) Error() string {
 	return fmt.Sprintf("%s changed %d times in a row before it could be written", e.ref, immediateTries)
 }
 
-// errUnobserved says that an owner was read live, but not observed so far.
-var errUnobserved = errors.New("owner exists but was not observed yet")
+// errUnobserved says that an owner was read live, but is not observed so far.
+var errUnobserved = errors.New("owner exists but is not observed yet")

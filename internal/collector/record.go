@@ -1,19 +1,16 @@
 package collector
 
 import (
-	"errors"
-	"net/http"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
+	"github.com/coppice-dev/coppice/internal/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// Record is one decision that changed the world: what was done to which object,
-// and on what evidence.
+// Record is one decision that changed an object: what was done, and on what evidence.
 type Record struct {
 	Number uint64         `json:"number"` // counts from 1
 	Time   time.Time      `json:"time"`
@@ -40,17 +37,17 @@ const (
 	ActionDetach  Action = "detach"  // references to absent and to waiting owners were removed
 	ActionUnblock Action = "unblock" // references inside a cycle do not block any more
 	ActionOrphan  Action = "orphan"  // the reference to an owner that is deleted was removed
-	ActionRelease Action = "release" // a finalizer of the collector's was removed
+	ActionRelease Action = "release" // a finalizer of the collector was removed
 )
 
-// Answer is what the server said.
+// Answer is how the server answered.
 type Answer string
 
 // The answers. What the server refuses changes nothing, and is not recorded.
 const (
 	AnswerDone    Answer = "done"
 	AnswerUnknown Answer = "unknown"  // there was none: it may have been done or not
-	AnswerNone    Answer = "observed" // nothing was asked of it (Config.ObserveOnly)
+	AnswerNone    Answer = "observed" // no request was sent (Config.ObserveOnly)
 )
 
 // RecordedObject is an object as the decision was made on it.
@@ -63,22 +60,7 @@ type RecordedObject struct {
 }
 
 // RecordedOwner is an owner, and what was known of it.
-type RecordedOwner struct {
-	Kind      string        `json:"kind"`
-	Namespace string        `json:"namespace,omitempty"`
-	Name      string        `json:"name"`
-	UID       ownership.UID `json:"uid"`
-	Standing  string        `json:"standing"` // "solid", "waiting", "dangling", …
-	// Evidence is "observation", "deleted event" or "live read"; "none" if nothing is known.
-	Evidence string `json:"evidence"`
-	// Revision is the resourceVersion of the observation or of the event.
-	Revision uint64 `json:"revision,omitempty"`
-	// Time is when the event came, or the answer to the live read.
-	Time time.Time `json:"time,omitzero"`
-}
-
-// maxRecordedOwners bounds the owners in one record: there may be thousands.
-const maxRecordedOwners = 8
+type RecordedOwner = collectionreason.Owner
 
 // journal keeps the last records.
 type journal struct {
@@ -89,7 +71,7 @@ type journal struct {
 	count   uint64   // guarded by mu; of records ever made
 }
 
-// add keeps a record, in place of the oldest when there is no room, and numbers it.
+// add numbers a record and keeps it, in place of the oldest one when the journal is full.
 func (j *journal) add(r Record) {
 	if j.size <= 0 {
 		return
@@ -105,8 +87,8 @@ func (j *journal) add(r Record) {
 	j.count++
 }
 
-// Records are the last decisions that changed the world, in the order in which
-// they were answered.
+// Records returns the last decisions that changed an object, in the order in which the
+// server answered.
 func (c *Collector) Records() []Record {
 	j := &c.journal
 	j.mu.Lock()
@@ -122,12 +104,12 @@ func (c *Collector) Records() []Record {
 	return append(append(records, j.records[oldest:]...), j.records[:oldest]...)
 }
 
-// record notes what a request has done, or may have done: err is its error.
+// record keeps what a request has done, or may have done: err is its error.
 func (c *Collector) record(r Record, err error) {
 	switch {
 	case err == nil:
 		r.Answer = AnswerDone
-	case isRefusal(err):
+	case client.IsRefusal(err):
 		return
 	default:
 		r.Answer, r.Error = AnswerUnknown, err.Error()
@@ -136,37 +118,19 @@ func (c *Collector) record(r Record, err error) {
 	c.journal.add(r)
 }
 
-// isRefusal tells whether an error says that the request was not carried out.
-func isRefusal(err error) bool {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		code := status.Status().Code
-		return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
-	}
-	return errors.As(err, &unservedError{})
-}
-
-// recordOf is the record of a decision, without the answer.
+// recordOf returns the record of a decision, without the answer.
 func recordOf(f verdict.Facts, d verdict.Decision) Record {
 	r := Record{Action: actionOf(d), Object: recorded(f.Object), Decision: d.String(), Policy: policyOf(f.Object, d)}
-	for i, o := range f.Owners {
-		if i == maxRecordedOwners {
-			r.MoreOwners = len(f.Owners) - i
-			break
-		}
-		owner := RecordedOwner{
-			Kind: o.Claim.Kind.String(), Namespace: o.Claim.Namespace, Name: o.Claim.Name, UID: o.Claim.UID,
-			Standing: o.Standing.String(), Evidence: o.Evidence.Source.String(), Revision: o.Evidence.Revision,
-		}
-		if o.Evidence.Time != 0 {
-			owner.Time = time.Unix(0, o.Evidence.Time).UTC()
-		}
-		r.Owners = append(r.Owners, owner)
-	}
+	r.Owners, r.MoreOwners = collectionreason.OwnersOf(f.Owners)
 	return r
 }
 
-// actionOf is what a decision amounts to; empty when it changes nothing.
+// reason returns what the audit log of the server is told.
+func (r Record) reason() collectionreason.Reason {
+	return collectionreason.Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: r.MoreOwners}
+}
+
+// actionOf returns what a decision does; empty when it changes nothing.
 func actionOf(d verdict.Decision) Action {
 	switch d.(type) {
 	case verdict.Keep, verdict.Verify, verdict.Reread, verdict.Park, verdict.Await:
@@ -185,7 +149,8 @@ func actionOf(d verdict.Decision) Action {
 	return ""
 }
 
-// policyOf is the propagation that a decision means, or is a part of.
+// policyOf returns the propagation policy of a deletion, or of the one that a decision is a
+// part of.
 func policyOf(o ownership.Object, d verdict.Decision) verdict.Propagation {
 	if d, ok := d.(verdict.Delete); ok {
 		return d.Propagation
@@ -200,9 +165,9 @@ func policyOf(o ownership.Object, d verdict.Decision) verdict.Propagation {
 	}
 }
 
-// recordOfOrphan is the record of a dependent that is detached from an owner.
+// recordOfOrphan returns the record of a dependent that is detached from an owner.
 func recordOfOrphan(dependent, owner ownership.Object) Record {
-	revision, _ := revisionOf(owner.ResourceVersion)
+	revision, _ := client.Revision(owner.ResourceVersion)
 	return Record{
 		Action: ActionOrphan, Object: recorded(dependent), Policy: verdict.Orphan,
 		Decision: "detach from " + RefOf(owner).String() + ", which orphans its dependents",

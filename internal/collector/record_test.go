@@ -19,16 +19,16 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// newTimedWorld is a world whose clock stands at noon.
-func newTimedWorld(t *testing.T, config collector.Config) (*world, *clocktesting.FakeClock) {
+// newTimedFixture returns a fixture whose clock stands at noon.
+func newTimedFixture(t *testing.T, config collector.Config) (*fixture, *clocktesting.FakeClock) {
 	clock := clocktesting.NewFakeClock(noon)
 	config.Clock = clock
-	return newWorldWith(t, config), clock
+	return newFixtureWith(t, config), clock
 }
 
 // A record says what was done, to what, and on what evidence.
 func TestRecordOfCollection(t *testing.T) {
-	w, clock := newTimedWorld(t, collector.Config{})
+	w, clock := newTimedFixture(t, collector.Config{})
 	web := w.set("web")
 	pod := w.pod("pod", ownedBy(web), absent("never"))
 	w.try(1)
@@ -72,32 +72,32 @@ func TestRecordOfCollection(t *testing.T) {
 
 // Every kind of change leaves a record with the policy that it is a part of.
 func TestRecordOfEveryChange(t *testing.T) {
-	lines := func(w *world) (lines []string) {
+	lines := func(w *fixture) (lines []string) {
 		for _, r := range w.c.Records() {
 			lines = append(lines, fmt.Sprintf("%s %s %s %s", r.Action, r.Object.Name, r.Policy, r.Answer))
 		}
 		return lines
 	}
 	tests := map[string]struct {
-		run  func(w *world)
+		run  func(w *fixture)
 		want []string
 	}{
-		"orphan": {func(w *world) {
+		"orphan": {func(w *fixture) {
 			w.pod("pod", ownedBy(w.set("web")))
 			w.Remove(setRef("web"), orphan)
 		}, []string{"orphan pod Orphan done", "release web Orphan done"}},
-		"foreground": {func(w *world) {
+		"foreground": {func(w *fixture) {
 			w.pod("pod", blocking(ownedBy(w.set("web"))))
 			w.Remove(setRef("web"), foreground)
 		}, []string{"delete pod Background done", "release web Foreground done"}},
-		"cycle": {func(w *world) {
+		"cycle": {func(w *fixture) {
 			w.set("a", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "a", UID: "a"})))
 			w.Remove(setRef("a"), foreground)
 		}, []string{"unblock a Foreground done", "release a Foreground done"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			test.run(w)
 			w.settle()
 			if diff := cmp.Diff(test.want, lines(w)); diff != "" {
@@ -107,7 +107,7 @@ func TestRecordOfEveryChange(t *testing.T) {
 	}
 }
 
-// What is refused changes nothing; what is not answered may have changed something.
+// A refused request leaves no record; a request without an answer may have changed something.
 func TestRecordOfRefusalAndSilence(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
@@ -117,7 +117,7 @@ func TestRecordOfRefusalAndSilence(t *testing.T) {
 		"timeout": {errTimeout, 1}, "internal": {apierrors.NewInternalError(errors.New("x")), 1}, "cut": {errors.New("connection reset"), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.pod("pod", absent("web"))
 			w.Inject(apimodel.Fault{Verb: "delete", Times: 1, Err: test.err, Committed: true})
 			w.settle()
@@ -137,7 +137,7 @@ func TestRecordOfRefusalAndSilence(t *testing.T) {
 
 func TestRecordsAreBounded(t *testing.T) {
 	for size, want := range map[int]int{3: 3, 100: 10, 0: 10, -1: 0} {
-		w := newWorldWith(t, collector.Config{Records: size})
+		w := newFixtureWith(t, collector.Config{Records: size})
 		for i := range 10 {
 			w.pod(fmt.Sprint("pod-", i), absent(fmt.Sprint(i)))
 		}
@@ -155,7 +155,7 @@ func TestRecordsAreBounded(t *testing.T) {
 }
 
 func TestRecordNamesAFewOwners(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var owners []ownership.Reference
 	for i := range 20 {
 		owners = append(owners, absent(fmt.Sprint(i)))
@@ -171,7 +171,7 @@ func TestRecordNamesAFewOwners(t *testing.T) {
 // Observe-only: everything is decided and recorded once, and nothing is written.
 func TestObserveOnlyWritesNothing(t *testing.T) {
 	events := &eventLog{}
-	w := newWorldWith(t, collector.Config{ObserveOnly: true, Events: events})
+	w := newFixtureWith(t, collector.Config{ObserveOnly: true, Events: events})
 	w.pod("garbage", absent("web"))
 	w.pod("detached", absent("web"), ownedBy(w.set("held")))
 	w.pod("orphan", ownedBy(w.set("leaving")))
@@ -207,10 +207,10 @@ func TestObserveOnlyWritesNothing(t *testing.T) {
 	}
 }
 
-// The breaker: deletions stop, somebody is told, and all goes on after a resume.
+// The breaker: deletions stop, an Event says so, and they continue after Resume.
 func TestBreakerPausesAndResumes(t *testing.T) {
 	events := &eventLog{}
-	w, clock := newTimedWorld(t, collector.Config{
+	w, clock := newTimedFixture(t, collector.Config{
 		Events: events, Breaker: collector.Breaker{Share: 0.25, Window: time.Minute, Min: 5},
 	})
 	web := w.set("web")
@@ -233,7 +233,7 @@ func TestBreakerPausesAndResumes(t *testing.T) {
 	if len(events.lines) != 1 || !strings.Contains(events.lines[0], "GarbageCollectionPaused: deletions of Pod are paused: 10 of 40") {
 		t.Errorf("events = %q, want one", events.lines)
 	}
-	// It holds nothing else, and does not go on by itself.
+	// It pauses nothing else, and does not end by itself.
 	w.set("other", absent("never"))
 	clock.Step(time.Hour)
 	w.settle()
@@ -247,16 +247,16 @@ func TestBreakerPausesAndResumes(t *testing.T) {
 	}
 	w.settle()
 	if got := w.Len(); got != 0 {
-		t.Errorf("%d objects stand after the resume", got)
+		t.Errorf("%d objects are left after the resume", got)
 	}
 	if got := w.c.Status().Paused; len(got) != 0 {
 		t.Errorf("paused = %+v", got)
 	}
 }
 
-// A DELETE that is refused is not one of too many.
+// A DELETE that is refused does not count for the breaker.
 func TestBreakerDoesNotCountWhatIsRefused(t *testing.T) {
-	w, _ := newTimedWorld(t, collector.Config{Breaker: collector.Breaker{Share: 0.9, Min: 1}})
+	w, _ := newTimedFixture(t, collector.Config{Breaker: collector.Breaker{Share: 0.9, Min: 1}})
 	w.Inject(apimodel.Fault{Verb: "delete", Times: 20, Err: errForbidden})
 	w.pod("pod", absent("web"))
 	w.settle()

@@ -7,23 +7,23 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/coppice-dev/coppice/internal/collector/barrier"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // ReasonInvalidNamespace is the reason of the Event about an owner reference
-// that no object can answer to (R5). It is upstream's, so that nobody has to
-// look for another.
+// that no object can answer to (R5). It is the one of kube-controller-manager.
 const ReasonInvalidNamespace = "OwnerRefInvalidNamespace"
 
-// report writes an Event about owner references that are out of scope: once,
-// not again for every change of the object, but again when they change.
+// report writes an Event about owner references that are out of scope (R5): once for each
+// set of them, not again for every change of the object.
 func (c *Collector) report(ctx context.Context, facts verdict.Facts) {
-	if c.events == nil || len(facts.Reports) == 0 {
+	if c.config.Events == nil || len(facts.Reports) == 0 {
 		return
 	}
 	message := reportOf(facts.Object, facts.Reports)
-	if !c.state.isNews(facts.Object.UID, message) {
+	if !c.state.isNewReport(facts.Object.UID, message) {
 		return
 	}
 	c.warn(ctx, facts.Object, ReasonInvalidNamespace, message)
@@ -33,19 +33,38 @@ func (c *Collector) report(ctx context.Context, facts verdict.Facts) {
 // because a dependent may have been missed (R15).
 const ReasonBlocked = "GarbageCollectionBlocked"
 
-// tellBlocked says that the barrier holds an owner.
+// ReasonPaused is the reason of the Event about the object at whose deletion the
+// breaker paused those of its kind.
+const ReasonPaused = "GarbageCollectionPaused"
+
+// tellBlocked logs, and writes an Event, that the barrier holds an owner.
 func (c *Collector) tellBlocked(ctx context.Context, owner ownership.Object, message string) {
 	c.log.WarnContext(ctx, "deletion held", "object", RefOf(owner).String(), "uid", string(owner.UID), "reason", message)
 	c.warn(ctx, owner, ReasonBlocked, message)
 }
 
-// warn writes an Event. It is for people to read; when it fails, nothing else does.
+// tellPaused logs, and writes an Event, that the deletions of a kind are paused.
+func (c *Collector) tellPaused(ctx context.Context, self ownership.Object) {
+	c.stats.tripped.Add(1)
+	for _, p := range c.breaker.Pauses() {
+		if p.Kind != self.Kind.String() {
+			continue
+		}
+		c.log.WarnContext(ctx, "deletions paused", "kind", p.Kind, "deleted", p.Deleted, "objects", p.Objects)
+		c.warn(ctx, self, ReasonPaused, fmt.Sprintf(
+			"deletions of %s are paused: %d of %d objects were collected within %s. They continue when they are resumed by hand",
+			p.Kind, p.Deleted, p.Objects, c.breaker.Window()))
+	}
+}
+
+// warn writes an Event. Events are for people to read; when one cannot be written, it is
+// logged, and nothing else fails.
 func (c *Collector) warn(ctx context.Context, regarding ownership.Object, reason, message string) {
-	if c.events == nil {
+	if c.config.Events == nil {
 		return
 	}
 	c.stats.events.Add(1)
-	if err := c.events.Warn(ctx, regarding, reason, message); err != nil {
+	if err := c.config.Events.Warn(ctx, regarding, reason, message); err != nil {
 		c.log.WarnContext(ctx, "event not written", "object", RefOf(regarding).String(), "reason", reason, "error", err)
 	}
 }
@@ -73,26 +92,26 @@ func reportOf(o ownership.Object, reports []verdict.Report) string {
 	return b.String()
 }
 
-// logChange says that the world was changed, and why. The words are not made when
-// nobody listens.
+// logChange logs that an object was changed, and why. The text is not made when the level
+// is not enabled.
 func (c *Collector) logChange(ctx context.Context, what string, self ownership.Object, d verdict.Decision) {
 	if c.log.Enabled(ctx, slog.LevelInfo) {
 		c.log.InfoContext(ctx, what, "object", RefOf(self).String(), "uid", string(self.UID), "decision", d.String()) //nolint:sloglint // one of three constants
 	}
 }
 
-// logIdle says that nothing was changed, and why: so are most decisions.
+// logIdle logs that nothing was changed, and why. Most decisions are of that kind.
 func (c *Collector) logIdle(ctx context.Context, self ownership.Object, d verdict.Decision) {
 	if c.log.Enabled(ctx, slog.LevelDebug) {
 		c.log.DebugContext(ctx, "decided", "object", RefOf(self).String(), "uid", string(self.UID), "decision", d.String())
 	}
 }
 
-// logFailure says what keeps an object from being settled.
+// logFailure logs why an object is not settled.
 func (c *Collector) logFailure(ctx context.Context, uid ownership.UID, outcome Outcome) {
 	switch {
 	case outcome.Next == Settled, ctx.Err() != nil:
-	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &heldError{}):
+	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}):
 		c.log.DebugContext(ctx, "not settled", "uid", string(uid), "error", outcome.Err)
 	default:
 		c.log.WarnContext(ctx, "not settled", "uid", string(uid), "after", outcome.After, "error", outcome.Err)

@@ -23,7 +23,7 @@ var (
 
 // The common case: one DELETE, conditioned on the observation, and nothing read (CF-01).
 func TestOneRequestCollects(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	pod := w.pod("pod", ownedBy(web))
 	w.settle()
@@ -42,9 +42,9 @@ func TestOneRequestCollects(t *testing.T) {
 	}
 }
 
-// What was asked for once is not asked for again while the watch lags.
+// A request is not repeated while the watch lags.
 func TestNoSecondRequestWhileTheWatchLags(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
 	w.Hold(podKind)
@@ -62,7 +62,7 @@ func TestNoSecondRequestWhileTheWatchLags(t *testing.T) {
 
 // CF-04.
 func TestR12ConflictIsReadLiveAndDecidedAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
 	w.Hold(podKind)
@@ -80,9 +80,9 @@ func TestR12ConflictIsReadLiveAndDecidedAgain(t *testing.T) {
 	}
 }
 
-// An object that changes whenever it is looked at: some tries at once, then back-off.
+// An object that changes before each write: some tries at once, then back-off.
 func TestR12HotObjectBacksOff(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
 	n := 0
@@ -105,39 +105,39 @@ func TestR12HotObjectBacksOff(t *testing.T) {
 	}
 }
 
-// T10: the request is carried out, its answer is lost.
+// T10: the request is carried out, but its answer is lost.
 func TestR12LostAnswers(t *testing.T) {
 	tests := map[string]struct {
 		verb    string
-		prepare func(w *world)
-		after   func(w *world)
+		prepare func(w *fixture)
+		after   func(w *fixture)
 	}{
-		"delete": {"delete", func(w *world) {
+		"delete": {"delete", func(w *fixture) {
 			w.pod("pod", absent("web"))
-		}, func(w *world) { w.mustBeGone(podRef("pod")) }},
-		"delete, stays": {"delete", func(w *world) {
+		}, func(w *fixture) { w.mustBeGone(podRef("pod")) }},
+		"delete, stays": {"delete", func(w *fixture) {
 			w.pod("pod", absent("web"))
 			w.Update(podRef("pod"), addFinalizer("example.com/own"))
-		}, func(w *world) {
+		}, func(w *fixture) {
 			w.Update(podRef("pod"), removeFinalizer("example.com/own"))
 			w.mustBeGone(podRef("pod"))
 		}},
-		"detach": {"patch owners", func(w *world) {
+		"detach": {"patch owners", func(w *fixture) {
 			w.pod("pod", absent("web"), ownedBy(w.set("held")))
-		}, func(w *world) { w.mustHaveOwners(podRef("pod"), "held") }},
-		"disown": {"patch owners", func(w *world) {
+		}, func(w *fixture) { w.mustHaveOwners(podRef("pod"), "held") }},
+		"disown": {"patch owners", func(w *fixture) {
 			w.pod("pod", ownedBy(w.set("web")))
 			w.Remove(setRef("web"), orphan)
-		}, func(w *world) { w.mustHaveOwners(podRef("pod")); w.mustBeGone(setRef("web")) }},
-		"release": {"patch finalizers", func(w *world) {
+		}, func(w *fixture) { w.mustHaveOwners(podRef("pod")); w.mustBeGone(setRef("web")) }},
+		"release": {"patch finalizers", func(w *fixture) {
 			w.set("web")
 			w.Remove(setRef("web"), foreground)
-		}, func(w *world) { w.mustBeGone(setRef("web")) }},
+		}, func(w *fixture) { w.mustBeGone(setRef("web")) }},
 	}
 	for name, test := range tests {
 		for _, lag := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, lag %v", name, lag), func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.Inject(apimodel.Fault{Verb: test.verb, Times: 1, Err: errTimeout, Committed: true})
 				test.prepare(w)
 				if lag {
@@ -159,7 +159,7 @@ func TestR12FailedRequestIsRetried(t *testing.T) {
 		"unavailable": apierrors.NewServiceUnavailable("away"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.Inject(apimodel.Fault{Verb: "delete", Times: 3, Err: err})
 			w.pod("pod", absent("web"))
 			w.settle()
@@ -171,10 +171,10 @@ func TestR12FailedRequestIsRetried(t *testing.T) {
 	}
 }
 
-// What is refused as invalid although the object is the same would be refused
-// again: it is read once, to find out, and then backs off.
+// A write that is refused as invalid although the object is the same would be refused again:
+// the object is read once, to find that out, and then backs off.
 func TestR12InvalidIsNotRepeatedAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
 	w.Inject(apimodel.Fault{Verb: "delete", Err: apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "pod", nil)})
@@ -187,7 +187,7 @@ func TestR12InvalidIsNotRepeatedAtOnce(t *testing.T) {
 }
 
 func TestR12ThrottledRequestWaitsAsToldTo(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.pod("pod", absent("web"))
 	w.Inject(apimodel.Fault{Verb: "delete", Times: 1, Err: apierrors.NewTooManyRequests("slow down", 7)})
 	w.keys.Take()
@@ -197,9 +197,9 @@ func TestR12ThrottledRequestWaitsAsToldTo(t *testing.T) {
 	}
 }
 
-// A DELETE that finds nothing leaves it to the DELETED event to say so (CF-02).
+// After a DELETE that finds nothing the object stays known until its DELETED event (CF-02).
 func TestR12NotFoundSettles(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
 	w.set("below", ownedBy(ownership.Object{Kind: podKind, Name: "pod", UID: "pod"}))
@@ -210,7 +210,7 @@ func TestR12NotFoundSettles(t *testing.T) {
 	w.keys.Add("pod")
 	w.settle()
 	w.mustHaveRequested("delete")
-	w.mustStand(setRef("below"))
+	w.mustExist(setRef("below"))
 
 	w.Unhold(podKind)
 	w.settle()
@@ -219,7 +219,7 @@ func TestR12NotFoundSettles(t *testing.T) {
 }
 
 func TestTwoOwnersOneDeleted(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
 	kept := ownedBy(canary)
 	kept.Controller = ownership.False
@@ -234,9 +234,9 @@ func TestTwoOwnersOneDeleted(t *testing.T) {
 	}
 }
 
-// The answer to a patch counts: nothing is computed from what was before it.
+// The answer to a patch counts: nothing is computed from an older observation.
 func TestR12AnswerToPatchIsTakenIn(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
 	w.pod("pod", ownedBy(web), ownedBy(canary))
 	w.Hold(podKind)
@@ -249,7 +249,7 @@ func TestR12AnswerToPatchIsTakenIn(t *testing.T) {
 }
 
 func TestR13Orphan(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
 	w.pod("a", ownedBy(web))
 	w.pod("b", blocking(ownedBy(web)), ownedBy(canary))
@@ -267,7 +267,7 @@ func TestR13Orphan(t *testing.T) {
 // The answers to the patches count: the owner does not wait for the watch of its dependents.
 // (OR-07).
 func TestR13WatchOfDependentsLags(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("a", ownedBy(web))
 	w.pod("b", ownedBy(web))
@@ -280,7 +280,7 @@ func TestR13WatchOfDependentsLags(t *testing.T) {
 
 // A dependent that appears while the others are detached is detached too.
 func TestR13AgainUntilNoneIsFound(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("a", ownedBy(web))
 	w.onRequest("patch owners", 1, func() { w.pod("late", ownedBy(web)) })
@@ -296,7 +296,7 @@ func TestR13AgainUntilNoneIsFound(t *testing.T) {
 
 // CF-07: while one dependent cannot be detached the owner keeps its finalizer.
 func TestR13FailureKeepsTheFinalizer(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("a", ownedBy(web))
 	w.pod("b", ownedBy(web))
@@ -304,7 +304,7 @@ func TestR13FailureKeepsTheFinalizer(t *testing.T) {
 	w.Remove(setRef("web"), orphan)
 	w.drain()
 
-	w.mustStand(setRef("web"))
+	w.mustExist(setRef("web"))
 	w.mustHaveOwners(podRef("a"), "web")
 	w.mustHaveOwners(podRef("b")) // one dependent that fails holds no other
 
@@ -316,7 +316,7 @@ func TestR13FailureKeepsTheFinalizer(t *testing.T) {
 
 // GB-05.
 func TestR13DependentThatChangesOrGoes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web, live := w.set("web"), w.set("live")
 	w.pod("changed", ownedBy(web))
 	w.pod("gone", ownedBy(web))
@@ -330,9 +330,9 @@ func TestR13DependentThatChangesOrGoes(t *testing.T) {
 	w.mustHaveOwners(podRef("changed"), "live")
 }
 
-// R16: the collector removes nothing but what is its own; the model refuses more.
+// R16: the collector removes its own finalizers only; the model refuses anything else.
 func TestR16ForeignFinalizersStay(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.set("web")
 	w.Update(setRef("web"), func(o *ownership.Object) { o.Finalizers = []string{"example.com/a", "example.com/b"} })
 	w.Remove(setRef("web"), orphan)

@@ -2,67 +2,73 @@ package collector_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
-	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
+	"github.com/coppice-dev/coppice/internal/testing/draw"
 )
 
 // TestRandomHistories runs the collector against users who do anything, watches
 // that lag and lists that lose events, and requests that fail or lose their
 // answer. Nothing is deleted that has a solid owner (S1), no finalizer of the
-// collector's is removed while there is a dependent that was there when the
-// deletion began (S2, S3), and when all is quiet nothing is left that should have
+// collector is removed while there is a dependent that existed when the
+// deletion began (S2, S3), and in the end nothing is left that should have
 // gone (L1, L2) (GB-05).
 func TestRandomHistories(t *testing.T) {
-	seeds := 300
-	if testing.Short() {
-		seeds = 30
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			h := &history{world: newWorld(t), random: rand.New(rand.NewPCG(uint64(seed), 7)), faulty: true, fore: make(map[ownership.UID]bool), due: make(map[ownership.UID]map[ownership.UID]bool)}
-			h.Manual()
-			h.Before(h.checkDelete)
-			h.Before(h.checkRelease)
-			h.Before(h.meddle)
-			for range 150 {
-				h.step()
-			}
-			h.comeToRest()
-			h.checkRest()
-		})
-	}
+	rapid.Check(t, func(t *rapid.T) {
+		h := &randomRun{fixture: newFixture(t), t: t, faulty: true, fore: make(map[ownership.UID]bool), due: make(map[ownership.UID]map[ownership.UID]bool)}
+		h.Manual()
+		h.Before(h.checkDelete)
+		h.Before(h.checkRelease)
+		h.Before(h.meddle)
+		t.Repeat(map[string]func(*rapid.T){"step": func(*rapid.T) { h.step() }})
+		h.comeToRest()
+		h.checkRest()
+	})
 }
 
-// history is one run.
-type history struct {
-	*world
-	random *rand.Rand
-	refs   []collector.Ref        // of all objects that ever were
-	made   []ownership.Object     // all objects that ever were
+// TestMain makes random histories longer and more numerous than rapid does by default.
+// -rapid.checks and -rapid.steps on the command line override it.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.checks": "300", "rapid.steps": "150"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// randomRun is one history.
+type randomRun struct {
+	*fixture
+	t      *rapid.T
+	refs   []collector.Ref        // of all objects that ever existed
+	made   []ownership.Object     // all objects that ever existed
 	serial int                    // of UIDs
 	faulty bool                   // whether requests may fail
 	fore   map[ownership.UID]bool // objects that were deleted in the foreground at some time
 
 	// due holds the dependents that each owner had when its deletion began, with
-	// references that were there ever since.
+	// references that existed ever since.
 	due map[ownership.UID]map[ownership.UID]bool
 }
 
-var histories = []struct {
+var places = []struct {
 	kind      ownership.Kind
 	namespace string
 }{{setKind, space}, {podKind, space}, {nodeKind, ""}, {setKind, "other"}}
 
-func (h *history) step() {
-	switch n := h.random.IntN(100); {
+func (h *randomRun) step() {
+	switch n := draw.IntN(h.t, 100); {
 	case n < 20:
 		h.create()
 	case n < 30:
@@ -70,11 +76,11 @@ func (h *history) step() {
 	case n < 42:
 		h.modify()
 	case n < 46:
-		h.Hold(pick(h.random, []ownership.Kind{podKind, setKind, nodeKind}))
+		h.Hold(draw.From(h.t, podKind, setKind, nodeKind))
 	case n < 52:
-		h.Unhold(pick(h.random, []ownership.Kind{podKind, setKind, nodeKind}))
+		h.Unhold(draw.From(h.t, podKind, setKind, nodeKind))
 	case n < 54:
-		h.Relist(pick(h.random, []ownership.Kind{podKind, setKind, nodeKind}))
+		h.Relist(draw.From(h.t, podKind, setKind, nodeKind))
 	case n < 58:
 		h.fail()
 	case n < 80:
@@ -86,12 +92,12 @@ func (h *history) step() {
 	}
 }
 
-// meddle changes the world between the lists of a round.
-func (h *history) meddle(r apimodel.Request) {
+// meddle changes objects between the lists of a round.
+func (h *randomRun) meddle(r apimodel.Request) {
 	if r.Verb != "list" || !h.faulty {
 		return
 	}
-	switch n := h.random.IntN(100); {
+	switch n := draw.IntN(h.t, 100); {
 	case n < 10:
 		h.create()
 	case n < 20:
@@ -103,10 +109,8 @@ func (h *history) meddle(r apimodel.Request) {
 	}
 }
 
-func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
-
 // work reconsiders one key.
-func (h *history) work() {
+func (h *randomRun) work() {
 	if uid, ok := h.keys.Take(); ok {
 		if o := h.collect(uid); o.Next != collector.Settled {
 			h.keys.Retry(uid)
@@ -114,22 +118,22 @@ func (h *history) work() {
 	}
 }
 
-func (h *history) create() {
-	place := pick(h.random, histories)
+func (h *randomRun) create() {
+	place := draw.From(h.t, places...)
 	h.serial++
 	o := ownership.Object{
 		Kind: place.kind, Namespace: place.namespace,
-		Name: fmt.Sprint("n", h.random.IntN(5)), UID: ownership.UID(fmt.Sprint("u", h.serial)),
+		Name: fmt.Sprint("n", draw.IntN(h.t, 5)), UID: ownership.UID(fmt.Sprint("u", h.serial)),
 	}
 	if _, ok := h.Lookup(collector.RefOf(o)); ok {
 		return
 	}
-	for range h.random.IntN(4) {
+	for range draw.IntN(h.t, 4) {
 		if r, ok := h.ownerFor(o); ok {
 			o.Owners = append(o.Owners, r)
 		}
 	}
-	if h.random.IntN(5) == 0 {
+	if draw.IntN(h.t, 5) == 0 {
 		o.Finalizers = []string{"example.com/own"}
 	}
 	h.made = append(h.made, o)
@@ -137,49 +141,49 @@ func (h *history) create() {
 	h.Create(o)
 }
 
-// ownerFor is a reference to an object that is or was, within the object's
-// reach, or in another namespace under the same name.
-func (h *history) ownerFor(o ownership.Object) (ownership.Reference, bool) {
+// ownerFor returns a reference to an object that exists or existed, in a place that the
+// object may refer to, or in another namespace under the same name.
+func (h *randomRun) ownerFor(o ownership.Object) (ownership.Reference, bool) {
 	if len(h.made) == 0 {
 		return ownership.Reference{}, false
 	}
-	owner := h.made[max(0, len(h.made)-1-h.random.IntN(12))]
+	owner := h.made[max(0, len(h.made)-1-draw.IntN(h.t, 12))]
 	if o.Namespace == "" && owner.Namespace != "" ||
 		slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool { return r.UID == owner.UID }) {
 		return ownership.Reference{}, false
 	}
 	r := ownedBy(owner)
-	r.BlockOwnerDeletion = ownership.Flag(h.random.IntN(3))
+	r.BlockOwnerDeletion = ownership.Flag(draw.IntN(h.t, 3))
 	return r, true
 }
 
-func (h *history) some() (collector.Ref, ownership.Object, bool) {
+func (h *randomRun) some() (collector.Ref, ownership.Object, bool) {
 	if len(h.refs) == 0 {
 		return collector.Ref{}, ownership.Object{}, false
 	}
-	ref := pick(h.random, h.refs)
+	ref := draw.From(h.t, h.refs...)
 	o, ok := h.Lookup(ref)
 	return ref, o, ok
 }
 
-func (h *history) remove() {
+func (h *randomRun) remove() {
 	if ref, o, ok := h.some(); ok && o.Phase == ownership.Active {
-		policy := pick(h.random, []propagation{background, foreground, orphan})
+		policy := draw.From(h.t, background, foreground, orphan)
 		h.fore[o.UID] = policy == foreground
 		h.noteDependents(o, policy)
 		h.Remove(ref, policy)
 	}
 }
 
-func (h *history) modify() {
+func (h *randomRun) modify() {
 	ref, o, ok := h.some()
 	if !ok {
 		return
 	}
 	h.Update(ref, func(now *ownership.Object) {
-		switch n := h.random.IntN(4); {
+		switch n := draw.IntN(h.t, 4); {
 		case n == 0 && o.Phase == ownership.Active:
-			now.Finalizers = append(now.Finalizers, fmt.Sprint("example.com/", h.random.IntN(3)))
+			now.Finalizers = append(now.Finalizers, fmt.Sprint("example.com/", draw.IntN(h.t, 3)))
 		case n == 1:
 			now.Finalizers = slices.DeleteFunc(now.Finalizers, func(f string) bool {
 				return f != ownership.FinalizerOrphan && f != ownership.FinalizerForeground
@@ -195,21 +199,21 @@ func (h *history) modify() {
 	})
 }
 
-func (h *history) fail() {
+func (h *randomRun) fail() {
 	if h.faulty {
 		h.Inject(apimodel.Fault{
-			Verb:      pick(h.random, []string{"", "get", "list", "delete", "patch owners", "patch finalizers"}),
-			Times:     1 + h.random.IntN(3),
-			Err:       pick(h.random, []error{errTimeout, errForbidden, apierrors.NewInternalError(errors.New("x")), apierrors.NewTooManyRequests("x", 1)}),
-			Committed: h.random.IntN(2) == 0,
+			Verb:      draw.From(h.t, "", "get", "list", "delete", "patch owners", "patch finalizers"),
+			Times:     1 + draw.IntN(h.t, 3),
+			Err:       draw.From(h.t, errTimeout, errForbidden, apierrors.NewInternalError(errors.New("x")), apierrors.NewTooManyRequests("x", 1)),
+			Committed: draw.IntN(h.t, 2) == 0,
 		})
 	}
 }
 
-// checkDelete is S1: whoever is deleted has no solid owner, at that moment. An
-// owner that was in foreground deletion counts as such for good: it may have
-// lost the finalizer since, but there is no way back.
-func (h *history) checkDelete(r apimodel.Request) {
+// checkDelete is S1: an object that is deleted has no solid owner at that moment. An owner
+// that was in foreground deletion once counts as such: it may have lost the finalizer since,
+// but its deletion goes on.
+func (h *randomRun) checkDelete(r apimodel.Request) {
 	o, ok := h.Lookup(r.Ref)
 	if r.Verb != "delete" || !ok || o.UID != r.UID || o.ResourceVersion != r.ResourceVersion {
 		return // it will be refused
@@ -226,8 +230,8 @@ func (h *history) checkDelete(r apimodel.Request) {
 	}
 }
 
-// noteDependents notes whom an owner has to wait for, as its deletion begins.
-func (h *history) noteDependents(owner ownership.Object, policy propagation) {
+// noteDependents records which dependents an owner has to wait for, as its deletion begins.
+func (h *randomRun) noteDependents(owner ownership.Object, policy propagation) {
 	h.due[owner.UID] = make(map[ownership.UID]bool)
 	for _, ref := range h.refs {
 		if o, ok := h.Lookup(ref); ok && h.depends(o, owner, policy) {
@@ -236,8 +240,8 @@ func (h *history) noteDependents(owner ownership.Object, policy propagation) {
 	}
 }
 
-// depends tells whether an object holds a deletion of its owner.
-func (h *history) depends(o, owner ownership.Object, policy propagation) bool {
+// depends reports whether an object holds the deletion of its owner.
+func (h *randomRun) depends(o, owner ownership.Object, policy propagation) bool {
 	return slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
 		now, ok := h.owner(o, r)
 		return ok && now.UID == owner.UID && (policy == orphan && o.UID != owner.UID || policy == foreground && r.Blocking())
@@ -245,7 +249,7 @@ func (h *history) depends(o, owner ownership.Object, policy propagation) bool {
 }
 
 // checkRelease is S2 and S3.
-func (h *history) checkRelease(r apimodel.Request) {
+func (h *randomRun) checkRelease(r apimodel.Request) {
 	owner, ok := h.Lookup(r.Ref)
 	if r.Verb != "patch finalizers" || !ok || owner.UID != r.UID || owner.ResourceVersion != r.ResourceVersion {
 		return // it will be refused
@@ -262,7 +266,7 @@ func (h *history) checkRelease(r apimodel.Request) {
 }
 
 // owner is the object that a reference names, as it stands now.
-func (h *history) owner(o ownership.Object, r ownership.Reference) (ownership.Object, bool) {
+func (h *randomRun) owner(o ownership.Object, r ownership.Reference) (ownership.Object, bool) {
 	ref := collector.Ref{Kind: r.OwnerKind(), Namespace: o.Namespace, Name: r.Name}
 	if ref.Kind == nodeKind {
 		ref.Namespace = ""
@@ -271,8 +275,8 @@ func (h *history) owner(o ownership.Object, r ownership.Reference) (ownership.Ob
 	return now, ok && now.UID == r.UID
 }
 
-// comeToRest ends all faults, delivers everything, and removes what others hold.
-func (h *history) comeToRest() {
+// comeToRest ends all faults, delivers all events, and removes foreign finalizers.
+func (h *randomRun) comeToRest() {
 	h.faulty = false
 	h.Heal()
 	h.Unhold(podKind, setKind, nodeKind)
@@ -290,8 +294,8 @@ func (h *history) comeToRest() {
 	}
 }
 
-// checkRest is L1 and L2: nothing is left half done.
-func (h *history) checkRest() {
+// checkRest is L1 and L2: no deletion is unfinished, and no garbage is left.
+func (h *randomRun) checkRest() {
 	for _, ref := range h.refs {
 		o, ok := h.Lookup(ref)
 		if !ok {
@@ -306,7 +310,7 @@ func (h *history) checkRest() {
 			held = held || ok && now.Phase != ownership.Foreground
 		}
 		if !held {
-			h.t.Errorf("%s (%s) is garbage, and stands: %+v", ref, o.UID, o.Owners)
+			h.t.Errorf("%s (%s) is garbage, and is left: %+v", ref, o.UID, o.Owners)
 		}
 	}
 }

@@ -7,29 +7,59 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/collector/barrier"
+	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// state is the collector's knowledge: the ownership graph, and a little beside
-// it that is forgotten when the graph moves on. It takes in the feed's
-// observations, and passes on to the queue which objects they concern. Nothing
-// slow happens under its lock.
+// Sink is where the feed's observations go. It may be used before Run.
+func (c *Collector) Sink() feed.Sink { return sink{c.state, c.barrier, c.stats} }
+
+// sink applies observations to the state, and tells the barrier of those that may end a hold.
+type sink struct {
+	*state
+	barrier *barrier.Barrier
+	stats   *counters
+}
+
+// Replace implements feed.Sink.
+func (s sink) Replace(kind ownership.Kind, objects []ownership.Object) {
+	s.state.Replace(kind, objects)
+	s.barrier.KindListed(kind)
+}
+
+// SetScope implements feed.Sink.
+func (s sink) SetScope(kind ownership.Kind, scope ownership.Scope) {
+	s.state.SetScope(kind, scope)
+	s.barrier.ScopeChanged(kind, scope)
+}
+
+// NewEpoch implements feed.Sink.
+func (s sink) NewEpoch() {
+	s.stats.epochs.Add(1)
+	s.state.NewEpoch()
+	s.barrier.NewEpoch()
+}
+
+// state is the collector's knowledge: the ownership graph, and a little beside it that is
+// forgotten when the graph moves on. The feed's observations are applied to it, and the
+// objects that they concern go into the queue. Nothing slow happens under its lock.
 type state struct {
 	queue Queue
 	clock clock.PassiveClock // its time goes into the evidence
 
 	mu    sync.Mutex
 	graph *ownership.Graph // guarded by mu, and so is all below
-	epoch int              // counts them
+	epoch int              // the number of the current epoch (R4)
 
-	// written holds the resourceVersion at which an object was written by us
-	// with success, until something newer is known of the object. To decide
-	// about that version again would be to send the same request again.
-	// A server that went back in time (R4) makes it worthless.
+	// written holds the resourceVersion at which the collector wrote an object
+	// successfully, until something newer is known of the object. To decide about that
+	// version again would be to send the same request again. It does not outlive an
+	// epoch (R4): a restored backup may have undone the write.
 	written map[ownership.UID]string
 	// presumed holds the claims on an owner that was read live but is not
-	// observed. They are read again until it is, or is gone.
+	// observed. They are read again until the owner is observed or gone.
 	presumed map[ownership.UID]map[ownership.Claim]bool
 	// reported holds what was last reported of an object.
 	reported map[ownership.UID]string
@@ -46,7 +76,7 @@ func newState(clock clock.PassiveClock) *state {
 	}
 }
 
-// change applies an observation to the graph and enqueues whom it concerns.
+// change applies a change to the graph and enqueues the objects that it concerns.
 func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
 	s.mu.Lock()
 	uids := apply(s.graph)
@@ -91,8 +121,8 @@ func (s *state) NewEpoch() {
 	})
 }
 
-// refresh takes in an object as the answer shows it to a request of ours that was
-// begun in an epoch. In another one it may be of a world that is not there any more.
+// refresh applies an object as the server returned it to a request that began in the given
+// epoch. If another epoch has begun since, the answer may show what was undone: it is dropped.
 func (s *state) refresh(epoch int, o ownership.Object) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		if s.epoch != epoch {
@@ -102,9 +132,8 @@ func (s *state) refresh(epoch int, o ownership.Object) {
 	})
 }
 
-// confirm takes in an object as a list showed it that was begun in an epoch. It
-// returns whether the graph knows what became of that object.
-func (s *state) confirm(epoch int, o ownership.Object) (known bool) {
+// Confirm implements barrier.Graph.
+func (s *state) Confirm(epoch int, o ownership.Object) (known bool) {
 	s.change(func(g *ownership.Graph) (uids []ownership.UID) {
 		if s.epoch == epoch {
 			uids, known = g.Confirm(o)
@@ -114,21 +143,21 @@ func (s *state) confirm(epoch int, o ownership.Object) (known bool) {
 	return known
 }
 
-// isStale tells whether an object was not observed in this epoch (R4).
+// isStale reports whether an object was not observed in this epoch (R4).
 func (s *state) isStale(uid ownership.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.graph.Stale(uid)
 }
 
-// count tells how many objects of a kind are known.
-func (s *state) count(kind ownership.Kind) int {
+// Count implements barrier.Graph.
+func (s *state) Count(kind ownership.Kind) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.graph.Count(kind)
 }
 
-// vanish takes in that a live read found no object, or another, where this one was.
+// vanish records that a live read found no object, or another one, where this one was.
 func (s *state) vanish(uid ownership.UID) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		s.forgetLocked(uid)
@@ -136,21 +165,20 @@ func (s *state) vanish(uid ownership.UID) {
 	})
 }
 
-// currentEpoch is the epoch that a live read begins in.
-func (s *state) currentEpoch() int {
+// Epoch implements barrier.Graph. Requests note the epoch that they begin in.
+func (s *state) Epoch() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.epoch
 }
 
-// resolve takes in the answer to a live read of a claim that was begun in an
-// epoch. It returns whether the claim needs to be read again: it was found
-// present, somebody still makes it, and no observation of the owner would tell
-// when it goes.
+// resolve records the answer to a live read of a claim that began in the given epoch. It
+// reports whether the claim needs to be read again: the owner is present, the claim is
+// still made, and the owner is not observed, so that no event would tell when it goes.
 func (s *state) resolve(epoch int, claim ownership.Claim, presence ownership.Presence, phase ownership.Phase) (again bool) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		if s.epoch != epoch {
-			presence = ownership.Unknown // the answer may be of another world; who claims comes back
+			presence = ownership.Unknown // the answer may be outdated; the dependents come back
 		}
 		g.SetTime(s.clock.Now().UnixNano())
 		uids := g.Resolve(claim, presence, phase)
@@ -180,9 +208,9 @@ func (s *state) settleLocked(claim ownership.Claim) {
 	}
 }
 
-// presumptions returns the claims on an owner that was read live but is not
-// observed. One that is not Present any more is none: nobody makes it, or its
-// kind is not served now, or another epoch has begun; who makes it will ask.
+// presumptions returns the claims on an owner that was read live but is not observed.
+// Claims that are not Present any more are dropped: no dependent makes them, or the kind is
+// not served now, or another epoch has begun; a dependent that makes one has it verified.
 func (s *state) presumptions(owner ownership.UID) []ownership.Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,21 +226,19 @@ func (s *state) presumptions(owner ownership.UID) []ownership.Claim {
 	return claims
 }
 
-// object returns what is known of an object.
 func (s *state) object(uid ownership.UID) (ownership.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.graph.Object(uid)
 }
 
-// namespace is where an object is known to be; "" when it is cluster-scoped or not known.
+// namespace returns the namespace of an object; "" when it is cluster-scoped or not known.
 func (s *state) namespace(uid ownership.UID) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.graph.Namespace(uid)
 }
 
-// presence tells what is known of a claim.
 func (s *state) presence(claim ownership.Claim) ownership.Presence {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +265,8 @@ func (s *state) gather(uid ownership.UID) (verdict.Facts, bool) {
 	return facts, true
 }
 
-// wrote takes in that a write conditioned on this observation has succeeded, which was
-// begun in an epoch. Of another one nothing is known: a backup may have undone it.
+// wrote records that a write conditioned on this observation has succeeded, which began in
+// the given epoch. If another one has begun since, a restored backup may have undone it.
 func (s *state) wrote(epoch int, observed ownership.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +275,8 @@ func (s *state) wrote(epoch int, observed ownership.Object) {
 	}
 }
 
-// isNews tells whether a report about an object differs from the last one, and remembers it.
-func (s *state) isNews(uid ownership.UID, report string) bool {
+// isNewReport reports whether a report about an object differs from the last one, and remembers it.
+func (s *state) isNewReport(uid ownership.UID, report string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reported[uid] == report {
@@ -265,7 +291,7 @@ func (s *state) forgetLocked(uid ownership.UID) {
 	delete(s.reported, uid)
 }
 
-// sweepLocked forgets about objects that a list has made vanish.
+// sweepLocked forgets objects that a relist has removed from the graph.
 func (s *state) sweepLocked() {
 	for uid := range s.written {
 		if _, known := s.graph.Object(uid); !known {

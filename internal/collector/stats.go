@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// Stats is how often the collector did what since it was made.
+// Stats counts what the collector has done since it was made.
 type Stats struct {
 	// Requests sent to the API server, by verb. Events are not among them.
 	Gets, Lists, Deletes, Patches int64
@@ -19,12 +19,12 @@ type Stats struct {
 	// changed, and Hot the times that an object changed so often that its write
 	// was put off (R12).
 	Conflicts, Hot int64
-	// Paused counts the deletions that the breaker did not let pass, and Tripped
-	// how often it paused a kind.
+	// Paused counts the deletions that the breaker denied, and Tripped how often it
+	// paused a kind.
 	Paused, Tripped int64
 	// Epochs counts the breaks in the server's history (R4).
 	Epochs int64
-	// Rounds of the barrier, and how often an owner was held after one.
+	// Rounds counts those of the barrier, and Holds how often an owner was held after one.
 	Rounds, Holds int64
 	// Decisions taken, by type. A repeated decision counts again.
 	Keep, Verify, Park, Detach, Unblock, Delete, Await, Disown, Release int64
@@ -37,7 +37,7 @@ func (c *Collector) Stats() Stats {
 		Gets: s.gets.Load(), Lists: s.lists.Load(), Deletes: s.deletes.Load(), Patches: s.patches.Load(),
 		Events: s.events.Load(), Conflicts: s.conflicts.Load(), Hot: s.hot.Load(),
 		Paused: s.paused.Load(), Tripped: s.tripped.Load(), Epochs: s.epochs.Load(),
-		Rounds: s.rounds.Load(), Holds: s.holds.Load(),
+		Rounds: c.barrier.Rounds(), Holds: c.barrier.Holds(),
 		Keep: s.keep.Load(), Verify: s.verify.Load(), Park: s.park.Load(),
 		Detach: s.detach.Load(), Unblock: s.unblock.Load(), Delete: s.delete.Load(),
 		Await: s.await.Load(), Disown: s.disown.Load(), Release: s.release.Load(),
@@ -46,7 +46,7 @@ func (c *Collector) Stats() Stats {
 
 type counters struct {
 	gets, lists, deletes, patches, events                               atomic.Int64
-	conflicts, hot, paused, tripped, epochs, rounds, holds              atomic.Int64
+	conflicts, hot, paused, tripped, epochs                             atomic.Int64
 	keep, verify, park, detach, unblock, delete, await, disown, release atomic.Int64
 }
 

@@ -1,30 +1,30 @@
 package collector
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/collector/barrier"
+	"github.com/coppice-dev/coppice/internal/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Status is how the collector is doing at one moment, for people and metrics. It
-// is consistent within each part, not across them.
+// Status is how the collector is doing at one moment, for people and metrics. Each part is
+// consistent in itself, not with the others.
 type Status struct {
-	// ObserveOnly tells that nothing is changed (Config.ObserveOnly).
+	// ObserveOnly is Config.ObserveOnly: nothing is changed.
 	ObserveOnly bool `json:"observeOnly"`
 	// Graph is the size of what is known.
 	Graph GraphStatus `json:"graph"`
-	// Kinds are all that are served, observed, or waited for, by name.
+	// Kinds are those that are served, observed, or waited for, by name.
 	Kinds []KindStatus `json:"kinds"`
-	// Queue is what waits to be reconsidered, as far as the queue tells.
+	// Queue is what waits to be reconsidered, as far as the queue can say.
 	Queue QueueStatus `json:"queue"`
 	// Barrier are the owners whose finalizer is not removed yet, because it is not
 	// proven that no dependent was missed (R15). Longest waiting first.
 	Barrier []BarrierWait `json:"barrier"`
 	// Paused are the kinds whose deletions the breaker has paused, by name.
 	Paused []Pause `json:"paused"`
-	// Concurrency is how many requests the server is found to take at a time; 0: nobody looks.
+	// Concurrency is the current limit on requests under way; 0: there is no limiter.
 	Concurrency int `json:"concurrency,omitempty"`
 	// Stats are the counters.
 	Stats Stats `json:"stats"`
@@ -32,6 +32,15 @@ type Status struct {
 	// to the answer to the object's DELETE.
 	Latency Histogram `json:"latency"`
 }
+
+type (
+	// BarrierWait is an owner at the barrier.
+	BarrierWait = barrier.Wait
+	// Hold is why a finalizer is kept.
+	Hold = barrier.Hold
+	// Pause is a kind whose deletions are paused.
+	Pause = breaker.Pause
+)
 
 // GraphStatus is the size of the ownership graph.
 type GraphStatus struct {
@@ -52,8 +61,8 @@ type KindStatus struct {
 	Parked int `json:"parked,omitempty"`
 }
 
-// Backlog is how many objects of a namespace wait to be looked at, as far as the queue
-// tells by a method Waiting. It takes no lock that is held for long.
+// Backlog returns how many objects of a namespace wait to be reconsidered, if the queue has
+// a method Waiting; else 0. It takes no lock that is held for long.
 func (c *Collector) Backlog(namespace string) int {
 	if q, ok := c.queue.(interface{ Waiting(tenant string) int }); ok {
 		return q.Waiting(namespace)
@@ -61,29 +70,19 @@ func (c *Collector) Backlog(namespace string) int {
 	return 0
 }
 
-// QueueStatus is how much waits. A queue tells it by methods Len and Oldest.
+// QueueStatus is how much waits. It needs a queue with methods Len and Oldest.
 type QueueStatus struct {
 	Length int           `json:"length"` // keys that wait for a worker
 	Oldest time.Duration `json:"oldest"` // how long the first of them has waited
 }
 
-// BarrierWait is an owner at the barrier.
-type BarrierWait struct {
-	Owner     string        `json:"owner"` // "ReplicaSet.apps shop/web"
-	UID       ownership.UID `json:"uid"`
-	Finalizer string        `json:"finalizer"`
-	Since     time.Time     `json:"since"`
-	Rounds    int           `json:"rounds"`          // that have proved too little
-	Holds     []Hold        `json:"holds,omitempty"` // why; empty before the first round has ended
-}
-
-// Status tells how the collector is doing.
+// Status returns how the collector is doing.
 func (c *Collector) Status() Status {
 	s := Status{
-		ObserveOnly: c.observeOnly,
+		ObserveOnly: c.config.ObserveOnly,
 		Kinds:       []KindStatus{},
-		Barrier:     c.barrier.status(),
-		Paused:      c.brake.pauses(),
+		Barrier:     c.barrier.Status(),
+		Paused:      c.breaker.Pauses(),
 		Stats:       c.Stats(),
 		Latency:     c.latency.read(),
 	}
@@ -97,8 +96,8 @@ func (c *Collector) Status() Status {
 			s.Kinds = append(s.Kinds, KindStatus{Kind: k.Kind.String(), Scope: k.Scope.String(), Objects: k.Objects, Parked: k.Parked})
 		}
 	})
-	if c.limiter != nil {
-		s.Concurrency = c.limiter.Limit()
+	if c.config.Limiter != nil {
+		s.Concurrency = c.config.Limiter.Limit()
 	}
 	if q, ok := c.queue.(interface{ Len() int }); ok {
 		s.Queue.Length = q.Len()
@@ -109,25 +108,22 @@ func (c *Collector) Status() Status {
 	return s
 }
 
-// View runs a function on the ownership graph while nothing changes it. Nothing
-// is observed and nothing decided meanwhile, so it must be short; and it must
-// keep nothing of the graph.
+// Resume ends the pause of a kind by the breaker; its deletions are not counted for one
+// window. It returns false when they were not paused.
+func (c *Collector) Resume(kind ownership.Kind) bool {
+	if !c.breaker.Resume(kind) {
+		return false
+	}
+	c.log.Info("deletions resumed", "kind", kind.String())
+	// The denied deletions are not remembered: all unsettled objects are reconsidered.
+	c.state.change(func(g *ownership.Graph) []ownership.UID { return g.Unsettled() })
+	return true
+}
+
+// View calls read with the ownership graph, under its lock. Nothing is observed and nothing
+// decided meanwhile, so read must be short; and it must keep nothing of the graph.
 func (c *Collector) View(read func(g *ownership.Graph)) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	read(c.state.graph)
-}
-
-func (b *barrier) status() []BarrierWait {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	waits := make([]BarrierWait, 0, len(b.waits))
-	for uid, w := range b.waits {
-		waits = append(waits, BarrierWait{
-			Owner: RefOf(w.owner).String(), UID: uid, Finalizer: w.finalizer,
-			Since: w.since, Rounds: w.attempts, Holds: w.holds,
-		})
-	}
-	slices.SortFunc(waits, func(a, b BarrierWait) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.UID, b.UID)) })
-	return waits
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// measuredKeys is a queue that tells how much waits.
+// measuredKeys is a queue with Len and Oldest.
 type measuredKeys struct{ keys }
 
 func (k *measuredKeys) Len() int              { return len(k.waiting) }
 func (k *measuredKeys) Oldest() time.Duration { return time.Minute }
 
 func TestStatus(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	held := w.set("held")
 	w.pod("a", ownedBy(held))
 	w.pod("b", ownedBy(held), ownership.Reference{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"})
@@ -63,9 +63,9 @@ func TestStatusOfTheQueue(t *testing.T) {
 	}
 }
 
-// The time from an owner's end to its dependent's is measured, by event and by read.
+// The time from the end of an owner to that of its dependent is measured, by event and by read.
 func TestLatencyIsMeasured(t *testing.T) {
-	w, clock := newTimedWorld(t, collector.Config{})
+	w, clock := newTimedFixture(t, collector.Config{})
 	web := w.set("web")
 	w.pod("by-event", ownedBy(web))
 	w.set("top")
@@ -92,9 +92,9 @@ func TestLatencyIsMeasured(t *testing.T) {
 	clock.Step(time.Hour)
 }
 
-// R12: writes that are refused are counted, and objects that do not hold still.
+// R12: refused writes are counted, and objects that keep changing.
 func TestR12ConflictsAreCounted(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
 	n := 0
@@ -113,7 +113,7 @@ func TestR12ConflictsAreCounted(t *testing.T) {
 
 // H10, the graph's side: a kind that is gone leaves nothing.
 func TestH10KindThatIsGoneLeavesNothingInTheGraph(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for range 10 {
 		w.Serve(widgetKind, ownership.Namespaced)
 		for i := range 20 {
@@ -132,10 +132,10 @@ func TestH10KindThatIsGoneLeavesNothingInTheGraph(t *testing.T) {
 }
 
 // H9: an object with many absent owners and one whose kind is not served costs one
-// list, and nothing when it is looked at again.
+// list, and nothing when it is reconsidered.
 func TestH9ManyAbsentOwnersAreReadOnce(t *testing.T) {
 	const n = 2000
-	w := newWorld(t)
+	w := newFixture(t)
 	owners := []ownership.Reference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"}}
 	for i := range n {
 		owners = append(owners, absent(fmt.Sprint(i)))
@@ -150,5 +150,5 @@ func TestH9ManyAbsentOwnersAreReadOnce(t *testing.T) {
 	if lists, requests := w.Count("list"), w.Count(""); lists != 1 || requests != 1 {
 		t.Errorf("%d requests, %d of them lists; want one list", requests, lists)
 	}
-	w.mustStand(podRef("pod"))
+	w.mustExist(podRef("pod"))
 }

@@ -8,30 +8,30 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// readsPerTurn bounds the reads for one object before other objects have a
-// turn: an object may name thousands of owners. The answers bring it back.
-const readsPerTurn = 16
+// readsPerTry bounds the reads for one object before other objects have their turn: an
+// object may name thousands of owners. The answers bring it back.
+const readsPerTry = 16
 
-// verify reads claims of which nothing is known: many that are on one place
-// together, the others one after the other. The answer to a claim concerns all who
-// make it, and so is given to all: while it is being read nobody reads it a second
-// time (R7).
+// verify reads claims of which nothing is known: many on owners of one kind and namespace
+// with a list, the others one after the other. The answer to a claim concerns all dependents
+// that make it: while one worker reads the claim, no other does (R7).
 func (c *Collector) verify(ctx context.Context, uid ownership.UID, claims []ownership.Claim) error {
 	for _, at := range placesOf(claims) {
-		if !c.worthAList(at) {
+		if !c.isListCheaper(at) {
 			continue
 		}
-		if err := c.readTogether(ctx, uid, at); err == nil {
-			// The answers bring the object back, for what is left.
+		if err := c.readByList(ctx, uid, at); err == nil {
+			// The answers bring the object back, for the claims that are left.
 			return nil
 		}
 		// Not every kind that can be read can be listed.
 	}
 	var failures []error
-	for _, claim := range claims[:min(len(claims), readsPerTurn)] {
+	for _, claim := range claims[:min(len(claims), readsPerTry)] {
 		if !c.reads.begin(claim, uid) {
 			continue // under way: its answer brings this object back
 		}
@@ -47,14 +47,14 @@ func (c *Collector) verify(ctx context.Context, uid ownership.UID, claims []owne
 	return errors.Join(failures...)
 }
 
-// place is where the owners are that some claims name.
+// place is a kind and a namespace, with the claims on owners there.
 type place struct {
 	kind      ownership.Kind
 	namespace string
 	claims    []ownership.Claim
 }
 
-// placesOf sorts claims by place, in the order in which they are named.
+// placesOf groups claims by place, in the order in which the object makes them.
 func placesOf(claims []ownership.Claim) []place {
 	var places []place
 	index := make(map[Ref]int)
@@ -75,15 +75,15 @@ func placesOf(claims []ownership.Claim) []place {
 // a list.
 const claimsPerPage = 8
 
-// worthAList tells whether the owners at a place are better read together: there
+// isListCheaper reports whether the owners at a place are better read with a list: there
 // are many, and not many times more objects of their kind.
-func (c *Collector) worthAList(at place) bool {
-	fullPages := c.state.count(at.kind) / pageSize
-	return len(at.claims) >= max(c.batch, claimsPerPage*fullPages)
+func (c *Collector) isListCheaper(at place) bool {
+	fullPages := c.state.Count(at.kind) / client.PageSize
+	return len(at.claims) >= max(c.config.Batch, claimsPerPage*fullPages)
 }
 
-// readTogether reads the claims on one place with one list.
-func (c *Collector) readTogether(ctx context.Context, uid ownership.UID, at place) error {
+// readByList reads the claims on owners at one place with a list.
+func (c *Collector) readByList(ctx context.Context, uid ownership.UID, at place) error {
 	var reading []ownership.Claim
 	for _, claim := range at.claims {
 		if c.reads.begin(claim, uid) {
@@ -93,7 +93,7 @@ func (c *Collector) readTogether(ctx context.Context, uid ownership.UID, at plac
 	if len(reading) == 0 {
 		return nil
 	}
-	epoch := c.state.currentEpoch()
+	epoch := c.state.Epoch()
 	found, err := c.listOwners(ctx, at)
 	for _, claim := range reading {
 		if err == nil {
@@ -115,7 +115,7 @@ func (c *Collector) readTogether(ctx context.Context, uid ownership.UID, at plac
 	return err
 }
 
-// listOwners reads the owners at a place that are claimed.
+// listOwners returns the owners at a place that are claimed.
 func (c *Collector) listOwners(ctx context.Context, at place) (map[ownership.UID]ownership.Object, error) {
 	claimed := make(map[ownership.UID]bool, len(at.claims))
 	for _, claim := range at.claims {
@@ -123,7 +123,7 @@ func (c *Collector) listOwners(ctx context.Context, at place) (map[ownership.UID
 	}
 	found := make(map[ownership.UID]ownership.Object)
 	for after := ""; ; {
-		page, err := c.api.List(ctx, at.kind, at.namespace, pageSize, after)
+		page, err := c.api.List(ctx, at.kind, at.namespace, client.PageSize, after)
 		if err != nil {
 			return nil, fmt.Errorf("read owners: list %s: %w", at.kind, err)
 		}
@@ -139,8 +139,8 @@ func (c *Collector) listOwners(ctx context.Context, at place) (map[ownership.UID
 	}
 }
 
-// readUnknown reads a claim, unless the answer has come since the object was
-// looked at. An answer returns all who make the claim, so the object comes back.
+// readUnknown reads a claim, unless the answer has come since the decision. An answer
+// requeues all dependents that make the claim, this one included.
 func (c *Collector) readUnknown(ctx context.Context, claim ownership.Claim) error {
 	if c.state.presence(claim) != ownership.Unknown {
 		return nil
@@ -152,10 +152,10 @@ func (c *Collector) readUnknown(ctx context.Context, claim ownership.Claim) erro
 	return err
 }
 
-// read asks the server for the owner that a claim names (R3). It returns
-// whether the claim has to be read again, for want of an observation.
+// read reads the owner that a claim names (R3). It reports whether the claim has to be read
+// again, because the owner is not observed.
 func (c *Collector) read(ctx context.Context, claim ownership.Claim) (again bool, err error) {
-	ref, epoch := refOfClaim(claim), c.state.currentEpoch()
+	ref, epoch := client.RefOfClaim(claim), c.state.Epoch()
 	owner, err := c.api.Get(ctx, ref)
 	switch {
 	case err == nil && owner.UID == claim.UID:
@@ -167,10 +167,10 @@ func (c *Collector) read(ctx context.Context, claim ownership.Claim) (again bool
 	}
 }
 
-// recheck is what becomes of a key of which the graph knows no object. It may
-// be an owner that was read live: its claims are read again, less and less
-// often, until the feed shows it. Without that, an owner whose kind cannot be
-// watched, or that goes before its kind is listed, would be present for ever.
+// recheck handles a key of which the graph knows no object. It may be a presumed owner:
+// its claims are read again, less and less often, until the feed shows it. Without that, an
+// owner whose kind cannot be watched, or that goes before its kind is listed, would be
+// present for ever.
 func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
 	var failures []error
 	for _, claim := range c.state.presumptions(owner) {
@@ -183,16 +183,16 @@ func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
 	return errors.Join(failures...)
 }
 
-// isOlder tells whether an object is surely older than another observation of it.
+// isOlder reports whether an object is certainly older than another observation of it.
 func isOlder(o, other ownership.Object) bool {
-	a, ok := revisionOf(o.ResourceVersion)
-	b, comparable := revisionOf(other.ResourceVersion)
+	a, ok := client.Revision(o.ResourceVersion)
+	b, comparable := client.Revision(other.ResourceVersion)
 	return ok && comparable && a < b
 }
 
-// reread reads an object live. It returns whether it is still the one that was observed.
+// reread reads an object live. It reports whether it is still the one that was observed.
 func (c *Collector) reread(ctx context.Context, self ownership.Object) (same bool, err error) {
-	epoch, stale := c.state.currentEpoch(), c.state.isStale(self.UID)
+	epoch, stale := c.state.Epoch(), c.state.isStale(self.UID)
 	now, err := c.api.Get(ctx, RefOf(self))
 	switch {
 	case apierrors.IsNotFound(err), err == nil && now.UID != self.UID:
@@ -201,29 +201,29 @@ func (c *Collector) reread(ctx context.Context, self ownership.Object) (same boo
 	case err != nil:
 		return false, fmt.Errorf("read %s: %w", RefOf(self), err)
 	default:
-		if !stale && c.state.currentEpoch() == epoch && isOlder(now, self) {
-			// The newest state there is, and older than what was observed before.
+		if !stale && c.state.Epoch() == epoch && isOlder(now, self) {
+			// The newest state of the server is older than what was observed before (R4).
 			c.log.WarnContext(ctx, "the server went back in time", "object", RefOf(self).String(), "from", self.ResourceVersion, "to", now.ResourceVersion)
 			c.Sink().NewEpoch()
-			epoch = c.state.currentEpoch()
+			epoch = c.state.Epoch()
 		}
 		c.state.refresh(epoch, now)
 		return true, nil
 	}
 }
 
-// rereadAll reads those of the objects live that are stale still. Each answer brings back
-// all whom it concerns, and so whoever waits for more of them than are read at a time.
+// rereadAll reads those of the objects live that are still stale (R4). Each answer requeues
+// the objects that it concerns, among them one that waits for more than readsPerTry.
 func (c *Collector) rereadAll(ctx context.Context, uids []ownership.UID) error {
 	var failures []error
-	for _, uid := range uids[:min(len(uids), readsPerTurn)] {
+	for _, uid := range uids[:min(len(uids), readsPerTry)] {
 		object, known := c.state.object(uid)
 		if !known || !c.state.isStale(uid) {
 			continue
 		}
 		_, err := c.reread(ctx, object)
 		if err == nil && c.state.isStale(uid) {
-			err = fmt.Errorf("read %s: the answer came when another epoch had begun", RefOf(object))
+			err = fmt.Errorf("read %s: another epoch began before the answer came", RefOf(object))
 		}
 		failures = append(failures, err)
 	}
@@ -233,11 +233,11 @@ func (c *Collector) rereadAll(ctx context.Context, uids []ownership.UID) error {
 // reads are the live reads of claims that are under way.
 type reads struct {
 	mu      sync.Mutex
-	waiting map[ownership.Claim][]ownership.UID // guarded by mu; who else asked since the read began
+	waiting map[ownership.Claim][]ownership.UID // guarded by mu; the other dependents that asked since the read began
 }
 
-// begin tells whether the caller is to read a claim, and then to end the read.
-// If not, somebody is reading it, and uid is noted down.
+// begin reports whether the caller has to read a claim, and then to end the read. If not,
+// the claim is being read already, and uid waits for that read.
 func (r *reads) begin(claim ownership.Claim, uid ownership.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +253,7 @@ func (r *reads) begin(claim ownership.Claim, uid ownership.UID) bool {
 	return true
 }
 
-// end ends a read and returns who waits for it.
+// end ends a read and returns the dependents that wait for it.
 func (r *reads) end(claim ownership.Claim) []ownership.UID {
 	r.mu.Lock()
 	defer r.mu.Unlock()

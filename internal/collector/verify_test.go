@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// AC-01: one read answers for all who name the same absent owner.
+// AC-01: one read serves all dependents of an absent owner.
 func TestOneReadForAllSiblings(t *testing.T) {
 	const n = 100
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
@@ -38,7 +38,7 @@ func TestOneReadForAllSiblings(t *testing.T) {
 			t.Errorf("%d reads, want 1", got)
 		}
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand, want none", got)
+			t.Errorf("%d objects are left, want none", got)
 		}
 	})
 }
@@ -55,12 +55,12 @@ func TestOneReadForAllSiblingsAtFullSpeed(t *testing.T) {
 		s.Unhold(podKind)
 		synctest.Wait()
 		if gets, left := s.Count("get"), s.Len(); gets != 1 || left != 0 {
-			t.Errorf("%d reads, %d objects stand; want 1 and none", gets, left)
+			t.Errorf("%d reads, %d objects are left; want 1 and none", gets, left)
 		}
 	})
 }
 
-// R3: a read that fails is no evidence. All who waited for it come back.
+// R3: a read that fails is no evidence. All objects that waited for it come back.
 func TestR3FailedReadIsNoEvidence(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Inject(apimodel.Fault{Verb: "get", Err: apierrors.NewServiceUnavailable("away")})
@@ -76,13 +76,13 @@ func TestR3FailedReadIsNoEvidence(t *testing.T) {
 		s.Heal()
 		time.Sleep(2 * time.Minute)
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand, want none", got)
+			t.Errorf("%d objects are left, want none", got)
 		}
 	})
 }
 
-// Who waits for a read of somebody else comes back when it fails, even if that
-// somebody does not.
+// An object that waits for the read of another one comes back when that fails, even if the
+// other one does not.
 func TestR3WhoWaitedForFailedReadComesBack(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		answer := make(chan struct{})
@@ -97,7 +97,7 @@ func TestR3WhoWaitedForFailedReadComesBack(t *testing.T) {
 		close(answer)
 		time.Sleep(time.Minute)
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand, want none", got)
+			t.Errorf("%d objects are left, want none", got)
 		}
 	})
 }
@@ -127,7 +127,7 @@ func TestBackoffStartsAnew(t *testing.T) {
 
 // R3: another UID at the coordinates is evidence.
 func TestR3OtherUIDIsAbsence(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(setKind)
 	w.set("web")
 	stale := absent("web")
@@ -140,18 +140,18 @@ func TestR3OtherUIDIsAbsence(t *testing.T) {
 // CS-01: the watch of the owner's kind lags. The child of a live owner is kept,
 // the child of a missing one is deleted, the child of an unknown kind is kept.
 func TestOwnersWatchLags(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(nodeKind)
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n"})
 	w.pod("live", ownedBy(node))
 	w.pod("missing", ownership.Reference{APIVersion: "v1", Kind: "Node", Name: "m", UID: "m"})
 	w.pod("unknown", ownership.Reference{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"})
 	w.drain()
-	w.mustStand(podRef("live"), podRef("unknown"))
+	w.mustExist(podRef("live"), podRef("unknown"))
 	w.mustBeGone(podRef("missing"))
 	w.Unhold(nodeKind)
 	w.settle()
-	w.mustStand(podRef("live"), podRef("unknown"))
+	w.mustExist(podRef("live"), podRef("unknown"))
 
 	// R7: parked until the kind appears, without a request until then.
 	before := w.Count("")
@@ -166,7 +166,7 @@ func TestOwnersWatchLags(t *testing.T) {
 }
 
 // An owner that was read live and is never observed is read again, less and less
-// often, and by nobody when no dependent is left.
+// often, and not any more when no dependent is left.
 func TestUnobservedOwnerIsReadAgain(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Hold(nodeKind)
@@ -184,12 +184,12 @@ func TestUnobservedOwnerIsReadAgain(t *testing.T) {
 			t.Errorf("%d reads in ten minutes, want about one a minute for all 50", got)
 		}
 		if got := s.Count("delete"); got != 0 {
-			t.Fatalf("%d deleted although the owner is there", got)
+			t.Fatalf("%d deleted although the owner exists", got)
 		}
 		s.Remove(ref, background) // its DELETED event never comes
 		time.Sleep(2 * time.Minute)
 		if got := s.Len(); got != 0 {
-			t.Errorf("%d objects stand, want none", got)
+			t.Errorf("%d objects are left, want none", got)
 		}
 		rest := s.Count("get")
 		time.Sleep(time.Hour)
@@ -199,9 +199,9 @@ func TestUnobservedOwnerIsReadAgain(t *testing.T) {
 	})
 }
 
-// Nor by anybody when its kind is served no more: who names it is parked.
+// Nor when its kind is not served any more: the dependents are parked.
 func TestUnobservedOwnerOfWithdrawnKindIsNotReadAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(widgetKind)
 	w.Serve(widgetKind, ownership.Namespaced)
 	widget := w.Create(ownership.Object{Kind: widgetKind, Namespace: space, Name: "w", UID: "w"})
@@ -209,15 +209,15 @@ func TestUnobservedOwnerOfWithdrawnKindIsNotReadAgain(t *testing.T) {
 	w.try(3)
 	w.Withdraw(widgetKind)
 	w.settle()
-	w.mustStand(podRef("pod"))
+	w.mustExist(podRef("pod"))
 
-	// It is back, and is asked for anew.
+	// It is served again, and is read anew.
 	w.Serve(widgetKind, ownership.Namespaced)
 	w.settle()
 	w.mustBeGone(podRef("pod"))
 }
 
-// No dependent, no reading.
+// An owner without dependents is not read.
 func TestUnobservedOwnerWithoutDependentsIsNotReadAgain(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Hold(nodeKind)
@@ -234,7 +234,7 @@ func TestUnobservedOwnerWithoutDependentsIsNotReadAgain(t *testing.T) {
 	})
 }
 
-// Once the owner is observed nobody reads it any more (L4).
+// Once the owner is observed it is not read any more (L4).
 func TestObservedOwnerIsNotReadAgain(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Hold(nodeKind)
@@ -251,10 +251,10 @@ func TestObservedOwnerIsNotReadAgain(t *testing.T) {
 	})
 }
 
-// H8 in small: an object with many fake owners of one kind costs one list, and
+// H8, small: an object with many fake owners of one kind costs one list, and
 // those that exist among them are found.
 func TestManyClaimsAreReadTogether(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Hold(setKind) // so that nothing is known of what exists
 	var owners []ownership.Reference
 	for i := range 1000 {
@@ -270,14 +270,14 @@ func TestManyClaimsAreReadTogether(t *testing.T) {
 	w.Unhold(setKind)
 	w.settle()
 	w.mustHaveOwners(podRef("pod"), "here")
-	w.mustStand(setRef("owner-7"))
+	w.mustExist(setRef("owner-7"))
 }
 
 // Where there are many more objects of the kind than claims on them, or the kind
 // cannot be listed, claims are read one by one, and do not keep a worker until all
 // of them are.
 func TestManyClaimsAreReadInTurns(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: setKind, Err: errForbidden})
 	var owners []ownership.Reference
 	for i := range 100 {
@@ -287,7 +287,7 @@ func TestManyClaimsAreReadInTurns(t *testing.T) {
 	w.keys.Take()
 	w.collect("pod")
 	if got := w.Count("get"); got != 16 {
-		t.Errorf("%d reads in one turn, want 16", got)
+		t.Errorf("%d reads at once, want 16", got)
 	}
 	w.settle()
 	w.mustBeGone(podRef("pod"))
@@ -296,7 +296,7 @@ func TestManyClaimsAreReadInTurns(t *testing.T) {
 	}
 }
 
-// A collector that is stopped while its requests hang ends all the same.
+// Run ends with its context even while requests hang.
 func TestRunEndsWithItsContext(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Inject(apimodel.Fault{Wait: make(chan struct{})})
@@ -312,7 +312,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// eventLog is an Events that remembers, and fails if told to.
+// eventLog is an Events that records, and fails if it is configured to.
 type eventLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -329,7 +329,7 @@ func (l *eventLog) Warn(_ context.Context, regarding ownership.Object, reason, m
 // R5: a reference out of scope is reported on the dependent, once.
 func TestR5OutOfScopeIsReportedOnce(t *testing.T) {
 	events := &eventLog{err: errors.New("no events today")}
-	w := newWorldWith(t, collector.Config{Events: events})
+	w := newFixtureWith(t, collector.Config{Events: events})
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n", Owners: []ownership.Reference{
 		{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web"},
 	}})
@@ -346,19 +346,19 @@ func TestR5OutOfScopeIsReportedOnce(t *testing.T) {
 	if len(events.lines) != 2 {
 		t.Errorf("%d events after another bad reference, want 2", len(events.lines))
 	}
-	w.mustStand(collector.RefOf(node))
+	w.mustExist(collector.RefOf(node))
 	w.mustHaveRequested()
 }
 
 // R5: the same for an owner that lives in another namespace; the dependent goes.
 func TestR5OwnerInOtherNamespace(t *testing.T) {
 	events := &eventLog{}
-	w := newWorldWith(t, collector.Config{Events: events})
+	w := newFixtureWith(t, collector.Config{Events: events})
 	web := w.set("web")
 	w.Create(ownership.Object{Kind: podKind, Namespace: "elsewhere", Name: "pod", UID: "pod", Owners: []ownership.Reference{ownedBy(web)}})
 	w.settle()
 	w.mustBeGone(collector.Ref{Kind: podKind, Namespace: "elsewhere", Name: "pod"})
-	w.mustStand(setRef("web"))
+	w.mustExist(setRef("web"))
 	if len(events.lines) != 1 || !strings.Contains(events.lines[0], `does not exist in namespace "elsewhere"`) ||
 		!strings.Contains(events.lines[0], space) {
 		t.Errorf("events = %q, want one that names both namespaces", events.lines)

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/coppice-dev/coppice/internal/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -15,28 +17,28 @@ import (
 // delete sends the one DELETE that collects an object (R10, R11).
 func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delete) error {
 	self := f.Object
-	switch c.brake.ask(self.Kind) {
-	case granted:
-	case tripped:
+	switch c.breaker.Allow(self.Kind, c.state.Count) {
+	case breaker.Granted:
+	case breaker.Tripped:
 		c.tellPaused(ctx, self)
 		fallthrough
-	case refused:
+	case breaker.Denied:
 		c.stats.paused.Add(1)
 		return nil // Resume brings it back
 	}
-	record, epoch := recordOf(f, d), c.state.currentEpoch()
-	err := c.api.Delete(withReason(ctx, record), self, d.Propagation)
+	record, epoch := recordOf(f, d), c.state.Epoch()
+	err := c.api.Delete(collectionreason.NewContext(ctx, record.reason()), self, d.Propagation)
 	c.record(record, err)
 	switch {
 	case err == nil:
 		c.state.wrote(epoch, self)
-		c.latency.add(c.clock.Now(), f.Owners)
+		c.latency.observe(c.clock.Now(), f.Owners)
 		c.logChange(ctx, "collected", self, d)
 		return nil
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
 	default:
-		c.brake.giveBack(self.Kind)
+		c.breaker.Return(self.Kind)
 		return fmt.Errorf("delete %s: %w", RefOf(self), err)
 	}
 }
@@ -44,14 +46,14 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 // writeOwners writes a list of owner references that was computed from the facts (R9, R10).
 func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []ownership.Reference, d verdict.Decision) error {
 	self := f.Object
-	epoch := c.state.currentEpoch()
+	epoch := c.state.Epoch()
 	now, err := c.api.PatchOwners(ctx, self, owners)
 	c.record(recordOf(f, d), err)
 	switch {
 	case err == nil:
 		c.state.wrote(epoch, self)
-		// The answer is newer than what was observed: whatever is computed next
-		// is computed from it.
+		// The answer is newer than the observation: what is computed next is computed
+		// from it.
 		c.state.refresh(epoch, now)
 		c.logChange(ctx, "owner references written", self, d)
 		return nil
@@ -65,28 +67,28 @@ func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []o
 // complete ends a foreground or orphan deletion, when it is proven that no
 // dependent was missed (R15).
 func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.Release) error {
-	if passed, err := c.barrier.pass(ctx, f.Object, d.Finalizer); !passed {
+	if proven, err := c.barrier.Prove(ctx, f.Object, d.Finalizer); !proven {
 		return err
 	}
 	if err := c.release(ctx, f, d); err != nil {
 		return err // the proof holds for the next try
 	}
-	c.barrier.forget(f.Object.UID)
+	c.barrier.Forget(f.Object.UID)
 	return nil
 }
 
 // release removes a finalizer of the collector's (R13, R14).
 func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Release) error {
 	self := f.Object
-	epoch := c.state.currentEpoch()
+	epoch := c.state.Epoch()
 	now, err := c.api.PatchFinalizers(ctx, self, d.Remaining)
 	c.record(recordOf(f, d), err)
 	switch {
 	case err == nil:
 		c.state.wrote(epoch, self)
 		if len(d.Remaining) > 0 {
-			// Without finalizers it is gone, and the answer shows it for the last
-			// time: the DELETED event is what there is to be known of it.
+			// Without finalizers the object is gone, and the answer shows its last state:
+			// what remains to be learned of it is the DELETED event.
 			c.state.refresh(epoch, now)
 		}
 		c.logChange(ctx, "released", self, d)
@@ -98,22 +100,21 @@ func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Rele
 	}
 }
 
-// observe records what would be done, in place of doing it. The version that was
-// decided about counts as written, so that it is recorded once.
+// observe records what would be done, instead of doing it. The version that was decided
+// about counts as written, so that it is recorded once.
 func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Decision) {
 	r := recordOf(f, d)
 	r.Answer, r.Time = AnswerNone, c.clock.Now()
 	c.journal.add(r)
-	c.state.wrote(c.state.currentEpoch(), f.Object)
+	c.state.wrote(c.state.Epoch(), f.Object)
 	c.logChange(ctx, "would be done", f.Object, d)
 }
 
-// goneAlready takes in that a write found no object of that name. The object is
-// not marked as gone for it. That would be allowed: the answer is as good as a
-// live read, and the claims on the object would be Unknown. But the DELETED
-// event, which is on its way, is evidence for all of them at no cost (R3), and
-// where it is lost, the list that follows says so. So the version that is known
-// counts as written: nothing is left to do about it.
+// goneAlready records that a write found no object of that name. The graph is not told
+// that the object is gone. It could be: the answer is as good as a live read, and the claims
+// on the object would be Unknown. But the DELETED event, which is on its way, is evidence
+// for all of them at no cost (R3), and where it is lost, the list that follows shows it. So
+// the known version counts as written: nothing is left to do about it.
 func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 	c.state.wrote(epoch, self)
 	return nil
@@ -124,7 +125,7 @@ func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 // released, else this begins again.
 func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdict.Disown) error {
 	c.logIdle(ctx, owner, d)
-	err := each(c.detachers, d.Dependents, func(dependent ownership.UID) error {
+	err := each(c.config.Detachers, d.Dependents, func(dependent ownership.UID) error {
 		return c.untilCurrent(ctx, func() (ownership.Object, error) {
 			return c.detach(ctx, owner, dependent)
 		})
@@ -148,7 +149,7 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	if len(remaining) == len(dependent.Owners) {
 		return dependent, nil
 	}
-	epoch := c.state.currentEpoch()
+	epoch := c.state.Epoch()
 	now, err := c.api.PatchOwners(ctx, dependent, remaining)
 	c.record(recordOfOrphan(dependent, owner), err)
 	switch {
@@ -157,8 +158,8 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 		c.log.InfoContext(ctx, "orphaned", "object", RefOf(dependent).String(), "owner", RefOf(owner).String())
 		return dependent, nil
 	case apierrors.IsNotFound(err):
-		// Here the DELETED event is not waited for: the owner waits for every
-		// dependent that the graph knows.
+		// This does not wait for the DELETED event (see goneAlready): the owner waits for
+		// every dependent that the graph knows.
 		c.state.vanish(uid)
 		return dependent, nil
 	default:
@@ -166,11 +167,10 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	}
 }
 
-// each calls f for all, a bounded number of them at the same time, and returns
-// the first error. All are called, whatever the others return. With a width of 1
-// it starts no goroutine.
-func each[T any](width int, all []T, f func(one T) error) error {
-	if width == 1 {
+// each calls f for all, at most limit at the same time, and returns the first error. It
+// calls f for all even after an error. With a limit of 1 it starts no goroutine.
+func each[T any](limit int, all []T, f func(one T) error) error {
+	if limit == 1 {
 		var first error
 		for _, one := range all {
 			if err := f(one); err != nil && first == nil {
@@ -180,7 +180,7 @@ func each[T any](width int, all []T, f func(one T) error) error {
 		return first
 	}
 	var calls errgroup.Group
-	calls.SetLimit(width)
+	calls.SetLimit(limit)
 	for _, one := range all {
 		calls.Go(func() error { return f(one) })
 	}

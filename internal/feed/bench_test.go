@@ -28,9 +28,9 @@ import (
 // benchmarkObjects is how many objects a server has in the benchmarks.
 const benchmarkObjects = 100_000
 
-// BenchmarkFirstList is what it takes from nothing to a complete graph of a hundred
-// thousand objects: the stream is decoded, turned into observations, and taken in.
-// The server costs nothing: it sends bytes that were encoded before.
+// BenchmarkFirstList builds the graph of a hundred thousand objects: the stream is decoded,
+// turned into observations, and applied. The server costs nothing: it sends bytes that were
+// encoded before.
 func BenchmarkFirstList(b *testing.B) {
 	s := newRecording(b)
 	for b.Loop() {
@@ -55,8 +55,8 @@ func BenchmarkWatchEvents(b *testing.B) {
 	b.ReportMetric(float64(benchmarkObjects)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
-// graph is a Sink that has an end: so many objects in a list, and then, when began
-// is set, so many events.
+// graph is a Sink that expects so many objects in a list, and then, when began is set, so
+// many events.
 type graph struct {
 	mu sync.Mutex
 	*ownership.Graph
@@ -93,14 +93,14 @@ func (g *graph) NewEpoch()                                    {}
 
 // recording is a server with pods, and the bytes that it sends in answer to a watch.
 type recording struct {
-	*server
+	*fakeServer
 	list, changes []byte
 	events        bool // changes follow the list
 }
 
 func newRecording(b *testing.B) *recording {
 	b.Helper()
-	s := &recording{server: newServer(pods)}
+	s := &recording{fakeServer: newServer(pods)}
 	var list, changes recorded
 	list.codec, changes.codec = newCodec(b), newCodec(b)
 	uids := make([]types.UID, benchmarkObjects)
@@ -166,7 +166,7 @@ func (s *recording) observe(b *testing.B, g *graph) {
 // RoundTrip answers a watch of pods with what was recorded.
 func (s *recording) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Query().Get("watch") == "" || r.URL.Path != "/api/v1/pods" {
-		return s.server.RoundTrip(r)
+		return s.fakeServer.RoundTrip(r)
 	}
 	response := answer(http.StatusOK, nil)
 	response.Header.Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
@@ -174,7 +174,7 @@ func (s *recording) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.events {
 		body = append(body, bytes.NewReader(s.changes))
 	}
-	rest, wire := io.Pipe() // stays open until nobody reads any more
+	rest, wire := io.Pipe() // stays open until the reader closes it
 	context.AfterFunc(r.Context(), func() { wire.Close() })
 	response.Body = io.NopCloser(io.MultiReader(append(body, rest)...))
 	return response, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Discovery tells which groups and resources a server has. On error the answer
-// may be a part of it; client-go's discovery client is one.
+// Discovery returns which groups and resources a server has. With an error the answer may be
+// partial. client-go's discovery client is one.
 type Discovery interface {
 	ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error)
 }
@@ -38,15 +38,15 @@ func (r resource) scope() ownership.Scope {
 	return ownership.Cluster
 }
 
-// catalog is what discovery said. There is one resource for a kind, so that the
-// list of one monitor is the complete list of the kind's objects.
+// catalog is a result of discovery. There is one resource for a kind, so that the list of
+// one monitor is the complete list of the kind's objects.
 type catalog struct {
 	resources map[ownership.Kind]resource
 	versions  map[schema.GroupVersion]bool // those that were read
 	failed    map[schema.GroupVersion]bool // those that exist but could not be read
 }
 
-// incomplete tells whether a version of the group could not be read.
+// incomplete reports whether a version of the group could not be read.
 func (c catalog) incomplete(group string) bool {
 	for gv := range c.failed {
 		if gv.Group == group {
@@ -65,8 +65,8 @@ func discover(ctx context.Context, d Discovery, ignore map[schema.GroupResource]
 		return catalog{}, fmt.Errorf("discover resources: %w", err)
 	}
 	if len(lists) == 0 {
-		// No server serves nothing; believing it would drop every monitor.
-		return catalog{}, errors.Join(errors.New("discover resources: the server names none"), err)
+		// Every server has resources; an empty answer would end every monitor.
+		return catalog{}, errors.Join(errors.New("discover resources: the server returned none"), err)
 	}
 
 	c := catalog{
@@ -108,7 +108,7 @@ func (c catalog) watchOnce() {
 	}
 }
 
-// byPreference are the versions of a group, the preferred one first.
+// byPreference returns the versions of a group, the preferred one first.
 func byPreference(group *metav1.APIGroup) []schema.GroupVersion {
 	versions := make([]schema.GroupVersion, 0, len(group.Versions))
 	for _, v := range group.Versions {
@@ -127,8 +127,8 @@ func preference(group *metav1.APIGroup, gv schema.GroupVersion) int {
 	return 1
 }
 
-// add takes in the resources of one version. What an earlier, more preferred
-// version says of a kind stands, unless only the later one can be watched.
+// add adds the resources of one version. An earlier, more preferred version of a kind takes
+// precedence, unless only the later one can be watched.
 func (c catalog) add(gv schema.GroupVersion, resources []metav1.APIResource, ignore map[schema.GroupResource]bool) {
 	ordered := slices.Clone(resources)
 	slices.SortFunc(ordered, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
@@ -160,14 +160,14 @@ func (c catalog) add(gv schema.GroupVersion, resources []metav1.APIResource, ign
 	}
 }
 
-// equivalent tells whether both are one resource in two versions.
+// equivalent reports whether both are one resource in two versions.
 func (r resource) equivalent(other resource) bool {
 	return r.gvr.Resource == other.gvr.Resource && r.namespaced == other.namespaced && r.watched == other.watched
 }
 
-// after completes a catalog with what was known before: kinds of groups that
-// failed stay as they were, and a version stays in use for as long as it is
-// served, because to change it means to list anew for nothing.
+// after completes a catalog with what was known before: kinds of groups that failed stay as
+// they were, and a version stays in use for as long as it is served, because a change of
+// version would only cost another list.
 func (c catalog) after(before catalog) catalog {
 	for kind, old := range before.resources {
 		now, ok := c.resources[kind]
@@ -182,12 +182,12 @@ func (c catalog) after(before catalog) catalog {
 	return c
 }
 
-// serves tells whether the version that old uses still leads to the same objects.
+// serves reports whether the version that old uses still serves the same objects.
 func (r resource) serves(old resource) bool {
 	return r.equivalent(old) && slices.Contains(r.versions, old.gvr.Version)
 }
 
-// with adds resources that discovery does not name, where it names no other for their kind.
+// with adds resources that discovery did not return, if it returned no other for their kind.
 func (c catalog) with(extra []resource) catalog {
 	for _, r := range extra {
 		if _, ok := c.resources[r.kind]; !ok {

@@ -12,7 +12,7 @@ import (
 )
 
 // R4: a list whose revision is lower than what was seen before begins an epoch,
-// and it does so before the list is told.
+// and it does so before the list is reported.
 func TestR4ListFromThePast(t *testing.T) {
 	s := newServer(pods, namespaces)
 	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
@@ -38,8 +38,8 @@ func TestR4ListFromThePast(t *testing.T) {
 	})
 }
 
-// R4: what can be seen of a backup that is restored with its revisions raised is
-// that the server does not know the revisions of before.
+// R4: the only sign of a backup that is restored with its revisions raised is that the server
+// does not know the revisions from before.
 func TestR4RevisionThatTheServerDoesNotKnow(t *testing.T) {
 	for name, noStream := range map[string]bool{"list by watch": false, "plain list": true} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestR4RevisionThatTheServerDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A watch that ends and goes on where it was says nothing of the kind.
+// A watch that ends and is resumed is no such sign.
 func TestR4InterruptedWatchBeginsNoEpoch(t *testing.T) {
 	s := newServer(pods)
 	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
@@ -78,8 +78,8 @@ func TestR4InterruptedWatchBeginsNoEpoch(t *testing.T) {
 	})
 }
 
-// R4: a server that was put back takes a watch from the future, and is silent. It
-// is asked before a watch is resumed.
+// R4: a server that was put back in time accepts a watch from a revision in its future, and
+// sends nothing. Its revision is read before a watch is resumed.
 func TestR4WatchFromTheFuture(t *testing.T) {
 	for name, noStream := range map[string]bool{"list by watch": false, "plain list": true} {
 		t.Run(name, func(t *testing.T) {
@@ -145,8 +145,8 @@ func TestR4EventFromThePast(t *testing.T) {
 	}
 }
 
-// A server whose lists count otherwise than its events has everything listed
-// twice at most.
+// A server whose lists and events have unrelated revisions has everything listed twice at
+// most.
 func TestR4ServerThatCannotCount(t *testing.T) {
 	s := newServer(pods, namespaces)
 	running(t, s, func(_ *feed.Feed, r *recorder) {
@@ -165,7 +165,7 @@ func TestR4ServerThatCannotCount(t *testing.T) {
 	})
 }
 
-// A revision that is no number compares to nothing.
+// A revision that is no number cannot be compared.
 func TestR4OpaqueRevisions(t *testing.T) {
 	s := newServer(pods)
 	running(t, s, func(_ *feed.Feed, r *recorder) {

@@ -10,16 +10,17 @@
 //     sink (store). A DELETED watch event is the only thing that becomes
 //     Sink.Forget, the evidence of absence of rule R3.
 //  3. Kinds join and leave while this runs. The feed's own monitors of
-//     CustomResourceDefinitions and APIServices tell when to ask discovery
-//     again; it is asked in any case every 30 s.
+//     CustomResourceDefinitions and APIServices signal when to read discovery
+//     again; it is read in any case every 30 s.
 //
 // Every monitor has a state of its own: a kind that cannot be read is named in
-// Status and holds up nothing else. A kind that left discovery keeps its
+// Status and delays nothing else. A kind that left discovery keeps its
 // monitor until the server refuses the list or the watch, so that the DELETED
 // events of its last instances still arrive; then its objects vanish from the
 // sink, which is no evidence that they are gone.
 //
-// The feed keeps no objects: the sink's graph is the store.
+// In terms of client-go it is a set of Reflectors (informers without a cache) that follows
+// discovery: the objects are kept by the sink's graph only.
 package feed
 
 import (
@@ -38,19 +39,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Sink takes in observations. It is called from many goroutines at once, and
-// must not wait for anything slow: a call holds up the watch it comes from.
+// Sink receives observations. It is called from many goroutines at once, and must not wait
+// for anything slow: a call delays the watch it comes from.
 type Sink interface {
-	// Observe takes in an object as a watch event, other than DELETED, shows it.
+	// Observe reports an object as a watch event, other than DELETED, shows it.
 	Observe(o ownership.Object)
-	// Forget takes in a DELETED watch event, and the revision of the deletion.
+	// Forget reports a DELETED watch event, and the revision of the deletion.
 	Forget(uid ownership.UID, resourceVersion string)
-	// Replace takes in a complete list of the objects of a kind.
+	// Replace reports a complete list of the objects of a kind.
 	Replace(kind ownership.Kind, objects []ownership.Object)
-	// SetScope takes in that a kind is served in a scope; ScopeUnknown that it is served no more.
+	// SetScope reports that a kind is served in a scope; ScopeUnknown that it is not served
+	// any more.
 	SetScope(kind ownership.Kind, scope ownership.Scope)
-	// NewEpoch takes in that the server's history is not the one any more that
-	// was told before (R4). What follows is of the new one.
+	// NewEpoch reports that the server's history is not the one that was reported before
+	// (R4). What follows is of the new one.
 	NewEpoch()
 }
 
@@ -59,7 +61,7 @@ type Config struct {
 	// Ignore names the resources that are not watched. Nil means the Events of
 	// both groups: there are many, and nothing is ever collected with them.
 	Ignore []schema.GroupResource
-	// Logger takes what the feed has to say. Default: none.
+	// Logger gets a line for each kind that joins, leaves or cannot be read. Default: none.
 	Logger *slog.Logger
 	// Clock times retries and refreshes. Default: the system's.
 	Clock clock.WithTicker
@@ -76,20 +78,20 @@ type Feed struct {
 	log       *slog.Logger
 	clock     clock.WithTicker
 
-	changed chan struct{}   // holds one token when the set of served kinds may have changed
-	surveys chan chan error // takes those who want discovery asked now
+	changed chan struct{}   // has an element when the set of served kinds may have changed
+	surveys chan chan error // the calls of Survey that wait for discovery
 	synced  chan struct{}   // closed when the initial sync is over
 
 	mu       sync.RWMutex
 	served   catalog                            // guarded by mu; replaced by Run only, never changed in place
 	watched  Watched                            // guarded by mu; derived from served
 	monitors map[ownership.Kind]*monitor        // guarded by mu; written by Run only
-	told     map[ownership.Kind]ownership.Scope // what the sink was last told; Run only
-	readings readings                           // Run only
-	history  *history
+	scopes   map[ownership.Kind]ownership.Scope // as the sink knows them; Run only
+	versions readVersions                       // Run only
+	epochs   *epochDetector
 }
 
-// New returns a feed that asks discovery which kinds there are and reads them with client.
+// New returns a feed of the kinds that discovery returns; client reads their objects.
 func New(discovery Discovery, client metadata.Interface, config Config) *Feed {
 	if config.Ignore == nil {
 		config.Ignore = []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
@@ -114,14 +116,14 @@ func New(discovery Discovery, client metadata.Interface, config Config) *Feed {
 		surveys:   make(chan chan error),
 		synced:    make(chan struct{}),
 		monitors:  make(map[ownership.Kind]*monitor),
-		told:      make(map[ownership.Kind]ownership.Scope),
-		readings:  make(readings),
-		history:   newHistory(config.Logger),
+		scopes:    make(map[ownership.Kind]ownership.Scope),
+		versions:  make(readVersions),
+		epochs:    newEpochDetector(config.Logger),
 	}
 }
 
-// Run feeds the sink until ctx ends, and returns when all its goroutines have ended.
-// It may be called once.
+// Run reports to the sink until ctx ends, and returns when all its goroutines have ended. It
+// may be called once.
 func (f *Feed) Run(ctx context.Context, sink Sink) {
 	var goroutines sync.WaitGroup
 	defer goroutines.Wait()
@@ -134,17 +136,17 @@ func (f *Feed) Run(ctx context.Context, sink Sink) {
 			f.stopAll()
 			return
 		case <-f.changed:
-			cadence.soon()
-		case <-f.history.broken:
-			f.startAnew(ctx, sink, &goroutines)
+			cadence.hint()
+		case <-f.epochs.relist:
+			f.restartAll(ctx, sink, &goroutines)
 		case answer := <-f.surveys:
 			answer <- f.refresh(ctx, sink, &goroutines)
 		case <-cadence.due():
 			err := f.refresh(ctx, sink, &goroutines)
 			if err == nil && !discovered {
 				discovered = true
-				// From here on the set is what the initial sync waits for: kinds
-				// that join later do not prolong it.
+				// The initial sync waits for these: kinds that join later do not
+				// prolong it.
 				first := slices.Collect(maps.Values(f.monitors))
 				goroutines.Go(func() { f.awaitInitialSync(ctx, first) })
 			}
@@ -153,8 +155,8 @@ func (f *Feed) Run(ctx context.Context, sink Sink) {
 	}
 }
 
-// refresh asks discovery and makes the set of monitors follow. On error all
-// stays as it is: a discovery that fails says nothing about what is served.
+// refresh reads discovery and starts and stops monitors accordingly. On error all stays as
+// it is: a discovery that fails says nothing about what is served.
 func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) error {
 	found, err := discover(ctx, f.discovery, f.ignore)
 	if err != nil {
@@ -165,10 +167,10 @@ func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGrou
 	}
 	served := found.after(f.served)
 
-	unknown := f.readings.unknown(found)
+	unknown := f.versions.unknown(found)
 	leaving := f.leave(served, sink)
 	f.publish(served.with(leaving), unknown)
-	f.tellScopes(sink)
+	f.setScopes(sink)
 	for _, kind := range served.kinds() {
 		if r := served.resources[kind]; r.watched {
 			f.join(ctx, r, sink, goroutines)
@@ -177,9 +179,9 @@ func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGrou
 	return nil
 }
 
-// leave marks the monitors whose kind is not watched any more, stops those
-// which the server has refused already, and returns the resources of the others:
-// they stay mapped for as long as their monitor lives.
+// leave marks the monitors whose kind is not watched any more, stops those whose requests the
+// server has refused already, and returns the resources of the others: they stay mapped for
+// as long as their monitor runs.
 func (f *Feed) leave(served catalog, sink Sink) []resource {
 	var leaving []resource
 	for _, kind := range sortedKinds(f.monitors) {
@@ -199,7 +201,7 @@ func (f *Feed) leave(served catalog, sink Sink) []resource {
 	return leaving
 }
 
-// join gives a kind its monitor, unless it has one that will do.
+// join starts the monitor of a kind, unless there is one that serves.
 func (f *Feed) join(ctx context.Context, r resource, sink Sink, goroutines *sync.WaitGroup) {
 	if m, ok := f.monitors[r.kind]; ok {
 		switch {
@@ -209,7 +211,8 @@ func (f *Feed) join(ctx context.Context, r resource, sink Sink, goroutines *sync
 			// The same objects, in another version: the next list says which are still there.
 			m.stop()
 		default:
-			// A kind made anew under another name or in another scope: other objects.
+			// The kind was defined anew under another resource name or in another scope:
+			// these are other objects.
 			f.drop(m, sink)
 		}
 	}
@@ -221,35 +224,33 @@ func (f *Feed) join(ctx context.Context, r resource, sink Sink, goroutines *sync
 	f.start(ctx, r, sink, goroutines)
 }
 
-// start makes a monitor.
 func (f *Feed) start(ctx context.Context, r resource, sink Sink, goroutines *sync.WaitGroup) {
 	m := newMonitor(r, f.client, f.clock, f.changed)
 	f.mu.Lock()
 	f.monitors[r.kind] = m
 	f.mu.Unlock()
-	m.start(ctx, sink, f.history, goroutines)
+	m.start(ctx, sink, f.epochs, goroutines)
 }
 
-// startAnew replaces all monitors: what the server's history was until now is of
-// no use any more (history). Objects do not vanish in between; the lists say
-// which are still there.
-func (f *Feed) startAnew(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) {
+// restartAll replaces all monitors, because the server's history is another one
+// (epochDetector). Objects do not vanish in between; the lists show which still exist.
+func (f *Feed) restartAll(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) {
 	for _, kind := range sortedKinds(f.monitors) {
 		m := f.monitors[kind]
 		m.stop()
-		f.history.forget(kind)
+		f.epochs.forget(kind)
 		f.start(ctx, m.resource, sink, goroutines)
 	}
 }
 
-// drop stops a monitor and lets the objects that it showed vanish: nobody
-// watches them now, so nothing is known of them. That is no evidence of absence (R3).
+// drop stops a monitor and lets the objects that it showed vanish: they are not watched any
+// more, so nothing is known of them. That is no evidence of absence (R3).
 func (f *Feed) drop(m *monitor, sink Sink) {
 	m.stop()
 	f.mu.Lock()
 	delete(f.monitors, m.resource.kind)
 	f.mu.Unlock()
-	f.history.forget(m.resource.kind)
+	f.epochs.forget(m.resource.kind)
 	sink.Replace(m.resource.kind, nil)
 }
 
@@ -266,18 +267,18 @@ func (f *Feed) publish(served catalog, unknown []string) {
 	f.watched = served.watched(unknown)
 }
 
-// tellScopes tells the sink of kinds whose scope it does not know rightly.
-func (f *Feed) tellScopes(sink Sink) {
-	for _, kind := range sortedKinds(f.told) {
+// setScopes reports the kinds whose scope has changed to the sink.
+func (f *Feed) setScopes(sink Sink) {
+	for _, kind := range sortedKinds(f.scopes) {
 		if _, ok := f.served.resources[kind]; !ok {
-			delete(f.told, kind)
+			delete(f.scopes, kind)
 			sink.SetScope(kind, ownership.ScopeUnknown)
 		}
 	}
 	for _, kind := range f.served.kinds() {
 		scope := f.served.resources[kind].scope()
-		if f.told[kind] != scope {
-			f.told[kind] = scope
+		if f.scopes[kind] != scope {
+			f.scopes[kind] = scope
 			sink.SetScope(kind, scope)
 		}
 	}
@@ -302,8 +303,8 @@ func (f *Feed) awaitInitialSync(ctx context.Context, first []*monitor) {
 }
 
 // WaitForInitialSync waits until each kind of the first discovery has been
-// listed or has failed once, or 10 s have passed since that discovery. Whoever
-// acts on the graph waits for it: a graph that is half built makes much work.
+// listed or has failed once, or 10 s have passed since that discovery. The collector waits
+// for it: in a graph that is half built, most owners seem to be missing.
 func (f *Feed) WaitForInitialSync(ctx context.Context) error {
 	select {
 	case <-f.synced:
@@ -313,7 +314,7 @@ func (f *Feed) WaitForInitialSync(ctx context.Context) error {
 	}
 }
 
-// Synced tells whether the initial sync is over.
+// Synced reports whether the initial sync is over.
 func (f *Feed) Synced() bool {
 	select {
 	case <-f.synced:
@@ -323,8 +324,8 @@ func (f *Feed) Synced() bool {
 	}
 }
 
-// Mapping is where the objects of a kind are served. A kind that left discovery
-// is mapped until its monitor ends.
+// Mapping returns the resource that serves a kind. A kind that left discovery is mapped until
+// its monitor ends.
 func (f *Feed) Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, namespaced, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -332,8 +333,8 @@ func (f *Feed) Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, na
 	return r.gvr, r.namespaced, ok
 }
 
-// announcesKinds tells whether objects of a kind stand for other kinds.
-func announcesKinds(kind ownership.Kind) bool {
+// definesKinds reports whether objects of a kind define other kinds.
+func definesKinds(kind ownership.Kind) bool {
 	switch kind {
 	case ownership.Kind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"},
 		ownership.Kind{Group: "apiregistration.k8s.io", Kind: "APIService"}:

@@ -33,15 +33,15 @@ var (
 	widgetKind     = ownership.Kind{Group: "example.com", Kind: "Widget"}
 )
 
-// client-go slows down errors by a global that remembers when the last one was.
-// Every bubble of fake time starts in the same year, so the last one may lie in
-// the future, and the wait for it would be long.
+// client-go limits the rate of errors with a global that remembers the time of the last one.
+// Every bubble of fake time starts at the same time, so the last error may lie in the future,
+// and the wait for it would be long.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	m.Run()
 }
 
-// recorder is a sink that writes down what it is told.
+// recorder is a sink that records its calls.
 type recorder struct {
 	mu    sync.Mutex
 	calls []string
@@ -75,7 +75,7 @@ func (r *recorder) Replace(k ownership.Kind, objects []ownership.Object) {
 func (r *recorder) NewEpoch()                                    { r.note("epoch") }
 func (r *recorder) SetScope(k ownership.Kind, s ownership.Scope) { r.note("scope %s %d", k, s) }
 
-// take returns what was noted of a kind or an object since it was last asked.
+// take returns the calls about a kind or an object since the last take.
 func (r *recorder) take(of ...string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *recorder) take(of ...string) []string {
 }
 
 // running starts a feed in a bubble of fake time, and stops it at the end of the test.
-func running(t *testing.T, s *server, test func(f *feed.Feed, r *recorder)) {
+func running(t *testing.T, s *fakeServer, test func(f *feed.Feed, r *recorder)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -162,7 +162,7 @@ func TestObservations(t *testing.T) {
 	}
 }
 
-// R3: what is missing after a gap in the watch is told by Replace, never by Forget.
+// R3: what is missing after a gap in the watch is reported by Replace, never by Forget.
 func TestRelistReplaces(t *testing.T) {
 	s := newServer(pods)
 	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
@@ -268,7 +268,7 @@ func TestIgnoreIsConfigurable(t *testing.T) {
 	})
 }
 
-// CR-04: a kind that cannot be listed is named, and holds up nothing else (DR-07).
+// CR-04: a kind that cannot be listed is named, and delays nothing else (DR-07).
 func TestBrokenKindHoldsNothingElse(t *testing.T) {
 	s := newServer(pods, widgets)
 	s.refusal["widgets"] = 500
@@ -319,7 +319,7 @@ func TestInitialSyncIsBounded(t *testing.T) {
 	})
 }
 
-// stuck is a sink that never finishes to take in the pods.
+// stuck is a sink that blocks on the list of pods.
 type stuck struct {
 	feed.Sink
 	until chan struct{}
@@ -331,7 +331,7 @@ func (s stuck) Replace(k ownership.Kind, objects []ownership.Object) {
 	}
 }
 
-// L4: nothing is asked when nothing changes, but discovery twice a minute.
+// L4: when nothing changes, no request is made but for discovery twice a minute.
 func TestQuietWhenNothingChanges(t *testing.T) {
 	s := newServer(pods, crds)
 	running(t, s, func(*feed.Feed, *recorder) {

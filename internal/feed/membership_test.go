@@ -150,8 +150,8 @@ func survey(t *testing.T, f *feed.Feed) feed.Watched {
 	return watched
 }
 
-// R15: a kind that is served is known to who asks, however long discovery would
-// not have been asked otherwise.
+// R15: Survey knows a kind that is served, however long discovery would not have been read
+// otherwise.
 func TestR15SurveyIsNotOlderThanTheQuestion(t *testing.T) {
 	s := newServer(pods, namespaces)
 	running(t, s, func(f *feed.Feed, _ *recorder) {
@@ -172,7 +172,7 @@ func TestR15SurveyIsNotOlderThanTheQuestion(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		if _, err := f.Survey(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("error = %v, want that nobody waits any more", err)
+			t.Errorf("error = %v, want that the call ends", err)
 		}
 	})
 }
@@ -212,7 +212,7 @@ func TestR15WatchedNamesWhatCouldHoldDependents(t *testing.T) {
 	})
 }
 
-// Reached follows the watch, and says nothing of a kind that was never listed.
+// Reached follows the watch, and is empty for a kind that was never listed.
 func TestR15Reached(t *testing.T) {
 	s := newServer(pods, widgets)
 	s.refusal["widgets"] = 500
@@ -230,7 +230,7 @@ func TestR15Reached(t *testing.T) {
 	})
 }
 
-// goroutines are the stacks of those that run for the feed.
+// goroutines returns the stacks of those that run for the feed.
 func goroutines() []string {
 	buffer := make([]byte, 1<<20)
 	all := strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n")
@@ -239,7 +239,7 @@ func goroutines() []string {
 	})
 }
 
-// A kind that left discovery is watched for as long as the server goes on with it.
+// A kind that left discovery is watched for as long as the server serves the watch.
 func TestKindOutOfDiscoveryIsStillWatched(t *testing.T) {
 	s := newServer(pods, widgets)
 	s.put("widgets", metav1.ObjectMeta{UID: "w", Name: "w"})
@@ -269,7 +269,7 @@ func TestKindOutOfDiscoveryIsStillWatched(t *testing.T) {
 	})
 }
 
-// DR-02..08: what discovery cannot tell now, it does not take away.
+// DR-02..08: what discovery cannot read now stays as it was.
 func TestDiscoveryFailureKeepsMonitors(t *testing.T) {
 	s := newServer(pods, deployments, widgets)
 	running(t, s, func(f *feed.Feed, r *recorder) {

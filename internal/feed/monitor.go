@@ -21,14 +21,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// monitor lists and watches the objects of one kind. It lives from start to
-// stop; client-go's Reflector does the work, the monitor keeps the account of
-// how it goes.
+// monitor lists and watches the objects of one kind, from start to stop. client-go's
+// Reflector does the work; the monitor keeps its status.
 type monitor struct {
 	resource resource
 	client   metadata.Interface
 	clock    clock.WithTicker
-	changed  chan<- struct{} // gets a token when the set of served kinds may have changed
+	changed  chan<- struct{} // gets an element when the set of served kinds may have changed
 	settled  chan struct{}   // closed when the monitor has synced, has failed, or was stopped, for the first time
 
 	cancel context.CancelFunc // set by start
@@ -37,12 +36,12 @@ type monitor struct {
 	mu       sync.Mutex
 	state    State     // guarded by mu, and so is all below
 	since    time.Time // when state was entered
-	complete bool      // a list was taken in at some time
+	complete bool      // there was a complete list at some time
 	err      error     // of the last request, when state is Failing
 	gone     bool      // err says that the server does not serve this resource
 	leaving  bool      // discovery does not name the kind any more
-	lost     bool      // the server did not know revision any more; until the next list
-	fresh    bool      // a list was answered, and no watch was asked for since
+	expired  bool      // the server did not know revision any more; until the next list
+	fresh    bool      // a list was requested, and no watch since
 	revision string    // how far the watch has come
 }
 
@@ -59,11 +58,11 @@ func newMonitor(r resource, client metadata.Interface, clock clock.WithTicker, c
 
 // start lists and watches until stop is called or ctx ends. The goroutine is
 // counted in goroutines.
-func (m *monitor) start(ctx context.Context, sink Sink, history *history, goroutines *sync.WaitGroup) {
-	log := history.log
+func (m *monitor) start(ctx context.Context, sink Sink, epochs *epochDetector, goroutines *sync.WaitGroup) {
+	log := epochs.log
 	ctx, m.cancel = context.WithCancel(ctx)
 	ctx = klog.NewContext(ctx, quiet(log))
-	m.store = &store{kind: m.resource.kind, sink: sink, monitor: m, history: history}
+	m.store = &store{kind: m.resource.kind, sink: sink, monitor: m, epochs: epochs}
 	reflector := cache.NewReflectorWithOptions(
 		&source{monitor: m, client: m.client.Resource(m.resource.gvr), log: log},
 		&metav1.PartialObjectMetadata{},
@@ -72,8 +71,8 @@ func (m *monitor) start(ctx context.Context, sink Sink, history *history, gorout
 			Name:            "coppice",
 			TypeDescription: m.resource.kind.String(),
 			Clock:           m.clock,
-			// Shorter at first than the Reflector's own: a kind that was made just
-			// now is often refused for the blink of an eye.
+			// Shorter at first than the Reflector's own: requests for a kind that was defined
+			// just now often fail for some milliseconds.
 			Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Cap: 30 * time.Second, Steps: 12, Factor: 2, Jitter: 1},
 		},
 	)
@@ -93,51 +92,50 @@ func (m *monitor) stop() {
 	m.settleLocked()
 }
 
-// announce hints that other kinds may have joined or left.
+// announce signals that other kinds may have joined or left.
 func (m *monitor) announce() {
 	select {
 	case m.changed <- struct{}{}:
-	default: // there is a hint already
+	default: // the last signal was not handled yet
 	}
 }
 
-// listed takes in that the sink has got a complete list.
+// listed records that the sink has got a complete list.
 func (m *monitor) listed(revision string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.complete = true
-	m.lost = false
+	m.expired = false
 	m.revision = revision
 	m.enterLocked(Synced, nil)
 }
 
-// progressed takes in how far the watch has come.
+// progressed records how far the watch has come.
 func (m *monitor) progressed(revision string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision = revision
 }
 
-// reached tells how far the watch has come.
+// reached returns how far the watch has come.
 func (m *monitor) reached() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.revision
 }
 
-// lists takes in that a list is asked for. If it is not the first, and no request
-// was refused for another reason, then the watch was: the server did not know the
-// revision that it had come to.
+// lists records that a list is requested. If it is not the first, and no request failed for
+// another reason, then the watch has failed: the server did not know its revision any more.
 func (m *monitor) lists() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	expired := m.state == Synced || apierrors.IsResourceExpired(m.err) || apierrors.IsGone(m.err)
-	m.lost = m.lost || m.complete && expired
+	isExpired := m.state == Synced || apierrors.IsResourceExpired(m.err) || apierrors.IsGone(m.err)
+	m.expired = m.expired || m.complete && isExpired
 	m.fresh = true
 }
 
-// resumes takes in that a watch is asked for, and tells whether it goes on where
-// an earlier one ended, as opposed to where a list was made just now.
+// resumes records that a watch is requested. It reports whether the watch continues an
+// earlier one, as opposed to a list that was made just now.
 func (m *monitor) resumes() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,15 +144,15 @@ func (m *monitor) resumes() bool {
 	return !fresh
 }
 
-// hasLost tells whether the next list does not continue what was watched before.
-func (m *monitor) hasLost() bool {
+// hasExpired reports whether the next list does not continue what was watched before.
+func (m *monitor) hasExpired() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.lost
+	return m.expired
 }
 
-// watching takes in that a watch was opened at a known revision. A monitor
-// that never got a list has still to wait for it.
+// watching records that a watch was opened at a known revision. A monitor that never got a
+// list still waits for one.
 func (m *monitor) watching() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,8 +161,8 @@ func (m *monitor) watching() {
 	}
 }
 
-// failed takes in that a list or a watch was answered with an error. It
-// returns whether the monitor was not failing before.
+// failed records that a list or a watch has failed. It reports whether the monitor was not
+// failing before.
 func (m *monitor) failed(err error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,15 +197,15 @@ func (m *monitor) setLeaving(leaving bool) {
 	m.leaving = leaving
 }
 
-// refused tells whether the server has said that it does not serve this resource.
+// refused reports whether the server has said that it does not serve this resource.
 func (m *monitor) refused() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.gone
 }
 
-// source is where the Reflector gets a monitor's lists and watches from. It
-// passes them on and takes note of how each request was answered.
+// source makes the lists and watches of a monitor's Reflector, and records how each request
+// was answered.
 type source struct {
 	monitor *monitor
 	client  metadata.Getter
@@ -239,12 +237,12 @@ func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOption
 	w, err := s.client.Watch(ctx, options)
 	switch {
 	case streamed && (utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)):
-		// The Reflector would wait before it tries again, and not heed ctx
-		// meanwhile. An error that it cannot tell makes it send a plain list.
+		// The Reflector would wait before it tries again, and would not end with ctx
+		// meanwhile. After an error that it does not recognize it sends a plain list.
 		return nil, opaqueError{err}
 	case streamed:
-		// What counts is the end of the list, or the answer to the plain list
-		// that follows an error: a server may not know of lists by watch.
+		// What counts is the end of the list, or the answer to the plain list that
+		// follows an error: a server may not support lists by watch.
 	case err != nil:
 		s.failed(ctx, err)
 	default:
@@ -253,55 +251,54 @@ func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOption
 	return w, err
 }
 
-// check asks how new the server's state is, before a watch is resumed from a
-// revision. A server that was put back to a time before that revision would say
-// nothing: it takes the watch, and sends no event until it has come there again,
-// by another way (R4).
+// check reads the server's current revision before a watch is resumed from a revision. A
+// server that was put back to a time before that revision would not report it: it accepts
+// the watch, and sends no event until it has come there again, by another history (R4).
 func (s *source) check(ctx context.Context, revision string) {
 	list, err := s.client.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return // the watch will tell what is the matter
+		return // the watch will fail as well
 	}
 	now, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
 	before, errBefore := strconv.ParseUint(revision, 10, 64)
 	if err == nil && errBefore == nil && now < before {
 		s.log.WarnContext(ctx, "the server was put back in time", "kind", s.monitor.resource.kind.String(), "from", before, "to", now)
-		s.monitor.store.breakOff()
+		s.monitor.store.newEpoch()
 	}
 }
 
-// opaqueError says what another error says, but cannot be told to be that error.
+// opaqueError has the message of another error, but does not wrap it.
 type opaqueError struct{ err error }
 
 func (e opaqueError) Error() string { return e.err.Error() }
 
 func (s *source) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
-		return // we hung up ourselves
+		return // the request was cancelled
 	}
 	if s.monitor.failed(err) {
 		s.log.WarnContext(ctx, "kind cannot be read", "kind", s.monitor.resource.kind.String(), "error", err)
 	}
 }
 
-// List is there for an older interface; the Reflector does not call it.
+// List implements cache.ListerWatcher; the Reflector does not call it.
 func (s *source) List(options metav1.ListOptions) (runtime.Object, error) {
 	return s.ListWithContext(context.Background(), options) //nolint:forbidigo // the interface has no context
 }
 
-// Watch is there for an older interface; the Reflector does not call it.
+// Watch implements cache.ListerWatcher; the Reflector does not call it.
 func (s *source) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), options) //nolint:forbidigo // the interface has no context
 }
 
-// IsWatchListSemanticsUnSupported passes on what the client says of itself: the
-// fake clients of client-go cannot list by watch.
+// IsWatchListSemanticsUnSupported returns the answer of the client: the fake clients of
+// client-go cannot list by watch.
 func (s *source) IsWatchListSemanticsUnSupported() bool {
 	return watchlist.DoesClientNotSupportWatchListSemantics(s.monitor.client)
 }
 
-// quiet lets the Reflector log at debug level only: what matters of it the
-// monitor says itself, once.
+// quiet returns a logger with which the Reflector logs at debug level only: the monitor logs
+// what matters itself, once.
 func quiet(log *slog.Logger) klog.Logger { return logr.FromSlogHandler(quietHandler{log.Handler()}) }
 
 type quietHandler struct{ slog.Handler }

@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// ObjectOf is the observation that the metadata of an object stands for. The
-// kind is the one under which it was read: what the metadata say of their own
-// type is true of the answer (PartialObjectMetadata), not of the object.
+// ObjectOf returns the observation that the metadata of an object stands for. The kind is the
+// one under which it was read: the type that the metadata name is that of the answer
+// (PartialObjectMetadata), not of the object.
 func ObjectOf(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership.Object {
 	object := ownership.Object{
 		UID:             ownership.UID(meta.UID),
@@ -50,13 +50,13 @@ func flagOf(b *bool) ownership.Flag {
 	}
 }
 
-// store is what a Reflector takes for its store: it keeps nothing and passes
-// each observation on to the sink.
+// store implements the store of a Reflector. It keeps nothing and passes each observation
+// on to the sink.
 type store struct {
 	kind    ownership.Kind
 	sink    Sink
 	monitor *monitor
-	history *history
+	epochs  *epochDetector
 
 	mu     sync.Mutex // held while the sink is called, so that close is final
 	closed bool       // guarded by mu
@@ -68,10 +68,10 @@ var (
 	_ cache.ResourceVersionUpdater = (*store)(nil)
 )
 
-// Add takes in an ADDED event.
+// Add handles an ADDED event.
 func (s *store) Add(object any) error { return s.observe(object) }
 
-// Update takes in a MODIFIED event.
+// Update handles a MODIFIED event.
 func (s *store) Update(object any) error { return s.observe(object) }
 
 func (s *store) observe(object any) error {
@@ -81,7 +81,7 @@ func (s *store) observe(object any) error {
 	}
 	s.pass(func() {
 		s.event = meta.ResourceVersion
-		if s.history.hasTurned(s.kind, meta.ResourceVersion) || s.history.isAnother(s.kind, meta) {
+		if s.epochs.wentBackwards(s.kind, meta.ResourceVersion) || s.epochs.isOtherServer(s.kind, meta) {
 			s.sink.NewEpoch()
 		}
 		s.sink.Observe(ObjectOf(s.kind, meta))
@@ -90,8 +90,8 @@ func (s *store) observe(object any) error {
 	return nil
 }
 
-// Delete takes in a DELETED event. A Reflector calls it for nothing else: what
-// is missing from a list it leaves to Replace.
+// Delete handles a DELETED event. A Reflector calls it for nothing else: for what is missing
+// from a list it calls Replace.
 func (s *store) Delete(object any) error {
 	meta, err := metadataOf(object)
 	if err != nil || meta.UID == "" {
@@ -105,10 +105,10 @@ func (s *store) Delete(object any) error {
 	return nil
 }
 
-// Replace takes in a complete list.
+// Replace handles a complete list.
 func (s *store) Replace(list []any, resourceVersion string) error {
 	objects := make([]ownership.Object, 0, len(list))
-	another := false
+	other := false
 	for _, object := range list {
 		meta, err := metadataOf(object)
 		if err != nil {
@@ -116,16 +116,16 @@ func (s *store) Replace(list []any, resourceVersion string) error {
 		}
 		if meta.UID != "" {
 			objects = append(objects, ObjectOf(s.kind, meta))
-			another = s.history.isAnother(s.kind, meta) || another
+			other = s.epochs.isOtherServer(s.kind, meta) || other
 		}
 	}
 	s.pass(func() {
-		// The new epoch first: what is in the list must not be judged by the old one.
-		turned := s.history.beginsAnew(s.kind, resourceVersion)
-		if turned {
-			s.history.alarm(s.kind)
+		// The new epoch first: what is in the list must not be compared with the old one.
+		backwards := s.epochs.listWentBackwards(s.kind, resourceVersion)
+		if backwards {
+			s.epochs.relistAll(s.kind)
 		}
-		if turned || another || s.monitor.hasLost() {
+		if backwards || other || s.monitor.hasExpired() {
 			s.sink.NewEpoch()
 		}
 		s.sink.Replace(s.kind, objects)
@@ -138,20 +138,19 @@ func (s *store) Replace(list []any, resourceVersion string) error {
 // Resync has no meaning for a store that keeps nothing.
 func (s *store) Resync() error { return nil }
 
-// UpdateResourceVersion takes in how far the watch has come: after each event, and
-// when a bookmark says so.
+// UpdateResourceVersion records how far the watch has come: after each event and bookmark.
 func (s *store) UpdateResourceVersion(resourceVersion string) {
 	s.pass(func() {
-		if resourceVersion != s.event && s.history.hasTurned(s.kind, resourceVersion) {
-			s.history.alarm(s.kind)
+		if resourceVersion != s.event && s.epochs.wentBackwards(s.kind, resourceVersion) {
+			s.epochs.relistAll(s.kind)
 			s.sink.NewEpoch()
 		}
 	})
 	s.monitor.progressed(resourceVersion)
 }
 
-// Transformer strips what the feed never looks at from the objects that a
-// Reflector gathers while a list by watch is under way.
+// Transformer strips the fields that the feed does not use from the objects that a Reflector
+// collects while a list by watch is under way.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if meta, ok := object.(*metav1.PartialObjectMetadata); ok {
@@ -161,41 +160,41 @@ func (s *store) Transformer() cache.TransformFunc {
 	}
 }
 
-// pass calls the sink, unless the store is closed.
-func (s *store) pass(tell func()) {
+// pass makes a call to the sink, unless the store is closed.
+func (s *store) pass(call func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	tell()
+	call()
 }
 
-// breakOff takes in that the server's history is another one now.
-func (s *store) breakOff() {
+// newEpoch begins another epoch: the server's history is another one now.
+func (s *store) newEpoch() {
 	s.pass(func() {
-		s.history.alarm(s.kind)
+		s.epochs.relistAll(s.kind)
 		s.sink.NewEpoch()
 	})
 }
 
-// announce hints at other kinds, if objects of this kind stand for some.
+// announce has discovery read again, if objects of this kind define other kinds.
 func (s *store) announce() {
-	if announcesKinds(s.kind) {
+	if definesKinds(s.kind) {
 		s.monitor.announce()
 	}
 }
 
-// close keeps everything that still arrives from the sink.
+// close drops everything that still arrives.
 func (s *store) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// metadataOf is the metadata that the Reflector hands over. They may lack a
-// UID: some aggregated servers compute their objects on the fly. Such objects
-// are passed over, for without a UID there is no identity (R1).
+// metadataOf returns the metadata that the Reflector has passed. They may lack a UID: some
+// aggregated servers compute their objects on the fly. Such objects are skipped: without a
+// UID there is no identity (R1).
 func metadataOf(object any) (*metav1.PartialObjectMetadata, error) {
 	meta, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {

@@ -23,10 +23,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/feed"
 )
 
-// server is an API server reduced to what the feed asks of it: discovery, and
-// lists and watches of metadata. Requests reach it without a socket, so that
-// tests run on the clock of testing/synctest.
-type server struct {
+// fakeServer is an API server with discovery, and lists and watches of metadata. Requests
+// reach it without a socket, so that tests run on the clock of testing/synctest.
+type fakeServer struct {
 	mu       sync.Mutex
 	revision int
 	served   []kind
@@ -51,8 +50,8 @@ type event struct {
 	Object *metav1.PartialObjectMetadata `json:"object"`
 }
 
-func newServer(served ...kind) *server {
-	return &server{
+func newServer(served ...kind) *fakeServer {
+	return &fakeServer{
 		revision: 100,
 		served:   served,
 		stale:    make(map[string]bool),
@@ -64,7 +63,7 @@ func newServer(served ...kind) *server {
 }
 
 // feed returns a feed that reads this server.
-func (s *server) feed(t *testing.T, config feed.Config) *feed.Feed {
+func (s *fakeServer) feed(t *testing.T, config feed.Config) *feed.Feed {
 	t.Helper()
 	restConfig := &rest.Config{Host: "http://server", QPS: -1, Transport: s}
 	d, err := discovery.NewDiscoveryClientForConfig(restConfig)
@@ -78,16 +77,16 @@ func (s *server) feed(t *testing.T, config feed.Config) *feed.Feed {
 	return feed.New(d, client, config)
 }
 
-func (s *server) change(f func()) {
+func (s *fakeServer) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-func (s *server) serve(k kind) { s.change(func() { s.served = append(s.served, k) }) }
+func (s *fakeServer) serve(k kind) { s.change(func() { s.served = append(s.served, k) }) }
 
 // withdraw stops serving a resource: its watches end, its objects are lost.
-func (s *server) withdraw(resource string) {
+func (s *fakeServer) withdraw(resource string) {
 	s.change(func() {
 		s.served = slices.DeleteFunc(s.served, func(k kind) bool { return k.resource == resource })
 		delete(s.objects, resource)
@@ -95,7 +94,7 @@ func (s *server) withdraw(resource string) {
 	})
 }
 
-func (s *server) hangUp(resource string) {
+func (s *fakeServer) hangUp(resource string) {
 	for _, w := range s.watches[resource] {
 		close(w)
 	}
@@ -103,7 +102,7 @@ func (s *server) hangUp(resource string) {
 }
 
 // put creates or updates an object.
-func (s *server) put(resource string, meta metav1.ObjectMeta) {
+func (s *fakeServer) put(resource string, meta metav1.ObjectMeta) {
 	s.change(func() {
 		s.revision++
 		meta.ResourceVersion = strconv.Itoa(s.revision)
@@ -121,7 +120,7 @@ func (s *server) put(resource string, meta metav1.ObjectMeta) {
 }
 
 // remove removes an object, with a DELETED event.
-func (s *server) remove(resource string, uid types.UID) {
+func (s *fakeServer) remove(resource string, uid types.UID) {
 	s.change(func() {
 		s.revision++
 		last := *s.objects[resource][uid]
@@ -131,7 +130,7 @@ func (s *server) remove(resource string, uid types.UID) {
 	})
 }
 
-func (s *server) send(resource string, e event) {
+func (s *fakeServer) send(resource string, e event) {
 	for _, w := range s.watches[resource] {
 		w <- e
 	}
@@ -140,7 +139,7 @@ func (s *server) send(resource string, e event) {
 var partial = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
 
 // RoundTrip answers a request; a watch is answered as it goes on.
-func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests[r.URL.Path]++
@@ -170,7 +169,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-func (s *server) list(resource string) *metav1.PartialObjectMetadataList {
+func (s *fakeServer) list(resource string) *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.revision)},
@@ -181,7 +180,7 @@ func (s *server) list(resource string) *metav1.PartialObjectMetadataList {
 	return list
 }
 
-func (s *server) watch(r *http.Request, resource string, initial bool) *http.Response {
+func (s *fakeServer) watch(r *http.Request, resource string, initial bool) *http.Response {
 	events := make(chan event, 1000)
 	s.watches[resource] = append(s.watches[resource], events)
 	if initial {
@@ -213,7 +212,7 @@ func (s *server) watch(r *http.Request, resource string, initial bool) *http.Res
 	return response
 }
 
-func (s *server) discovery(core bool) *http.Response {
+func (s *fakeServer) discovery(core bool) *http.Response {
 	groups := apidiscoveryv2.APIGroupDiscoveryList{TypeMeta: metav1.TypeMeta{
 		APIVersion: "apidiscovery.k8s.io/v2", Kind: "APIGroupDiscoveryList",
 	}}

@@ -21,7 +21,6 @@ const (
 	Failing
 )
 
-// String is the state in a word.
 func (s State) String() string {
 	switch s {
 	case Waiting:
@@ -42,12 +41,12 @@ type MonitorStatus struct {
 	State    State
 	Since    time.Time // when it entered this state
 	Err      error     // of the last request, when failing
-	Complete bool      // whether it has ever got a list: if not, objects of the kind may be unknown
-	Leaving  bool      // whether discovery names the kind no more
+	Complete bool      // it has got a complete list at some time; if not, objects of the kind may be unknown
+	Leaving  bool      // discovery does not name the kind any more
 	Revision string    // how far its watch has come
 }
 
-// Status is how all monitors are doing, ordered by kind.
+// Status returns the status of all monitors, ordered by kind.
 func (f *Feed) Status() []MonitorStatus {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -11,8 +11,8 @@ import (
 )
 
 // Watched is what a feed watches, or would watch if the server let it: the kinds
-// whose objects can be collected. Whoever must not overlook a dependent has to
-// read all of them (R15). The slices are shared: read only.
+// whose objects can be collected. The barrier has to read all of them, so as not to miss a
+// dependent (R15). The slices are shared: read only.
 type Watched struct {
 	Namespaced []ownership.Kind // sorted by name
 	Cluster    []ownership.Kind // sorted by name
@@ -22,7 +22,7 @@ type Watched struct {
 	Unknown []string
 }
 
-// watched sorts out what a catalog has that is watched.
+// watched returns the kinds of a catalog that are watched.
 func (c catalog) watched(unknown []string) Watched {
 	w := Watched{Unknown: unknown}
 	for _, kind := range c.kinds() {
@@ -37,12 +37,12 @@ func (c catalog) watched(unknown []string) Watched {
 	return w
 }
 
-// readings keeps the account of which group versions could be discovered so far.
-type readings map[schema.GroupVersion]bool
+// readVersions records which group versions could be discovered so far.
+type readVersions map[schema.GroupVersion]bool
 
-// unknown takes in a catalog, and returns the group versions that failed and were
-// never read before.
-func (r readings) unknown(c catalog) []string {
+// unknown records a catalog, and returns the group versions that failed and were never read
+// before.
+func (r readVersions) unknown(c catalog) []string {
 	for gv := range c.versions {
 		r[gv] = true
 	}
@@ -58,9 +58,9 @@ func (r readings) unknown(c catalog) []string {
 	return unknown
 }
 
-// Survey asks discovery and tells what is watched from now on. It has all that
-// discovery names at the time of the call, and needs Run: it ends with ctx if Run
-// does not run. An error says that discovery has failed.
+// Survey reads discovery and returns what is watched from now on. That includes everything
+// that discovery names at the time of the call. It needs Run; without, it waits until ctx
+// ends. An error says that discovery has failed.
 func (f *Feed) Survey(ctx context.Context) (Watched, error) {
 	answer := make(chan error, 1)
 	select {
@@ -81,8 +81,8 @@ func (f *Feed) Survey(ctx context.Context) (Watched, error) {
 	return f.watched, nil
 }
 
-// Reached tells which resourceVersion the watch of a kind has come to: all up to
-// there was given to the sink. Empty when there is no list yet.
+// Reached returns which resourceVersion the watch of a kind has come to: everything up to
+// there was passed to the sink. Empty when there is no list yet.
 func (f *Feed) Reached(kind ownership.Kind) string {
 	f.mu.RLock()
 	m := f.monitors[kind]

@@ -73,8 +73,8 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// BenchmarkBuild observes whole populations, and reports what they weigh in the
-// heap, names included. The budget is 250 bytes per object at a million.
+// BenchmarkBuild observes whole populations, and reports their size in the heap, names
+// included. The target is 250 bytes per object at a million.
 func BenchmarkBuild(b *testing.B) {
 	for _, n := range benchmarkSizes {
 		objects := population(n)
@@ -105,7 +105,7 @@ func BenchmarkBuildReversed(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(objects)), "ns/object")
 }
 
-// BenchmarkObserve takes in what a feed says again and again (GB-06).
+// BenchmarkObserve repeats observations, as a feed does (GB-06).
 func BenchmarkObserve(b *testing.B) {
 	for _, n := range benchmarkSizes {
 		objects := population(n)

@@ -7,7 +7,7 @@ import (
 )
 
 // Check verifies the invariants of the graph (S9): it is symmetric, holds nothing
-// that nobody needs, and every count and cycle is right. It looks at everything,
+// that is not needed, and every count and cycle is right. It looks at everything,
 // and is for tests.
 func (g *Graph) Check() error {
 	return errors.Join(

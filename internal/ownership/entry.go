@@ -280,7 +280,7 @@ func (g *Graph) recordedVersion(i entryID) (n uint64, ok bool) {
 	return number(g.oddVersions[i])
 }
 
-// isOlder tells whether a version is surely older than the recorded one: both
+// isOlder reports whether a version is surely older than the recorded one: both
 // are numbers and of one epoch. Nothing is known of any other pair.
 func (g *Graph) isOlder(i entryID, version string) bool {
 	recorded, ok := g.recordedVersion(i)
@@ -288,7 +288,7 @@ func (g *Graph) isOlder(i entryID, version string) bool {
 	return ok && numeric && n < recorded && g.entries.at(i).marks&stale == 0
 }
 
-// isNews tells whether a version is neither the recorded one nor surely older.
+// isNews reports whether a version is neither the recorded one nor surely older.
 func (g *Graph) isNews(i entryID, version string) bool {
 	e := g.entries.at(i)
 	n, ok := number(version)
@@ -298,7 +298,7 @@ func (g *Graph) isNews(i entryID, version string) bool {
 	return !g.isOlder(i, version) && !g.isRecorded(i, version)
 }
 
-// isRecorded tells whether a version is the recorded one.
+// isRecorded reports whether a version is the recorded one.
 func (g *Graph) isRecorded(i entryID, version string) bool {
 	if g.entries.at(i).marks&stale != 0 {
 		return false

@@ -1,10 +1,10 @@
 package ownership
 
-// answer is what a live read told of a claim.
+// answer is what a live read has shown of a claim.
 type answer struct {
 	presence Presence // Present or Absent
 	phase    Phase    // of the owner, when Present
-	at       int64    // when it came
+	at       int64    // when it came (SetTime)
 }
 
 // standing is what is known of a claim (R2), and the phase of an owner that is
@@ -33,7 +33,7 @@ func (g *Graph) standing(c *claim) (Presence, Phase, Obstacle) {
 	return Unknown, Active, Verifiable
 }
 
-// evidence is what the standing of a claim rests on; p is its presence.
+// evidence returns what the standing of a claim rests on; p is its presence.
 func (g *Graph) evidence(c *claim, p Presence) Evidence {
 	owner := g.entries.at(c.owner)
 	switch {
@@ -48,7 +48,7 @@ func (g *Graph) evidence(c *claim, p Presence) Evidence {
 	}
 }
 
-// meets tells whether an owner was observed at the claim's coordinates.
+// meets reports whether an owner was observed at the claim's coordinates.
 func meets(owner *entry, c *claim) bool {
 	return owner.state == observed &&
 		owner.kind == c.kind &&
@@ -56,7 +56,7 @@ func meets(owner *entry, c *claim) bool {
 		owner.name == c.name
 }
 
-// isPresent tells whether the claim makes dependents of its claimants.
+// isPresent reports whether the claim makes dependents of its claimants.
 func (g *Graph) isPresent(c *claim) bool {
 	presence, _, _ := g.standing(c)
 	return presence == Present
@@ -72,10 +72,10 @@ func (g *Graph) answerKey(c *claim) claimKey {
 	return key
 }
 
-// SetScope tells that a kind is served, with its scope; ScopeUnknown that it is
-// served no more. Returns the objects that were parked on that kind, or must be
-// now. What was read of the kind before is Unknown again. Its observed objects
-// stay, until the feed tells what became of them.
+// SetScope records that a kind is served, with its scope; ScopeUnknown: that it is not served
+// any more. It returns the objects that were parked on that kind, or must be now. What was
+// read of the kind before is Unknown again. Its observed objects stay until the feed shows
+// what became of them.
 func (g *Graph) SetScope(k Kind, s Scope) []UID {
 	id, ok := g.kinds.find(k)
 	if ok && g.facts[id].scope == s || !ok && s == ScopeUnknown {
@@ -113,11 +113,11 @@ func (g *Graph) concernClaims(kind kindID) {
 	}
 }
 
-// Resolve takes in the answer of a live read of a claim; phase counts only when p
-// is Present, and Unknown takes an earlier answer back. Returns the claimants.
+// Resolve records the answer to a live read of a claim; phase counts only when p is Present,
+// and Unknown revokes an earlier answer. It returns the dependents that make the claim.
 //
 // An answer about coordinates at which the owner is observed is ignored: there
-// the feed is the truth. So is an answer about a kind that is not served, or
+// the feed counts. So is an answer about a kind that is not served, or
 // served in another scope: the 404 may be the path's, not the object's.
 func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 	owner := g.find(c.UID)
@@ -146,7 +146,7 @@ func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 	return g.reconsider()
 }
 
-// answer records what a live read told of a claim.
+// answer records the result of a live read of a claim.
 func (g *Graph) answer(c *claim, a answer) {
 	owner := g.entries.at(c.owner)
 	switch {
@@ -154,11 +154,11 @@ func (g *Graph) answer(c *claim, a answer) {
 		delete(g.answers, g.answerKey(c))
 	case owner.state == absent && a.presence == Present:
 		// A DELETED event, and a live read that found the object: the read was made
-		// before, or the server lost its memory (R4). Neither is believed; the
-		// next read decides.
+		// before, or the server went back in time (R4). Neither counts; the next read
+		// decides.
 		g.doubtAbsence(c.owner)
 	case owner.state == absent:
-		// The event has said so, for all coordinates.
+		// The event is evidence for all coordinates already.
 	default:
 		g.answers[g.answerKey(c)] = a
 	}
@@ -185,7 +185,7 @@ func (g *Graph) doubtPresence(kind kindID) {
 }
 
 // NewEpoch makes all absence Unknown again (R4) and returns all that this
-// concerns. What live reads told goes too, and versions from before compare to
+// concerns. The answers of live reads go too, and versions from before compare to
 // none: a restored server may count them anew. All that is observed is stale.
 func (g *Graph) NewEpoch() []UID {
 	for key := range g.answers {
@@ -210,7 +210,7 @@ func (g *Graph) NewEpoch() []UID {
 	return g.reconsider()
 }
 
-// dropAnswers forgets what live reads told of the claims on an entry.
+// dropAnswers forgets the results of live reads of the claims on an entry.
 func (g *Graph) dropAnswers(i entryID) {
 	if len(g.answers) == 0 {
 		return

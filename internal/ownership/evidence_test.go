@@ -92,7 +92,7 @@ func TestR3EveryPresenceHasItsEvidence(t *testing.T) {
 	}
 }
 
-// Without anybody who tells the time, none is kept.
+// Without SetTime no time is kept.
 func TestTimeIsOptional(t *testing.T) {
 	g := newGraph(t)
 	g.Observe(object("dependent", 3, "owner"))
@@ -100,7 +100,7 @@ func TestTimeIsOptional(t *testing.T) {
 	if got := evidenceOf(t, g, "dependent"); got.Time != 0 {
 		t.Errorf("time = %d, want none", got.Time)
 	}
-	// And none is kept of an owner that nobody claims any more.
+	// And none is kept of an owner that is not claimed any more.
 	g.SetTime(5)
 	g.Forget("dependent", "10")
 	check(t, g)
@@ -129,7 +129,7 @@ func TestR15Confirm(t *testing.T) {
 		"seen, as it is":        {func(g *ownership.Graph) { g.Observe(object("o", 5, "owner")) }, true, true},
 		"seen, older":           {func(g *ownership.Graph) { g.Observe(object("o", 4)) }, true, true},
 		"seen, newer":           {func(g *ownership.Graph) { g.Observe(object("o", 6)) }, true, false},
-		"gone, nobody asks":     {func(g *ownership.Graph) { g.Observe(object("o", 4)); g.Forget("o", "6") }, false, false},
+		"gone, not claimed":     {func(g *ownership.Graph) { g.Observe(object("o", 4)); g.Forget("o", "6") }, false, false},
 		"gone after, is owner":  {func(g *ownership.Graph) { g.Observe(object("x", 3, "o")); g.Forget("o", "6") }, true, false},
 		"gone before, is owner": {func(g *ownership.Graph) { g.Observe(object("x", 3, "o")); g.Forget("o", "4") }, false, false},
 		"claimed only":          {func(g *ownership.Graph) { g.Observe(object("x", 3, "o")) }, false, false},
@@ -196,7 +196,7 @@ func TestPresenceOfAClaim(t *testing.T) {
 		{Kind: configMap, Namespace: "default", Name: "nobody", UID: "nobody"},
 	} {
 		if got := g.Presence(c); got != ownership.Unknown {
-			t.Errorf("%s, which nobody claims: %v", c, got)
+			t.Errorf("%s, which is not claimed: %v", c, got)
 		}
 	}
 }

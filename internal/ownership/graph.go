@@ -1,9 +1,8 @@
-// Package ownership holds the ownership graph: which objects were observed, whom
-// each names as its owners, and what is known of every such claim. It does no
-// I/O, reads no clock, starts no goroutine: the same observations in the same
-// order give the same answers.
+// Package ownership holds the ownership graph: which objects were observed, which owners each
+// of them names, and what is known of every such claim. It does no I/O, reads no clock and
+// starts no goroutine: the same observations in the same order give the same answers.
 //
-// The main flow. The feed tells what it sees, and the collector what it read:
+// The main flow. The feed reports what it sees, and the collector what it has read:
 //
 //	Observe, Replace   an object as it is at a resourceVersion (watch event, list)
 //	Refresh, Confirm   the same from a live read of the object itself
@@ -12,14 +11,13 @@
 //	SetScope           a kind is served in namespaces, cluster-wide, or no more
 //	Resolve            what a live read of a claim answered
 //	NewEpoch           all absence from before is doubtful (R4)
-//	SetTime            what time it is, to be handed back with the evidence
+//	SetTime            what time it is, which becomes part of the evidence
 //
 // Each but the last of them returns the UIDs to reconsider: every object whose decision may
-// now be another one, sorted, each once. That is level-triggered: the caller
-// keeps keys, not events, and decides by package verdict from what the graph
-// holds at that time. An active object whose owners are all solid (R7) is not
-// among them, since nothing is to be done about it; so a start with a million
-// objects returns what needs work and nothing else.
+// have changed, sorted, each once. That is level-triggered: the caller keeps keys, not
+// events, and has package verdict decide from what the graph holds at that time. An active
+// object whose owners are all solid (R7) is not among them, since nothing is to be done about
+// it; so a start with a million objects returns what needs work and nothing else.
 //
 // Identity is the UID (R1). The graph has one entry for each UID, either observed
 // or only claimed. What dependents say of an owner is kept as claims: (kind,
@@ -41,6 +39,10 @@
 // and claims), evidence.go (scopes, live reads, epochs, standing), reconsider.go
 // (what is returned), cycle.go (R10), read.go (what verdict asks), check.go (the
 // invariants), entry.go and slab.go (how it is stored).
+//
+// The records are stored in slabs and indexes of our own instead of Go maps. The target is
+// 250 bytes per object at a million objects, names included; BenchmarkBuild measures 141. An
+// Object with one Reference takes 224 bytes before its UID and its name.
 package ownership
 
 import "strings"
@@ -56,7 +58,7 @@ type Graph struct {
 	byOddUID    map[UID]entryID      // UIDs that are no canonical UUIDs
 	oddUIDs     map[entryID]UID      // the inverse
 	oddVersions map[entryID]string   // resourceVersions that are no plain numbers
-	times       map[entryID]int64    // when the DELETED event of an absent entry came, if somebody tells the time
+	times       map[entryID]int64    // when the DELETED event of an absent entry came, if SetTime was called
 	laterClaims map[claimKey]claimID // the claims on an entry but its first
 
 	kinds      table[kindID, Kind]
@@ -66,17 +68,16 @@ type Graph struct {
 	finalizers table[listID, string]
 	lists      [][]string // by listID
 
-	// answers holds what live reads told, by the coordinates that were read. None
-	// is kept of an absent entry, whose DELETED event says more.
+	// answers holds the results of live reads, by the coordinates that were read. None is
+	// kept for an absent entry, whose DELETED event says more.
 	answers map[claimKey]answer
 
-	// cycles holds the members of every cycle of blocking references (R10). It is
-	// brought up to date by each change of an edge, so it is empty when there is
-	// no cycle, and nobody has to search.
+	// cycles holds the members of every cycle of blocking references (R10). Each change of
+	// an edge updates it, so that reading needs no search.
 	cycles map[entryID]*cycle
 
 	objects int   // observed entries
-	now     int64 // what SetTime told last
+	now     int64 // the argument of the last SetTime
 
 	// What the running call will return, see reconsider.go.
 	certain    []entryID
@@ -113,6 +114,6 @@ func New() *Graph {
 	}
 }
 
-// SetTime tells the time of what is told next, in a unit that is the caller's
-// own. Evidence carries it; nothing is decided by it.
+// SetTime sets the time of the following calls, in a unit of the caller's choice. Evidence
+// carries it; nothing is decided by it.
 func (g *Graph) SetTime(now int64) { g.now = now }

@@ -237,7 +237,7 @@ func TestChangeOfScope(t *testing.T) {
 	}
 }
 
-// TestReplace looks at whom a list concerns.
+// TestReplace checks which objects a list concerns.
 func TestReplace(t *testing.T) {
 	g := newGraph(t)
 	returns(t, g.Replace(configMap, []ownership.Object{object("a", 1), object("b", 1, "a"), object("c", 1, "b"), object("d", 1, "elsewhere")}), "d")
@@ -279,7 +279,7 @@ func TestUnsettled(t *testing.T) {
 	returns(t, g.Unsettled(), "deleted", "garbage", "unknown")
 }
 
-// TestIterationStops: who has seen enough is not shown more.
+// TestIterationStops checks that iterators stop when their loop does.
 func TestIterationStops(t *testing.T) {
 	g := newGraph(t)
 	g.Observe(foreground("owner", 1))

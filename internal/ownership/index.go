@@ -4,9 +4,9 @@ import "hash/maphash"
 
 // index finds entries by their UUIDs. It is a hash table of eight bytes for each place,
 // with linear probing; the UUIDs themselves stand in the entries. So a find meets memory
-// in two places, one in the table and one that whoever asks needs anyway; and a
+// in two places, one in the table and one that the caller needs anyway; and a
 // million entries weigh half of what a map of them does. The hash is seeded: UUIDs in
-// owner references are free text, and nobody can make them collide.
+// owner references are free text, and must not be made to collide on purpose.
 type index struct {
 	seed   maphash.Seed
 	places []place // a power of two of them

@@ -25,8 +25,8 @@ func (g *Graph) link(dependent entryID, namespace spaceID, owners []Reference) r
 	return first
 }
 
-// unlink takes back a list of references. Claims that nobody states any more go
-// with them, and so do entries that nobody claims and nobody has observed.
+// unlink removes a list of references. Claims that no reference states any more go with them,
+// and so do entries that are neither claimed nor observed.
 func (g *Graph) unlink(id refID) {
 	for id != 0 {
 		r := g.references.at(id)
@@ -43,7 +43,7 @@ func (g *Graph) unlink(id refID) {
 }
 
 // join puts a reference in the ring of those that state the claim: a blocking
-// one first, another one last. So one look tells whether any blocks.
+// one first, another one last. So the first one shows whether any blocks.
 func (g *Graph) join(c *claim, id refID) {
 	r := g.references.at(id)
 	if c.first == 0 {
@@ -125,7 +125,7 @@ func (g *Graph) insertClaim(id claimID) {
 	g.laterClaims[c.key()] = id
 }
 
-// dropClaim removes a claim that nobody states, with what was read for it.
+// dropClaim removes a claim that no reference states, with what was read for it.
 func (g *Graph) dropClaim(id claimID) {
 	c := g.claims.at(id)
 	e := g.entries.at(c.owner)

@@ -11,7 +11,7 @@ type Kind struct {
 	Kind  string
 }
 
-// String gives the kind as Kubernetes users write it: "ReplicaSet.apps", "Pod".
+// String returns the kind as Kubernetes users write it: "ReplicaSet.apps", "Pod".
 func (k Kind) String() string {
 	if k.Group == "" {
 		return k.Kind
@@ -23,7 +23,7 @@ func (k Kind) String() string {
 type Scope uint8
 
 const (
-	// ScopeUnknown is the scope of a kind that nobody has told the graph of.
+	// ScopeUnknown is the scope of a kind that is not served, as far as the graph knows.
 	ScopeUnknown Scope = iota
 	// Namespaced objects live in a namespace.
 	Namespaced
@@ -31,7 +31,6 @@ const (
 	Cluster
 )
 
-// String names the scope.
 func (s Scope) String() string {
 	switch s {
 	case Namespaced:
@@ -43,7 +42,7 @@ func (s Scope) String() string {
 	}
 }
 
-// Phase is where an object stands on the way of its deletion. It is derived
+// Phase is how far the deletion of an object has come. It is derived
 // from deletionTimestamp and finalizers in one place (PhaseOf), never stored
 // as a set of flags.
 type Phase uint8
@@ -59,7 +58,6 @@ const (
 	Terminating
 )
 
-// String names the phase.
 func (p Phase) String() string {
 	switch p {
 	case Orphaning:
@@ -79,7 +77,7 @@ const (
 	FinalizerForeground = "foregroundDeletion"
 )
 
-// PhaseOf derives the phase. Where both finalizers are present, orphan wins (TR-04).
+// PhaseOf returns the phase. Where both finalizers are present, orphan wins (TR-04).
 //
 //nolint:revive // not a control flag: the first half of the question
 func PhaseOf(deleting bool, finalizers []string) Phase {
@@ -121,7 +119,7 @@ type Reference struct {
 	BlockOwnerDeletion Flag
 }
 
-// OwnerKind is the group and kind that the reference names.
+// OwnerKind returns the group and kind that the reference names.
 func (r Reference) OwnerKind() Kind {
 	for i := range len(r.APIVersion) {
 		if r.APIVersion[i] == '/' {
@@ -131,7 +129,7 @@ func (r Reference) OwnerKind() Kind {
 	return Kind{Kind: r.Kind}
 }
 
-// Blocking tells whether the reference holds a foreground deletion of its owner.
+// Blocking reports whether the reference holds a foreground deletion of its owner.
 func (r Reference) Blocking() bool { return r.BlockOwnerDeletion == True }
 
 // Object is one observation: the metadata of an object at one resourceVersion.
@@ -146,7 +144,7 @@ type Object struct {
 	Owners          []Reference // as stored, in order
 }
 
-// Claim is what a dependent says of an owner: its coordinates and its UID.
+// Claim is what a dependent states of an owner: its coordinates and its UID.
 // Namespace is empty for a cluster-scoped kind, else the dependent's own (R5).
 type Claim struct {
 	Kind      Kind
@@ -155,7 +153,7 @@ type Claim struct {
 	UID       UID
 }
 
-// String gives the claim as "ReplicaSet.apps default/web (uid)".
+// String returns the claim as "ReplicaSet.apps default/web (uid)".
 func (c Claim) String() string {
 	name := c.Name
 	if c.Namespace != "" {
@@ -177,7 +175,6 @@ const (
 	Absent
 )
 
-// String names the presence.
 func (p Presence) String() string {
 	switch p {
 	case Present:
@@ -216,7 +213,6 @@ const (
 	LiveRead
 )
 
-// String names the source.
 func (s Source) String() string {
 	switch s {
 	case Observation:
@@ -235,7 +231,7 @@ type Evidence struct {
 	Source Source
 	// Revision is the resourceVersion of the observation or of the event, where it is a number; else zero.
 	Revision uint64
-	// Time is when the event or the answer came, as SetTime told; zero for an observation.
+	// Time is when the event or the answer came, as set by SetTime; zero for an observation.
 	Time int64
 }
 
@@ -250,9 +246,9 @@ type Owner struct {
 	// Elsewhere is the namespace in which the owner was observed, when it is one
 	// in which the dependent may have no owner (R5). Otherwise it is empty.
 	Elsewhere string
-	// InCycle tells that the owner is in foreground deletion and in the same
+	// InCycle says that the owner is in foreground deletion and in the same
 	// cycle of blocking references as the dependent (R10).
 	InCycle bool
-	// Stale tells that the owner was observed in an earlier epoch, and not since (R4).
+	// Stale says that the owner was observed in an earlier epoch, and not since (R4).
 	Stale bool
 }

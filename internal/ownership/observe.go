@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Observe takes in what the feed saw of an object (watch ADDED or MODIFIED).
-// Returns the UIDs to reconsider, sorted, each once.
+// Observe records an object as the feed saw it (watch event ADDED or MODIFIED).
+// It returns the UIDs to reconsider, sorted, each once.
 //
 // An observation that is older than what is known of that UID is ignored, be that
 // an observation or its DELETED event. An observation after the DELETED event
@@ -16,8 +16,8 @@ func (g *Graph) Observe(o Object) []UID {
 	return g.reconsider()
 }
 
-// Refresh takes in a live read of an object that the graph knows; it never
-// brings back an object that the feed has seen go, and ignores older reads.
+// Refresh records a live read of an object that the graph knows. It never brings back an
+// object that the feed has seen go, and ignores older reads.
 func (g *Graph) Refresh(o Object) []UID {
 	i := g.find(o.UID)
 	if i == 0 || g.entries.at(i).state != observed {
@@ -27,10 +27,10 @@ func (g *Graph) Refresh(o Object) []UID {
 	return g.reconsider()
 }
 
-// Confirm takes in a live read of an object, as Refresh does, and tells whether
-// the graph knows what became of that object. It does not know when the feed has
-// not shown the object yet; and neither when the feed has shown it go already and
-// nobody claims it, so the object cannot be taken in on the strength of a read.
+// Confirm records a live read of an object, as Refresh does, and reports whether the graph
+// knows what became of that object. It does not know when the feed has not shown the object
+// yet; and neither when the feed has shown its end already and no dependent claims it. The
+// graph cannot tell the two apart, so a read alone never adds an object.
 func (g *Graph) Confirm(o Object) (uids []UID, known bool) {
 	i := g.find(o.UID)
 	switch g.entries.at(i).state {
@@ -43,7 +43,7 @@ func (g *Graph) Confirm(o Object) (uids []UID, known bool) {
 	return nil, false
 }
 
-// Forget takes in a DELETED watch event: evidence of absence of that UID (R3).
+// Forget records a DELETED watch event: evidence of absence of that UID (R3).
 // An event that is older than what was observed since is ignored.
 func (g *Graph) Forget(uid UID, resourceVersion string) []UID {
 	i := g.find(uid)
@@ -65,9 +65,9 @@ func (g *Graph) Forget(uid UID, resourceVersion string) []UID {
 	return g.reconsider()
 }
 
-// Vanish takes in that a live read of an object answered 404 or another UID, or
-// that it no longer stands in a list: it is out of the graph, claims on it are
-// Unknown again. The evidence of an earlier DELETED event stays.
+// Vanish records that a live read of an object returned 404 or another UID, or that a list no
+// longer has it: the graph drops it, and claims on it are Unknown again. The evidence of an
+// earlier DELETED event stays.
 func (g *Graph) Vanish(uid UID) []UID {
 	i := g.find(uid)
 	if i == 0 {
@@ -89,10 +89,10 @@ func (g *Graph) vanish(i entryID) {
 	g.retire(i)
 }
 
-// Replace takes in a complete list of the objects of one kind: observes each and
-// lets those vanish that are missing. What was read live of that kind and is not
-// in the list is Unknown again: it may have gone before the list was made, and no
-// event will tell. An empty list is right for a kind that is served no more.
+// Replace records a complete list of the objects of one kind: it observes each, and lets
+// those vanish that are missing. Owners of that kind that live reads have found and that are
+// not in the list are Unknown again: they may have gone before the list was made, without an
+// event. An empty list is right for a kind that is not served any more.
 func (g *Graph) Replace(k Kind, objects []Object) []UID {
 	for n := range objects {
 		g.observe(&objects[n])
@@ -138,7 +138,7 @@ func (g *Graph) missing(kind kindID, objects []Object) []entryID {
 	return missing
 }
 
-// observe takes in one observation, whoever made it.
+// observe records one observation of the feed or of a live read.
 func (g *Graph) observe(o *Object) {
 	if o.UID == "" {
 		return // no identity, no object
@@ -159,8 +159,8 @@ func (g *Graph) observe(o *Object) {
 	g.change(i, o)
 }
 
-// change records an observation that differs from what is known, and finds out
-// whom that concerns.
+// change records an observation that differs from what is known, and collects the objects
+// that it concerns.
 func (g *Graph) change(i entryID, o *Object) {
 	e := g.entries.at(i)
 	before := *e
@@ -200,8 +200,8 @@ func (g *Graph) change(i entryID, o *Object) {
 	}
 }
 
-// freshen takes in that an entry is observed in this epoch, if it was not so far.
-// Its phase is believed again, so whoever waited for that comes back (R4).
+// freshen records that an entry is observed in this epoch, if it was not so far. Its phase
+// is believed again, so the objects that waited for that are reconsidered (R4).
 func (g *Graph) freshen(i entryID) {
 	e := g.entries.at(i)
 	if e.marks&stale == 0 {
@@ -241,8 +241,8 @@ func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 	e.name = strings.Clone(o.Name)
 }
 
-// says tells whether the entry is observed and says what the observation says,
-// leaving out the version. It allocates nothing.
+// says reports whether the entry is observed and equal to the observation, apart from the
+// version. It allocates nothing.
 func (g *Graph) says(i entryID, o *Object) bool {
 	e := g.entries.at(i)
 	return e.state == observed &&
@@ -275,8 +275,8 @@ func (g *Graph) sameReference(r *reference, owner *Reference) bool {
 		g.hasUID(c.owner, owner.UID)
 }
 
-// withdraw takes out of the graph what an object said, and concerns everybody
-// who had to do with it. The caller sets what the entry stands for next.
+// withdraw removes what an object stated from the graph, and has the objects reconsidered
+// that this concerns. The caller sets the next state of the entry.
 func (g *Graph) withdraw(i entryID) {
 	e := g.entries.at(i)
 	g.dropAnswers(i)
@@ -293,7 +293,7 @@ func (g *Graph) withdraw(i entryID) {
 	g.suspectDependents(i)
 }
 
-// retire ends the way of an entry that is not observed any more.
+// retire drops an entry that is not observed any more, unless it is claimed.
 func (g *Graph) retire(i entryID) {
 	e := g.entries.at(i)
 	e.name = ""

@@ -15,7 +15,7 @@ func (g *Graph) Object(uid UID) (Object, bool) {
 	return g.object(i), true
 }
 
-// Namespace is where uid was observed; "" when it is cluster-scoped or not observed.
+// Namespace returns where uid was observed; "" when it is cluster-scoped or not observed.
 func (g *Graph) Namespace(uid UID) string {
 	if i := g.find(uid); i != 0 && g.entries.at(i).state == observed {
 		return g.namespaces.value(g.entries.at(i).namespace)
@@ -23,7 +23,7 @@ func (g *Graph) Namespace(uid UID) string {
 	return ""
 }
 
-// Stale tells whether an object was observed in an earlier epoch, and not since (R4).
+// Stale reports whether an object was observed in an earlier epoch, and not since (R4).
 func (g *Graph) Stale(uid UID) bool {
 	e := g.entries.at(g.find(uid))
 	return e.state == observed && e.marks&stale != 0
@@ -49,7 +49,7 @@ func (g *Graph) object(i entryID) Object {
 	return o
 }
 
-// ownerReference is the reference as it was observed.
+// ownerReference returns the reference as it was observed.
 func (g *Graph) ownerReference(r *reference) Reference {
 	c := g.claims.at(r.claim)
 	return Reference{
@@ -105,8 +105,8 @@ func (g *Graph) Owners(uid UID) []Owner {
 	return owners
 }
 
-// Presence tells what is known of one claim, whoever makes it. It costs the same
-// however many claims a dependent makes.
+// Presence returns what is known of a claim. Its cost does not depend on how many claims a
+// dependent makes.
 func (g *Graph) Presence(c Claim) Presence {
 	kind, ok := g.kinds.find(c.Kind)
 	if !ok {
@@ -131,9 +131,9 @@ func (g *Graph) claimText(c *claim) Claim {
 	}
 }
 
-// Dependents gives the objects that have uid as an owner: their claim on it is
+// Dependents returns the objects that have uid as an owner: their claim on it is
 // Present. One that only names the UID, with other coordinates, is none.
-// An object that refers to uid twice is given twice.
+// An object that refers to uid twice is returned twice.
 func (g *Graph) Dependents(uid UID) iter.Seq[UID] {
 	return func(yield func(UID) bool) {
 		for _, c := range g.claimsOn(g.find(uid)) {
@@ -149,7 +149,7 @@ func (g *Graph) Dependents(uid UID) iter.Seq[UID] {
 	}
 }
 
-// HasDependents tells whether there is any, without going through them.
+// HasDependents reports whether Dependents has any, without iterating over them.
 func (g *Graph) HasDependents(uid UID) bool {
 	return g.hasDependents(g.find(uid))
 }
@@ -163,8 +163,8 @@ func (g *Graph) hasDependents(i entryID) bool {
 	return false
 }
 
-// Blocking gives those dependents whose reference blocks a foreground deletion
-// of uid, without going through the others.
+// Blocking returns the dependents whose reference blocks a foreground deletion of uid,
+// without iterating over the others.
 func (g *Graph) Blocking(uid UID) iter.Seq[UID] {
 	return func(yield func(UID) bool) {
 		for _, c := range g.claimsOn(g.find(uid)) {
@@ -185,8 +185,8 @@ func (g *Graph) Blocking(uid UID) iter.Seq[UID] {
 
 // Doubtful returns claims on an observed object that may be good though they name
 // another kind, because some servers serve one object in two groups: all else
-// fits, and no live read has told. They must be verified before the object may go.
-// The claims of another namespace or scope are none of them: they cannot be good.
+// fits, and no live read was made. They must be verified before the object may go.
+// Claims of another namespace or scope are left out: they cannot be good.
 func (g *Graph) Doubtful(uid UID) []Claim {
 	i := g.find(uid)
 	e := g.entries.at(i)
@@ -215,7 +215,7 @@ func (g *Graph) Cycle(uid UID) []UID {
 	return slices.Clip(c.uids)
 }
 
-// Scope returns what SetScope told of a kind.
+// Scope returns the scope of a kind as set by SetScope.
 func (g *Graph) Scope(k Kind) Scope {
 	id, ok := g.kinds.find(k)
 	if !ok {
@@ -224,7 +224,7 @@ func (g *Graph) Scope(k Kind) Scope {
 	return g.facts[id].scope
 }
 
-// Count tells how many objects of a kind are observed.
+// Count returns how many objects of a kind are observed.
 func (g *Graph) Count(k Kind) int {
 	id, ok := g.kinds.find(k)
 	if !ok {
@@ -233,7 +233,7 @@ func (g *Graph) Count(k Kind) int {
 	return int(g.facts[id].objects)
 }
 
-// KindStats says how much the graph holds of one kind.
+// KindStats is how much the graph holds of one kind.
 type KindStats struct {
 	Kind    Kind
 	Scope   Scope
@@ -278,7 +278,7 @@ func (g *Graph) parked() map[kindID]int {
 // Len counts the observed objects.
 func (g *Graph) Len() int { return g.objects }
 
-// Stats says how much the graph holds.
+// Stats is how much the graph holds.
 type Stats struct {
 	Objects    int // observed
 	Presumed   int // UIDs that are only claimed, with or without evidence of absence
@@ -288,7 +288,7 @@ type Stats struct {
 	InCycles   int // objects that are part of a cycle
 }
 
-// Stats counts. It costs nothing.
+// Stats returns how much the graph holds. It costs nothing.
 func (g *Graph) Stats() Stats {
 	return Stats{
 		Objects:    g.objects,
@@ -300,9 +300,8 @@ func (g *Graph) Stats() Stats {
 	}
 }
 
-// Unsettled returns all objects that need a look, sorted: what a collector has
-// to begin with once the first lists are in, if it has dropped what the calls
-// before have returned.
+// Unsettled returns all objects that may need an action, sorted: those that a collector has
+// to reconsider if it has dropped what earlier calls have returned.
 func (g *Graph) Unsettled() []UID {
 	var uids []UID
 	for i := range g.entries.all() {
@@ -314,7 +313,7 @@ func (g *Graph) Unsettled() []UID {
 	return uids
 }
 
-// Related gives the UIDs of the objects that have owners or dependents.
+// Related returns the UIDs of the objects that have owners or dependents.
 func (g *Graph) Related() []UID {
 	var uids []UID
 	for i, e := range g.entries.all() {
@@ -325,8 +324,8 @@ func (g *Graph) Related() []UID {
 	return uids
 }
 
-// Claimants gives the UIDs of all objects that name an owner with that UID, wherever
-// they say that it is, sorted, each once.
+// Claimants returns the UIDs of all objects that name an owner with that UID, under whatever
+// coordinates, sorted, each once.
 func (g *Graph) Claimants(uid UID) []UID {
 	var uids []UID
 	for _, c := range g.claimsOn(g.find(uid)) {
@@ -338,8 +337,7 @@ func (g *Graph) Claimants(uid UID) []UID {
 	return slices.Compact(uids)
 }
 
-// All gives every observed object, sorted by UID. It is for looking at a graph,
-// not for working with one. The graph must not be changed meanwhile.
+// All returns every observed object, sorted by UID. It is for tests and diagnostics. The graph must not be changed meanwhile.
 func (g *Graph) All() iter.Seq[Object] {
 	return func(yield func(Object) bool) {
 		uids := make([]UID, 0, g.objects)

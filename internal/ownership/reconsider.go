@@ -2,10 +2,10 @@ package ownership
 
 import "slices"
 
-// While a call changes the graph it names whom the change may concern, in two
-// lists. Objects on the first are returned in any case, because somebody waits
-// for them: they were parked, or a live read was made for them. Objects on the
-// second are returned only if they need a look when the call has ended.
+// While a call changes the graph it collects the objects that the change may concern, in two
+// lists. Objects on the first are returned in any case, because they wait for the change:
+// they were parked, or a live read was made for them. Objects on the second are returned only
+// if they may need an action when the call has ended.
 
 // reconsider empties both lists and returns the UIDs: sorted, each once.
 func (g *Graph) reconsider() []UID {
@@ -40,8 +40,8 @@ func emptied(list []entryID) []entryID {
 	return list[:0]
 }
 
-// unsettled tells whether something may be to be done about an object: it is in
-// a deletion that the collector must finish, or not all its owners are solid.
+// unsettled reports whether an object may need an action: it is in a deletion that the
+// collector must finish, or not all its owners are solid.
 func (g *Graph) unsettled(i entryID) bool {
 	e := g.entries.at(i)
 	if e.state != observed {
@@ -63,10 +63,10 @@ func (g *Graph) unsettled(i entryID) bool {
 	return false
 }
 
-// suspect names an object.
+// suspect puts an object on the second list.
 func (g *Graph) suspect(i entryID) { g.candidates = append(g.candidates, i) }
 
-// suspectOwners names the owners of an object: one in foreground deletion may
+// suspectOwners suspects the owners of an object: one in foreground deletion may
 // have lost its last blocking dependent (R14), one in orphan deletion may have a
 // dependent more (R13), one that will be deleted may have become a leaf (R10).
 func (g *Graph) suspectOwners(i entryID) {
@@ -75,8 +75,8 @@ func (g *Graph) suspectOwners(i entryID) {
 	}
 }
 
-// suspectOrphaningOwners names the owners that must not lose sight of an object
-// that carries their reference still, or again (R13).
+// suspectOrphaningOwners suspects the owners in orphan deletion that an object refers to
+// still, or again (R13).
 func (g *Graph) suspectOrphaningOwners(i entryID) {
 	for r := range g.referencesOf(i) {
 		owner := g.claims.at(r.claim).owner
@@ -86,7 +86,7 @@ func (g *Graph) suspectOrphaningOwners(i entryID) {
 	}
 }
 
-// suspectDependents names all who claim an entry.
+// suspectDependents suspects all objects that claim an entry.
 func (g *Graph) suspectDependents(i entryID) {
 	for _, c := range g.claimsOn(i) {
 		for r := range g.claimants(c) {
@@ -95,22 +95,22 @@ func (g *Graph) suspectDependents(i entryID) {
 	}
 }
 
-// concernDependents has all returned who claim an entry.
+// concernDependents puts all objects that claim an entry on the first list.
 func (g *Graph) concernDependents(i entryID) {
 	for _, c := range g.claimsOn(i) {
 		g.concernClaimants(c)
 	}
 }
 
-// concernClaimants has all returned who state a claim.
+// concernClaimants puts all objects that make a claim on the first list.
 func (g *Graph) concernClaimants(c *claim) {
 	for r := range g.claimants(c) {
 		g.certain = append(g.certain, r.dependent)
 	}
 }
 
-// announce has those returned whom the first sight of an owner sets free: they
-// were parked on its kind, or had evidence that it was gone.
+// announce puts the objects on the first list that the first observation of an owner
+// concerns: they were parked on its kind, or had evidence that it was gone.
 func (g *Graph) announce(i entryID, before state) {
 	if before == observed {
 		return

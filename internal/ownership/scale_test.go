@@ -63,7 +63,7 @@ func TestManyClaims(t *testing.T) {
 		}
 	}
 	if len(g.Observe(object("victim", 1))) != n {
-		t.Error("not all who claim the wrong name are returned")
+		t.Error("not all objects that claim the wrong name are returned")
 	}
 	check(t, g)
 	for i := range n {

@@ -1,10 +1,17 @@
-// Package pace finds out how many requests a server can take at a time.
+// Package pace limits the number of concurrent requests to what a server can take.
 //
-// A client-side rate limit is a guess about a server that the client does not know,
-// and it is wrong on every other server. Here the number of requests under way goes
-// up by one with each round trip that goes well and finds the limit reached; it
-// goes down by a fifth when answers take several times as long as usual, and by half when the
-// server refuses (429). The arithmetic is in window.go and is pure.
+// A client-side rate limit is a guess about a server that the client does not know, and it
+// is wrong on every other server. Here the limit on requests under way goes up by one with
+// each round trip that goes well and reaches it; it goes down by a fifth when answers take
+// several times as long as usual, and by half when the server refuses a request (429). The
+// arithmetic is in window.go and is pure.
+//
+// github.com/platinummonkey/go-concurrency-limits was read as the alternative. Its AIMD
+// limit is lowered by every refusal, so that the refusals of one overload, which come
+// together, take it down to 1 instead of by half; it grows with every answer instead of
+// every round trip, has no upper bound, and does not look at latency. Its Gradient2 limit
+// looks at nothing but latency. And its blocking limiter rejects callers when its backlog is
+// full, and waits for a timeout where it should end with the caller's context.
 package pace
 
 import (
@@ -19,20 +26,20 @@ type Limiter struct {
 
 	mu       sync.Mutex
 	window   window          // guarded by mu, and so is all below
-	limit    int             // what window said last
+	limit    int             // the last result of window
 	underWay int             // never more than limit was when the last one began
-	queue    []chan struct{} // who waits, first come first; closed to let one begin
+	queue    []chan struct{} // the waiting requests, first come first served; closed to let one begin
 }
 
-// New returns a limiter that begins at start requests and never allows more than most.
+// New returns a limiter that allows start requests at first, and never more than most.
 func New(start, most int, now func() time.Time) *Limiter {
 	start = max(minLimit, min(start, most))
 	return &Limiter{now: now, limit: start, window: window{limit: float64(start), max: float64(max(most, minLimit))}}
 }
 
-// Begin waits until a request may begin. The request's end is told by the function
-// that it returns, exactly once; refused says that the server answered 429. The
-// error is that of a context that has ended while waiting.
+// Begin waits until a request may begin. The caller calls end once when the request has
+// ended; refused says that the server answered 429. The error is that of ctx, when it ends
+// while the request waits.
 func (l *Limiter) Begin(ctx context.Context) (end func(refused bool), err error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -61,7 +68,7 @@ func (l *Limiter) enter(ctx context.Context) error {
 	}
 }
 
-// giveUp takes a waiter out of the queue, or gives back the turn that came just now.
+// giveUp removes a request from the queue, or passes on the turn that it got just now.
 func (l *Limiter) giveUp(ctx context.Context, turn chan struct{}) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +91,7 @@ func (l *Limiter) leave(latency time.Duration, refused bool) {
 	l.admitLocked()
 }
 
-// admitLocked lets those begin for whom there is room.
+// admitLocked lets waiting requests begin, as many as the limit allows.
 func (l *Limiter) admitLocked() {
 	for l.underWay < l.limit && len(l.queue) > 0 {
 		close(l.queue[0])
@@ -93,7 +100,7 @@ func (l *Limiter) admitLocked() {
 	}
 }
 
-// Limit is how many requests may be under way now.
+// Limit returns how many requests may be under way now.
 func (l *Limiter) Limit() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// feed gives a window the answers of a number of round trips, and whether somebody
-// wanted more in each.
+// feed gives a window the answers of a number of round trips; wanted says that a request
+// had to wait in each.
 func feed(w *window, roundTrips int, latency time.Duration, refused, wanted bool) {
 	for range roundTrips {
 		for size := int(w.limit); size > 0; size-- {
@@ -32,11 +32,11 @@ func TestGrowsByOneWithEachRoundTrip(t *testing.T) {
 	}
 }
 
-func TestDoesNotGrowWhenNobodyWaits(t *testing.T) {
+func TestDoesNotGrowWhenNoRequestWaits(t *testing.T) {
 	w := window{limit: 10, max: 100}
 	feed(&w, 50, time.Millisecond, false, false)
 	if int(w.limit) != 10 {
-		t.Errorf("limit %v, and nobody asked for more than 10", w.limit)
+		t.Errorf("limit %v, although no request had to wait", w.limit)
 	}
 }
 
@@ -69,8 +69,8 @@ func TestGoesDownWhenSlow(t *testing.T) {
 	}
 }
 
-// What a quick server takes for its slow requests is no trouble, however quick it is else.
-func TestStaysWhenQuickAllTheSame(t *testing.T) {
+// Requests that are slow for a fast server, but not in themselves, do not lower the limit.
+func TestStaysBelowBearableLatency(t *testing.T) {
 	w := window{limit: 50, max: 50}
 	feed(&w, 10, time.Millisecond, false, true)
 	feed(&w, 10, 50*time.Millisecond, false, true)
@@ -133,7 +133,7 @@ func TestGivesUpWithItsContext(t *testing.T) {
 		}
 		first(false)
 		second(false)
-		// The place of the one that gave up is nobody's.
+		// The request that gave up does not count.
 		for range 2 {
 			if _, err := l.Begin(t.Context()); err != nil {
 				t.Fatal(err)

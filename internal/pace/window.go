@@ -6,42 +6,41 @@ import "time"
 // up, and that one slow answer is not taken for a slow server.
 const (
 	minLimit = 2
-	// increase is what a window without trouble adds.
+	// increase is added by a window without refusals or slow answers.
 	increase = 1
-	// throttled and slow are what is left of the limit after a refusal, and after a
-	// window that was slow.
+	// throttled and slow are the factors after a refusal, and after a slow window.
 	throttled, slow = 0.5, 0.8
 	// tolerance is how many times its usual latency a server may take before that
-	// counts as slow, and bearable is what never does. Latency doubles by itself when
-	// there are twice as many requests under way as the server has processors; a DELETE
-	// takes many times as long as a GET; and a store that writes many objects at once
-	// is quicker with each of them the more there are. A server in trouble takes seconds.
+	// counts as slow; up to bearable it never does. Latency doubles by itself when there
+	// are twice as many requests under way as the server has processors; a DELETE takes
+	// many times as long as a GET; and a store that batches its writes takes less time for
+	// each the more there are. A server in trouble takes seconds.
 	tolerance = 4
 	bearable  = 500 * time.Millisecond
-	// ease is the share of a window in what counts as usual, so that a server that is
-	// slow for good becomes the usual one.
+	// ease is the weight of a window in the usual latency, so that a server that stays
+	// slow does not count as slow for ever.
 	ease = 0.05
 )
 
-// window counts the answers of one server and says how many requests may be under
-// way. It is pure: latencies are given to it, and a window ends after as many
-// answers as the limit allows at a time, which is about one round trip.
+// window computes from the answers of a server how many requests may be under way. It is
+// pure: latencies are given to it, and a window ends after as many answers as the limit
+// allows at a time, which is about one round trip.
 type window struct {
 	limit, max float64
 
 	answers int
-	size    int // how many answers the window has: the limit that it began with
+	size    int // the answers of the whole window: the limit that it began with
 	total   time.Duration
 	usual   time.Duration // 0: no window has ended yet
-	// full: the limit held somebody back in this window. A limit that nobody
-	// reaches is no reason to raise it.
+	// full says that a request had to wait in this window. A limit that is not reached is
+	// not raised.
 	full bool
-	// cut: the limit was halved in this window. The refusals that are under way
-	// then say nothing new.
+	// cut says that the limit was halved in this window. Refusals of requests that were
+	// under way then do not count again.
 	cut bool
 }
 
-// answer takes in one answer and returns the limit from now on.
+// answer adds one answer and returns the limit from now on.
 func (w *window) answer(latency time.Duration, refused bool) int { //nolint:revive // flag-parameter: it is a measurement
 	if w.answers == 0 {
 		w.size = int(w.limit)
@@ -73,7 +72,7 @@ func (w *window) end() {
 	w.answers, w.total, w.full, w.cut = 0, 0, false, false
 }
 
-// learn lets what is usual follow: down at once, up slowly.
+// learn adapts the usual latency: down at once, up slowly.
 func (w *window) learn(mean time.Duration) {
 	if w.usual == 0 || mean < w.usual {
 		w.usual = mean

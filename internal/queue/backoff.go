@@ -15,8 +15,8 @@ const (
 	maxDoublings = 14
 )
 
-// backoff tells how long a key that failed has to wait. It implements
-// workqueue.TypedRateLimiter.
+// backoff computes how long a key that failed has to wait. It implements
+// workqueue.TypedRateLimiter. client-go's own limiter has no jitter.
 type backoff struct {
 	jitter func() float64 // in [0,1)
 
@@ -39,8 +39,8 @@ func (b *backoff) When(uid ownership.UID) time.Duration {
 	b.mu.Unlock()
 
 	full := min(shortestBackoff<<min(failed, maxDoublings), longestBackoff)
-	// A fifth of each wait is left to chance: keys that failed together, because
-	// one server went away, do not come back together.
+	// Up to a fifth of each wait is left out at random: keys that failed together, because
+	// the server was unavailable, do not come back together.
 	return full - time.Duration(b.jitter()*float64(full)/5)
 }
 
@@ -51,7 +51,7 @@ func (b *backoff) Forget(uid ownership.UID) {
 	delete(b.failures, uid)
 }
 
-// NumRequeues is the number of failures since the key was last forgotten.
+// NumRequeues returns the number of failures since the key was last forgotten.
 func (b *backoff) NumRequeues(uid ownership.UID) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

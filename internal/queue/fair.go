@@ -9,24 +9,24 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// fair is the order in which keys are taken: the tenants take turns, one key each,
-// and the keys of one tenant are first in, first out. However many keys a tenant
-// has, another one's next key is taken after at most one of each tenant's.
+// fair is the order in which keys are taken: the tenants take turns, one key each, and the
+// keys of one tenant are first in, first out. However many keys a tenant has, the next key
+// of another one is taken after at most one key of each tenant.
 //
-// It implements workqueue.Queue, which is called under the lock of the queue that
-// it is a part of; its own lock is for oldest.
+// It implements workqueue.Queue, whose methods are called under the lock of the workqueue;
+// its own lock is for oldest and waiting.
 type fair struct {
 	tenant func(ownership.UID) string
 	clock  clock.PassiveClock
 
 	mu    sync.Mutex
 	lines map[string]*line // guarded by mu, and so is all below; a line is never empty
-	turns []*line          // a ring: the lines, the next one to be served at index next
+	turns []*line          // the lines, as a ring; the next one to be served is at index next
 	next  int
 	len   int
 }
 
-// line is the keys of one tenant that wait.
+// line holds the waiting keys of one tenant.
 type line struct {
 	tenant string
 	keys   []waiting
@@ -63,7 +63,7 @@ func (f *fair) Push(uid ownership.UID) {
 	f.len++
 }
 
-// Len is the number of keys that wait.
+// Len returns the number of keys that wait.
 func (f *fair) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,8 +82,8 @@ func (f *fair) Pop() ownership.UID {
 		f.next = (f.next + 1) % len(f.turns)
 		return key.uid
 	}
-	// The last line takes the place of the one that has ended; that costs it its
-	// order among the others, and nobody a turn.
+	// The last line takes the place of the one that has ended; that changes the order of the
+	// lines, but none loses a turn.
 	delete(f.lines, l.tenant)
 	last := len(f.turns) - 1
 	f.turns[f.next] = f.turns[last]
@@ -95,7 +95,6 @@ func (f *fair) Pop() ownership.UID {
 	return key.uid
 }
 
-// oldest is how long the key that waits longest has waited.
 func (f *fair) oldest() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +105,6 @@ func (f *fair) oldest() time.Duration {
 	return oldest
 }
 
-// waiting is how many keys of a tenant wait.
 func (f *fair) waiting(tenant string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,17 +1,16 @@
 // Package queue holds the UIDs of the objects that wait to be reconsidered.
 //
-// A queue carries keys and nothing else: the worker that takes a key reads the
-// state anew. A key waits at most once however often it is added, is with at
-// most one worker at a time, and comes back when it was added meanwhile. The
-// three ways to put a key in:
+// A queue carries keys and nothing else: the worker that takes a key reads the state anew.
+// A key waits at most once however often it is added, is with at most one worker at a time,
+// and comes back when it was added meanwhile. The three ways to add a key:
 //
-//	Add    something was observed: as soon as a worker is free
+//	Add    something was observed: to be taken as soon as a worker is free
 //	Retry  an attempt failed: after the key's own exponential back-off
 //	After  the server named a time (Retry-After): not before it
 //
-// There is no rate limit over all keys: one object that fails does not slow
-// down another. Tenants take turns (fair.go): one that fills the queue does not
-// slow down another either.
+// It is client-go's workqueue with another order and another back-off. There is no rate
+// limit over all keys: one object that fails does not slow down another. Tenants take turns
+// (fair.go): one that fills the queue does not slow down another either.
 package queue
 
 import (
@@ -27,8 +26,8 @@ import (
 type Config struct {
 	// Clock times back-off. Default: the system's.
 	Clock clock.WithTicker
-	// Tenant tells whose a key is; tenants take turns. It is called when a key
-	// begins to wait, and must not call the queue. Default: all keys are one tenant's.
+	// Tenant returns the tenant that a key belongs to; tenants take turns. It is called when
+	// a key begins to wait, and must not call the queue. Default: there is one tenant.
 	Tenant func(ownership.UID) string
 	// Jitter returns a number in [0,1) that spreads back-off. Default: random.
 	Jitter func() float64
@@ -58,44 +57,43 @@ func New(config Config) *Queue {
 	}
 }
 
-// Add puts keys in, to be taken as soon as a worker is free.
+// Add adds keys, to be taken as soon as a worker is free.
 func (q *Queue) Add(uids ...ownership.UID) {
 	for _, uid := range uids {
 		q.keys.Add(uid)
 	}
 }
 
-// Retry puts a key in after its back-off, which doubles with every Retry until
-// Forget is called.
+// Retry adds a key after its back-off, which doubles with every Retry until Forget.
 func (q *Queue) Retry(uid ownership.UID) { q.keys.AddRateLimited(uid) }
 
-// After puts a key in when d has passed. It does not change the key's back-off.
+// After adds a key when d has passed. It does not change the key's back-off.
 func (q *Queue) After(uid ownership.UID, d time.Duration) { q.keys.AddAfter(uid, d) }
 
 // Forget ends the back-off of a key: its next Retry starts from the shortest.
 func (q *Queue) Forget(uid ownership.UID) { q.keys.Forget(uid) }
 
 // Take waits for a key. It returns false when the queue is shut down and empty.
-// Every key that was taken must be given back with Done.
+// Every key that was taken must be returned with Done.
 func (q *Queue) Take() (ownership.UID, bool) {
 	uid, closed := q.keys.Get()
 	return uid, !closed
 }
 
-// Done gives back a key that was taken. When it was added meanwhile, it waits again.
+// Done returns a key that was taken. When it was added meanwhile, it waits again.
 func (q *Queue) Done(uid ownership.UID) { q.keys.Done(uid) }
 
-// Len is the number of keys that wait for a worker; those in back-off do not count.
+// Len returns the number of keys that wait for a worker; those in back-off do not count.
 func (q *Queue) Len() int { return q.keys.Len() }
 
-// Waiting is the number of keys of one tenant that wait for a worker.
+// Waiting returns the number of keys of one tenant that wait for a worker.
 func (q *Queue) Waiting(tenant string) int { return q.order.waiting(tenant) }
 
-// Oldest is how long the key that waits longest for a worker has waited.
+// Oldest returns how long the key that waits longest for a worker has waited.
 func (q *Queue) Oldest() time.Duration { return q.order.oldest() }
 
-// Failures is how often Retry was called for a key since it was last forgotten.
+// Failures returns how often Retry was called for a key since it was last forgotten.
 func (q *Queue) Failures(uid ownership.UID) int { return q.keys.NumRequeues(uid) }
 
-// ShutDown lets nothing more in. Take hands out what still waits, then ends.
+// ShutDown rejects further keys. Take returns those that still wait, and then false.
 func (q *Queue) ShutDown() { q.keys.ShutDown() }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/agent/machine"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/version"
 )
@@ -97,7 +97,7 @@ type Options struct {
 	DisableAdmissionPlugins []string
 	// Services are the ranges that services get their addresses and ports from; zero: the
 	// usual ones.
-	Services registry.Ranges
+	Services core.ServiceRanges
 	// AuditPath is the file of the audit log, "-" for standard output, or NoAuditLog;
 	// audit.log in the data directory if empty.
 	AuditPath string

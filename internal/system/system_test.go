@@ -21,7 +21,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/verdict"
 	"github.com/coppice-dev/coppice/internal/version"
 )
@@ -153,7 +153,7 @@ func isExplained(t *testing.T, log string) {
 		if e.Verb != "delete" || e.User.Username != bootstrappolicy.Collector || e.ObjectRef.Name != "garbage" {
 			continue
 		}
-		var reason collector.Reason
+		var reason collectionreason.Reason
 		if err := json.Unmarshal([]byte(e.Annotations[restriction.ReasonAnnotation]), &reason); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}

@@ -2,21 +2,22 @@ package verdict_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// cluster is a store of objects, a watch that tells of changes late, and a
-// collector that does what verdict says with the preconditions of R12. It looks
-// only at what the graph returns, so it stands still if the graph forgets anybody.
-// There is no barrier here (R15); that is the collector's own business.
+// cluster is a store of objects, a watch that reports changes late, and a collector that
+// does what verdict says with the preconditions of R12. It looks only at what the graph
+// returns, so it stops too early if the graph forgets an object. There is no barrier here
+// (R15): that is part of package collector.
 type cluster struct {
-	rand    *rand.Rand
+	*generator
 	version int
 	store   map[ownership.UID]ownership.Object
 	watch   []event // in order; each kind's are delivered in order
@@ -34,7 +35,7 @@ type event struct {
 func (c *cluster) put(o ownership.Object, deleting bool) {
 	c.version++
 	o.ResourceVersion = strconv.Itoa(c.version)
-	o.Phase = ownership.PhaseOf(deleting, o.Finalizers)
+	o.Phase = phaseOf(deleting, o.Finalizers)
 	if deleting && len(o.Finalizers) == 0 {
 		delete(c.store, o.UID)
 		c.watch = append(c.watch, event{true, o})
@@ -66,7 +67,7 @@ func (c *cluster) enqueue(uids []ownership.UID) {
 
 // deliver hands one event to the graph: the first of a random kind.
 func (c *cluster) deliver() {
-	kind := c.watch[c.rand.IntN(len(c.watch))].object.Kind
+	kind := c.watch[c.intN(len(c.watch))].object.Kind
 	n := slices.IndexFunc(c.watch, func(e event) bool { return e.object.Kind == kind })
 	e := c.watch[n]
 	c.watch = slices.Delete(c.watch, n, n+1)
@@ -84,7 +85,7 @@ func (c *cluster) work() error {
 		keys = append(keys, uid)
 	}
 	slices.Sort(keys)
-	uid := keys[c.rand.IntN(len(keys))]
+	uid := keys[c.intN(len(keys))]
 	delete(c.queue, uid)
 	facts, ok := verdict.Gather(c.graph, uid)
 	if !ok {
@@ -197,7 +198,7 @@ func (c *cluster) converge() error {
 			return fmt.Errorf("no end; queue %v", c.queue)
 		}
 		var err error
-		if len(c.queue) == 0 || len(c.watch) > 0 && c.rand.IntN(2) == 0 {
+		if len(c.queue) == 0 || len(c.watch) > 0 && c.intN(2) == 0 {
 			c.deliver()
 		} else {
 			err = c.work()
@@ -213,52 +214,53 @@ func (c *cluster) converge() error {
 // deletion by the collector when it is made (S1), and in the end that nothing is
 // left that should have gone: all garbage, and every finalizer of ours (L1, L2).
 func TestConvergence(t *testing.T) {
-	deletes := 0
-	for seed := range uint64(*seeds) * 5 {
-		h := newHistory(seed)
+	histories, deletes := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
 		c := &cluster{
-			rand: h.rand, graph: ownership.New(),
+			generator: newGenerator(t), graph: ownership.New(),
 			store: map[ownership.UID]ownership.Object{}, queue: map[ownership.UID]bool{},
 		}
 		for n, kind := range randomKinds {
 			c.graph.SetScope(kind, max(randomScopes[n], ownership.Namespaced)) // all are served
 		}
-		if err := c.play(h); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+		if err := c.play(); err != nil {
+			t.Fatal(err)
 		}
+		histories++
 		deletes += c.deletes
+	})
+	if deletes < histories/5 {
+		t.Errorf("only %d deletions in %d histories: the test tests nothing", deletes, histories)
 	}
-	if deletes < *seeds {
-		t.Errorf("only %d deletions in %d histories: the test tests nothing", deletes, *seeds*5)
-	}
+	t.Logf("%d deletions in %d histories", deletes, histories)
 }
 
-func (c *cluster) play(h *history) error {
-	for _, o := range h.homes {
-		for range c.rand.IntN(3) {
+func (c *cluster) play() error {
+	for _, o := range c.homes {
+		for range c.intN(3) {
 			// A misplaced reference (R5) keeps an object whatever comes, and with it
 			// an owner in foreground deletion that it blocks: not in this test.
-			if r := h.reference(); o.Namespace != "" || r.OwnerKind() == randomKinds[2] {
+			if r := c.reference(); o.Namespace != "" || r.OwnerKind() == randomKinds[2] {
 				o.Owners = append(o.Owners, r)
 			}
 		}
-		if c.rand.IntN(8) == 0 {
+		if c.intN(8) == 0 {
 			o.Finalizers = []string{"example.com/mine"}
 		}
 		c.put(o, false)
 	}
 	for range 4 {
-		uid := h.uid()
+		uid := c.uid()
 		o, ok := c.store[uid]
 		if ok && o.Phase == ownership.Active {
-			c.delete(o, []verdict.Propagation{verdict.Background, verdict.Foreground, verdict.Orphan}[c.rand.IntN(3)])
+			c.delete(o, []verdict.Propagation{verdict.Background, verdict.Foreground, verdict.Orphan}[c.intN(3)])
 		}
-		for range c.rand.IntN(20) {
+		for range c.intN(20) {
 			if len(c.watch) > 0 {
 				c.deliver()
 			}
 		}
-		if c.rand.IntN(2) == 0 {
+		if c.intN(2) == 0 {
 			if err := c.converge(); err != nil {
 				return err
 			}
@@ -267,7 +269,7 @@ func (c *cluster) play(h *history) error {
 	if err := c.converge(); err != nil {
 		return err
 	}
-	for _, uid := range h.uids() {
+	for _, uid := range c.uids() {
 		if o, ok := c.store[uid]; ok && slices.Contains(o.Finalizers, "example.com/mine") {
 			o.Finalizers = slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == "example.com/mine" })
 			c.put(o, o.Phase != ownership.Active)

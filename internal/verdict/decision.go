@@ -31,10 +31,10 @@ type Decision interface {
 type (
 	// Keep leaves the object as it is.
 	Keep struct{ Reason string }
-	// Verify asks for live reads of claims of which nothing is known (R7). Each is named once, in order.
+	// Verify requests live reads of claims of which nothing is known (R7). Each is named once, in order.
 	// There may be ten thousand; they can be read in portions, as each answer returns the object again.
 	Verify struct{ Claims []ownership.Claim }
-	// Reread asks for live reads of observed objects that were being deleted in an earlier epoch (R4).
+	// Reread requests live reads of observed objects that were being deleted in an earlier epoch (R4).
 	// Each answer returns the object again.
 	Reread struct{ Objects []ownership.UID }
 	// Park waits for kinds that no API serves now; the object is reconsidered when one appears (R7).
@@ -80,34 +80,34 @@ func (Await) decision()   {}
 func (Disown) decision()  {}
 func (Release) decision() {}
 
-// String gives "keep: held by ReplicaSet.apps web", for one.
+// String returns, for example, "keep: held by ReplicaSet.apps web".
 func (d Keep) String() string { return "keep: " + d.Reason }
 
-// String gives "verify ReplicaSet.apps default/web (uid)", for one.
+// String returns, for example, "verify ReplicaSet.apps default/web (uid)".
 func (d Verify) String() string { return "verify " + list(d.Claims) }
 
-// String gives "reread uid, uid", for one.
+// String returns, for example, "reread uid, uid".
 func (d Reread) String() string { return "reread " + list(d.Objects) }
 
-// String gives "park on Widget.example.com", for one.
+// String returns, for example, "park on Widget.example.com".
 func (d Park) String() string { return "park on " + list(d.Kinds) }
 
-// String gives "detach from uid: held by …; owners absent: …", for one.
+// String returns, for example, "detach from uid: held by …; owners absent: …".
 func (d Detach) String() string { return "detach from " + list(d.Remove) + ": " + d.Reason }
 
-// String gives "unblock the cycle uid, uid", for one.
+// String returns, for example, "unblock the cycle uid, uid".
 func (d Unblock) String() string { return "unblock the cycle " + list(d.Cycle) }
 
-// String gives "delete Background: owners absent: ReplicaSet.apps web", for one.
+// String returns, for example, "delete Background: owners absent: ReplicaSet.apps web".
 func (d Delete) String() string { return "delete " + string(d.Propagation) + ": " + d.Reason }
 
-// String gives "await uid, uid", for one.
+// String returns, for example, "await uid, uid".
 func (d Await) String() string { return "await " + list(d.Blocking) }
 
-// String gives "disown uid, uid", for one.
+// String returns, for example, "disown uid, uid".
 func (d Disown) String() string { return "disown " + list(d.Dependents) }
 
-// String gives "release orphan", for one.
+// String returns, for example, "release orphan".
 func (d Release) String() string { return "release " + d.Finalizer }
 
 // maxNamed bounds what a sentence names: an object may have ten thousand owners.

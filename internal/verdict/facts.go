@@ -11,7 +11,7 @@ import (
 type Standing uint8
 
 const (
-	// Unverified references: nothing is known of the claim, a live read will tell (R7).
+	// Unverified references: nothing is known of the claim, and a live read can verify it (R7).
 	Unverified Standing = iota
 	// Solid references: the owner is Present and not in foreground deletion (R7).
 	// Also one that is terminating otherwise: it may yet orphan its dependents.
@@ -31,17 +31,16 @@ type Owner struct {
 	Reference ownership.Reference
 	Claim     ownership.Claim
 	Standing  Standing
-	// Stale tells that the owner was observed in an earlier epoch, and not since (R4).
+	// Stale says that the owner was observed in an earlier epoch, and not since (R4).
 	Stale bool
-	// Evidence is what the standing rests on. Nothing is decided by it: it is for
-	// whoever asks afterwards why an object was deleted.
+	// Evidence is what the standing rests on. Nothing is decided by it: records and audit
+	// log say by it why an object was deleted.
 	Evidence ownership.Evidence
-	// InCycle tells that object and owner, both in foreground deletion, are part
+	// InCycle says that object and owner, both in foreground deletion, are part
 	// of one cycle of blocking references (R10).
 	InCycle bool
 }
 
-// String names the standing.
 func (s Standing) String() string {
 	switch s {
 	case Solid:
@@ -59,13 +58,13 @@ func (s Standing) String() string {
 	}
 }
 
-// Report is an owner reference that the user should hear of, whatever is decided
-// (R5, the event OwnerRefInvalidNamespace).
+// Report is an owner reference that is reported to the user, whatever is decided (R5, the
+// Event OwnerRefInvalidNamespace).
 type Report struct {
 	Reference ownership.Reference
 	// OwnerNamespace is where the owner was observed; empty if it was not.
 	OwnerNamespace string
-	// Why is a sentence for the event.
+	// Why is the explanation in the Event.
 	Why string
 }
 
@@ -79,7 +78,7 @@ type Facts struct {
 	// not observed since, of those whose deletion a decision would rest on (R4): the
 	// object, its owners, the members of its cycle. Sorted, each once.
 	Doubted []ownership.UID
-	// HasDependents tells whether the object is itself an owner. It is looked up
+	// HasDependents says that the object is itself an owner. It is looked up
 	// only for an active object with a waiting owner (R10).
 	HasDependents bool
 	// Dependents are those to detach, sorted, each once, the object itself left
@@ -97,9 +96,8 @@ type Facts struct {
 	Cycle []ownership.UID
 }
 
-// MaxBlocking bounds Facts.Blocking. An owner in foreground deletion is looked at
-// again for each of its ten thousand dependents that goes; what counts is whether
-// there is one left.
+// MaxBlocking bounds Facts.Blocking. An owner in foreground deletion is reconsidered for each
+// of its ten thousand dependents that goes; what counts is whether one is left.
 const MaxBlocking = 16
 
 // Gather collects the facts about an object; false if it is not observed.
@@ -137,8 +135,7 @@ func Gather(g *ownership.Graph, uid ownership.UID) (Facts, bool) {
 	return f, true
 }
 
-// doubted finds the objects whose deletion is not to be believed without a look at
-// the server.
+// doubted returns the objects whose deletion has to be confirmed by a live read (R4).
 func doubted(g *ownership.Graph, f Facts) []ownership.UID {
 	var uids []ownership.UID
 	switch f.Object.Phase {
@@ -159,7 +156,7 @@ func doubted(g *ownership.Graph, f Facts) []ownership.UID {
 	return slices.Compact(uids)
 }
 
-// standingOf derives the standing from what the graph knows (R7).
+// standingOf returns the standing that follows from what the graph knows (R7).
 func standingOf(o ownership.Owner) Standing {
 	switch o.Presence {
 	case ownership.Present:
@@ -181,7 +178,7 @@ func standingOf(o ownership.Owner) Standing {
 	return Unverified
 }
 
-// reportable says what is wrong about the place that a reference names, if anything (R5).
+// reportable describes what is wrong about the scope of a reference, if anything (R5).
 func reportable(o ownership.Owner, s Standing) string {
 	owner := named(o.Reference)
 	switch {
@@ -218,7 +215,7 @@ func blocking(g *ownership.Graph, uid ownership.UID) []ownership.UID {
 	return slices.Compact(some)
 }
 
-// sortedClaims sorts claims and leaves each in once.
+// sortedClaims sorts claims and removes duplicates.
 func sortedClaims(claims []ownership.Claim) []ownership.Claim {
 	slices.SortFunc(claims, func(a, b ownership.Claim) int {
 		return cmp.Or(compareKinds(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace),
@@ -231,5 +228,5 @@ func compareKinds(a, b ownership.Kind) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind))
 }
 
-// named gives the owner as the reference states it: "ReplicaSet.apps web".
+// named returns the owner as the reference states it: "ReplicaSet.apps web".
 func named(r ownership.Reference) string { return r.OwnerKind().String() + " " + r.Name }

@@ -25,8 +25,8 @@ func (m *model) dependents(o ownership.Object, is func(ownership.Reference) bool
 
 func anyReference(ownership.Reference) bool { return true }
 
-// reaches tells whether there is a way of blocking references from one object in
-// foreground deletion to another.
+// reaches reports whether a path of blocking references leads from one object in foreground
+// deletion to another.
 func (m *model) reaches(from, to ownership.UID) bool {
 	seen := map[ownership.UID]bool{}
 	var visit func(uid ownership.UID) bool
@@ -57,7 +57,7 @@ func (m *model) reaches(from, to ownership.UID) bool {
 	return visit(from)
 }
 
-// decide gives the decision in short: its kind and what it is about.
+// decide returns the decision in short: its kind and what it is about.
 func (m *model) decide(o ownership.Object) string {
 	if doubted := m.doubted(o); len(doubted) > 0 {
 		return "reread " + join(doubted)

@@ -7,9 +7,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// model is the slow and obvious form of graph and verdict together: maps of what
-// was seen, and the rules read off them anew for each question. It is the oracle
-// for random histories.
+// model is the slow and obvious form of graph and verdict together: maps of what was seen,
+// to which the rules are applied anew for each question. It is the oracle for random
+// histories.
 type model struct {
 	objects map[ownership.UID]ownership.Object
 	stale   map[ownership.UID]bool // observed before the last epoch
@@ -38,7 +38,7 @@ func newModel() *model {
 	}
 }
 
-// compareVersions tells of two versions which are numbers how they compare.
+// compareVersions compares two versions that are numbers.
 func compareVersions(a, b string) (order int, ok bool) {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)
@@ -180,7 +180,7 @@ func (m *model) newEpoch() {
 	}
 }
 
-// prune forgets what nobody claims.
+// prune forgets what is not claimed.
 func (m *model) prune() {
 	claims, uids := map[ownership.Claim]bool{}, map[ownership.UID]bool{}
 	for _, d := range m.objects {
@@ -234,7 +234,10 @@ func (m *model) standing(d ownership.Object, r ownership.Reference) verdict.Stan
 	if d.Namespace == "" && (scope == ownership.Namespaced || scope == ownership.ScopeUnknown && home != "") {
 		return verdict.Misplaced
 	}
-	if isAbsent && (d.Namespace != "" || scope == ownership.Cluster || t.last != nil) {
+	// R5: of a cluster-scoped dependent the owner must not be namespaced. While the kind
+	// that it names is not served, only an owner that was observed under it shows that.
+	isCluster := scope == ownership.Cluster || t.last != nil && t.last.Kind == r.OwnerKind()
+	if isAbsent && (d.Namespace != "" || isCluster) {
 		return verdict.Dangling
 	}
 	if scope == ownership.ScopeUnknown {

@@ -3,26 +3,37 @@ package verdict_test
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/testing/draw"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-var seeds = flag.Int("seeds", 120, "how many random histories to play in each test")
+// TestMain makes random histories longer and more numerous than rapid does by default.
+// -rapid.checks and -rapid.steps on the command line override it.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.checks": "200", "rapid.steps": "100"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
-// history makes up what a feed and a collector might tell: few objects, many
-// references, and all kinds of lies about where an owner lives.
-type history struct {
-	rand    *rand.Rand
+// generator makes up what a feed and a collector might report: few objects, many
+// references, and all kinds of wrong statements about where an owner lives.
+type generator struct {
+	t       *rapid.T
 	homes   []ownership.Object // where each UID lives, mostly
-	circles bool               // many objects in foreground deletion that block each other
+	cycles  bool               // many objects in foreground deletion that block each other
 	version int
 }
 
@@ -34,14 +45,15 @@ var (
 	randomScopes   = []ownership.Scope{ownership.Namespaced, ownership.Namespaced, ownership.Cluster, ownership.ScopeUnknown}
 )
 
-func newHistory(seed uint64) *history {
-	h := &history{rand: rand.New(rand.NewPCG(seed, 0)), circles: seed%4 == 0}
-	for n := range 4 + h.rand.IntN(9) {
+func newGenerator(t *rapid.T) *generator {
+	h := &generator{t: t}
+	h.cycles = h.chance(25)
+	for n := range 4 + h.intN(9) {
 		o := ownership.Object{UID: ownership.UID(fmt.Sprintf("u%d", n))}
-		if h.chance(30) { // UIDs as they are in real life, too
-			o.UID = ownership.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", h.rand.Uint32(), n))
+		if h.chance(30) { // UIDs as servers make them, too
+			o.UID = ownership.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", rapid.Uint32().Draw(t, "uid"), n))
 		}
-		kind := h.rand.IntN(len(randomKinds))
+		kind := h.intN(len(randomKinds))
 		o.Kind = randomKinds[kind]
 		if randomScopes[kind] != ownership.Cluster {
 			o.Namespace = h.pick("a", "a", "b")
@@ -52,15 +64,32 @@ func newHistory(seed uint64) *history {
 	return h
 }
 
-func (h *history) chance(percent int) bool { return h.rand.IntN(100) < percent }
+func (h *generator) intN(n int) int { return draw.IntN(h.t, n) }
 
-func (h *history) pick(texts ...string) string { return texts[h.rand.IntN(len(texts))] }
+func (h *generator) chance(percent int) bool { return draw.Chance(h.t, percent) }
+
+func (h *generator) pick(texts ...string) string { return draw.From(h.t, texts...) }
+
+// phaseOf returns the phase of a generated object. It shares no code with
+// ownership.PhaseOf, so that a mistake there does not hide itself.
+func phaseOf(deleting bool, finalizers []string) ownership.Phase { //nolint:revive // flag-parameter: whether there is a deletionTimestamp
+	if !deleting {
+		return ownership.Active
+	}
+	if slices.Contains(finalizers, "orphan") {
+		return ownership.Orphaning
+	}
+	if slices.Contains(finalizers, "foregroundDeletion") {
+		return ownership.Foreground
+	}
+	return ownership.Terminating
+}
 
 // object is an observation of one of the UIDs.
-func (h *history) object() ownership.Object {
-	o := h.homes[h.rand.IntN(len(h.homes))]
+func (h *generator) object() ownership.Object {
+	o := h.homes[h.intN(len(h.homes))]
 	if h.chance(3) {
-		other := h.homes[h.rand.IntN(len(h.homes))]
+		other := h.homes[h.intN(len(h.homes))]
 		o.Kind, o.Namespace, o.Name = other.Kind, other.Namespace, other.Name
 	}
 	o.ResourceVersion = h.next()
@@ -70,48 +99,48 @@ func (h *history) object() ownership.Object {
 			o.Finalizers = append(o.Finalizers, f)
 		}
 	}
-	if h.circles && h.chance(80) {
+	if h.cycles && h.chance(80) {
 		deleting, o.Finalizers = true, []string{ownership.FinalizerForeground}
 	}
-	o.Phase = ownership.PhaseOf(deleting, o.Finalizers)
-	for range h.rand.IntN(4) {
+	o.Phase = phaseOf(deleting, o.Finalizers)
+	for range h.intN(4) {
 		o.Owners = append(o.Owners, h.reference())
 	}
 	return o
 }
 
-func (h *history) reference() ownership.Reference {
-	owner := h.homes[h.rand.IntN(len(h.homes))]
+func (h *generator) reference() ownership.Reference {
+	owner := h.homes[h.intN(len(h.homes))]
 	kind := slices.Index(randomKinds, owner.Kind)
 	if h.chance(10) {
-		kind = h.rand.IntN(len(randomKinds))
+		kind = h.intN(len(randomKinds))
 	}
 	if h.chance(10) {
 		owner.Name = h.pick("x", "y", "z")
 	}
 	r := ownership.Reference{
 		APIVersion: randomVersions[kind], Kind: randomKinds[kind].Kind, Name: owner.Name, UID: owner.UID,
-		Controller: ownership.Flag(h.rand.IntN(3)), BlockOwnerDeletion: ownership.Flag(h.rand.IntN(3)),
+		Controller: ownership.Flag(h.intN(3)), BlockOwnerDeletion: ownership.Flag(h.intN(3)),
 	}
-	if h.circles && h.chance(80) {
+	if h.cycles && h.chance(80) {
 		r.BlockOwnerDeletion = ownership.True
 	}
 	return r
 }
 
-func (h *history) next() string {
+func (h *generator) next() string {
 	h.version++
 	switch {
 	case h.chance(5):
-		return strconv.Itoa(h.rand.IntN(h.version)) // late
+		return strconv.Itoa(h.intN(h.version)) // late
 	case h.chance(2):
-		return "odd" + strconv.Itoa(h.rand.IntN(3))
+		return "odd" + strconv.Itoa(h.intN(3))
 	}
 	return strconv.Itoa(h.version)
 }
 
-// claim is one that is stated now, mostly one that verdict wants to know about.
-func (h *history) claim(m *model) (ownership.Claim, bool) {
+// claim returns one that is made now, mostly one that verdict wants to have verified.
+func (h *generator) claim(m *model) (ownership.Claim, bool) {
 	var all, wanted []ownership.Claim
 	for _, uid := range h.uids() {
 		o := m.objects[uid]
@@ -128,25 +157,25 @@ func (h *history) claim(m *model) (ownership.Claim, bool) {
 	if len(all) == 0 {
 		return ownership.Claim{}, false
 	}
-	c := all[h.rand.IntN(len(all))]
+	c := all[h.intN(len(all))]
 	if h.chance(3) {
 		c.Namespace = h.pick("", "a", "b")
 	}
 	return c, true
 }
 
-func (h *history) uids() (uids []ownership.UID) {
+func (h *generator) uids() (uids []ownership.UID) {
 	for _, home := range h.homes {
 		uids = append(uids, home.UID)
 	}
 	return uids
 }
 
-func (h *history) uid() ownership.UID { return h.homes[h.rand.IntN(len(h.homes))].UID }
+func (h *generator) uid() ownership.UID { return h.homes[h.intN(len(h.homes))].UID }
 
 // step does one thing to graph and model, and says what.
-func (h *history) step(g *ownership.Graph, m *model) (what string, reconsider []ownership.UID) {
-	switch n := h.rand.IntN(100); {
+func (h *generator) step(g *ownership.Graph, m *model) (what string, reconsider []ownership.UID) {
+	switch n := h.intN(100); {
 	case n < 50:
 		o := h.object()
 		m.observe(o)
@@ -164,9 +193,9 @@ func (h *history) step(g *ownership.Graph, m *model) (what string, reconsider []
 		m.vanish(uid)
 		return "vanish " + string(uid), g.Vanish(uid)
 	case n < 72:
-		kind := randomKinds[h.rand.IntN(len(randomKinds))]
+		kind := randomKinds[h.intN(len(randomKinds))]
 		var objects []ownership.Object
-		for range h.rand.IntN(6) {
+		for range h.intN(6) {
 			if o := h.object(); o.Kind == kind || h.chance(5) {
 				objects = append(objects, o)
 			}
@@ -174,9 +203,9 @@ func (h *history) step(g *ownership.Graph, m *model) (what string, reconsider []
 		m.replace(kind, objects)
 		return fmt.Sprintf("replace %s %+v", kind, objects), g.Replace(kind, objects)
 	case n < 75:
-		kind, scope := randomKinds[3], ownership.Scope(h.rand.IntN(3))
+		kind, scope := randomKinds[3], ownership.Scope(h.intN(3))
 		if h.chance(20) {
-			kind = randomKinds[h.rand.IntN(3)]
+			kind = randomKinds[h.intN(3)]
 		}
 		m.setScope(kind, scope)
 		return fmt.Sprintf("scope %s %s", kind, scope), g.SetScope(kind, scope)
@@ -188,40 +217,35 @@ func (h *history) step(g *ownership.Graph, m *model) (what string, reconsider []
 	if !ok {
 		return "nothing", nil
 	}
-	p, phase := ownership.Presence(h.rand.IntN(3)), ownership.Phase(h.rand.IntN(4))
+	p, phase := ownership.Presence(h.intN(3)), ownership.Phase(h.intN(4))
 	m.resolve(c, p, phase)
 	return fmt.Sprintf("resolve %s %s %s", c, p, phase), g.Resolve(c, p, phase)
 }
 
 // TestRandomHistories compares graph and verdict with the model after each step:
 // every object, every decision; that each decision that has changed to one that
-// wants something was among those to reconsider; and the invariants of the graph.
+// needs an action was among those to reconsider; and the invariants of the graph.
 func TestRandomHistories(t *testing.T) {
-	const steps = 100
-	for seed := range uint64(*seeds) {
-		h, g, m := newHistory(seed), ownership.New(), newModel()
+	rapid.Check(t, func(t *rapid.T) {
+		h, g, m := newGenerator(t), ownership.New(), newModel()
 		for n, kind := range randomKinds {
 			g.SetScope(kind, randomScopes[n])
 			m.setScope(kind, randomScopes[n])
 		}
 		before := map[ownership.UID]string{}
-		var trace []string
-		for range steps {
+		t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
 			what, reconsider := h.step(g, m)
-			trace = append(trace, what)
+			t.Log(what)
 			after, err := compare(g, m, h.uids())
 			if err == nil {
 				err = checkReconsidered(before, after, reconsider)
 			}
 			if err != nil {
-				for _, line := range trace {
-					t.Log(line)
-				}
-				t.Fatalf("seed %d, after step %d, reconsider %v: %v", seed, len(trace), reconsider, err)
+				t.Fatalf("reconsider %v: %v", reconsider, err)
 			}
 			before = after
-		}
-	}
+		}})
+	})
 }
 
 // compare returns all decisions, or how the graph differs from the model.
@@ -257,8 +281,8 @@ func compare(g *ownership.Graph, m *model, uids []ownership.UID) (map[ownership.
 	return decisions, nil
 }
 
-// checkReconsidered verifies that whoever needs to hear of a change does, and
-// that nobody is named twice or out of order.
+// checkReconsidered verifies that each object that a change concerns is reconsidered, and
+// that none is named twice or out of order.
 func checkReconsidered(before, after map[ownership.UID]string, reconsider []ownership.UID) error {
 	if !slices.IsSorted(reconsider) || len(slices.Compact(slices.Clone(reconsider))) != len(reconsider) {
 		return fmt.Errorf("not sorted, or not each once")
@@ -281,24 +305,23 @@ func checkReconsidered(before, after map[ownership.UID]string, reconsider []owne
 // keeps its order; what is shuffled is how they mix.
 func TestOrder(t *testing.T) {
 	const orders = 6
-	for seed := range uint64(*seeds) {
-		h := newHistory(seed)
+	rapid.Check(t, func(t *rapid.T) {
+		h := newGenerator(t)
 		lives := h.lives()
 		var want map[ownership.UID]string
-		for order := range uint64(orders) {
-			shuffle := rand.New(rand.NewPCG(seed, order))
-			got, err := settle(lives, shuffle)
+		for order := range orders {
+			got, err := h.settle(lives)
 			if err != nil {
-				t.Fatalf("seed %d, order %d: %v", seed, order, err)
+				t.Fatalf("order %d: %v", order, err)
 			}
 			if want == nil {
 				want = got
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Fatalf("seed %d, order %d: decisions differ from those of order 0 (-want +got):\n%s", seed, order, diff)
+				t.Fatalf("order %d: decisions differ from those of order 0 (-want +got):\n%s", order, diff)
 			}
 		}
-	}
+	})
 }
 
 // life is what one UID goes through: some observations, and maybe its end.
@@ -307,19 +330,19 @@ type life struct {
 	ends         bool
 }
 
-func (h *history) lives() []life {
+func (h *generator) lives() []life {
 	lives := make([]life, len(h.homes))
 	for n, home := range h.homes {
 		l := &lives[n]
-		for range 1 + h.rand.IntN(3) {
+		for range 1 + h.intN(3) {
 			o := h.object()
 			o.UID, o.Kind, o.Namespace, o.Name = home.UID, home.Kind, home.Namespace, home.Name
 			h.version++
 			o.ResourceVersion = strconv.Itoa(h.version)
 			l.observations = append(l.observations, o)
 		}
-		// The kind Widget is not served in this test, so nobody can read one. Of
-		// those that end, some orders would know by the event, and some never.
+		// The kind Widget is not served in this test, so none can be read. The end of one
+		// would be known by its event in some orders, and never in others.
 		l.ends = home.Kind != randomKinds[3] && h.chance(30)
 	}
 	for _, l := range lives {
@@ -335,7 +358,7 @@ func (h *history) lives() []life {
 
 // settle plays the lives in a shuffled order, and answers what verdict wants to
 // verify: now and then on the way, and everything at the end.
-func settle(lives []life, shuffle *rand.Rand) (map[ownership.UID]string, error) {
+func (h *generator) settle(lives []life) (map[ownership.UID]string, error) {
 	g := ownership.New()
 	for n, kind := range randomKinds {
 		g.SetScope(kind, randomScopes[n])
@@ -345,7 +368,7 @@ func settle(lives []life, shuffle *rand.Rand) (map[ownership.UID]string, error) 
 		ended[l.observations[0].UID] = l.ends
 	}
 	next := make([]int, len(lives))
-	for _, n := range mix(lives, shuffle) {
+	for _, n := range h.mix(lives) {
 		l := lives[n]
 		if next[n] < len(l.observations) {
 			g.Observe(l.observations[next[n]])
@@ -353,7 +376,7 @@ func settle(lives []life, shuffle *rand.Rand) (map[ownership.UID]string, error) 
 			g.Forget(l.observations[0].UID, "1000000")
 		}
 		next[n]++
-		if shuffle.IntN(3) == 0 {
+		if h.chance(33) {
 			verify(g, lives, ended)
 		}
 		if err := g.Check(); err != nil {
@@ -362,7 +385,7 @@ func settle(lives []life, shuffle *rand.Rand) (map[ownership.UID]string, error) 
 	}
 	for round := 0; verify(g, lives, ended); round++ {
 		if round == 100 {
-			return nil, fmt.Errorf("verdict never has enough of live reads")
+			return nil, fmt.Errorf("verdict asks for live reads without end")
 		}
 	}
 	decisions := map[ownership.UID]string{}
@@ -374,7 +397,8 @@ func settle(lives []life, shuffle *rand.Rand) (map[ownership.UID]string, error) 
 }
 
 // mix is an order of steps: the index of each life as often as it has steps.
-func mix(lives []life, shuffle *rand.Rand) (order []int) {
+func (h *generator) mix(lives []life) []int {
+	var order []int
 	for n, l := range lives {
 		for range l.observations {
 			order = append(order, n)
@@ -383,8 +407,7 @@ func mix(lives []life, shuffle *rand.Rand) (order []int) {
 			order = append(order, n)
 		}
 	}
-	shuffle.Shuffle(len(order), func(a, b int) { order[a], order[b] = order[b], order[a] })
-	return order
+	return rapid.Permutation(order).Draw(h.t, "order")
 }
 
 // verify answers what is asked for now: an object stands at the place where it

@@ -1,19 +1,18 @@
 // Package verdict holds the rules of garbage collection: from the facts about one
 // object it derives what to do about that object. It does nothing itself; the
-// collector performs a decision, with the UID and resourceVersion of
-// Facts.Object as preconditions (R12), and the next observation comes of it.
+// collector applies a decision, with the UID and resourceVersion of
+// Facts.Object as preconditions (R12), which leads to the next observation.
 //
 // The main flow:
 //
 //	facts, ok := verdict.Gather(graph, uid) // what the ownership graph knows
 //	decision := verdict.Decide(facts)       // what to do, with the reason inside
 //
-// Decide is a function of its facts and of nothing else. It is asked anew
-// whenever the graph returns the UID, so no decision has to remember another.
-// The order of its questions is the order in which they are safe: what is already
-// being deleted is only finished; nothing is written before every claim is
-// verified that can be; and nothing is deleted as long as one owner is solid or
-// cannot be looked up. The numbers in the comments are those of docs/semantics.md.
+// Decide is a function of its facts and of nothing else. It is called anew whenever the
+// graph returns the UID, so no decision depends on an earlier one. Its cases are in the order
+// in which they are safe: what is already being deleted is only finished; nothing is written
+// before every claim is verified that can be; and nothing is deleted as long as one owner is
+// solid or cannot be read. The numbers in the comments are those of docs/semantics.md.
 package verdict
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Decide tells what to do about an object.
+// Decide returns what to do about an object.
 func Decide(f Facts) Decision {
 	if len(f.Doubted) > 0 {
 		return Reread{Objects: f.Doubted} // R4: a backup may have undone the deletion
@@ -37,11 +36,11 @@ func Decide(f Facts) Decision {
 		return Keep{Reason: "already terminating"} // R8: others finish it
 	case ownership.Active:
 	}
-	return judge(f)
+	return decideActive(f)
 }
 
-// finishOrphan: the dependents are detached first, then the finalizer goes (R13),
-// once it is known of every claim whether it makes a dependent.
+// finishOrphan detaches the dependents first, then removes the finalizer (R13), once it is
+// known of every claim whether it makes a dependent.
 func finishOrphan(f Facts) Decision {
 	switch {
 	case len(f.Dependents) > 0:
@@ -53,9 +52,9 @@ func finishOrphan(f Facts) Decision {
 	}
 }
 
-// finishForeground: the finalizer goes when no dependent blocks any more (R14).
-// The dependents are decided about on their own; those that wait for each other
-// in a cycle would wait for ever, so the references inside it stop blocking (R10).
+// finishForeground removes the finalizer when no dependent blocks any more (R14). The
+// dependents are decided about on their own; those that wait for each other in a cycle would
+// wait for ever, so the references inside it stop blocking (R10).
 func finishForeground(f Facts) Decision {
 	switch {
 	case len(f.Cycle) > 0:
@@ -69,21 +68,21 @@ func finishForeground(f Facts) Decision {
 	}
 }
 
-// judge decides about an object that is not being deleted.
-func judge(f Facts) Decision {
+// decideActive decides about an object that is not being deleted.
+func decideActive(f Facts) Decision {
 	if len(f.Owners) == 0 {
 		return Keep{Reason: "no owner references"} // R8
 	}
 	by := sortByStanding(f.Owners)
 	switch {
 	case len(by[Misplaced]) > 0:
-		// R5: nothing is decided against a cluster-scoped object for an owner that
-		// has no place; the report is all.
+		// R5: a cluster-scoped object is never deleted for a namespaced owner. There is
+		// nothing to do but to report it.
 		return Keep{Reason: "a cluster-scoped object cannot have a namespaced owner: " + names(by[Misplaced])}
 	case len(by[Unverified]) > 0:
 		return Verify{Claims: claims(by[Unverified])} // R7
 	case len(by[Solid]) > 0:
-		return hold(f, by)
+		return keepOrDetach(f, by)
 	case len(by[Unmapped]) > 0:
 		return Park{Kinds: kinds(by[Unmapped])} // R7: one of these may be solid
 	case len(by[Waiting]) > 0 && f.HasDependents:
@@ -93,9 +92,9 @@ func judge(f Facts) Decision {
 	}
 }
 
-// hold keeps an object that has a solid owner, and detaches it from those that
-// are none (R9). A waiting owner counts as none, so that its deletion ends.
-func hold(f Facts, by standings) Decision {
+// keepOrDetach keeps an object that has a solid owner, and detaches it from the dangling and
+// the waiting ones (R9); from the latter so that their deletion can end.
+func keepOrDetach(f Facts, by standings) Decision {
 	reason := reason(by)
 	if len(by[Dangling])+len(by[Waiting]) == 0 {
 		return Keep{Reason: reason}
@@ -113,7 +112,7 @@ func hold(f Facts, by standings) Decision {
 	return d
 }
 
-// propagation honours a finalizer that is already there (R11, BG-06).
+// propagation respects a finalizer that the object already has (R11, BG-06).
 func propagation(finalizers []string) Propagation {
 	switch {
 	case slices.Contains(finalizers, ownership.FinalizerOrphan):
@@ -131,8 +130,8 @@ func release(f Facts, finalizer string) Decision {
 	return Release{Finalizer: finalizer, Remaining: remaining}
 }
 
-// unblocked is the list of references with those inside the cycle not blocking
-// any more; all others stay as they are, tri-state flags included (R10, CF-06).
+// unblocked returns the references, of which those inside the cycle do not block any more.
+// All others stay as they are, tri-state flags included (R10, CF-06).
 func unblocked(owners []Owner) []ownership.Reference {
 	list := make([]ownership.Reference, 0, len(owners))
 	for _, o := range owners {
@@ -154,7 +153,7 @@ func sortByStanding(owners []Owner) (by standings) {
 	return by
 }
 
-// reason says how the owners stand, in the words of the rules.
+// reason describes how the owners stand, in the words of the rules.
 func reason(by standings) string {
 	var parts []string
 	for _, part := range []struct {
@@ -181,7 +180,7 @@ func names(owners []Owner) string {
 	return list(all)
 }
 
-// claims are the claims of some owners, sorted, each once.
+// claims returns the claims on some owners, sorted, each once.
 func claims(owners []Owner) []ownership.Claim {
 	all := make([]ownership.Claim, 0, len(owners))
 	for _, o := range owners {
@@ -190,7 +189,7 @@ func claims(owners []Owner) []ownership.Claim {
 	return sortedClaims(all)
 }
 
-// kinds are the kinds that some owners name, sorted, each once.
+// kinds returns the kinds of some owners, sorted, each once.
 func kinds(owners []Owner) []ownership.Kind {
 	all := make([]ownership.Kind, 0, len(owners))
 	for _, o := range owners {

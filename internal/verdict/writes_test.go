@@ -51,7 +51,7 @@ func checkWrites(f verdict.Facts, d verdict.Decision) error {
 			return fmt.Errorf("%s: %s leaves %v of %v", f.Object.UID, d, d.Remaining, f.Object.Finalizers)
 		}
 		if d.Finalizer != ownership.FinalizerOrphan && d.Finalizer != ownership.FinalizerForeground {
-			return fmt.Errorf("%s: %s removes a finalizer of somebody else", f.Object.UID, d)
+			return fmt.Errorf("%s: %s removes a foreign finalizer", f.Object.UID, d)
 		}
 	}
 	return nil

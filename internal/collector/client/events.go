@@ -1,4 +1,4 @@
-package collector
+package client
 
 import (
 	"context"
@@ -17,14 +17,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// EventClient writes Events to a server that is reached by client-go.
+// EventClient writes Events with client-go.
 type EventClient struct {
 	events typedcorev1.EventsGetter
 	mapper Mapper
 	clock  clock.PassiveClock
 }
-
-var _ Events = (*EventClient)(nil)
 
 // NewEventClient returns a client of the server that config names.
 func NewEventClient(config *rest.Config, mapper Mapper, clock clock.PassiveClock) (*EventClient, error) {
@@ -35,7 +33,7 @@ func NewEventClient(config *rest.Config, mapper Mapper, clock clock.PassiveClock
 	return &EventClient{events: client, mapper: mapper, clock: clock}, nil
 }
 
-// Warn implements Events.
+// Warn writes an Event of type Warning about an object.
 func (c *EventClient) Warn(ctx context.Context, regarding ownership.Object, reason, message string) error {
 	gvr, _, _ := c.mapper.Mapping(regarding.Kind)
 	namespace := regarding.Namespace
@@ -71,8 +69,8 @@ func (c *EventClient) Warn(ctx context.Context, regarding ownership.Object, reas
 
 const component = "coppice"
 
-// eventName is the same for the same words about the same object, so that
-// after a restart the server has the Event already.
+// eventName returns the same name for the same message about the same object, so that after
+// a restart the Event exists already.
 func eventName(regarding ownership.Object, reason, message string) string {
 	const maxName = 253 - 1 - 16
 	hash := fnv.New64a()

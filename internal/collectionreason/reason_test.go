@@ -1,4 +1,4 @@
-package collector
+package collectionreason
 
 import (
 	"encoding/json"
@@ -13,19 +13,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// A reason comes through a header as it was, whatever is in it; a request without one has none.
+// A reason survives the header whatever characters are in it; a request without one has no header.
 func TestReasonInHeader(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = append(got, strings.Join(r.Header.Values(collectionreason.Header), "|"))
+		got = append(got, strings.Join(r.Header.Values(Header), "|"))
 	}))
 	defer server.Close()
-	client := http.Client{Transport: explained{http.DefaultTransport}}
-	r := Record{Decision: "delete\r\nX: \"süß\" 𝄞 \x00", Policy: verdict.Background, MoreOwners: 2, Owners: []RecordedOwner{{Kind: "ConfigMap", Name: "ö", UID: "1", Evidence: "live read", Revision: 7}}}
+	client := http.Client{Transport: Transport(http.DefaultTransport)}
+	want := Reason{Decision: "delete\r\nX: \"süß\" 𝄞 \x00", Policy: verdict.Background, MoreOwners: 2, Owners: []Owner{{Kind: "ConfigMap", Name: "ö", UID: "1", Evidence: "live read", Revision: 7}}}
 	for _, reasoned := range []bool{true, false} {
 		ctx := t.Context()
 		if reasoned {
-			ctx = withReason(ctx, r)
+			ctx = NewContext(ctx, want)
 		}
 		request, err := http.NewRequestWithContext(ctx, http.MethodDelete, server.URL, nil)
 		if err != nil {
@@ -44,26 +44,30 @@ func TestReasonInHeader(t *testing.T) {
 	if err := json.Unmarshal([]byte(got[0]), &reason); err != nil {
 		t.Fatalf("%q: %v", got[0], err)
 	}
-	if diff := cmp.Diff(Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: 2}, reason); diff != "" {
+	if diff := cmp.Diff(want, reason); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// No reason that the collector gives is longer than what the server takes.
+// No reason that the collector gives is longer than what the server accepts.
 func TestReasonIsBounded(t *testing.T) {
 	name := strings.Repeat("\u00e4", 253) // six bytes each, escaped
-	f := verdict.Facts{}
+	var all []verdict.Owner
 	for range 100 {
 		var o verdict.Owner
 		o.Claim.Kind.Kind, o.Claim.Namespace, o.Claim.Name = strings.Repeat("K", 63), strings.Repeat("n", 63), name
-		f.Owners = append(f.Owners, o)
+		all = append(all, o)
 	}
-	r := recordOf(f, verdict.Delete{Propagation: verdict.Background, Reason: name})
-	text, err := json.Marshal(Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: r.MoreOwners})
+	owners, more := OwnersOf(all)
+	if len(owners) != MaxOwners || more != len(all)-MaxOwners {
+		t.Errorf("%d owners, and %d more", len(owners), more)
+	}
+	decision := verdict.Delete{Propagation: verdict.Background, Reason: name}
+	text, err := json.Marshal(Reason{Decision: decision.String(), Policy: decision.Propagation, Owners: owners, MoreOwners: more})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(escaped(string(text))); n > collectionreason.MaxBytes || n < 4<<10 {
+	if n := len(ascii(string(text))); n > MaxBytes || n < 4<<10 {
 		t.Errorf("%d bytes", n)
 	}
 }

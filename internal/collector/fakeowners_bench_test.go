@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// BenchmarkFakeOwners is what one object with ten thousand owners that do not exist
-// takes of the collector, from its observation to its deletion (H8).
+// BenchmarkFakeOwners measures the collector on an object with ten thousand owners that do not
+// exist, from its observation to its deletion (H8).
 func BenchmarkFakeOwners(b *testing.B) {
 	const n = 10_000
 	owners := make([]ownership.Reference, n)
@@ -31,7 +31,7 @@ func BenchmarkFakeOwners(b *testing.B) {
 			waiting.Done(uid)
 		}
 		if s.Len() != 0 {
-			b.Fatal("it stands")
+			b.Fatal("it is not deleted")
 		}
 	}
 }

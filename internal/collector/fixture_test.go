@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -26,21 +27,28 @@ var (
 
 const space = "shop"
 
-// world is an API server with some kinds, and a collector that is driven step
-// by step, without goroutines.
-type world struct {
+// fixture is an API server with some kinds, and a collector that is driven step by step,
+// without goroutines.
+type fixture struct {
 	*apimodel.Server
-	t    *testing.T
+	t    tester
 	c    *collector.Collector
 	keys *keys
 	logs bytes.Buffer
 }
 
-func newWorld(t *testing.T) *world { return newWorldWith(t, collector.Config{}) }
+// tester is a *testing.T or a *rapid.T.
+type tester interface {
+	rapid.TB
+	Context() context.Context
+	Cleanup(f func())
+}
 
-func newWorldWith(t *testing.T, config collector.Config) *world {
+func newFixture(t tester) *fixture { return newFixtureWith(t, collector.Config{}) }
+
+func newFixtureWith(t tester, config collector.Config) *fixture {
 	t.Helper()
-	w := &world{Server: apimodel.New(), t: t, keys: &keys{}}
+	w := &fixture{Server: apimodel.New(), t: t, keys: &keys{}}
 	config.Queue = w.keys
 	config.Detachers = 1
 	config.Logger = slog.New(slog.NewTextHandler(&w.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -101,7 +109,7 @@ func (k *keys) Take() (ownership.UID, bool) {
 	return uid, true
 }
 
-// backoffOver lets the keys in back-off in. It returns false when there are none.
+// backoffOver ends all back-off. It returns false when no key is in back-off.
 func (k *keys) backoffOver() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -111,8 +119,8 @@ func (k *keys) backoffOver() bool {
 	return len(uids) > 0
 }
 
-// drain reconsiders all that waits, until nothing does, and leaves what is in back-off.
-func (w *world) drain() {
+// drain reconsiders what waits until nothing does, except what is in back-off.
+func (w *fixture) drain() {
 	w.t.Helper()
 	for range 100000 {
 		uid, ok := w.keys.Take()
@@ -127,7 +135,7 @@ func (w *world) drain() {
 }
 
 // settle drains until nothing is left to do, back-off included.
-func (w *world) settle() {
+func (w *fixture) settle() {
 	w.t.Helper()
 	for range 1000 {
 		w.drain()
@@ -138,16 +146,16 @@ func (w *world) settle() {
 	w.t.Fatal("the collector does not come to rest")
 }
 
-func (w *world) collect(uid ownership.UID) collector.Outcome {
+func (w *fixture) collect(uid ownership.UID) collector.Outcome {
 	return w.c.Collect(w.t.Context(), uid)
 }
 
 // set and pod create objects with the given owners.
-func (w *world) set(name string, owners ...ownership.Reference) ownership.Object {
+func (w *fixture) set(name string, owners ...ownership.Reference) ownership.Object {
 	return w.Create(ownership.Object{Kind: setKind, Namespace: space, Name: name, UID: ownership.UID(name), Owners: owners})
 }
 
-func (w *world) pod(name string, owners ...ownership.Reference) ownership.Object {
+func (w *fixture) pod(name string, owners ...ownership.Reference) ownership.Object {
 	return w.Create(ownership.Object{Kind: podKind, Namespace: space, Name: name, UID: ownership.UID(name), Owners: owners})
 }
 
@@ -159,7 +167,7 @@ func podRef(name string) collector.Ref {
 	return collector.Ref{Kind: podKind, Namespace: space, Name: name}
 }
 
-// ownedBy is a reference to an object; blocking makes it one that blocks.
+// ownedBy returns a reference to an object; blocking makes it one that blocks.
 func ownedBy(o ownership.Object) ownership.Reference {
 	version := "v1"
 	if o.Kind.Group != "" {
@@ -173,7 +181,7 @@ func blocking(r ownership.Reference) ownership.Reference {
 	return r
 }
 
-// absent is a reference to a set that never was.
+// absent returns a reference to a set that never existed.
 func absent(name string) ownership.Reference {
 	return ownership.Reference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: ownership.UID("never-" + name)}
 }
@@ -198,30 +206,30 @@ func removeOwner(uid ownership.UID) func(*ownership.Object) {
 	}
 }
 
-func (w *world) mustStand(refs ...collector.Ref) {
+func (w *fixture) mustExist(refs ...collector.Ref) {
 	w.t.Helper()
 	for _, ref := range refs {
 		if _, ok := w.Lookup(ref); !ok {
-			w.t.Errorf("%s is gone, want it to stand", ref)
+			w.t.Errorf("%s is gone, want it to exist", ref)
 		}
 	}
 }
 
-func (w *world) mustBeGone(refs ...collector.Ref) {
+func (w *fixture) mustBeGone(refs ...collector.Ref) {
 	w.t.Helper()
 	for _, ref := range refs {
 		if o, ok := w.Lookup(ref); ok {
-			w.t.Errorf("%s stands (%s, finalizers %v), want it gone", ref, o.Phase, o.Finalizers)
+			w.t.Errorf("%s exists (%s, finalizers %v), want it gone", ref, o.Phase, o.Finalizers)
 		}
 	}
 }
 
 // mustHaveOwners compares the UIDs of an object's owner references.
-func (w *world) mustHaveOwners(ref collector.Ref, want ...ownership.UID) {
+func (w *fixture) mustHaveOwners(ref collector.Ref, want ...ownership.UID) {
 	w.t.Helper()
 	o, ok := w.Lookup(ref)
 	if !ok {
-		w.t.Errorf("%s is gone, want it to stand", ref)
+		w.t.Errorf("%s is gone, want it to exist", ref)
 		return
 	}
 	var got []ownership.UID
@@ -233,7 +241,7 @@ func (w *world) mustHaveOwners(ref collector.Ref, want ...ownership.UID) {
 	}
 }
 
-func (w *world) mustHaveRequested(verbs ...string) {
+func (w *fixture) mustHaveRequested(verbs ...string) {
 	w.t.Helper()
 	var got []string
 	for _, r := range w.Requests() {
@@ -244,8 +252,8 @@ func (w *world) mustHaveRequested(verbs ...string) {
 	}
 }
 
-// once makes a hook run for the n-th request of a verb only.
-func (w *world) onRequest(verb string, n int, hook func()) {
+// onRequest runs a hook before the n-th request of a verb only.
+func (w *fixture) onRequest(verb string, n int, hook func()) {
 	seen := 0
 	w.Before(func(r apimodel.Request) {
 		if r.Verb == verb {
@@ -256,7 +264,7 @@ func (w *world) onRequest(verb string, n int, hook func()) {
 	})
 }
 
-// running runs a collector with all its workers against a server, on fake time.
+// running runs a test with a collector and all its workers, on fake time.
 func running(t *testing.T, config collector.Config, test func(s *apimodel.Server, c *collector.Collector)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

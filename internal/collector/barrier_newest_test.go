@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// R15 on a server that tells what was written last.
+// R15 on a server that knows what was written last.
 
-func (w *world) mustList(what string, want int, kinds ...ownership.Kind) {
+func (w *fixture) mustList(what string, want int, kinds ...ownership.Kind) {
 	w.t.Helper()
 	var got int
 	for _, r := range w.Requests() {
@@ -25,11 +25,11 @@ func (w *world) mustList(what string, want int, kinds ...ownership.Kind) {
 	}
 }
 
-// Nothing is listed of which the watch has shown everything.
+// Kinds whose watch has caught up are not listed.
 func TestR15NoListsWhereTheWatchIsUpToDate(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.TellNewest("one")
 			web := w.set("web")
 			w.pod("pod", blocking(ownedBy(web)))
@@ -44,16 +44,16 @@ func TestR15NoListsWhereTheWatchIsUpToDate(t *testing.T) {
 	}
 }
 
-// A kind whose watch lags is listed, and it alone; what the watch has missed holds.
+// Only a kind whose watch lags is listed; what the watch has missed holds the owner.
 func TestR15OnlyWhatLagsIsListed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.TellNewest("one")
 	web := w.set("web")
 	w.Hold(podKind)
 	w.pod("pod", ownedBy(web))
 	w.Remove(setRef("web"), orphan)
 	w.try(3)
-	w.mustStand(setRef("web"))
+	w.mustExist(setRef("web"))
 	if w.Count("patch finalizers") != 0 {
 		t.Fatal("released, although a dependent was not seen")
 	}
@@ -70,7 +70,7 @@ func TestR15OnlyWhatLagsIsListed(t *testing.T) {
 // What the watches had come to in another history proves nothing, until the kind was
 // listed anew.
 func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.TellNewest("one")
 	complete := func(name string) {
 		w.set(name)
@@ -93,9 +93,9 @@ func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
 	w.mustList("pods were listed anew", 3, setKind)
 }
 
-// A server that is behind what its watches have shown was put back in time.
+// A server whose revision is lower than what its watches have shown was put back in time.
 func TestR15RevisionsThatWentBackwards(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.TellNewest("one")
 	w.c = collector.New(&aheadServer{w.Server}, collector.Config{Queue: w.keys, Detachers: 1})
 	w.Connect(w.c.Sink())
@@ -106,7 +106,7 @@ func TestR15RevisionsThatWentBackwards(t *testing.T) {
 	w.mustList("the watches are ahead of the server", 2, podKind, setKind)
 }
 
-// aheadServer is a server whose watches have come where it has not been.
+// aheadServer is a server whose watches are ahead of its revision.
 type aheadServer struct{ *apimodel.Server }
 
 func (*aheadServer) Reached(ownership.Kind) string { return "1000" }

@@ -1,17 +1,12 @@
-package collector
+package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"strconv"
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +14,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
@@ -28,41 +24,42 @@ import (
 // limit exceeded too, so nothing is lost but a worker that waits.
 const requestTimeout = 60 * time.Second
 
-// Mapper tells what is served, where, and how far the watches have come. The
-// feed is one.
+// Mapper knows what is served, under which resource, and how far the watches have come.
+// The feed is one.
 type Mapper interface {
 	Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, namespaced, ok bool)
 	Survey(ctx context.Context) (feed.Watched, error)
 	Reached(kind ownership.Kind) string
 }
 
-// Client is the API of a server that is reached by client-go. It moves metadata only.
+// Client implements Interface with client-go. It transfers metadata only.
 type Client struct {
 	metadata metadata.Interface
-	server   rest.Interface
+	server   rest.Interface // for paths that are no resources
 	mapper   Mapper
-	silence  atomic.Int64 // so many times more the server is not asked what Newest asks
+	skip     atomic.Int64 // how many more calls of Newest send no request
 }
 
-var _ API = (*Client)(nil)
+var _ Interface = (*Client)(nil)
 
-// NewClient returns a client of the server that config names.
-func NewClient(config *rest.Config, mapper Mapper) (*Client, error) {
+// New returns a client of the server that config names.
+func New(config *rest.Config, mapper Mapper) (*Client, error) {
 	config = rest.CopyConfig(config)
-	config.Wrap(Impatient)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return explained{next} })
-	client, err := metadata.NewForConfig(config)
+	config.Wrap(WithoutRetry)
+	config.Wrap(collectionreason.Transport)
+	objects, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)
 	}
-	questions, err := discovery.NewDiscoveryClientForConfig(config)
+	// The discovery client has no group or version in its paths.
+	paths, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	return &Client{metadata: client, server: questions.RESTClient(), mapper: mapper}, nil
+	return &Client{metadata: objects, server: paths.RESTClient(), mapper: mapper}, nil
 }
 
-// Get implements API.
+// Get implements Interface.
 func (c *Client) Get(ctx context.Context, ref Ref) (ownership.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -73,12 +70,12 @@ func (c *Client) Get(ctx context.Context, ref Ref) (ownership.Object, error) {
 	// No resourceVersion: the answer is as of now, not from a cache that may lag.
 	meta, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
-		return ownership.Object{}, saidOf(ref, err)
+		return ownership.Object{}, aboutObject(ref, err)
 	}
 	return feed.ObjectOf(ref.Kind, meta), nil
 }
 
-// Delete implements API.
+// Delete implements Interface.
 func (c *Client) Delete(ctx context.Context, observed ownership.Object, propagation verdict.Propagation) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -92,10 +89,10 @@ func (c *Client) Delete(ctx context.Context, observed ownership.Object, propagat
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &observed.ResourceVersion},
 		PropagationPolicy: &policy,
 	})
-	return saidOf(ref, err)
+	return aboutObject(ref, err)
 }
 
-// PatchOwners implements API.
+// PatchOwners implements Interface.
 func (c *Client) PatchOwners(ctx context.Context, observed ownership.Object, owners []ownership.Reference) (ownership.Object, error) {
 	var list any // null when there is none left: removes the field
 	if len(owners) > 0 {
@@ -104,7 +101,7 @@ func (c *Client) PatchOwners(ctx context.Context, observed ownership.Object, own
 	return c.patch(ctx, observed, "ownerReferences", list)
 }
 
-// PatchFinalizers implements API.
+// PatchFinalizers implements Interface.
 func (c *Client) PatchFinalizers(ctx context.Context, observed ownership.Object, finalizers []string) (ownership.Object, error) {
 	var list any
 	if len(finalizers) > 0 {
@@ -113,7 +110,7 @@ func (c *Client) PatchFinalizers(ctx context.Context, observed ownership.Object,
 	return c.patch(ctx, observed, "finalizers", list)
 }
 
-// List implements API.
+// List implements Interface.
 func (c *Client) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -129,7 +126,7 @@ func (c *Client) List(ctx context.Context, kind ownership.Kind, namespace string
 	// No resourceVersion: the answer is as of now.
 	list, err := objects.List(ctx, metav1.ListOptions{Limit: limit, Continue: after})
 	if err != nil {
-		return Page{}, saidOf(where, err)
+		return Page{}, aboutObject(where, err)
 	}
 	page := Page{ResourceVersion: list.ResourceVersion, Continue: list.Continue}
 	for i := range list.Items {
@@ -140,7 +137,7 @@ func (c *Client) List(ctx context.Context, kind ownership.Kind, namespace string
 	return page, nil
 }
 
-// Survey implements API.
+// Survey implements Interface.
 func (c *Client) Survey(ctx context.Context) (feed.Watched, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -148,19 +145,18 @@ func (c *Client) Survey(ctx context.Context) (feed.Watched, error) {
 }
 
 const (
-	// newestPath is where our own server answers what Newest asks. Others have no such path.
+	// newestPath is where our own API server answers Newest. Others have no such path.
 	newestPath = "/coppice/newest"
-	// silenceAfterRefusal is how often a server is not asked that has refused to answer.
-	silenceAfterRefusal = 100
+	// skipAfterRefusal is how many calls of Newest send no request after one that failed.
+	skipAfterRefusal = 100
 )
 
-// Newest implements API. Servers other than ours do not know the answer, and are seldom
-// asked for it.
+// Newest implements Interface. Only our own server knows the answer; others are seldom asked.
 func (c *Client) Newest(ctx context.Context, kinds []ownership.Kind) (Newest, error) {
-	if c.silence.Add(-1) >= 0 {
+	if c.skip.Add(-1) >= 0 {
 		return Newest{}, nil
 	}
-	c.silence.Store(0)
+	c.skip.Store(0)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	body, err := c.server.Get().AbsPath(newestPath).Do(ctx).Raw()
@@ -173,7 +169,7 @@ func (c *Client) Newest(ctx context.Context, kinds []ownership.Kind) (Newest, er
 		err = json.Unmarshal(body, &answer)
 	}
 	if err != nil {
-		c.silence.Store(silenceAfterRefusal)
+		c.skip.Store(skipAfterRefusal)
 		return Newest{}, fmt.Errorf("ask what was written last: %w", err)
 	}
 	newest := Newest{History: answer.History, Now: answer.Now, Writes: make(map[ownership.Kind]uint64, len(kinds))}
@@ -187,13 +183,13 @@ func (c *Client) Newest(ctx context.Context, kinds []ownership.Kind) (Newest, er
 	return newest, nil
 }
 
-// Reached implements API.
+// Reached implements Interface.
 func (c *Client) Reached(kind ownership.Kind) string { return c.mapper.Reached(kind) }
 
-// patch replaces one list of an object's metadata. It is a JSON merge patch,
-// which every kind takes, and which replaces a list as a whole: what is written
-// is what was computed, not a merge with what stands there. The uid and the
-// resourceVersion in it are the condition.
+// patch replaces one list of an object's metadata. It is a JSON merge patch, which every
+// kind supports, and which replaces a list as a whole: what is written is what was
+// computed, not a merge with what is stored. The uid and the resourceVersion in it are the
+// condition.
 func (c *Client) patch(ctx context.Context, observed ownership.Object, field string, list any) (ownership.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -212,56 +208,25 @@ func (c *Client) patch(ctx context.Context, observed ownership.Object, field str
 	}
 	meta, err := objects.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return ownership.Object{}, saidOf(ref, err)
+		return ownership.Object{}, aboutObject(ref, err)
 	}
 	return feed.ObjectOf(ref.Kind, meta), nil
 }
 
-// objects is where the objects of the reference's kind and namespace are served.
+// objects returns the client of the resource that serves the reference's kind and namespace.
 func (c *Client) objects(ref Ref) (metadata.ResourceInterface, error) {
 	gvr, namespaced, ok := c.mapper.Mapping(ref.Kind)
 	switch {
 	case !ok:
 		return nil, unservedError{ref, nil}
 	case namespaced != (ref.Namespace != ""):
-		// The kind was made anew in another scope, and the object was observed before.
+		// The kind was defined anew in another scope after the object was observed.
 		return nil, unservedError{ref, nil}
 	case namespaced:
 		return c.metadata.Resource(gvr).Namespace(ref.Namespace), nil
 	default:
 		return c.metadata.Resource(gvr), nil
 	}
-}
-
-// saidOf makes a NotFound that is not said of the object another error. A
-// server that does not serve the kind, be it for a moment only, answers 404 as
-// well, and that must never be taken for evidence of absence (R3). Only an
-// answer that names the object is.
-func saidOf(ref Ref, err error) error {
-	if !apierrors.IsNotFound(err) {
-		return err
-	}
-	// client-go returns it unwrapped; anything else is not taken for an answer.
-	status, ok := err.(apierrors.APIStatus)
-	if ok && status.Status().Details != nil && status.Status().Details.Name == ref.Name &&
-		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return err
-	}
-	return unservedError{ref, err}
-}
-
-// unservedError says that the server has no place for such an object now. It
-// hides the answer, so that nobody takes it for a NotFound.
-type unservedError struct {
-	ref    Ref
-	answer error
-}
-
-func (e unservedError) Error() string {
-	if e.answer == nil {
-		return fmt.Sprintf("%s: the kind is not served", e.ref)
-	}
-	return fmt.Sprintf("%s: the kind is not served: %v", e.ref, e.answer)
 }
 
 func referencesOf(owners []ownership.Reference) []metav1.OwnerReference {
@@ -286,38 +251,3 @@ func boolOf(f ownership.Flag) *bool {
 	}
 	return &set
 }
-
-// Impatient makes a transport hand on answers with Retry-After as plain errors.
-// client-go would wait in the middle of the request, up to ten times. Who uses
-// this waits between requests: in the queue, or in the back-off of a watch.
-func Impatient(next http.RoundTripper) http.RoundTripper { return impatient{next} }
-
-type impatient struct{ next http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (t impatient) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := t.next.RoundTrip(r)
-	if err != nil || response.StatusCode != http.StatusTooManyRequests && response.StatusCode < http.StatusInternalServerError {
-		return response, err
-	}
-	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
-	if err != nil {
-		return response, nil //nolint:nilerr // no such header, or a date: client-go does not wait for it either
-	}
-	status := apierrors.NewGenericServerResponse(response.StatusCode, r.Method, schema.GroupResource{}, "", "", seconds, false).Status()
-	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	body, err := json.Marshal(status)
-	if err != nil {
-		return response, nil //nolint:nilerr // the answer as it was is as good
-	}
-	_ = response.Body.Close()
-	response.Header.Del("Retry-After")
-	response.Header.Set("Content-Type", "application/json")
-	response.Header.Del("Content-Length")
-	response.ContentLength = int64(len(body))
-	response.Body = io.NopCloser(bytes.NewReader(body))
-	return response, nil
-}
-
-// WrappedRoundTripper lets client-go find what is wrapped.
-func (t impatient) WrappedRoundTripper() http.RoundTripper { return t.next }

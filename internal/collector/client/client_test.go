@@ -1,4 +1,4 @@
-package collector_test
+package client_test
 
 import (
 	"context"
@@ -18,12 +18,26 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// mapping is a Mapper of the three kinds of these tests.
+var (
+	podKind    = ownership.Kind{Kind: "Pod"}
+	setKind    = ownership.Kind{Group: "apps", Kind: "ReplicaSet"}
+	nodeKind   = ownership.Kind{Kind: "Node"}
+	widgetKind = ownership.Kind{Group: "example.com", Kind: "Widget"}
+)
+
+const space = "shop"
+
+func podRef(name string) client.Ref {
+	return client.Ref{Kind: podKind, Namespace: space, Name: name}
+}
+
+// mapping is a Mapper of three kinds.
 type mapping struct{}
 
 func (mapping) Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, namespaced, ok bool) {
@@ -44,8 +58,8 @@ func (mapping) Survey(context.Context) (feed.Watched, error) {
 
 func (mapping) Reached(ownership.Kind) string { return "5" }
 
-// wire is a server that gives one answer, and remembers what it was asked.
-type wire struct {
+// fakeServer gives one answer, and remembers the last request.
+type fakeServer struct {
 	code        int
 	contentType string
 	header      map[string]string
@@ -56,7 +70,7 @@ type wire struct {
 	requests                              int
 }
 
-func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (w *fakeServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	sent, _ := io.ReadAll(r.Body)
 	w.method, w.path, w.query, w.sent = r.Method, r.URL.Path, r.URL.RawQuery, string(sent)
 	w.accept, w.sentType = r.Header.Get("Accept"), r.Header.Get("Content-Type")
@@ -69,16 +83,16 @@ func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(rw, w.body)
 }
 
-func (w *wire) config(t *testing.T) *rest.Config {
+func (w *fakeServer) config(t *testing.T) *rest.Config {
 	t.Helper()
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
 	return &rest.Config{Host: server.URL, QPS: -1}
 }
 
-func (w *wire) client(t *testing.T) *collector.Client {
+func (w *fakeServer) connect(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := collector.NewClient(w.config(t), mapping{})
+	c, err := client.New(w.config(t), mapping{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +103,8 @@ const podAnswer = `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata"
 	"namespace":"shop","name":"a","uid":"u","resourceVersion":"8",
 	"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"o","controller":false}]}}`
 
-func answerWith(body string) *wire {
-	return &wire{code: http.StatusOK, contentType: "application/json", body: body}
+func answerWith(body string) *fakeServer {
+	return &fakeServer{code: http.StatusOK, contentType: "application/json", body: body}
 }
 
 var (
@@ -119,7 +133,7 @@ func sameJSON(t *testing.T, got, want string) {
 // R12: on the wire, DELETE carries both conditions.
 func TestR12DeleteOnTheWire(t *testing.T) {
 	w := answerWith(`{"apiVersion":"v1","kind":"Status","status":"Success"}`)
-	if err := w.client(t).Delete(t.Context(), observedPod, foreground); err != nil {
+	if err := w.connect(t).Delete(t.Context(), observedPod, verdict.Foreground); err != nil {
 		t.Fatal(err)
 	}
 	if w.method != "DELETE" || w.path != "/api/v1/namespaces/shop/pods/a" {
@@ -136,11 +150,11 @@ func TestR16PatchesOnTheWire(t *testing.T) {
 		{APIVersion: "v1", Kind: "Node", Name: "n", UID: "m"},
 	}
 	tests := map[string]struct {
-		call func(c *collector.Client) (ownership.Object, error)
+		call func(c *client.Client) (ownership.Object, error)
 		want string
 	}{
 		"owners": {
-			func(c *collector.Client) (ownership.Object, error) {
+			func(c *client.Client) (ownership.Object, error) {
 				return c.PatchOwners(t.Context(), observedPod, owners)
 			},
 			`{"metadata":{"uid":"u","resourceVersion":"7","ownerReferences":[
@@ -148,19 +162,19 @@ func TestR16PatchesOnTheWire(t *testing.T) {
 				{"apiVersion":"v1","kind":"Node","name":"n","uid":"m"}]}}`,
 		},
 		"no owners": {
-			func(c *collector.Client) (ownership.Object, error) {
+			func(c *client.Client) (ownership.Object, error) {
 				return c.PatchOwners(t.Context(), observedPod, nil)
 			},
 			`{"metadata":{"uid":"u","resourceVersion":"7","ownerReferences":null}}`,
 		},
 		"finalizers": {
-			func(c *collector.Client) (ownership.Object, error) {
+			func(c *client.Client) (ownership.Object, error) {
 				return c.PatchFinalizers(t.Context(), observedPod, []string{"example.com/own"})
 			},
 			`{"metadata":{"uid":"u","resourceVersion":"7","finalizers":["example.com/own"]}}`,
 		},
 		"no finalizers": {
-			func(c *collector.Client) (ownership.Object, error) {
+			func(c *client.Client) (ownership.Object, error) {
 				return c.PatchFinalizers(t.Context(), observedPod, []string{})
 			},
 			`{"metadata":{"uid":"u","resourceVersion":"7","finalizers":null}}`,
@@ -169,7 +183,7 @@ func TestR16PatchesOnTheWire(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := answerWith(podAnswer)
-			got, err := test.call(w.client(t))
+			got, err := test.call(w.connect(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +200,7 @@ func TestR16PatchesOnTheWire(t *testing.T) {
 
 func TestGetReadsMetadataOnly(t *testing.T) {
 	w := answerWith(podAnswer)
-	got, err := w.client(t).Get(t.Context(), podRef("a"))
+	got, err := w.connect(t).Get(t.Context(), podRef("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +217,7 @@ func TestR15ListOnTheWire(t *testing.T) {
 	w := answerWith(`{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList",
 		"metadata":{"resourceVersion":"9","continue":"more"},
 		"items":[` + strings.ReplaceAll(podAnswer, "\n", "") + `,{"metadata":{"name":"computed"}}]}`)
-	c := w.client(t)
+	c := w.connect(t)
 	for _, test := range []struct {
 		kind            ownership.Kind
 		namespace, path string
@@ -218,7 +232,7 @@ func TestR15ListOnTheWire(t *testing.T) {
 		}
 		answered := answeredPod
 		answered.Kind = test.kind
-		want := collector.Page{Objects: []ownership.Object{answered}, ResourceVersion: "9", Continue: "more"}
+		want := client.Page{Objects: []ownership.Object{answered}, ResourceVersion: "9", Continue: "more"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("page (-want +got):\n%s", diff)
 		}
@@ -238,17 +252,17 @@ func TestR15ListOnTheWire(t *testing.T) {
 }
 
 func TestR15ListThatIsRefused(t *testing.T) {
-	w := &wire{code: http.StatusForbidden, contentType: "application/json", body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`}
-	if _, err := w.client(t).List(t.Context(), podKind, space, 500, ""); !apierrors.IsForbidden(err) {
+	w := &fakeServer{code: http.StatusForbidden, contentType: "application/json", body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`}
+	if _, err := w.connect(t).List(t.Context(), podKind, space, 500, ""); !apierrors.IsForbidden(err) {
 		t.Errorf("error = %v, want forbidden", err)
 	}
 }
 
 // R15: what our own server tells is told of kinds; of those that it does not know, nothing.
 func TestR15Newest(t *testing.T) {
-	w := &wire{code: http.StatusOK, contentType: "application/json", body: `{"history":"one","now":12,"writes":{"pods":7,"replicasets.apps":11,"other":12}}`}
-	got, err := w.client(t).Newest(t.Context(), []ownership.Kind{podKind, setKind, nodeKind, widgetKind})
-	want := collector.Newest{History: "one", Now: 12, Writes: map[ownership.Kind]uint64{podKind: 7, setKind: 11}}
+	w := &fakeServer{code: http.StatusOK, contentType: "application/json", body: `{"history":"one","now":12,"writes":{"pods":7,"replicasets.apps":11,"other":12}}`}
+	got, err := w.connect(t).Newest(t.Context(), []ownership.Kind{podKind, setKind, nodeKind, widgetKind})
+	want := client.Newest{History: "one", Now: 12, Writes: map[ownership.Kind]uint64{podKind: 7, setKind: 11}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v, (-want +got)\n%s", err, diff)
 	}
@@ -259,14 +273,14 @@ func TestR15Newest(t *testing.T) {
 
 // Servers of others are seldom asked what they cannot know.
 func TestR15NewestOfOtherServers(t *testing.T) {
-	for name, w := range map[string]*wire{
+	for name, w := range map[string]*fakeServer{
 		"not found":       {code: http.StatusNotFound, contentType: "text/plain", body: "404 page not found"},
 		"not allowed":     {code: http.StatusForbidden, contentType: "application/json", body: "{}"},
 		"something else":  {code: http.StatusOK, contentType: "text/html", body: "<html>"},
 		"not the numbers": {code: http.StatusOK, contentType: "application/json", body: `{"history":"one","now":-1}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := w.client(t)
+			c := w.connect(t)
 			if _, err := c.Newest(t.Context(), nil); err == nil {
 				t.Error("no error")
 			}
@@ -285,25 +299,25 @@ func TestR15NewestOfOtherServers(t *testing.T) {
 // R3: only a 404 that is said of the object is evidence. A server that does not
 // serve the kind, or not yet, answers 404 too.
 func TestR3WhichNotFoundIsEvidence(t *testing.T) {
-	status := func(name string) *wire {
-		return &wire{code: http.StatusNotFound, contentType: "application/json", body: fmt.Sprintf(
+	status := func(name string) *fakeServer {
+		return &fakeServer{code: http.StatusNotFound, contentType: "application/json", body: fmt.Sprintf(
 			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{"name":%q,"kind":"pods"}}`, name)}
 	}
 	tests := map[string]struct {
-		answer *wire
-		ref    collector.Ref
+		answer *fakeServer
+		ref    client.Ref
 		want   bool
 	}{
 		"said of the object":       {status("a"), podRef("a"), true},
 		"said of something else":   {status("shop"), podRef("a"), false},
-		"path not found":           {&wire{code: http.StatusNotFound, contentType: "text/plain", body: "404 page not found"}, podRef("a"), false},
-		"kind not mapped":          {status("a"), collector.Ref{Kind: ownership.Kind{Kind: "Widget"}, Name: "a"}, false},
-		"namespace missing in ref": {status("a"), collector.Ref{Kind: podKind, Name: "a"}, false},
-		"namespace too much":       {status("a"), collector.Ref{Kind: nodeKind, Namespace: space, Name: "a"}, false},
+		"path not found":           {&fakeServer{code: http.StatusNotFound, contentType: "text/plain", body: "404 page not found"}, podRef("a"), false},
+		"kind not mapped":          {status("a"), client.Ref{Kind: ownership.Kind{Kind: "Widget"}, Name: "a"}, false},
+		"namespace missing in ref": {status("a"), client.Ref{Kind: podKind, Name: "a"}, false},
+		"namespace too much":       {status("a"), client.Ref{Kind: nodeKind, Namespace: space, Name: "a"}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := test.answer.client(t).Get(t.Context(), test.ref)
+			_, err := test.answer.connect(t).Get(t.Context(), test.ref)
 			if err == nil || apierrors.IsNotFound(err) != test.want {
 				t.Errorf("IsNotFound(%v) = %v, want %v", err, apierrors.IsNotFound(err), test.want)
 			}
@@ -313,14 +327,14 @@ func TestR3WhichNotFoundIsEvidence(t *testing.T) {
 
 // An answer with Retry-After is handed on at once, with the time to wait in it.
 func TestClientDoesNotWait(t *testing.T) {
-	for name, w := range map[string]*wire{
+	for name, w := range map[string]*fakeServer{
 		"flow control": {code: http.StatusTooManyRequests, contentType: "text/plain", body: "Too many requests, please try again later."},
 		"unavailable":  {code: http.StatusServiceUnavailable, contentType: "text/plain", body: "apiserver is shutting down"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.header = map[string]string{"Retry-After": "9"}
 			start := time.Now()
-			err := w.client(t).Delete(t.Context(), observedPod, background)
+			err := w.connect(t).Delete(t.Context(), observedPod, verdict.Background)
 			seconds, ok := apierrors.SuggestsClientDelay(err)
 			if !ok || seconds != 9 || w.requests != 1 || time.Since(start) > 5*time.Second {
 				t.Errorf("error %v suggests %d s (%v) after %d requests", err, seconds, ok, w.requests)
@@ -333,8 +347,8 @@ func TestClientDoesNotWait(t *testing.T) {
 }
 
 func TestConflictOnTheWire(t *testing.T) {
-	w := &wire{code: http.StatusConflict, contentType: "application/json", body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","code":409}`}
-	if err := w.client(t).Delete(t.Context(), observedPod, background); !apierrors.IsConflict(err) {
+	w := &fakeServer{code: http.StatusConflict, contentType: "application/json", body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","code":409}`}
+	if err := w.connect(t).Delete(t.Context(), observedPod, verdict.Background); !apierrors.IsConflict(err) {
 		t.Errorf("error = %v, want a conflict", err)
 	}
 }
@@ -343,11 +357,11 @@ func TestEventOnTheWire(t *testing.T) {
 	w := answerWith(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"x"}}`)
 	config := w.config(t)
 	config.ContentType = "application/json"
-	events, err := collector.NewEventClient(config, mapping{}, clock.RealClock{})
+	events, err := client.NewEventClient(config, mapping{}, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := events.Warn(t.Context(), observedPod, collector.ReasonInvalidNamespace, "why"); err != nil {
+	if err := events.Warn(t.Context(), observedPod, "OwnerRefInvalidNamespace", "why"); err != nil {
 		t.Fatal(err)
 	}
 	var event corev1.Event
@@ -363,7 +377,7 @@ func TestEventOnTheWire(t *testing.T) {
 	}
 
 	node := ownership.Object{UID: "n", Kind: nodeKind, Name: strings.Repeat("n", 253)}
-	if err := events.Warn(t.Context(), node, collector.ReasonInvalidNamespace, "why"); err != nil {
+	if err := events.Warn(t.Context(), node, "OwnerRefInvalidNamespace", "why"); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal([]byte(w.sent), &event); err != nil {

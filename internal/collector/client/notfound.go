@@ -1,0 +1,51 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// aboutObject turns a NotFound that is not about the object into another error. A server
+// that does not serve the kind, be it for a moment only, answers 404 as well, and that must
+// never be taken for evidence of absence (R3). Only an answer that names the object is.
+func aboutObject(ref Ref, err error) error {
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	// client-go returns it unwrapped; anything else is not taken for an answer.
+	status, ok := err.(apierrors.APIStatus)
+	if ok && status.Status().Details != nil && status.Status().Details.Name == ref.Name &&
+		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return err
+	}
+	return unservedError{ref, err}
+}
+
+// unservedError says that the server has no place for such an object now. It hides the
+// answer, so that it is not taken for a NotFound.
+type unservedError struct {
+	ref    Ref
+	answer error
+}
+
+func (e unservedError) Error() string {
+	if e.answer == nil {
+		return fmt.Sprintf("%s: the kind is not served", e.ref)
+	}
+	return fmt.Sprintf("%s: the kind is not served: %v", e.ref, e.answer)
+}
+
+// IsRefusal reports whether an error says that the request was not carried out. Without
+// one, or after another error, it may have been.
+func IsRefusal(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		code := status.Status().Code
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
+	}
+	return errors.As(err, &unservedError{})
+}

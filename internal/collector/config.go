@@ -1,0 +1,171 @@
+package collector
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/collector/barrier"
+	"github.com/coppice-dev/coppice/internal/collector/breaker"
+	"github.com/coppice-dev/coppice/internal/collector/client"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/pace"
+	"github.com/coppice-dev/coppice/internal/queue"
+)
+
+// What Config and the methods of a collector are made of, so that who uses one need not
+// know where its parts are.
+type (
+	// API is all that the collector asks of an API server.
+	API = client.Interface
+	// Page is one page of a list.
+	Page = client.Page
+	// Newest says what was written last.
+	Newest = client.Newest
+	// Ref is where an object is found.
+	Ref = client.Ref
+	// Breaker says how much may be deleted of one kind before deletions are paused.
+	Breaker = breaker.Config
+)
+
+// RefOf returns where an object was observed.
+func RefOf(o ownership.Object) Ref { return client.RefOf(o) }
+
+// Events writes core/v1 Events, for people to read.
+type Events interface {
+	// Warn writes an Event of type Warning regarding an object.
+	Warn(ctx context.Context, regarding ownership.Object, reason, message string) error
+}
+
+// Queue holds the keys of objects that wait to be reconsidered. Package queue has the one
+// for production; a simulator brings its own, to choose which key is next.
+type Queue interface {
+	// Add adds keys: something was observed that concerns them.
+	Add(uids ...ownership.UID)
+	// Retry adds a key after its back-off, which grows until Forget.
+	Retry(uid ownership.UID)
+	// After adds a key when d has passed.
+	After(uid ownership.UID, d time.Duration)
+	// Forget ends the back-off of a key.
+	Forget(uid ownership.UID)
+	// Take waits for a key; it returns false after ShutDown.
+	Take() (uid ownership.UID, ok bool)
+	// Done returns a key that was taken.
+	Done(uid ownership.UID)
+	// ShutDown ends the queue.
+	ShutDown()
+}
+
+// Config of a collector. The zero value works.
+type Config struct {
+	// Workers is how many objects are reconsidered at the same time. Default: 20.
+	Workers int
+	// Detachers is how many dependents of one owner are detached at the same
+	// time when it is orphaned. With 1 Collect starts no goroutine. Default: 16.
+	Detachers int
+	// Batch is how many unknown owners of one kind and namespace an object must name
+	// for them to be read with one list, if the kind does not have many objects more.
+	// Fewer are read one by one. Default: 16.
+	Batch int
+	// Barrier proves that no dependent was missed before a foreground or orphan
+	// deletion is completed (R15). Off is for benchmarks, and for tests that show what the
+	// barrier prevents.
+	Barrier Switch
+	// Lists is how many lists the barrier has under way at the same time. Default: 16.
+	Lists int
+	// ObserveOnly decides and records, and changes nothing on the server: no
+	// write, and no Event. It reads.
+	ObserveOnly bool
+	// Breaker pauses deletions when there are too many. Default: it does not.
+	Breaker Breaker
+	// Limiter bounds the requests under way, and finds out how many the server can
+	// take. Default: nothing does but the number of workers.
+	Limiter *pace.Limiter
+	// Records is how many decisions that changed an object are remembered; none if
+	// it is negative. Default: 10000.
+	Records int
+	// Events is told of owner references that can never be right, and of deletions
+	// that are held or paused. Default: nobody is told.
+	Events Events
+	// Logger gets a line for each change, and for each decision at level Debug. Default: none.
+	Logger *slog.Logger
+	// Clock times back-off. Default: the system's.
+	Clock clock.WithTicker
+	// Queue holds the keys. Default: a queue of package queue.
+	Queue Queue
+}
+
+// Switch turns a part of the collector on or off.
+type Switch uint8
+
+const (
+	// On is the default.
+	On Switch = iota
+	// Off leaves the part out.
+	Off
+)
+
+// completed returns the config with its defaults.
+func (config Config) completed() Config {
+	config.Workers = positiveOr(config.Workers, 20)
+	config.Detachers = positiveOr(config.Detachers, 16)
+	config.Batch = positiveOr(config.Batch, 16)
+	config.Lists = positiveOr(config.Lists, 16)
+	switch {
+	case config.Records == 0:
+		config.Records = 10000
+	case config.Records < 0:
+		config.Records = 0
+	}
+	if config.ObserveOnly {
+		config.Events = nil // to write one is to write
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	return config
+}
+
+func positiveOr(value, fallback int) int {
+	if value > 0 {
+		return value
+	}
+	return fallback
+}
+
+// New returns a collector that acts through api.
+func New(api API, config Config) *Collector {
+	config = config.completed()
+	state := newState(config.Clock)
+	if config.Queue == nil {
+		// Namespaces take turns: one that fills the queue slows down no other.
+		config.Queue = queue.New(queue.Config{Clock: config.Clock, Tenant: state.namespace})
+	}
+	state.queue = config.Queue
+	if config.Limiter != nil {
+		api = client.Limited(api, config.Limiter)
+	}
+	stats := &counters{}
+	c := &Collector{
+		api:     countedAPI{api, stats},
+		config:  config,
+		queue:   config.Queue,
+		state:   state,
+		stats:   stats,
+		log:     config.Logger,
+		clock:   config.Clock,
+		breaker: breaker.New(config.Breaker, config.Clock),
+		journal: journal{size: config.Records},
+		latency: newLatency(),
+	}
+	c.barrier = barrier.New(barrier.Config{
+		Reader: c.api, Graph: state, Requeue: state.queue.Add, Clock: config.Clock, Lists: config.Lists,
+		Disabled: config.Barrier == Off, Blocked: c.tellBlocked,
+	})
+	return c
+}
