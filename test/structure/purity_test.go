@@ -29,8 +29,8 @@ func impure() []string {
 }
 
 // pureImports are what the packages of this module may import that are none of
-// purePackages: conditions and readiness of pods, as functions of a pod.
-func pureImports() []string { return []string{"internal/pods"} }
+// purePackages: names of finalizers, and conditions of pods as functions of a pod.
+func pureImports() []string { return []string{"internal/finalizers", "internal/pods"} }
 
 func isBelow(dir string, tops []string) bool {
 	for _, top := range tops {
