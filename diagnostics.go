@@ -5,20 +5,37 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/insight"
+	"github.com/coppice-dev/coppice/internal/metrics"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/web"
 )
 
-// WriteGraph writes who owns whom, as dot, json or svg: everything that owns or is
-// owned, or all that is connected with the objects named.
-func (c *Collector) WriteGraph(w io.Writer, format string, uids ...ownership.UID) error {
-	f, err := insight.ParseFormat(format)
+// GraphFormat is a format of the ownership graph.
+type GraphFormat string
+
+// The formats.
+const (
+	GraphDOT  GraphFormat = "dot"  // for Graphviz
+	GraphJSON GraphFormat = "json" // objects and references, with the decision about each object
+	GraphSVG  GraphFormat = "svg"  // a drawing
+)
+
+// WriteGraph writes the ownership graph: everything that owns or is owned, or, if uids are
+// given, everything that is connected with those objects. A graph of more than 5000 objects
+// cannot be drawn as SVG; the error is ErrGraphTooLarge then.
+func (c *Collector) WriteGraph(w io.Writer, format GraphFormat, uids ...UID) error {
+	f, err := insight.ParseFormat(string(format))
 	if err != nil {
 		return err
 	}
-	text, err := c.picture(uids...).Encode(f)
+	of := make([]ownership.UID, len(uids))
+	for i, uid := range uids {
+		of[i] = ownership.UID(uid)
+	}
+	text, err := c.picture(of...).Encode(f)
 	if err != nil {
 		return err
 	}
@@ -28,48 +45,96 @@ func (c *Collector) WriteGraph(w io.Writer, format string, uids ...ownership.UID
 
 func (c *Collector) picture(uids ...ownership.UID) insight.Graph {
 	if len(uids) == 0 {
-		return insight.Whole(c.view)
+		return insight.Whole(c.collector.View)
 	}
-	return insight.Around(c.view, uids...)
+	return insight.Around(c.collector.View, uids...)
 }
 
-// view runs a function on the ownership graph while nothing changes it. Without a
-// collector the graph is empty.
-func (c *Collector) view(read func(g *ownership.Graph)) {
-	if c.collector == nil {
-		read(ownership.New())
-		return
-	}
-	c.collector.View(read)
+// Metrics returns the metrics of the collector, to be registered with a registry of the
+// caller's. Their names begin with coppice_. Without any registration they are also served
+// by Handler and ProbeHandler.
+func (c *Collector) Metrics() prometheus.Collector { return c.metrics }
+
+// Metrics returns the metrics of the controller, to be registered with a registry of the
+// caller's, which may be the one that has the metrics of a Collector.
+func (c *NamespaceController) Metrics() prometheus.Collector { return c.metrics }
+
+// reading returns what the metrics are made from.
+func (c *Collector) reading() metrics.Reading {
+	return metrics.Reading{Synced: c.Synced(), Monitors: c.feed.Status(), Collector: c.collector.Status()}
 }
 
-// Handler serves:
+// Handler returns a handler for:
 //
-//	/healthz /livez /readyz                      whether it runs; whether it is synced
+//	/healthz /livez /readyz                      health checks; readyz: whether it is synced
 //	/metrics                                     for Prometheus
 //	/status /records                             Status and Records as JSON
-//	/debug/controllers/garbagecollector/graph    the graph: ?uid= (repeatable), ?format=dot|json|svg
+//	/debug/controllers/garbagecollector/graph    the ownership graph: ?uid= (repeatable), ?format=dot|json|svg
 //	POST /resume?kind=ReplicaSet.apps            Resume
 //
-// The answers name objects, and nobody is asked who he is: serve them where only
-// those get to who may know.
-func (c *Collector) Handler() http.Handler { return web.Handler(source{c}) }
+// The responses name objects, and requests are not authenticated: serve it only behind
+// authentication, or where nobody else can reach it.
+func (c *Collector) Handler() http.Handler { return Controllers{Collector: c}.Handler() }
 
-// ProbeHandler serves /healthz, /livez, /readyz and /metrics, which name resources
-// but no object.
-func (c *Collector) ProbeHandler() http.Handler { return web.Probes(source{c}) }
+// ProbeHandler returns a handler for /healthz, /livez, /readyz and /metrics, which name
+// resources but no objects.
+func (c *Collector) ProbeHandler() http.Handler { return Controllers{Collector: c}.ProbeHandler() }
 
-// source answers the questions of package web.
-type source struct{ *Collector }
+// ProbeHandler returns a handler for /healthz, /livez, /readyz and /metrics.
+func (c *NamespaceController) ProbeHandler() http.Handler {
+	return Controllers{Namespaces: c}.ProbeHandler()
+}
+
+// Handler returns the handler of the collector, except that /readyz and /metrics are about
+// all of the controllers. Without a collector the graph is empty, and so are the records.
+func (c Controllers) Handler() http.Handler { return web.Handler(source{c}) }
+
+// ProbeHandler returns a handler for /healthz, /livez, /readyz and /metrics, which name
+// resources but no objects.
+func (c Controllers) ProbeHandler() http.Handler { return web.Probes(source{c}) }
+
+// source implements web.Source.
+type source struct{ Controllers }
 
 // Status implements web.Source.
-func (s source) Status() any { return s.Collector.Status() }
+func (s source) Status() any {
+	status := emptyStatus()
+	if s.Collector != nil {
+		status = s.Collector.Status()
+	}
+	status.Synced = s.Synced()
+	return status
+}
 
 // Records implements web.Source.
-func (s source) Records() any { return s.Collector.Records() }
+func (s source) Records() any {
+	if s.Collector == nil {
+		return []Record{}
+	}
+	return s.Collector.Records()
+}
 
 // Picture implements web.Source.
-func (s source) Picture(uids ...ownership.UID) insight.Graph { return s.picture(uids...) }
+func (s source) Picture(uids ...ownership.UID) insight.Graph {
+	if s.Collector == nil {
+		return insight.Whole(func(read func(g *ownership.Graph)) { read(ownership.New()) })
+	}
+	return s.Collector.picture(uids...)
+}
+
+// Resume implements web.Source.
+func (s source) Resume(kind string) bool {
+	return s.Collector != nil && s.Collector.Resume(schema.ParseGroupKind(kind))
+}
 
 // Metrics implements web.Source.
-func (s source) Metrics() prometheus.Gatherer { return s.metrics.Gatherer() }
+func (s source) Metrics() prometheus.Gatherer {
+	var sets []prometheus.Collector
+	if s.Collector != nil {
+		sets = append(sets, s.Collector.metrics)
+	}
+	if s.Namespaces != nil {
+		sets = append(sets, s.Namespaces.metrics)
+	}
+	return metrics.Gatherer(sets...)
+}

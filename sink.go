@@ -1,33 +1,62 @@
 package coppice
 
 import (
+	"slices"
+	"sync"
+
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// sink hands the feed's observations to the collector, and tells of the namespaces
-// in which something is gone: a terminating one may wait for just that.
+// listeners are told the namespaces in which an object is gone.
+type listeners struct {
+	mu  sync.Mutex
+	all []*func(namespace string) // guarded by mu; replaced, never changed
+}
+
+// add adds a listener, and returns the function that removes it.
+func (l *listeners) add(listener func(namespace string)) (remove func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(slices.Clone(l.all), &listener)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.all = slices.DeleteFunc(slices.Clone(l.all), func(other *func(string)) bool { return other == &listener })
+	}
+}
+
+func (l *listeners) current() []*func(namespace string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all
+}
+
+// sink hands the feed's observations to the collector, and tells the listeners of deletions.
 type sink struct {
 	feed.Sink
-	view    func(read func(g *ownership.Graph))
-	changed func(namespace string)
+	view func(read func(g *ownership.Graph))
+	gone *listeners
 }
 
-// sink is where the feed's observations go.
-func (c *Collector) sink() feed.Sink {
-	if c.lifecycle == nil {
-		return c.collector.Sink()
-	}
-	return sink{c.collector.Sink(), c.collector.View, c.lifecycle.Changed}
-}
+// sink returns where the feed's observations go.
+func (c *Collector) sink() feed.Sink { return sink{c.collector.Sink(), c.collector.View, &c.gone} }
 
-// Forget implements feed.Sink. The event names a UID; the graph knows where that
-// was, until it is told.
+// Forget implements feed.Sink. The watch event names a UID; until it is forgotten, the graph
+// knows the namespace.
 func (s sink) Forget(uid ownership.UID, resourceVersion string) {
+	listeners := s.gone.current()
+	if len(listeners) == 0 {
+		s.Sink.Forget(uid, resourceVersion)
+		return
+	}
 	var object ownership.Object
 	s.view(func(g *ownership.Graph) { object, _ = g.Object(uid) })
 	s.Sink.Forget(uid, resourceVersion)
-	if object.Namespace != "" {
-		s.changed(object.Namespace)
+	if object.Namespace == "" {
+		return
+	}
+	for _, listener := range listeners {
+		(*listener)(object.Namespace)
 	}
 }

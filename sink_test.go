@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// graphSink is a feed.Sink that has nothing but a graph.
+// graphSink is a feed.Sink that is just a graph.
 type graphSink struct{ *ownership.Graph }
 
 func (s graphSink) Observe(o ownership.Object) { s.Graph.Observe(o) }
@@ -24,26 +24,31 @@ func (s graphSink) SetScope(kind ownership.Kind, scope ownership.Scope) {
 }
 func (s graphSink) NewEpoch() { s.Graph.NewEpoch() }
 
-// TestSinkTellsWhereSomethingIsGone has objects go: their namespaces are told of, and
-// the graph hears of all of them.
-func TestSinkTellsWhereSomethingIsGone(t *testing.T) {
+// TestSinkTellsListeners deletes objects: listeners are told their namespaces until they
+// are removed, and the graph is told of all deletions.
+func TestSinkTellsListeners(t *testing.T) {
 	graph := ownership.New()
 	var told []string
-	s := sink{
-		Sink:    graphSink{graph},
-		view:    func(read func(g *ownership.Graph)) { read(graph) },
-		changed: func(namespace string) { told = append(told, namespace) },
-	}
+	s := sink{Sink: graphSink{graph}, view: func(read func(g *ownership.Graph)) { read(graph) }, gone: &listeners{}}
+	remove := s.gone.add(func(namespace string) { told = append(told, namespace) })
+	other := 0
+	defer s.gone.add(func(string) { other++ })()
 	pod := ownership.Kind{Kind: "Pod"}
 	s.SetScope(pod, ownership.Namespaced)
 	s.Observe(ownership.Object{UID: "a", Kind: pod, Namespace: "shop", Name: "a", ResourceVersion: "1"})
 	s.Observe(ownership.Object{UID: "b", Kind: pod, Namespace: "office", Name: "b", ResourceVersion: "2"})
 	s.Observe(ownership.Object{UID: "node", Kind: ownership.Kind{Kind: "Node"}, Name: "node", ResourceVersion: "3"})
-	for _, uid := range []ownership.UID{"a", "node", "nobody", "b"} {
+	s.Observe(ownership.Object{UID: "c", Kind: pod, Namespace: "shop", Name: "c", ResourceVersion: "4"})
+	for _, uid := range []ownership.UID{"a", "node", "unknown", "b"} {
 		s.Forget(uid, "9")
 	}
+	remove()
+	s.Forget("c", "9")
 	if want := []string{"shop", "office"}; !slices.Equal(told, want) {
-		t.Errorf("told of %v, want %v", told, want)
+		t.Errorf("told %v, want %v", told, want)
+	}
+	if other != 3 {
+		t.Errorf("the other listener was told %d times, want 3", other)
 	}
 	if n := graph.Len(); n != 0 {
 		t.Errorf("%d objects are left in the graph", n)

@@ -1,127 +1,147 @@
 package coppice
 
 import (
-	"errors"
-	"fmt"
-	"strings"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/internal/metrics"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// Status is how a collector is doing at one moment.
+// UID identifies an object.
+type UID = types.UID
+
+// Status is the state of a collector at one moment. It is consistent within each part, but
+// not across them.
 type Status struct {
-	// Synced tells whether what there is was read, and is collected.
+	// Synced reports whether the collector has read all objects, and collects.
 	Synced bool `json:"synced"`
-	// Resources are what it watches, ordered by kind.
+	// Resources are the resources that it watches, ordered by kind.
 	Resources []ResourceStatus `json:"resources"`
-	// CollectorStatus is what it knows, what it has to do, and what it did.
-	CollectorStatus
+	// ObserveOnly reports whether it changes nothing (Options.ObserveOnly).
+	ObserveOnly bool `json:"observeOnly"`
+	// Graph is the size of the ownership graph.
+	Graph GraphStatus `json:"graph"`
+	// Kinds are all kinds that are served, observed or waited for, ordered by name.
+	Kinds []KindStatus `json:"kinds"`
+	// Queue is the objects that wait to be looked at.
+	Queue QueueStatus `json:"queue"`
+	// Barrier are the owners whose foreground or orphan deletion waits for the proof that no
+	// dependent was missed (rule R15). Longest waiting first.
+	Barrier []BarrierWait `json:"barrier"`
+	// Paused are the kinds whose deletions the breaker has paused, ordered by name.
+	Paused []Pause `json:"paused"`
+	// Concurrency is how many requests it sends to the server at the same time, at most.
+	Concurrency int `json:"concurrency,omitempty"`
+	// Stats are counters.
+	Stats Stats `json:"stats"`
+	// Latency is the time from the evidence that the last owner of an object is gone to the
+	// response to the object's DELETE.
+	Latency Histogram `json:"latency"`
 }
-
-type (
-	// CollectorStatus is what a collector knows, what it has to do, and what it did.
-	CollectorStatus = collector.Status
-	// Record is one decision that changed something on the server, and what it rests on.
-	Record = collector.Record
-	// Breaker says how much may be deleted of one kind before somebody has to look
-	// at it. The zero value lets everything pass.
-	Breaker = collector.Breaker
-)
 
 // ResourceStatus is how one resource is watched.
 type ResourceStatus struct {
-	Kind     string `json:"kind"`     // ReplicaSet.apps
-	Resource string `json:"resource"` // replicasets.apps
-	Version  string `json:"version"`  // v1
-	// State is waiting, synced or failing; Since is when that began.
-	State string    `json:"state"`
+	Kind     string `json:"kind"`     // "ReplicaSet.apps"
+	Resource string `json:"resource"` // "replicasets.apps"
+	Version  string `json:"version"`  // "v1"
+	// State is "waiting" for the first list, "synced" or "failing".
+	State string `json:"state"`
+	// Since is when the state began.
 	Since time.Time `json:"since"`
-	Error string    `json:"error,omitempty"`
-	// Complete tells whether it was ever read as a whole. If not, objects of it may be unknown.
+	// Error is that of the last request, when failing.
+	Error string `json:"error,omitempty"`
+	// Complete reports whether it was ever listed completely. If not, objects of it may be
+	// unknown.
 	Complete bool `json:"complete"`
-	// Leaving tells that the server does not name the resource any more.
-	Leaving  bool   `json:"leaving,omitempty"`
+	// Leaving reports that discovery does not name the resource any more.
+	Leaving bool `json:"leaving,omitempty"`
+	// Revision is the resourceVersion up to which it was watched.
 	Revision string `json:"revision,omitempty"`
 }
 
-// Status tells how the collector is doing.
-func (c *Collector) Status() Status {
-	s := Status{Synced: c.Synced(), Resources: []ResourceStatus{}}
-	if c.collector == nil {
-		return s
-	}
-	s.CollectorStatus = c.collector.Status()
-	for _, m := range c.feed.Status() {
-		s.Resources = append(s.Resources, resourceStatus(m))
-	}
-	return s
+// GraphStatus is the size of the ownership graph.
+type GraphStatus struct {
+	Objects    int `json:"objects"`    // observed
+	Presumed   int `json:"presumed"`   // owners that are named by dependents and were not observed
+	References int `json:"references"` // from an object to its owner
+	Claims     int `json:"claims"`     // distinct coordinates of owners, as dependents state them
+	Answers    int `json:"answers"`    // results of live reads that are kept
+	InCycles   int `json:"inCycles"`   // objects that are part of a blocking cycle
 }
 
-// Records are the last decisions that changed something on the server, oldest first.
-// With Options.ObserveOnly they are those that would have.
-func (c *Collector) Records() []Record {
-	if c.collector == nil {
-		return []Record{}
-	}
-	return c.collector.Records()
+// KindStatus is one kind in the ownership graph.
+type KindStatus struct {
+	Kind    string `json:"kind"`    // "ReplicaSet.apps"
+	Scope   string `json:"scope"`   // "namespaced", "cluster", or "unknown" when it is not served
+	Objects int    `json:"objects"` // observed
+	// Parked counts the owner references that wait for this kind to be served (rule R7).
+	Parked int `json:"parked,omitempty"`
 }
 
-// Backlog is how many objects of a namespace wait for the collector to look at them.
-func (c *Collector) Backlog(namespace string) int {
-	if c.collector == nil {
-		return 0
-	}
-	return c.collector.Backlog(namespace)
+// QueueStatus is the work that waits.
+type QueueStatus struct {
+	Length int           `json:"length"` // objects that wait for a worker
+	Oldest time.Duration `json:"oldest"` // how long the first of them has waited
 }
 
-// Resume lets the deletions of a kind, such as ReplicaSet.apps, go on that the
-// breaker has paused. It returns false when they were not paused.
-func (c *Collector) Resume(kind string) bool {
-	name, group, _ := strings.Cut(kind, ".")
-	return c.collector != nil && c.collector.Resume(ownership.Kind{Group: group, Kind: name})
+// BarrierWait is an owner whose deletion waits for the proof that no dependent was missed.
+type BarrierWait struct {
+	Owner     string    `json:"owner"` // "ReplicaSet.apps shop/web"
+	UID       UID       `json:"uid"`
+	Finalizer string    `json:"finalizer"` // that will be removed
+	Since     time.Time `json:"since"`
+	// Rounds are how many attempts at the proof were not sufficient.
+	Rounds int `json:"rounds"`
+	// Holds are why; empty before the first attempt has ended.
+	Holds []Hold `json:"holds,omitempty"`
 }
 
-func resourceStatus(m feed.MonitorStatus) ResourceStatus {
-	r := ResourceStatus{
-		Kind: m.Kind.String(), Resource: m.Resource.GroupResource().String(), Version: m.Resource.Version,
-		State: m.State.String(), Since: m.Since,
-		Complete: m.Complete, Leaving: m.Leaving, Revision: m.Revision,
-	}
-	if m.Err != nil {
-		r.Error = m.Err.Error()
-	}
-	return r
+// Hold is a reason why the deletion of an owner waits.
+type Hold struct {
+	// What is the kind that cannot be read, or the group version that cannot be discovered.
+	What string `json:"what"`
+	// Why is what is wrong with it.
+	Why string `json:"why"`
 }
 
-// Ready returns nil when the collector has read what there is and collects, else why not.
-func (c *Collector) Ready() error {
-	if c.Synced() {
-		return nil
-	}
-	if c.feed == nil {
-		return errors.New("not running")
-	}
-	waiting := 0
-	monitors := c.feed.Status()
-	for _, m := range monitors {
-		if m.State == feed.Waiting {
-			waiting++
-		}
-	}
-	if len(monitors) == 0 {
-		return errors.New("the server's resources are not known yet")
-	}
-	return fmt.Errorf("%d of %d resources are not read yet", waiting, len(monitors))
+// Pause is a kind whose deletions the breaker has paused.
+type Pause struct {
+	Kind    string    `json:"kind"` // "ReplicaSet.apps"
+	Since   time.Time `json:"since"`
+	Deleted int       `json:"deleted"` // objects of the kind that were deleted in the window before
+	Objects int       `json:"objects"` // objects of the kind at the beginning of that window
 }
 
-// reading is what the metrics are made from.
-func (c *Collector) reading() metrics.Reading {
-	if c.collector == nil {
-		return metrics.Reading{Synced: c.Synced()}
-	}
-	return metrics.Reading{Synced: c.Synced(), Monitors: c.feed.Status(), Collector: c.collector.Status()}
+// Stats are counters since the collector was made.
+type Stats struct {
+	// Requests to the API server, by verb. Events are not among them.
+	Gets, Lists, Deletes, Patches int64
+	// Events written.
+	Events int64
+	// Conflicts counts the writes that were refused because the object had changed.
+	Conflicts int64
+	// Hot counts how often a write was put off because the object changed too often (rule R12).
+	Hot int64
+	// Paused counts the deletions that the breaker did not let pass.
+	Paused int64
+	// Tripped counts how often the breaker paused a kind.
+	Tripped int64
+	// Epochs counts the breaks in the server's history (rule R4).
+	Epochs int64
+	// Rounds counts the attempts to prove that no dependent was missed (rule R15).
+	Rounds int64
+	// Holds counts how often an owner had to go on waiting after one.
+	Holds int64
+	// Decisions, by type. A repeated decision counts again.
+	Keep, Verify, Park, Detach, Unblock, Delete, Await, Disown, Release int64
+}
+
+// Histogram counts durations in buckets.
+type Histogram struct {
+	// Bounds are the upper bounds of the buckets, ascending.
+	Bounds []time.Duration `json:"bounds"`
+	// Counts are those of the buckets, each without the ones below it. There is one more
+	// than Bounds, for what is above all of them.
+	Counts []int64       `json:"counts"`
+	Sum    time.Duration `json:"sum"`
+	Count  int64         `json:"count"`
 }

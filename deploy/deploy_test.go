@@ -206,7 +206,7 @@ func scraped(t *testing.T) map[string]bool {
 	if _, err := set.Transport(answering{}).RoundTrip(request); err != nil {
 		t.Fatal(err)
 	}
-	families, err := set.Gatherer().Gather()
+	families, err := metrics.Gatherer(set).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

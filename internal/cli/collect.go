@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -17,13 +14,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/election"
-	"github.com/coppice-dev/coppice/internal/namespaces"
-	"github.com/coppice-dev/coppice/internal/web"
 )
 
 // The controllers that --controllers names.
@@ -35,16 +30,20 @@ const (
 	controllerProtection = "protection" // of coppice up only: its server sets the finalizers
 )
 
-// diagnosticsAddress is where a collector answers questions.
-const diagnosticsAddress = "127.0.0.1:10270"
+const (
+	// leaseName is the name of the Lease of --leader-elect.
+	leaseName = "coppice"
+	// podNamespaceFile has the namespace of the pod that this process runs in.
+	podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+)
 
 // collectFlags are the flags of coppice collect.
 type collectFlags struct {
-	kubeconfig     string
-	context        string
-	election       elected
+	server         serverFlags
+	leaderElect    bool
+	leaseNamespace string
 	controllers    []string
-	waves          string
+	order          deletionOrder
 	ignore         []string
 	observeOnly    bool
 	breaker        coppice.Breaker
@@ -52,104 +51,97 @@ type collectFlags struct {
 	workers        int
 	bindAddress    string
 	metricsAddress string
-	logLevel       string
-	logFormat      string
 }
 
 func newCollect(s Streams) *cobra.Command {
 	var f collectFlags
 	c := &cobra.Command{
 		Use:   "collect",
-		Short: "Collect the garbage of any Kubernetes-style API server",
-		Long: `Runs the garbage collector against an API server: one that --kubeconfig or $KUBECONFIG
-names, or that of the cluster it runs in. It checks at the start what it needs, prints
-a line that begins with "collecting" when it has read what there is, and goes on until
-it is stopped.
+		Short: "Run the garbage collector against any Kubernetes-style API server",
+		Long: `Runs the garbage collector against an API server: the one that --kubeconfig or
+$KUBECONFIG names, or that of the cluster that it runs in. It checks first whether it can
+work with that server, prints a line that begins with "collecting" when it has read all
+objects, and runs until it is stopped.
 
-There should be one collector for a server: upstream's kube-controller-manager has one
-too, switched off there by --controllers=*,-garbage-collector-controller. Two do no
-harm, but the second is of no use. See docs/collect.md.`,
-		Example: `  # What would be done, on the cluster of the current context
+A server needs one collector. Upstream's kube-controller-manager has one, too; switch it off
+there with --controllers=*,-garbage-collector-controller. Two do no harm, but the second is
+of no use. See docs/collect.md.`,
+		Example: `  # Show what would be done, on the cluster of the current context
   coppice collect --observe-only
 
-  # Several, of which one works at a time
-  coppice collect --leader-elect --metrics-address :10271`,
+  # Run several replicas, one of which works at a time
+  coppice collect --leader-elect --metrics-address :10271
+
+  # Pause when more than a tenth of the objects of a kind would be deleted within 5 minutes
+  coppice collect --breaker-share 0.1 --breaker-window 5m`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return collect(c.Context(), f, s) },
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says how to reach the server (default $KUBECONFIG, else ~/.kube/config, else the cluster this runs in)")
-	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use (default its current one)")
-	flags.BoolVar(&f.election.enabled, "leader-elect", false, "work only while holding a Lease, so that several can run")
-	flags.StringVar(&f.election.namespace, "leader-elect-namespace", "", "namespace of the Lease (default the pod's own, else kube-system)")
-	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC}, "what to run: gc, namespace; the latter only where nobody else takes terminating namespaces apart")
-	flags.StringSliceVar(&f.ignore, "ignore-resources", nil, "resources that are not watched and never collected, besides Events: configmaps,leases.coordination.k8s.io")
-	flags.StringVar(&f.waves, "namespace-waves", "", wavesUsage)
+	f.server.add(c, "kubeconfig of the server (default: $KUBECONFIG, else ~/.kube/config, else the cluster that this runs in)")
+	flags.BoolVar(&f.leaderElect, "leader-elect", false, "work only while holding a Lease, so that several replicas can run")
+	flags.StringVar(&f.leaseNamespace, "leader-elect-namespace", "", "namespace of the Lease (default: that of the pod, else kube-system)")
+	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC}, "controllers to run: gc, namespace; the latter only where no other controller empties terminating namespaces")
+	flags.StringSliceVar(&f.ignore, "ignore-resources", nil, "resources, besides Events, that are not watched and never collected, such as configmaps,leases.coordination.k8s.io")
+	f.order.add(c)
 	flags.BoolVar(&f.observeOnly, "observe-only", false, "decide, log and record, but change nothing on the server")
-	flags.Float64Var(&f.breaker.Share, "breaker-share", 0, "pause the deletions of a kind when more than this part of its objects, 0.1 for a tenth, would go within --breaker-window; 0 for never")
+	flags.Float64Var(&f.breaker.Share, "breaker-share", 0, "pause the deletions of a kind when more than this part of its objects would be deleted within --breaker-window: 0.1 is a tenth, 0 never pauses")
 	flags.DurationVar(&f.breaker.Window, "breaker-window", time.Minute, "time in which --breaker-share is counted")
-	flags.IntVar(&f.breaker.Min, "breaker-min", 100, "deletions of a kind within --breaker-window that never pause it")
+	flags.IntVar(&f.breaker.Min, "breaker-min", 100, "deletions of a kind within --breaker-window that are always allowed")
 	flags.IntVar(&f.records, "records", 10000, "how many of the last changes to remember, with their reasons; 0 for none")
-	flags.IntVar(&f.workers, "workers", 0, "how many objects are worked on at a time, at most (default 20)")
+	flags.IntVar(&f.workers, "workers", 0, "how many objects to work on at the same time (default 20)")
 	flags.StringVar(&f.bindAddress, "bind-address", diagnosticsAddress, "loopback address and port of the diagnostics; 0 for none")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "0", "address and port of /healthz, /readyz and /metrics alone, for probes and Prometheus, such as :10271; 0 for none")
-	flags.StringVar(&f.logLevel, "log-level", "info", "what to log on stderr: debug, info, warn or error")
-	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	completeWith(c, "controllers", controllerGC, controllerNamespace)
 	return c
 }
 
 func collect(ctx context.Context, f collectFlags, s Streams) error {
-	began := time.Now() //nolint:forbidigo // says how long the start took
+	began := time.Now() //nolint:forbidigo // to print how long the start took
 	options, err := f.options(s.Err)
 	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-
-	config, source, err := loadConfig(f.kubeconfig, f.context)
+	server, err := f.server.connect(ctx, options.Logger)
+	if err == nil {
+		err = f.check(ctx, server, options.Ignore)
+	}
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
-	if f.election.enabled {
-		f.election.complete()
-	}
-	if err := f.check(ctx, config, source, options); err != nil {
-		if ctx.Err() != nil {
-			return nil // told to stop before it began
-		}
-		return err
-	}
-	collector, err := coppice.New(config, options)
+	controllers, err := f.newControllers(server, options)
 	if err != nil {
-		return fmt.Errorf("%s: %w", source, err)
+		return fmt.Errorf("%s: %w", server.source, err)
 	}
 	work := func(ctx context.Context) error {
-		return runCollector(ctx, collector, func() {
-			fmt.Fprintf(s.Out, "collecting %s in %.2fs\n", config.Host, time.Since(began).Seconds())
+		return runControllers(ctx, controllers, func() {
+			fmt.Fprintf(s.Out, "collecting %s in %.2fs\n", server.config.Host, time.Since(began).Seconds())
 		})
 	}
 	role := &election.Role{}
-	servers, err := f.listen(ctx, collector, role, options.Logger)
+	diagnostics, err := f.listen(ctx, controllers, role, options.Logger)
 	if err != nil {
 		return err
 	}
 	group, working := errgroup.WithContext(ctx)
-	for _, serve := range servers {
+	for _, serve := range diagnostics {
 		group.Go(func() error { return serve(working) })
 	}
 	group.Go(func() error {
-		defer stop() // with the work ends all else
-		if !f.election.enabled {
+		defer stop() // when the work ends, the diagnostics end too
+		if !f.leaderElect {
 			return work(working)
 		}
-		return f.election.run(working, config, options.Logger, role, work)
+		lease := election.Lease{Namespace: f.leaseNamespace, Name: leaseName, Times: election.Usual(), Log: options.Logger}
+		return lease.Run(working, server.config, role, work)
 	})
 	return group.Wait()
 }
 
-// runCollector runs until ctx ends. It calls synced once.
-func runCollector(ctx context.Context, c *coppice.Collector, synced func()) error {
+// runControllers runs the controllers until ctx ends. It calls synced once.
+func runControllers(ctx context.Context, c coppice.Controllers, synced func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.Run(ctx) })
 	group.Go(func() error {
@@ -161,57 +153,43 @@ func runCollector(ctx context.Context, c *coppice.Collector, synced func()) erro
 	return group.Wait()
 }
 
-// options checks the flags as far as that can be done without a server.
+// runs reports whether --controllers names a controller.
+func (f *collectFlags) runs(controller string) bool {
+	return slices.Contains(f.controllers, controller)
+}
+
+// options checks the flags as far as that can be done without a server, and completes them.
+// It returns the options of the collector.
 func (f *collectFlags) options(logs io.Writer) (coppice.Options, error) {
 	none := coppice.Options{}
 	if err := checkControllers(f.controllers, controllerGC, controllerNamespace); err != nil {
 		return none, err
 	}
-	if err := checkWaves(f.waves); err != nil {
-		return none, err
-	}
 	if len(f.controllers) == 0 {
 		return none, usageError{errors.New("--controllers names nothing to run: choose gc, namespace or both")}
 	}
-	if f.breaker.Share < 0 || f.breaker.Share > 1 {
-		return none, usageError{fmt.Errorf("--breaker-share %g is not between 0 and 1", f.breaker.Share)}
+	if f.observeOnly && f.runs(controllerNamespace) {
+		return none, usageError{errors.New("--observe-only changes nothing, and the namespace controller can only change things: choose one")}
 	}
-	if f.breaker.Window <= 0 || f.breaker.Min < 0 {
-		return none, usageError{fmt.Errorf("--breaker-window %s must be positive, and --breaker-min %d not negative", f.breaker.Window, f.breaker.Min)}
+	if err := f.checkNumbers(); err != nil {
+		return none, err
 	}
-	if f.records < 0 {
-		return none, usageError{fmt.Errorf("--records %d is negative", f.records)}
+	if err := f.checkAddresses(); err != nil {
+		return none, err
 	}
-	if f.workers < 0 {
-		return none, usageError{fmt.Errorf("--workers %d is negative", f.workers)}
-	}
-	if f.bindAddress != "0" && !isLoopbackAddress(f.bindAddress) {
-		return none, usageError{fmt.Errorf("--bind-address %s is not an address of the loopback interface with a port, such as %s: "+
-			"the diagnostics name objects and ask nobody who he is; for probes and Prometheus there is --metrics-address", f.bindAddress, diagnosticsAddress)}
-	}
-	if _, _, err := net.SplitHostPort(f.metricsAddress); f.metricsAddress != "0" && err != nil {
-		return none, usageError{fmt.Errorf("--metrics-address %s is no address with a port, such as :10271", f.metricsAddress)}
-	}
-	log, err := newLogger(logs, f.logLevel, f.logFormat)
+	log, err := newLogger(logs, f.server.logLevel, f.server.logFormat)
 	if err != nil {
 		return none, err
 	}
-	options := coppice.Options{
-		CollectorDisabled: !slices.Contains(f.controllers, controllerGC),
-		Namespaces:        slices.Contains(f.controllers, controllerNamespace),
-		NamespaceWaves:    f.waves,
-		ObserveOnly:       f.observeOnly,
-		Breaker:           f.breaker,
-		Records:           f.records,
-		Workers:           f.workers,
-		Ignore:            coppice.DefaultIgnore(),
-		Logger:            log,
+	if f.leaseNamespace == "" {
+		f.leaseNamespace = ownNamespace()
 	}
-	if f.observeOnly && options.Namespaces {
-		return none, usageError{errors.New("--observe-only changes nothing, and the namespace controller can only change things: choose one")}
+	options := coppice.Options{
+		ObserveOnly: f.observeOnly, Breaker: f.breaker, Records: f.records, Workers: f.workers,
+		Ignore: coppice.DefaultIgnore(), Logger: log,
 	}
 	if f.records == 0 {
-		options.Records = -1 // the library's zero is its default
+		options.Records = -1 // zero would be the default
 	}
 	for _, name := range f.ignore {
 		if resource := schema.ParseGroupResource(strings.TrimSpace(name)); resource.Resource != "" {
@@ -221,85 +199,56 @@ func (f *collectFlags) options(logs io.Writer) (coppice.Options, error) {
 	return options, nil
 }
 
-// checkControllers refuses names of controllers that there are none of.
+// checkNumbers checks the ranges of numbers.
+func (f *collectFlags) checkNumbers() error {
+	switch {
+	case f.breaker.Share < 0 || f.breaker.Share > 1:
+		return usageError{fmt.Errorf("--breaker-share %g is not between 0 and 1", f.breaker.Share)}
+	case f.breaker.Window <= 0 || f.breaker.Min < 0:
+		return usageError{fmt.Errorf("--breaker-window %s must be positive, and --breaker-min %d not negative", f.breaker.Window, f.breaker.Min)}
+	case f.records < 0:
+		return usageError{fmt.Errorf("--records %d is negative", f.records)}
+	case f.workers < 0:
+		return usageError{fmt.Errorf("--workers %d is negative", f.workers)}
+	}
+	return nil
+}
+
+// checkControllers refuses unknown names.
 func checkControllers(names []string, known ...string) error {
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return usageError{fmt.Errorf("--controllers names %q, which is none: choose from %s", name, strings.Join(known, ", "))}
+			return usageError{fmt.Errorf("--controllers names %q, which is unknown: choose from %s", name, strings.Join(known, ", "))}
 		}
 	}
 	return nil
 }
 
-// wavesUsage explains --namespace-waves.
-const wavesUsage = "order in which the contents of a terminating namespace go: waves separated by ;, each of them resources or * for all others " +
-	`(default "pods;*;roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io,networkpolicies.networking.k8s.io")`
-
-// checkWaves refuses an order in which not everything has its place.
-func checkWaves(text string) error {
-	if _, err := namespaces.ParseOrder(text); err != nil {
-		return usageError{fmt.Errorf("--namespace-waves: %w", err)}
+// ownNamespace returns the namespace of the pod that this process runs in, else kube-system.
+func ownNamespace() string {
+	if own, err := os.ReadFile(podNamespaceFile); err == nil {
+		return strings.TrimSpace(string(own))
 	}
-	return nil
+	return metav1.NamespaceSystem
 }
 
-func isLoopbackAddress(hostPort string) bool {
-	host, port, err := net.SplitHostPort(hostPort)
-	if err != nil || port == "" {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// listen opens the addresses, so that one that is taken is an error at the start,
-// and returns what serves them.
-func (f *collectFlags) listen(ctx context.Context, c *coppice.Collector, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
-	var servers []func(context.Context) error
-	for _, endpoint := range []struct {
-		flag, address string
-		handler       http.Handler
-	}{
-		{"--bind-address", f.bindAddress, web.Local(r.Answering(c.Handler()))},
-		{"--metrics-address", f.metricsAddress, r.Answering(c.ProbeHandler())},
-	} {
-		if endpoint.address == "0" {
-			continue
-		}
-		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", endpoint.address)
-		if err != nil {
-			return nil, fmt.Errorf("listen on %s: %w; choose another address with %s, 0 for none", endpoint.address, causeOf(err), endpoint.flag)
-		}
-		log.InfoContext(ctx, "answering", "flag", endpoint.flag, "address", "http://"+listener.Addr().String())
-		servers = append(servers, serveOn(listener, endpoint.handler))
-	}
-	return servers, nil
-}
-
-// serveOn serves until ctx ends.
-func serveOn(listener net.Listener, handler http.Handler) func(context.Context) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
-	return func(ctx context.Context) error {
-		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-		defer stop()
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve the diagnostics: %w", err)
-		}
-		return nil
-	}
-}
-
-// check finds out whether the server can be worked with.
-func (f *collectFlags) check(ctx context.Context, config *rest.Config, source string, o coppice.Options) error {
-	c, err := newCheck(config, source, o.Logger)
+// check checks that the server has the resources to ignore, and grants the rights that are needed.
+func (f *collectFlags) check(ctx context.Context, s *server, ignore []schema.GroupResource) error {
+	watched, err := s.resources(ctx, ignore)
 	if err != nil {
 		return err
 	}
-	if err := c.reach(ctx); err != nil {
-		return err
+	return s.rights(ctx, f.needs(), watched)
+}
+
+func (f *collectFlags) newControllers(s *server, options coppice.Options) (c coppice.Controllers, err error) {
+	if f.runs(controllerGC) {
+		if c.Collector, err = coppice.New(s.config, options); err != nil {
+			return c, err
+		}
 	}
-	if err := c.resources(ctx, o.Ignore); err != nil {
-		return err
+	if f.runs(controllerNamespace) {
+		c.Namespaces, err = coppice.NewNamespaceController(s.config, coppice.NamespaceOptions{DeletionOrder: f.order.value, Logger: options.Logger})
 	}
-	return c.rights(ctx, f.needs(o))
+	return c, err
 }

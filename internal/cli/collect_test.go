@@ -21,8 +21,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli"
 )
 
-// server answers what coppice collect asks before it starts, and nothing else.
-type server struct {
+// fakeServer answers what coppice collect asks before it starts, and nothing else.
+type fakeServer struct {
 	*httptest.Server
 	code    int             // of /version, when it is not 200
 	reviews bool            // access reviews are served
@@ -33,15 +33,15 @@ type server struct {
 	asked map[string]bool // guarded by mu
 }
 
-func newServer(t *testing.T) *server {
+func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
-	s := &server{reviews: true, denied: map[string]bool{}, asked: map[string]bool{}}
+	s := &fakeServer{reviews: true, denied: map[string]bool{}, asked: map[string]bool{}}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
 }
 
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	verbs := metav1.Verbs{"create", "delete", "get", "list", "patch", "watch"}
 	switch path := r.URL.Path; {
 	case path == "/version" && s.code != 0:
@@ -78,7 +78,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *server) review(w http.ResponseWriter, r *http.Request) {
+func (s *fakeServer) review(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -101,7 +101,7 @@ func (s *server) review(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-func (s *server) list(w http.ResponseWriter, path string) {
+func (s *fakeServer) list(w http.ResponseWriter, path string) {
 	resource := path[strings.LastIndex(path, "/")+1:]
 	if s.denied["list "+resource] {
 		fail(w, http.StatusForbidden, "no")
@@ -145,7 +145,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// run runs the command line, which must fail with one line, and returns it.
+// run runs the command line, which must fail and print one line, and returns that.
 func run(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -164,7 +164,7 @@ func run(t *testing.T, code int, args ...string) string {
 func TestCollectSaysWhatIsWrong(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", "")
-	good := newServer(t)
+	good := newFakeServer(t)
 	config := kubeconfig(t, good.URL)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -174,7 +174,7 @@ func TestCollectSaysWhatIsWrong(t *testing.T) {
 	closed.Close()
 	strange := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "teapot", http.StatusTeapot) }))
 	t.Cleanup(strange.Close)
-	unauthorized := newServer(t)
+	unauthorized := newFakeServer(t)
 	unauthorized.code = http.StatusUnauthorized
 
 	for name, c := range map[string]struct {
@@ -183,7 +183,7 @@ func TestCollectSaysWhatIsWrong(t *testing.T) {
 		want []string // all of these are in the line
 	}{
 		"unreachable":          {[]string{"--kubeconfig", kubeconfig(t, gone)}, 1, []string{"cannot reach " + gone, "connection refused"}},
-		"not an API server":    {[]string{"--kubeconfig", kubeconfig(t, strange.URL)}, 1, []string{strange.URL, "does not answer as an API server"}},
+		"not an API server":    {[]string{"--kubeconfig", kubeconfig(t, strange.URL)}, 1, []string{strange.URL, "does not answer like an API server"}},
 		"bad credentials":      {[]string{"--kubeconfig", kubeconfig(t, unauthorized.URL)}, 1, []string{unauthorized.URL + " does not accept the credentials of kubeconfig "}},
 		"no file":              {[]string{"--kubeconfig", "/nowhere/kubeconfig"}, 1, []string{"kubeconfig /nowhere/kubeconfig: no such file"}},
 		"not a kubeconfig":     {[]string{"--kubeconfig", file(t, "hello: [")}, 1, []string{"kubeconfig ", "yaml"}},
@@ -194,7 +194,7 @@ func TestCollectSaysWhatIsWrong(t *testing.T) {
 		"resource in a group":  {[]string{"--kubeconfig", config, "--ignore-resources=configmaps,deployments"}, 2, []string{"deployments", "did you mean deployments.apps?"}},
 		"singular":             {[]string{"--kubeconfig", config, "--ignore-resources=configmap"}, 2, []string{"did you mean configmaps?"}},
 		"unknown controller":   {[]string{"--kubeconfig", config, "--controllers=gc,deployment"}, 2, []string{"--controllers", `"deployment"`, "gc, namespace"}},
-		"waves without a rest": {[]string{"--kubeconfig", config, "--namespace-waves=pods"}, 2, []string{"--namespace-waves", "*"}},
+		"incomplete order":     {[]string{"--kubeconfig", config, "--namespace-deletion-order=pods"}, 2, []string{"--namespace-deletion-order", "no stage is *"}},
 		"no controller":        {[]string{"--kubeconfig", config, "--controllers="}, 2, []string{"--controllers"}},
 		"not loopback":         {[]string{"--kubeconfig", config, "--bind-address=0.0.0.0:10270"}, 2, []string{"--bind-address", "loopback", "--metrics-address"}},
 		"no port":              {[]string{"--kubeconfig", config, "--metrics-address=10271"}, 2, []string{"--metrics-address"}},
@@ -217,10 +217,9 @@ func TestCollectSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestCollectNamesMissingRights: by asking for a review of them, and where a server
-// has none, by a first list.
+// TestCollectNamesMissingRights, by access reviews, and on a server without them by lists.
 func TestCollectNamesMissingRights(t *testing.T) {
-	s := newServer(t)
+	s := newFakeServer(t)
 	s.denyAll = true
 	s.denied = map[string]bool{"list secrets": true, "delete deployments.apps": true}
 	line := run(t, 1, "collect", "--kubeconfig", kubeconfig(t, s.URL), "--bind-address=0")
@@ -228,20 +227,20 @@ func TestCollectNamesMissingRights(t *testing.T) {
 		t.Error(line)
 	}
 	if strings.Contains(line, "configmaps") || strings.Contains(line, "more") {
-		t.Errorf("names what is granted: %s", line)
+		t.Errorf("names rights that are granted: %s", line)
 	}
 	if s.asked["list events"] {
-		t.Error("asks for a right that it does not need")
+		t.Error("checks a right that it does not need")
 	}
 
-	// What is ignored needs no right. Then only the Lease is missing.
+	// Ignored resources need no rights, so that only the one on the Lease is missing.
 	s.denied = map[string]bool{"list secrets": true, "create leases.coordination.k8s.io": true}
 	line = run(t, 1, "collect", "--kubeconfig", kubeconfig(t, s.URL), "--bind-address=0", "--ignore-resources=secrets", "--leader-elect", "--leader-elect-namespace=shop")
 	if !strings.Contains(line, "create leases.coordination.k8s.io in namespace shop") || strings.Contains(line, "secrets") {
 		t.Error(line)
 	}
 
-	s = newServer(t)
+	s = newFakeServer(t)
 	s.reviews = false
 	s.denied = map[string]bool{"list configmaps": true}
 	if line := run(t, 1, "collect", "--kubeconfig", kubeconfig(t, s.URL), "--bind-address=0"); !strings.Contains(line, "list configmaps") || strings.Contains(line, "secrets") {

@@ -30,10 +30,10 @@ import (
 const (
 	// demoNodes is how many simulated nodes there are for the pods of a story.
 	demoNodes = 3
-	// demoRest is how long a reader is given before and after each command.
-	demoRest = time.Second
-	// demoPatience is how long a step of a story may take; it takes 3 s.
-	demoPatience = 2 * time.Minute
+	// demoPause is how long the demo pauses before and after each command.
+	demoPause = time.Second
+	// demoTimeout is how long a step of a story may take; it takes 3 s.
+	demoTimeout = 2 * time.Minute
 )
 
 // demoFlags are the flags of coppice demo.
@@ -49,10 +49,11 @@ func newDemo(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Play the main kinds of deletion on a control plane of its own",
-		Long: `Plays the main kinds of deletion, in less than a minute: what is about to happen, the
-kubectl command for it, and who owns whom meanwhile, as it changes. It starts a control
-plane of its own on loopback, with simulated nodes, and leaves nothing behind. Each story
-asks the server whether it came out as said; if one did not, the exit code is 1.`,
+		Long: `Plays the main kinds of deletion in less than a minute: what is about to happen, the
+kubectl command for it, and the tree of owners and dependents as it changes. It starts a
+control plane of its own on loopback, with simulated nodes, and leaves nothing behind. At
+the end of each step it checks on the server that what it announced has happened; the exit
+code is 1 if not.`,
 		Example: `  # All stories, in a terminal
   coppice demo
 
@@ -62,11 +63,22 @@ asks the server whether it came out as said; if one did not, the exit code is 1.
 		RunE: func(c *cobra.Command, _ []string) error { return runDemo(c.Context(), f, s) },
 	}
 	flags := c.Flags()
-	flags.StringArrayVar(&f.stories, "story", nil, "play this story only; may be repeated (see --list)")
-	flags.BoolVar(&f.list, "list", false, "say which stories there are, and play none")
-	flags.BoolVar(&f.plain, "plain", false, "print a line per change and do not pause; also what happens when stdout is no terminal")
-	flags.StringVar(&f.logLevel, "log-level", "error", "what the control plane logs on stderr: debug, info, warn or error")
+	flags.StringArrayVar(&f.stories, "story", nil, "play only this story; may be repeated (see --list)")
+	flags.BoolVar(&f.list, "list", false, "list the stories and play none")
+	flags.BoolVar(&f.plain, "plain", false, "print a line per change and do not pause; the default when stdout is not a terminal")
+	flags.StringVar(&f.logLevel, "log-level", "error", "level of the control plane's log, on stderr: debug, info, warn or error")
+	completeWith(c, "log-level", logLevels()...)
+	completeWith(c, "story", storyNames()...)
 	return c
+}
+
+// storyNames returns the names of the stories, each with its title for shells to show.
+func storyNames() []string {
+	var names []string
+	for _, story := range demo.Stories() {
+		names = append(names, story.Name+"\t"+story.Title)
+	}
+	return names
 }
 
 func runDemo(ctx context.Context, f demoFlags, s Streams) error {
@@ -113,13 +125,13 @@ type screen struct {
 	leave func() // called at the end of each story
 }
 
-// newScreen draws where out is a terminal that can be drawn on, unless plain.
+// newScreen returns a screen that draws if out is a terminal that can, unless plain.
 func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the flag's value
 	file, ok := out.(*os.File)
 	if plain || !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
 		return screen{stage.Plain{Out: out}, func() {}}
 	}
-	terminal := &stage.Terminal{Out: out, Rest: demoRest, Size: func() (columns, lines int) {
+	terminal := &stage.Terminal{Out: out, PauseTime: demoPause, Size: func() (columns, lines int) {
 		columns, lines, err := term.GetSize(int(file.Fd()))
 		if err != nil {
 			return 80, 24
@@ -129,9 +141,9 @@ func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the 
 	return screen{terminal, terminal.Leave}
 }
 
-// playAll plays stories, one after the other, until one does not come out as said.
+// playAll plays stories, one after the other, until one fails.
 func playAll(ctx context.Context, p system.Plane, stories []demo.Story, show screen) error {
-	c := stage.Config{Display: show, Patience: demoPatience}
+	c := stage.Config{Display: show, Timeout: demoTimeout}
 	var err error
 	if c.Client, err = kubernetes.NewForConfig(p.Config); err != nil {
 		return fmt.Errorf("create a client: %w", err)
@@ -152,12 +164,12 @@ func playAll(ctx context.Context, p system.Plane, stories []demo.Story, show scr
 		}
 		show.leave()
 	}
-	show.Say("", fmt.Sprintf("All came out as said. Stories played: %d.", len(stories)))
+	show.Say("", fmt.Sprintf("Everything happened as announced. Stories played: %d.", len(stories)))
 	return nil
 }
 
-// kubectlFor is kubectl for a control plane: this program's own, in a process of its own,
-// as somebody would run it. What it needs is kept in the control plane's directory.
+// kubectlFor returns a function that runs this program's kubectl in a process of its own,
+// against a control plane. The files that it needs are in the control plane's directory.
 func kubectlFor(p system.Plane) (func(context.Context, string, []string) (string, error), error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -186,13 +198,13 @@ func kubectlFor(p system.Plane) (func(context.Context, string, []string) (string
 		command.Env = append(os.Environ(), clientcmd.RecommendedConfigPathEnvVar+"="+kubeconfig, "KUBECACHEDIR="+filepath.Join(home, "cache"))
 		out, err := command.CombinedOutput()
 		if err != nil {
-			return "", fmt.Errorf("%w: %s", err, cmp.Or(strings.TrimSpace(string(out)), "it said nothing"))
+			return "", fmt.Errorf("%w: %s", err, cmp.Or(strings.TrimSpace(string(out)), "no output"))
 		}
 		return string(out), nil
 	}, nil
 }
 
-// kubeconfigIn writes a kubeconfig whose commands are about one namespace if they name none.
+// kubeconfigIn writes a copy of a kubeconfig whose default namespace is another one.
 func kubeconfigIn(of, path, namespace string) error {
 	config, err := clientcmd.LoadFromFile(of)
 	if err != nil {

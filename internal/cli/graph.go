@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/web"
 )
 
-// patienceForGraph is how long a graph may take: there may be very many objects.
-const patienceForGraph = 60 * time.Second
+// graphTimeout is how long a graph may take: there may be very many objects.
+const graphTimeout = 60 * time.Second
 
 // graphFlags are the flags of coppice graph.
 type graphFlags struct {
@@ -32,11 +32,11 @@ func newGraph(s Streams) *cobra.Command {
 		Use:   "graph",
 		Short: "Show who owns whom, as a running collector sees it",
 		Long: `Prints the ownership graph of a running "coppice collect": everything that owns or is
-owned, or all that is connected with the objects that --uid names. A control plane
-that "coppice up" runs shows the same to its administrator:
+owned, or everything that is connected with the objects that --uid names. A control plane
+of "coppice up" serves its graph to administrators:
 
   coppice kubectl get --raw ` + web.Graph,
-		Example: `  # What hangs together with a Deployment, as a picture
+		Example: `  # Everything that is connected with a Deployment, as a drawing
   coppice graph --uid $(kubectl get deployment web -o jsonpath='{.metadata.uid}') --format svg >web.svg
 
   # All of it, drawn by Graphviz
@@ -45,9 +45,10 @@ that "coppice up" runs shows the same to its administrator:
 		RunE: func(c *cobra.Command, _ []string) error { return graph(c.Context(), f, s.Out) },
 	}
 	flags := c.Flags()
-	flags.StringSliceVar(&f.uids, "uid", nil, "only what is connected with the object of this uid; may be repeated")
-	flags.StringVar(&f.format, "format", string(insight.DOT), "dot, json or svg")
-	flags.StringVar(&f.address, "address", "http://"+diagnosticsAddress, "where the collector answers: its --bind-address")
+	flags.StringSliceVar(&f.uids, "uid", nil, "show only what is connected with the object of this uid; may be repeated")
+	flags.StringVar(&f.format, "format", string(insight.DOT), "format of the graph: dot, json or svg")
+	flags.StringVar(&f.address, "address", "http://"+diagnosticsAddress, "URL of the collector's diagnostics, which are on its --bind-address")
+	completeWith(c, "format", string(insight.DOT), string(insight.JSON), string(insight.SVG))
 	return c
 }
 
@@ -60,12 +61,12 @@ func graph(ctx context.Context, f graphFlags, out io.Writer) error {
 	if err != nil || server.Host == "" {
 		return usageError{fmt.Errorf("--address %q is not a URL such as http://%s", f.address, diagnosticsAddress)}
 	}
-	asked := server.JoinPath(web.Graph)
-	asked.RawQuery = url.Values{"format": {string(format)}, "uid": f.uids}.Encode()
+	path := server.JoinPath(web.Graph)
+	path.RawQuery = url.Values{"format": {string(format)}, "uid": f.uids}.Encode()
 
-	ctx, cancel := context.WithTimeout(ctx, patienceForGraph)
+	ctx, cancel := context.WithTimeout(ctx, graphTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, asked.String(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path.String(), http.NoBody)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", f.address, err)
 	}

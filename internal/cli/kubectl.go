@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,15 +26,18 @@ import (
 func newKubectl(s Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubectl",
-		Short: "kubectl, against the control plane that coppice up runs",
+		Short: "Run kubectl against the control plane of coppice up",
 		Long: `kubectl itself, with all of its commands and flags. It talks to the control plane
-that "coppice up" runs, or ran last, on the data directory $` + dataDirVariable + `, else
-~/.local/share/coppice. It uses $KUBECONFIG instead where that file's current
-context is one that "coppice up" wrote, and whatever --kubeconfig names.`,
+that "coppice up" runs, or last ran, on the data directory $` + dataDirVariable + `, or
+else ~/.local/share/coppice. If the current context of $KUBECONFIG was written by
+"coppice up", it uses that file instead, and always the one that --kubeconfig names.`,
 		Example: `  coppice kubectl get namespaces
   coppice kubectl delete replicaset frontend --cascade=foreground`,
 		DisableFlagParsing: true,
 		RunE:               func(_ *cobra.Command, args []string) error { return runKubectl(args, s) },
+		ValidArgsFunction: func(_ *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return completeKubectl(args, toComplete)
+		},
 	}
 }
 
@@ -39,6 +45,13 @@ func runKubectl(args []string, s Streams) error {
 	if err := chooseKubeconfig(args); err != nil {
 		return err
 	}
+	// kubectl prints the error and exits with a code of its own.
+	util.CheckErr(cli.RunNoErrOutput(kubectlCommand(args, s)))
+	return nil
+}
+
+// kubectlCommand returns kubectl with a command line.
+func kubectlCommand(args []string, s Streams) *cobra.Command {
 	command := kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{
 		PluginHandler: kubectl.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
 		Arguments:     append([]string{"kubectl"}, args...),
@@ -49,9 +62,35 @@ func runKubectl(args []string, s Streams) error {
 	command.SetIn(s.In)
 	command.SetOut(s.Out)
 	command.SetErr(s.Err)
-	// kubectl says what went wrong and ends the process with an exit code of its own.
-	util.CheckErr(cli.RunNoErrOutput(command))
-	return nil
+	return command
+}
+
+// completeKubectl asks kubectl how a shell may complete its command line. The answer is a
+// line for each completion, and the directive after a colon in the last one.
+func completeKubectl(args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	args = append(append([]string{cobra.ShellCompRequestCmd}, args...), toComplete)
+	if err := chooseKubeconfig(args); err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out bytes.Buffer
+	if err := kubectlCommand(args, Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard}).Execute(); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	text, directive, found := cutLast(strings.TrimSuffix(out.String(), "\n"), ":")
+	number, err := strconv.Atoi(directive)
+	if !found || err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), cobra.ShellCompDirective(number)
+}
+
+// cutLast is strings.Cut at the last separator.
+func cutLast(s, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(s, separator)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(separator):], true
 }
 
 // offline are the commands of kubectl that need no server.
@@ -78,7 +117,7 @@ func chooseKubeconfig(args []string) error {
 	return os.Setenv(clientcmd.RecommendedConfigPathEnvVar, path)
 }
 
-// isOurs tells whether a kubeconfig's current context is one that coppice up wrote.
+// isOurs reports whether the current context of a kubeconfig was written by coppice up.
 func isOurs(path string) bool {
 	if path == "" {
 		return false

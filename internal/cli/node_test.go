@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A command line that cannot work is refused with one line, before anything is asked.
+// A command line that cannot work is refused with one line, before any request.
 func TestNodeFlags(t *testing.T) {
 	atHome(t)
 	t.Setenv("KUBECONFIG", "")
@@ -19,7 +19,7 @@ func TestNodeFlags(t *testing.T) {
 		"node --node-ip here":        {ExitUsage, `--node-ip "here" is not the IP address of a node`},
 		"node --node-ip ::":          {ExitUsage, `--node-ip "::" is not the IP address of a node`},
 		"node --bind-address here":   {ExitUsage, `--bind-address "here" is not an IP address`},
-		"node --bind-address ::":     {ExitUsage, `--bind-address :: is all addresses of the machine: say with --node-ip which one is the node's`},
+		"node --bind-address ::":     {ExitUsage, `--bind-address :: means all addresses of the machine: name that of the node with --node-ip`},
 		"node --port 65536":          {ExitUsage, "--port 65536 is not between 0 and 65535"},
 		"node --runtime docker":      {ExitUsage, `--runtime docker: choose simulated or cri`},
 		"node --lease-duration 10ms": {ExitUsage, "--lease-duration 10ms is less than 1s"},
@@ -36,8 +36,8 @@ func TestNodeFlags(t *testing.T) {
 	}
 }
 
-// Nothing is served beyond loopback unless it is asked for, and a node is where it serves
-// unless it says otherwise.
+// Nothing is served beyond loopback unless a flag says so, and the address of a node is
+// the one that it serves on unless a flag says otherwise.
 func TestNodeAddresses(t *testing.T) {
 	for line, want := range map[string][2]string{
 		"":                         {"127.0.0.1", "127.0.0.1"},

@@ -1,8 +1,8 @@
 // Package cli is the command line: one file per command, each a function over
 // io.Writers, so that it can be run in a test.
 //
-// Run is what main calls. Its exit codes: 0, the command did what it was asked; 1,
-// it failed, and one line on stderr says why; 2, it was asked wrongly.
+// Run is what main calls. Its exit codes are 0 for success, 1 for a failure, about which
+// one line on stderr says why, and 2 for a command line that cannot be understood.
 package cli
 
 import (
@@ -60,18 +60,18 @@ func newRoot(s Streams) *cobra.Command {
 		Use:   "coppice",
 		Short: "Garbage collection for Kubernetes-style APIs",
 		Long: `Coppice is garbage collection for Kubernetes-style APIs: the whole path that a
-deletion takes, from the DELETE request to the last object that goes with it.
+deletion takes, from the DELETE request to the last object that is deleted with it.`,
+		Example: `  # Watch the main kinds of deletion
+  coppice demo
 
-  coppice up              runs a control plane in this process
-  coppice demo            plays the main kinds of deletion on a control plane of its own
-  coppice kubectl ...     is kubectl, against that control plane
-  coppice collect         runs the garbage collector against any API server
-  coppice node            runs the agent of one node, against a control plane elsewhere
-  coppice graph           shows who owns whom, as a running collector sees it
-  coppice snapshot        saves all objects of a control plane, and restores them`,
+  # Run a control plane, and kubectl against it
+  coppice up
+  coppice kubectl get namespaces
+
+  # Run the garbage collector against the cluster of the current kubeconfig context
+  coppice collect --observe-only`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// Without a command there is nothing to do but to say what there is.
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unknown command %q; see coppice --help", args[0])}

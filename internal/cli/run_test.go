@@ -13,17 +13,17 @@ type ran struct {
 	out, err string
 }
 
-// run runs a command line that is not to start anything.
+// run runs a command line that must not start anything.
 func run(t *testing.T, args ...string) ran {
 	t.Helper()
 	var out, errs bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // what starts a server nevertheless ends at once
+	cancel() // a server that starts nevertheless ends at once
 	code := Run(ctx, args, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	return ran{code, out.String(), errs.String()}
 }
 
-// atHome gives the test a home of its own, and none of the variables that commands read.
+// atHome gives the test a home directory of its own, and unsets the variables that commands read.
 func atHome(t *testing.T) string {
 	t.Helper()
 	home := t.TempDir()
@@ -67,7 +67,7 @@ func TestExitCodes(t *testing.T) {
 		{"snapshot save", ExitUsage, "takes the name of one file; see coppice snapshot save --help"},
 		{"snapshot save file --data-dir=/somewhere --kubeconfig=/somewhere", ExitUsage, "choose one"},
 		{"snapshot save file", ExitFailed, "no control plane has kept its objects in " + home},
-		{"snapshot restore file", ExitUsage, "--data-dir must say"},
+		{"snapshot restore file", ExitUsage, "--data-dir must name"},
 		{"snapshot restore /nowhere/file --data-dir=" + home + "/restored", ExitFailed, "open the snapshot: open /nowhere/file"},
 		{"up --data-dir=/dev/null", ExitFailed, "data directory"},
 		{"demo --help", ExitOK, "--story"},

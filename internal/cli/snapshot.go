@@ -14,8 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
-	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
@@ -23,9 +21,11 @@ func newSnapshot(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Save all objects of a control plane to a file, and restore them",
-		Long: `Saves what a control plane keeps in its etcd, while it runs or, with an embedded one,
-when it is stopped; and makes a new data directory from what was saved. How an etcd
-cluster of --etcd-servers is restored is in docs/storage.md.`,
+		Long: `Saves the contents of a control plane's etcd, while it runs or, if the etcd is embedded,
+when it is stopped; and makes a new data directory from a saved file. How to restore an etcd
+cluster of --etcd-servers is described in docs/storage.md.`,
+		Example: `  coppice snapshot save /backup/monday.db
+  coppice snapshot restore /backup/monday.db --data-dir ~/restored`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -38,21 +38,25 @@ func newSnapshotSave(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "save FILE",
 		Short: "Save all objects to a file",
-		Long: `Writes all objects, Secrets included, to FILE, which only its owner can read. All that
-was acknowledged before the command began is in it. The control plane on --data-dir
-is asked for it when it runs; --kubeconfig names one in another place. Whoever asks
-needs the right to get the path ` + storageendpoints.SnapshotPath + `, as cluster-admin has it.
+		Long: `Writes all objects, Secrets included, to FILE, which only its owner can read. Every write
+that was acknowledged before the command began is in it. If the control plane on
+--data-dir is running, it serves the snapshot; --kubeconfig names one elsewhere. That
+needs the right to get the path ` + system.SnapshotPath + `, as cluster-admin has it.
 
-The file has no keys: to have a restored control plane trust the same certificates,
-keep a copy of the directory pki in the data directory too.`,
-		Example: "  coppice snapshot save /backup/monday.db",
-		Args:    oneFile,
+The file has no keys. For a restored control plane that accepts the same certificates, also
+keep a copy of the directory pki in the data directory.`,
+		Example: `  # The control plane on the default data directory
+  coppice snapshot save /backup/monday.db
+
+  # One elsewhere
+  coppice snapshot save /backup/monday.db --kubeconfig production.kubeconfig`,
+		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
 			return saveSnapshot(c.Context(), s.Out, args[0], kubeconfig, dir)
 		},
 	}
-	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "file that says how to reach the control plane (default that in --data-dir)")
-	c.Flags().StringVar(&dir, "data-dir", "", "where the control plane keeps its data (default $"+dataDirVariable+", else ~/.local/share/coppice)")
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of the control plane (default: the one in --data-dir)")
+	c.Flags().StringVar(&dir, "data-dir", "", "data directory of the control plane (default: $"+dataDirVariable+", else ~/.local/share/coppice)")
 	return c
 }
 
@@ -61,18 +65,19 @@ func newSnapshotRestore(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make a new data directory from a saved file",
-		Long: `Makes a data directory from FILE, for coppice up to run on. It must be new, or hold
-nothing but a copy of the directory pki of the control plane that was saved; without
-that, the restored one makes keys of its own.
+		Long: `Makes a data directory from FILE, for coppice up to run on. The directory must be new, or
+contain nothing but a copy of the directory pki of the saved control plane; without that
+copy the restored control plane makes new keys.
 
-The restored objects have revisions that were never given before, so that no client
-takes them for what it has seen: watches begin anew, and collectors verify all that
-they know of owners that are gone.`,
-		Example: "  coppice snapshot restore /backup/monday.db --data-dir ~/restored",
-		Args:    oneFile,
+The restored objects get revisions that were never used before, so that no client takes
+them for what it has already seen: watches start anew, and collectors verify again which
+owners are gone.`,
+		Example: `  coppice snapshot restore /backup/monday.db --data-dir ~/restored
+  coppice up --data-dir ~/restored`,
+		Args: oneFile,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if dir == "" {
-				return usageError{errors.New("--data-dir must say where to restore to")}
+				return usageError{errors.New("--data-dir must name the directory to restore to")}
 			}
 			if err := system.RestoreSnapshot(args[0], dir); err != nil {
 				return err
@@ -85,7 +90,7 @@ they know of owners that are gone.`,
 	return c
 }
 
-// oneFile wants the name of a file.
+// oneFile refuses arguments that are not the name of one file.
 func oneFile(c *cobra.Command, args []string) error {
 	if len(args) != 1 || args[0] == "" {
 		return usageError{fmt.Errorf("%s takes the name of one file; see %s --help", c.CommandPath(), c.CommandPath())}
@@ -125,13 +130,13 @@ func saved(out io.Writer, file string, err error) error {
 	return err
 }
 
-// fetchSnapshot asks a control plane that runs.
+// fetchSnapshot gets the snapshot from a running control plane.
 func fetchSnapshot(ctx context.Context, config *rest.Config, file string) error {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+storageendpoints.SnapshotPath, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+system.SnapshotPath, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", config.Host, err)
 	}
@@ -144,5 +149,5 @@ func fetchSnapshot(ctx context.Context, config *rest.Config, file string) error 
 		why, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
 		return fmt.Errorf("%s gives no snapshot: %s: %s", config.Host, response.Status, strings.TrimSpace(string(why)))
 	}
-	return system.WriteSnapshot(file, func(out *os.File) error { return storage.CopySnapshot(out, response.Body) })
+	return system.CopySnapshot(file, response.Body)
 }

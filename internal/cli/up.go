@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"net/netip"
 	"os"
 	"os/signal"
 	"slices"
@@ -20,9 +19,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/agent/machine"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
-	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/version"
 )
@@ -30,10 +26,10 @@ import (
 // dataDirVariable names the data directory for all commands.
 const dataDirVariable = "COPPICE_DATA_DIR"
 
-// defaultPort is the port that kubeconfigs of the field usually name.
+// defaultPort is the default of kube-apiserver's --secure-port, too.
 const defaultPort = 6443
 
-// leastQuota is the smallest database that is of any use, in bytes.
+// leastQuota is the smallest useful --quota-backend-bytes.
 const leastQuota = 4 << 20
 
 // upFlags are the flags of coppice up.
@@ -46,13 +42,13 @@ type upFlags struct {
 	ephemeral       bool
 	collector       bool
 	controllers     []string
-	waves           string
+	order           deletionOrder
 	unplugged       []string
 	auditLogPath    string
 	auditLogSet     bool // --audit-log-path was given
 	logLevel        string
 	serviceRange    string
-	etcd            storage.Cluster
+	etcd            system.Etcd
 	quota           int64
 	pkiDir          string
 	externalHost    string
@@ -67,12 +63,13 @@ func newUp(s Streams) *cobra.Command {
 		Use:   "up",
 		Short: "Run a control plane in this process",
 		Long: `Runs a control plane in this process: API server, embedded etcd, garbage collector,
-namespace lifecycle, and the controllers of workloads. When it serves it prints where its kubeconfig is, and a
-line that begins with "ready". Ctrl-C stops it; its data stays, unless --ephemeral.`,
+namespace controller, the controllers of workloads, scheduler and simulated nodes. When it
+is ready it prints where its kubeconfig is, and a line that begins with "ready". Ctrl-C
+stops it; its data stays, unless --ephemeral.`,
 		Example: `  # On port 6443 of loopback, data in ` + "`~/.local/share/coppice`" + `
   coppice up
 
-  # For a test: a free port, nothing kept, kubeconfig in a place of your own
+  # For a test: a free port, nothing kept, and a kubeconfig in a place of your own
   coppice up --ephemeral --secure-port 0 --write-kubeconfig /tmp/kubeconfig
 
   # With real containers, on this machine
@@ -83,33 +80,37 @@ line that begins with "ready". Ctrl-C stops it; its data stays, unless --ephemer
 			return up(c.Context(), f, s)
 		},
 	}
-	flags := c.Flags()
-	flags.StringVar(&f.dataDir, "data-dir", "", "where objects, certificates and the kubeconfig are kept (default $"+dataDirVariable+", else ~/.local/share/coppice)")
-	flags.StringVar(&f.writeKubeconfig, "write-kubeconfig", "", "also put the kubeconfig's entries into this file, keeping what else it holds")
-	flags.StringVar(&f.writeCollector, "write-collector-kubeconfig", "", "put a kubeconfig for coppice collect into this file: of a user that may do what the collector does, and nothing else")
+	flags, defaults := c.Flags(), system.DefaultOptions()
+	flags.StringVar(&f.dataDir, "data-dir", "", "directory of the objects, certificates and kubeconfig (default: $"+dataDirVariable+", else ~/.local/share/coppice)")
+	flags.StringVar(&f.writeKubeconfig, "write-kubeconfig", "", "file to add the entries of the kubeconfig to; its other entries are kept")
+	flags.StringVar(&f.writeCollector, "write-collector-kubeconfig", "", "file for a kubeconfig for coppice collect, whose user has the rights of the garbage collector and no others")
 	flags.IntVar(&f.port, "secure-port", defaultPort, "port to serve HTTPS on; 0 picks a free one")
 	flags.StringVar(&f.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on")
-	flags.BoolVar(&f.ephemeral, "ephemeral", false, "keep nothing: data in a temporary directory that goes when the control plane stops")
-	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "run the garbage collector; without it, deletions do not cascade and ask for no collector's finalizers")
-	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "what to run in this process: gc, namespace, protection, workloads, which are deployments and what else makes pods, and scheduler; none if empty. The server works as if gc and namespace ran, here or by coppice collect")
-	flags.StringVar(&f.waves, "namespace-waves", "", wavesUsage)
-	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "checks to do without: "+system.OwnerReferencesPlugin+", which refuses owner references that make no sense or that their writer has no right to")
-	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", core.DefaultServiceRanges().Addresses.String(), "addresses that services get as their cluster IP")
-	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default audit.log in the data directory)`)
-	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, in place of the etcd in this process; several control planes may share it")
-	flags.StringVar(&f.etcd.CAFile, "etcd-cafile", "", "certificate authority, PEM, of the etcd servers (default the system's)")
-	flags.StringVar(&f.etcd.CertFile, "etcd-certfile", "", "client certificate, PEM, to show to the etcd servers")
-	flags.StringVar(&f.etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, PEM")
-	flags.StringVar(&f.etcd.Prefix, "etcd-prefix", storage.DefaultPrefix, "prefix of all keys in the etcd of --etcd-servers")
-	flags.Int64Var(&f.quota, "quota-backend-bytes", storage.DefaultQuota, "how large the database of the etcd in this process may grow, in bytes; beyond that writes are refused until objects are deleted")
-	flags.StringVar(&f.pkiDir, "pki-dir", "", "where the keys are that all control planes on one etcd must share (default pki in --data-dir)")
-	flags.StringVar(&f.externalHost, "external-hostname", "", "name or IP address, :port if it differs, that clients reach the server by, when that is a load balancer's")
-	flags.IntVar(&f.nodes.Nodes, "nodes", 1, "how many simulated nodes to have: pods on them start, run and end in honest time, without containers. With --node-runtime=cri there is one, this machine, or none")
-	flags.StringVar(&f.nodes.Runtime, "node-runtime", machine.Simulated, "what runs the containers of pods: simulated, which has none, or cri, a container runtime on this machine; that needs root, as a rule")
-	flags.StringVar(&f.nodes.Socket, "cri-socket", "", "where the container runtime of --node-runtime=cri serves, such as unix:///run/containerd/containerd.sock")
-	flags.DurationVar(&f.nodeGrace, "node-monitor-grace-period", nodelifecycle.DefaultGrace, "how long a node may be silent before it counts as not ready")
-	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "put a kubeconfig for coppice node into a file, as NAME=FILE: of the node of that name, which may touch itself and its pods, and nothing else; can be repeated")
-	flags.StringVar(&f.logLevel, "log-level", "info", "what to log on stderr: debug, info, warn or error")
+	flags.BoolVar(&f.ephemeral, "ephemeral", false, "keep nothing: the data is in a temporary directory that is removed when the control plane stops")
+	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "run a garbage collector, here or elsewhere; without one deletions do not cascade, and add no finalizers for a collector")
+	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "controllers to run in this process: gc, namespace, protection, workloads (those of Deployments, Jobs and the like) and scheduler; none if empty. The server expects that gc and namespace run, if not here then by coppice collect")
+	f.order.add(c)
+	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "admission plug-ins to disable: "+system.OwnerReferencesPlugin+", which refuses owner references that are invalid, or that their writer has no right to")
+	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", defaults.Services.Addresses.String(), "range of the cluster IPs of services")
+	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default: audit.log in the data directory)`)
+	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, instead of the etcd in this process; several control planes may share it")
+	flags.StringVar(&f.etcd.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, as PEM (default: those of the system)")
+	flags.StringVar(&f.etcd.CertFile, "etcd-certfile", "", "client certificate for the etcd servers, as PEM")
+	flags.StringVar(&f.etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, as PEM")
+	flags.StringVar(&f.etcd.Prefix, "etcd-prefix", defaults.Etcd.Prefix, "prefix of all keys in the etcd of --etcd-servers")
+	flags.Int64Var(&f.quota, "quota-backend-bytes", defaults.QuotaBytes, "how large the database of the etcd in this process may grow, in bytes; beyond that, writes are refused until objects are deleted")
+	flags.StringVar(&f.pkiDir, "pki-dir", "", "directory of the keys, which all control planes on one etcd must share (default: pki in --data-dir)")
+	flags.StringVar(&f.externalHost, "external-hostname", "", "name or IP address by which clients reach the server, with :port if that differs; for servers behind a load balancer")
+	flags.IntVar(&f.nodes.Nodes, "nodes", defaults.Nodes.Nodes, "number of simulated nodes, whose pods start, run and end as they would with containers, but without any. With --node-runtime=cri it is 1, which is this machine, or 0")
+	flags.StringVar(&f.nodes.Runtime, "node-runtime", defaults.Nodes.Runtime, "what runs the containers of pods: simulated, which runs none, or cri, a container runtime on this machine, which usually needs root")
+	flags.StringVar(&f.nodes.Socket, "cri-socket", "", "socket of the container runtime of --node-runtime=cri, such as unix:///run/containerd/containerd.sock")
+	flags.DurationVar(&f.nodeGrace, "node-monitor-grace-period", defaults.NodeGrace, "how long a node may send no heartbeat before it counts as not ready")
+	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "files for kubeconfigs for coppice node, as NAME=FILE: the credential of the node of that name has rights to that node and its pods only; may be repeated")
+	flags.StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
+	completeWith(c, "controllers", controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
+	completeWith(c, "disable-admission-plugins", system.OwnerReferencesPlugin)
+	completeWith(c, "node-runtime", machine.Simulated, machine.CRI)
+	completeWith(c, "log-level", logLevels()...)
 	return c
 }
 
@@ -149,9 +150,9 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	if err := f.checkKubeconfigs(); err != nil {
 		return system.Options{}, err
 	}
-	services, err := f.services()
+	services, err := system.ServiceRanges(f.serviceRange)
 	if err != nil {
-		return system.Options{}, err
+		return system.Options{}, usageError{fmt.Errorf("--service-cluster-ip-range %w", err)}
 	}
 	if err := f.checkEtcd(); err != nil {
 		return system.Options{}, err
@@ -172,7 +173,7 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 		BindAddress: address, Port: f.port,
 		GarbageCollector:        f.collectorPlacement(),
 		NamespaceController:     f.placement(controllerNamespace, system.Elsewhere),
-		NamespaceWaves:          f.waves,
+		NamespaceDeletionOrder:  f.order.value,
 		VolumeProtection:        f.placement(controllerProtection, system.Disabled),
 		Workloads:               f.placement(controllerWorkloads, system.Disabled),
 		DisableAdmissionPlugins: f.unplugged,
@@ -207,7 +208,7 @@ func (f upFlags) collectorPlacement() system.Placement {
 	return f.placement(controllerGC, system.Elsewhere)
 }
 
-// checkKubeconfigs checks that no two users share a file: who has one must not have the other.
+// checkKubeconfigs checks that no two users share a file: one must not get the credential of the other.
 func (f upFlags) checkKubeconfigs() error {
 	if f.writeCollector != "" && f.writeCollector == f.writeKubeconfig {
 		return usageError{fmt.Errorf("--write-kubeconfig and --write-collector-kubeconfig both name %s: the collector's must not be the administrator's", f.writeCollector)}
@@ -232,7 +233,7 @@ func (f upFlags) checkKubeconfigs() error {
 	return nil
 }
 
-// checkControllers checks the flags about what is to run beside the API server.
+// checkControllers checks the flags about the controllers and nodes.
 func (f upFlags) checkControllers() error {
 	if err := f.nodes.Validate("--node-runtime"); err != nil {
 		return usageError{err}
@@ -240,25 +241,22 @@ func (f upFlags) checkControllers() error {
 	if f.nodeGrace < leastLease {
 		return usageError{fmt.Errorf("--node-monitor-grace-period %s is less than %s", f.nodeGrace, leastLease)}
 	}
-	if err := checkControllers(f.controllers, controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler); err != nil {
-		return err
-	}
-	return checkWaves(f.waves)
+	return checkControllers(f.controllers, controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
 }
 
-// checkEtcd checks the flags about an etcd elsewhere.
+// checkEtcd checks the flags about etcd.
 func (f upFlags) checkEtcd() error {
 	if len(f.etcd.Servers) == 0 {
-		if f.etcd.CAFile != "" || f.etcd.CertFile != "" || f.etcd.KeyFile != "" || f.etcd.Prefix != storage.DefaultPrefix {
+		if f.etcd.CAFile != "" || f.etcd.CertFile != "" || f.etcd.KeyFile != "" || f.etcd.Prefix != system.DefaultOptions().Etcd.Prefix {
 			return usageError{errors.New("--etcd-cafile, --etcd-certfile, --etcd-keyfile and --etcd-prefix are about the etcd of --etcd-servers, which is not given")}
 		}
 		if f.quota < leastQuota {
-			return usageError{fmt.Errorf("--quota-backend-bytes %d is less than %d, and would not hold what every control plane has", f.quota, leastQuota)}
+			return usageError{fmt.Errorf("--quota-backend-bytes %d is less than %d, which is too small for any control plane", f.quota, leastQuota)}
 		}
 		return nil
 	}
 	if f.ephemeral {
-		return usageError{errors.New("--ephemeral keeps nothing, and what --etcd-servers name is kept: choose one")}
+		return usageError{errors.New("--ephemeral keeps nothing, and an etcd of --etcd-servers keeps its data: choose one")}
 	}
 	if err := f.etcd.Validate(); err != nil {
 		return usageError{fmt.Errorf("--etcd-servers: %w", err)}
@@ -266,21 +264,7 @@ func (f upFlags) checkEtcd() error {
 	return nil
 }
 
-// services are the ranges that services get their addresses from.
-func (f upFlags) services() (core.ServiceRanges, error) {
-	ranges := core.DefaultServiceRanges()
-	if f.serviceRange == "" {
-		return ranges, nil
-	}
-	addresses, err := netip.ParsePrefix(f.serviceRange)
-	if err != nil || addresses != addresses.Masked() || addresses.Addr().BitLen()-addresses.Bits() < core.MinServiceBits {
-		return ranges, usageError{fmt.Errorf("--service-cluster-ip-range %q is not a range of at least 8 IP addresses, such as %s", f.serviceRange, ranges.Addresses)}
-	}
-	ranges.Addresses = addresses
-	return ranges, nil
-}
-
-// dataDir is the data directory of commands that are not given one.
+// dataDir returns the data directory of commands that are not given one.
 func dataDir() (string, error) {
 	if dir := os.Getenv(dataDirVariable); dir != "" {
 		return dir, nil
@@ -288,9 +272,9 @@ func dataDir() (string, error) {
 	return system.DefaultDataDir()
 }
 
-// newLogger logs to w, as text or json. What the libraries log comes through the same
-// logger; they call informational what is for their developers, so it shows at debug
-// level only.
+// newLogger returns a logger to w, as text or json. klog, by which the Kubernetes libraries log,
+// writes to it too. They log at level Info what only their developers need, so that is shown
+// at level debug only.
 func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

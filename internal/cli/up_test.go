@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
@@ -17,7 +16,7 @@ func defaults(t *testing.T) upFlags {
 	t.Helper()
 	f := upFlags{
 		port: defaultPort, bindAddress: "127.0.0.1", collector: true, logLevel: "info",
-		controllers: []string{controllerGC, controllerNamespace, controllerProtection}, etcd: storage.Cluster{Prefix: "/registry"}, quota: 8 << 30,
+		controllers: []string{controllerGC, controllerNamespace, controllerProtection}, etcd: system.Etcd{Prefix: "/registry"}, quota: 8 << 30,
 		nodeGrace: 50 * time.Second,
 	}
 	flags := newUp(Streams{}).Flags()

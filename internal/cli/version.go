@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/version"
 )
 
-// versions is what coppice version prints.
+// versions is the output of coppice version.
 type versions struct {
 	Version    string `json:"version"`
 	Kubernetes string `json:"kubernetes"`
@@ -50,6 +50,7 @@ func newVersion(s Streams) *cobra.Command {
 			return usageError{fmt.Errorf("-o %q: choose json or yaml", output)}
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	c.Flags().StringVarP(&output, "output", "o", "", "format: json or yaml (default: one line of text)")
+	completeWith(c, "output", "json", "yaml")
 	return c
 }

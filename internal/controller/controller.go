@@ -1,20 +1,38 @@
-// Package workloads is the frame of the controllers that own objects: what they have in
-// common, so that each of them, in a package below, is its rules and little else.
+// Package controller is what the controllers of built-in objects share, as pkg/controller
+// of Kubernetes is: the loop that runs one, the controller context with its informers, pod
+// control, expectations, and the controller-ref manager that adopts and releases. Each
+// controller, in a package below, is its rules and little else.
 //
 //	watch event ──▶ Source.Keys ──▶ queue of keys
-//	key ──▶ Reconcile: the owner and its Dependents from the caches, adopted and released
+//	key ──▶ Reconcile: the owner and its dependents from the caches, adopted and released
 //	    ──▶ the controller's plan (pure: desired and observed in, steps out)
 //	    ──▶ the steps as requests, each conditioned on what was observed
 //
 // Two things make a controller safe on a cache that lags. The first is that a write is
 // conditioned on uid and resourceVersion, so that what was decided about an old object
 // meets a conflict. Creations cannot be: a controller that does not see yet what it has
-// created would create it again. So the Ledger remembers, for each owner, how far the
+// created would create it again. So [Expectations] remember, for each owner, how far the
 // cache must have come; until then the owner is left alone. The event that brings the
 // cache there brings the owner's key, too.
 //
 // An owner that is being deleted has its status kept and nothing else: its dependents
-// are the collector's.
+// belong to the garbage collector.
+//
+// # Adding a controller
+//
+//  1. A package below this one, named as upstream's: plan.go with Decide, which is pure
+//     (what is desired, what is observed and the time in; a Plan out) and has a table of
+//     cases as its test, and controller.go with New, which takes a [Context] and returns
+//     a [Controller].
+//  2. Its sources: [For] its own objects, [RefManager.Source] for its dependents, and
+//     whatever else changes its mind. Every informer comes from Context.Informers, unless
+//     no other controller needs the resource (then it is in Controller.Informers).
+//  3. Whatever it creates it expects: pods through [PodControl], other objects by
+//     Expectations.ExpectVersion. Every other write carries uid and resourceVersion.
+//  4. A simulation on caches that lag (package laggingcache) where it creates or deletes.
+//  5. One line each in internal/system/workloads.go, which starts it, in
+//     internal/apiserver/auth/rbac/workloads.go, which gives it its rights, and in
+//     test/layers.txt.
 package controller
 
 import (
@@ -43,34 +61,47 @@ type Controller struct {
 	Name string
 	// Sources say which keys an event concerns.
 	Sources []Source
-	// Own are informers that nobody else has; they run while the controller does.
-	Own []cache.SharedIndexInformer
+	// Informers are those that no other controller shares; they run while this one does.
+	Informers []cache.SharedIndexInformer
 	// Reconcile brings the object with that key, which may be gone, closer to what is
-	// wished for. It is called again after the time it returns, if that is positive, and
-	// when a source says so; and after a pause when it fails. It is not called for the
+	// desired. It is called again after the time it returns, if that is positive, and
+	// when a source says so; and after a back-off when it fails. It is not called for the
 	// same key twice at a time.
 	Reconcile func(ctx context.Context, key cache.ObjectName) (again time.Duration, err error)
 	// Workers is how many keys are worked on at a time.
 	Workers int
-	// Pause is how long events are gathered before a key is worked on.
-	Pause time.Duration
+	// BatchPeriod is how long events are gathered before a key is worked on.
+	BatchPeriod time.Duration
 }
 
 // Source is a cache whose events give a controller work.
 type Source struct {
 	Informer cache.SharedIndexInformer
-	// Keys are the objects to reconcile when obj was added, has changed or is gone. After
-	// a change it is called with what the object was and with what it is.
+	// Keys returns the objects to reconcile when obj was added, has changed or is gone.
+	// After a change it is called with both the old and the new object.
 	Keys func(obj any) []cache.ObjectName
-	// Same tells of a change that it concerns nobody, as the heartbeat of a node does; nil
-	// where every change concerns somebody.
-	Same func(before, now any) bool
-	// Ledgers have pages of these objects, which end with them.
-	Ledgers []*Ledger
+	// Ignore reports whether a change gives no work, like the heartbeat of a node; nil if
+	// every change does.
+	Ignore func(before, now any) bool
+	// Expectations about these objects' dependents are dropped when the object is gone.
+	Expectations []*Expectations
+	// Late is set if the informer may start later than the controller, whose workers then
+	// do not wait until it has synced.
+	Late bool
 }
 
-// Run works until ctx ends, and returns when all it started has ended. The informers that
-// are shared are the caller's to run. A controller runs once.
+// For returns the source of a controller's own objects, which the expectations are about.
+func For(informer cache.SharedIndexInformer, expectations ...*Expectations) Source {
+	return Source{Informer: informer, Expectations: expectations, Keys: func(obj any) []cache.ObjectName {
+		if o, ok := obj.(metav1.Object); ok {
+			return []cache.ObjectName{cache.MetaObjectToName(o)}
+		}
+		return nil
+	}}
+}
+
+// Run works until ctx ends, and returns when all it started has ended. Shared informers
+// are the caller's to run. A controller runs once.
 func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.WithTicker) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -78,9 +109,9 @@ func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.With
 		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, lastRetry),
 		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Clock: clock})
 	defer queue.ShutDown()
-	synced := make([]cache.InformerSynced, len(c.Sources))
-	for i, source := range c.Sources {
-		registration, err := source.Informer.AddEventHandler(source.handler(func(key cache.ObjectName) { queue.AddAfter(key, c.Pause) }))
+	var synced []cache.InformerSynced
+	for _, source := range c.Sources {
+		registration, err := source.Informer.AddEventHandler(source.handler(func(key cache.ObjectName) { queue.AddAfter(key, c.BatchPeriod) }))
 		if ctx.Err() != nil {
 			return nil // stopped while it starts: a shared informer takes no handlers then
 		}
@@ -88,9 +119,11 @@ func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.With
 			return fmt.Errorf("%s: watch: %w", c.Name, err)
 		}
 		defer func() { _ = source.Informer.RemoveEventHandler(registration) }()
-		synced[i] = registration.HasSynced
+		if !source.Late {
+			synced = append(synced, registration.HasSynced)
+		}
 	}
-	for _, informer := range c.Own {
+	for _, informer := range c.Informers {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
@@ -112,7 +145,7 @@ func (s Source) handler(add func(cache.ObjectName)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: observe,
 		UpdateFunc: func(before, now any) {
-			if s.Same != nil && s.Same(before, now) {
+			if s.Ignore != nil && s.Ignore(before, now) {
 				return
 			}
 			observe(before)
@@ -128,11 +161,10 @@ func (s Source) handler(add func(cache.ObjectName)) cache.ResourceEventHandler {
 	}
 }
 
-// forget drops what is known about an owner that is gone.
 func (s Source) forget(obj any) {
 	if o, ok := obj.(metav1.Object); ok {
-		for _, ledger := range s.Ledgers {
-			ledger.Forget(o.GetUID())
+		for _, expectations := range s.Expectations {
+			expectations.Forget(o.GetUID())
 		}
 	}
 }
@@ -150,17 +182,20 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, queue workqueue
 				queue.AddAfter(key, again)
 			}
 		case ctx.Err() != nil:
-		case ordinary(err):
-			queue.AddRateLimited(key)
 		default:
-			log.WarnContext(ctx, "not reconciled", "controller", c.Name, "object", key, "error", err)
+			level := slog.LevelWarn
+			if isStaleCache(err) {
+				level = slog.LevelDebug
+			}
+			log.Log(ctx, level, "not reconciled", "controller", c.Name, "object", key, "error", err)
 			queue.AddRateLimited(key)
 		}
 		queue.Done(key)
 	}
 }
 
-// IgnoreNotFound is nil for an error that says that the object is gone.
+// IgnoreNotFound returns nil for an error that says that the object is gone, and any other
+// error as it is.
 func IgnoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -168,7 +203,7 @@ func IgnoreNotFound(err error) error {
 	return err
 }
 
-// ordinary tells of an error that only means that the cache was behind.
-func ordinary(err error) bool {
+// isStaleCache reports whether an error only means that the cache was behind.
+func isStaleCache(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
 }

@@ -1,7 +1,7 @@
-// Package demo holds the stories that coppice demo plays, and the tree that it draws
-// meanwhile. It does nothing itself: a story is a list of steps, each with what is to
-// be told, the kubectl command that makes it happen, and what is to come of it; a View
-// is what watches have told so far. Package stage plays a story on a control plane.
+// Package demo has the stories that coppice demo plays, and the tree that it draws
+// meanwhile. It does no I/O: a story is a list of steps, each with a text that announces
+// it, the kubectl command that makes it happen, and what is expected to follow; a View is
+// what watches have shown so far. Package stage plays a story on a control plane.
 package demo
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Story is a play of a few steps in a namespace of its own.
+// Story is a few steps in a namespace of its own.
 type Story struct {
 	Name      string
 	Title     string
@@ -18,24 +18,24 @@ type Story struct {
 	Steps     []Step
 }
 
-// Step is one command and what comes of it.
+// Step is one command and what follows.
 type Step struct {
-	// Tell is what is about to happen, in a line or two.
+	// Tell announces what is about to happen, in a line or two.
 	Tell string
-	// Kubectl are the arguments of the command; files are those of Manifests.
+	// Kubectl are the arguments of the command. The files that they name are in Manifests.
 	Kubectl []string
-	// Expect is to come true, one after the other. The last one is asked of the server
-	// once more, by lists; the others may pass by.
+	// Expect is what must become true, one after the other. The last one must also hold in
+	// lists from the server; the others may be true for a moment only.
 	Expect []Expectation
 }
 
-// Expectation is something that is to come true.
+// Expectation is something that must become true.
 type Expectation struct {
 	Says  string
 	Holds func(*View) bool
 }
 
-// Command is the command of a step as one would type it.
+// Command returns the command of a step as one would type it.
 func (s Step) Command() string {
 	words := []string{"kubectl"}
 	for _, word := range s.Kubectl {
@@ -50,7 +50,7 @@ func (s Step) Command() string {
 //go:embed manifests/*.yaml
 var files embed.FS
 
-// Manifests are the files that the commands name, with their contents.
+// Manifests returns the files that the commands name, with their contents.
 func Manifests() (map[string][]byte, error) {
 	entries, err := files.ReadDir("manifests")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// read reads an object as the server would show it.
+// read reads an object from a manifest.
 func read(t *testing.T, manifest string) Object {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -63,7 +63,7 @@ func ownedBy(kind, name string, controller, blocks bool) func(*Object) {
 	}
 }
 
-func stands(how string) func(*Object) { return func(o *Object) { o.Standing = how } }
+func stands(how string) func(*Object) { return func(o *Object) { o.State = how } }
 
 func deleting(grace int64, finalizers ...string) func(*Object) {
 	return func(o *Object) { o.Deleting, o.Grace, o.Finalizers = true, grace, finalizers }
@@ -102,14 +102,14 @@ Namespace/n
 │  └─ ConfigMap/settings
 └─ Role/team`},
 		"a namespace that is held": {viewOf(
-			object("Namespace", "n", deleting(0), func(o *Object) { o.Troubles = []string{"It is held"} }),
+			object("Namespace", "n", deleting(0), func(o *Object) { o.Problems = []string{"It is held"} }),
 			object("ConfigMap", "held", deleting(0, "x/y")),
 		), `
 Namespace/n        deleting
 │  It is held
 └─ ConfigMap/held  deleting [x/y]`},
-		"nothing below the troubles": {viewOf(
-			object("Namespace", "n", deleting(0), func(o *Object) { o.Troubles = []string{"It is held"} }),
+		"nothing below the problems": {viewOf(
+			object("Namespace", "n", deleting(0), func(o *Object) { o.Problems = []string{"It is held"} }),
 		), `
 Namespace/n  deleting
    It is held`},
@@ -148,9 +148,9 @@ ConfigMap/a
 
 func TestMoods(t *testing.T) {
 	lines := viewOf(
-		object("Namespace", "n", deleting(0), func(o *Object) { o.Troubles = []string{"It is held"} }), object("Pod", "a"),
+		object("Namespace", "n", deleting(0), func(o *Object) { o.Problems = []string{"It is held"} }), object("Pod", "a"),
 	).Tree()
-	if want := []Mood{Leaving, Trouble, Calm}; len(lines) != 3 || lines[0].Mood != want[0] || lines[1].Mood != want[1] || lines[2].Mood != want[2] {
+	if want := []Emphasis{Deleting, Problem, Normal}; len(lines) != 3 || lines[0].Emphasis != want[0] || lines[1].Emphasis != want[1] || lines[2].Emphasis != want[2] {
 		t.Errorf("%+v", lines)
 	}
 }
@@ -201,7 +201,7 @@ func TestWentInOrder(t *testing.T) {
 	}
 }
 
-// TestListed: what is there is what a list shows; the past is what watches have told.
+// TestListed: the objects are those of the list, the past is that of the watches.
 func TestListed(t *testing.T) {
 	v := viewOf(object("Pod", "a"), object("Pod", "b", deleting(1)))
 	v.Remove(object("Pod", "c"))
@@ -214,7 +214,8 @@ func TestListed(t *testing.T) {
 	}
 }
 
-// TestStories: every story can be chosen and played, and nothing of it holds before it has begun.
+// TestStories: every story can be chosen and played, and none of its expectations holds at
+// the beginning.
 func TestStories(t *testing.T) {
 	manifests, err := Manifests()
 	if err != nil || len(manifests) == 0 {

@@ -17,23 +17,23 @@ import (
 type Object struct {
 	Kind, Name string
 	UID        types.UID
-	// Version is its resourceVersion; of an object that is gone, that of its deletion.
+	// Version is its resourceVersion, or that of its deletion when it is gone.
 	Version    string
 	Owners     []metav1.OwnerReference
 	Finalizers []string
 	Deleting   bool
-	// Grace is how long it may take to end, in seconds; 0 of what is not being deleted.
+	// Grace is its grace period in seconds; 0 when it is not being deleted.
 	Grace int64
-	// Standing says how it is: the phase of a pod, how many pods of a workload are ready.
-	Standing string
-	// Troubles are why a namespace is still there, as its conditions have it.
-	Troubles []string
+	// State is the phase of a pod, or how many pods of a workload are ready.
+	State string
+	// Problems are the reasons why a namespace is still there, from its conditions.
+	Problems []string
 }
 
-// String is how kubectl names it.
+// String returns the name that kubectl prints.
 func (o Object) String() string { return o.Kind + "/" + o.Name }
 
-// Read takes from an object what the tree shows.
+// Read returns what the tree shows of an object.
 func Read(u *unstructured.Unstructured) Object {
 	o := Object{
 		Kind: u.GetKind(), Name: u.GetName(), UID: u.GetUID(), Version: u.GetResourceVersion(),
@@ -44,19 +44,19 @@ func Read(u *unstructured.Unstructured) Object {
 	}
 	switch o.Kind {
 	case "Pod":
-		o.Standing = standingOfPod(u)
+		o.State = stateOfPod(u)
 	case "Deployment", "ReplicaSet", "StatefulSet":
 		desired, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
 		ready, _, _ := unstructured.NestedInt64(u.Object, "status", "readyReplicas")
-		o.Standing = countedReady(ready, desired)
+		o.State = countedReady(ready, desired)
 	case "Namespace":
-		o.Troubles = troublesOf(u)
+		o.Problems = problemsOf(u)
 	}
 	return o
 }
 
-// standingOfPod is the pod's phase, and with which exit code it failed.
-func standingOfPod(u *unstructured.Unstructured) string {
+// stateOfPod returns the pod's phase, and the exit code of a container that has ended.
+func stateOfPod(u *unstructured.Unstructured) string {
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	statuses, _, _ := unstructured.NestedSlice(u.Object, "status", "containerStatuses")
 	for _, s := range statuses {
@@ -76,9 +76,9 @@ func standingOfPod(u *unstructured.Unstructured) string {
 	return phase
 }
 
-// troublesOf are the messages of the conditions that tell why a namespace stays.
-func troublesOf(u *unstructured.Unstructured) []string {
-	var troubles []string
+// problemsOf returns the messages of the conditions that say why a namespace is still there.
+func problemsOf(u *unstructured.Unstructured) []string {
+	var problems []string
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {
 		condition, ok := c.(map[string]any)
@@ -89,25 +89,25 @@ func troublesOf(u *unstructured.Unstructured) []string {
 		status, _, _ := unstructured.NestedString(condition, "status")
 		message, _, _ := unstructured.NestedString(condition, "message")
 		if strings.HasPrefix(kind, "Namespace") && status == string(corev1.ConditionTrue) {
-			troubles = append(troubles, kind+": "+message)
+			problems = append(problems, kind+": "+message)
 		}
 	}
-	return troubles
+	return problems
 }
 
-// Has tells whether the object carries a finalizer.
+// Has reports whether the object has a finalizer.
 func (o Object) Has(finalizer string) bool { return slices.Contains(o.Finalizers, finalizer) }
 
-// OwnedBy tells whether owner owns it.
+// OwnedBy reports whether owner owns it.
 func (o Object) OwnedBy(owner types.UID) bool {
 	return slices.ContainsFunc(o.Owners, func(r metav1.OwnerReference) bool { return r.UID == owner })
 }
 
-// notes say how the object is, in a few words each; its finalizers are in brackets.
+// notes returns the state of the object in a few words each; finalizers are in brackets.
 func (o Object) notes() []string {
 	var notes []string
-	if o.Standing != "" {
-		notes = append(notes, o.Standing)
+	if o.State != "" {
+		notes = append(notes, o.State)
 	}
 	switch {
 	case o.Deleting && o.Kind == "Pod":
@@ -126,18 +126,18 @@ func (o Object) notes() []string {
 	return notes
 }
 
-// before tells whether a was written before b. Versions that cannot be compared, which
-// no server that this runs against has, are in no order.
+// before reports whether version a was written before b. Versions that cannot be compared,
+// which our server does not have, are in no order.
 func before(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-// inOrder sorts owners before what they usually own, and else by name.
+// inOrder sorts owners before their usual dependents, and else by name.
 func inOrder(a, b Object) int {
 	order := []string{"Namespace", "Deployment", "StatefulSet", "ReplicaSet", "Pod", "ConfigMap", "Role"}
 	return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 }
 
-// countedReady is the standing of a workload.
+// countedReady returns the state of a workload.
 func countedReady(ready, desired int64) string { return fmt.Sprintf("%d/%d ready", ready, desired) }

@@ -7,15 +7,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// holdFinalizer is the finalizer of manifests/team.yaml that nobody takes away unasked.
+// holdFinalizer is the finalizer of manifests/team.yaml, which no controller removes.
 const holdFinalizer = "example.com/hold"
 
-// Stories are all stories, in the order in which they are played.
+// Stories returns all stories, in the order in which they are played.
 func Stories() []Story {
 	return []Story{background(), foreground(), orphan(), grace(), namespace()}
 }
 
-// Choose takes the stories of these names, in the order in which they are played; all
+// Choose returns the stories of these names, in the order in which they are played, or all
 // of them if there are no names. Unknown is the first name that no story has.
 func Choose(names []string) (chosen []Story, unknown string) {
 	all := Stories()
@@ -34,13 +34,13 @@ func background() Story {
 	return Story{"background", "Background deletion, the default", "background", []Step{
 		makeWeb(),
 		{
-			Tell: "The owner goes at once. What it owned has no owner then, and the collector\n" +
-				"follows, level by level; the pods get the time that they need to end.",
+			Tell: "The owner is deleted at once. Then its dependents have no owner, and the collector\n" +
+				"deletes them, level by level. The pods get their grace period to end.",
 			Kubectl: []string{"delete", "deployment", "web"},
 			Expect: []Expectation{
 				{"the deployment is gone", func(v *View) bool { return len(v.Gone("Deployment")) == 1 }},
 				{"the pods are terminating", func(v *View) bool { return len(v.Marked("Pod")) == 3 }},
-				{"deployment, replica set and pods went, the owner first", func(v *View) bool {
+				{"deployment, replica set and pods are gone, the owner first", func(v *View) bool {
 					return v.WentInOrder("Deployment", "ReplicaSet", "Pod")
 				}},
 			},
@@ -53,12 +53,12 @@ func foreground() Story {
 		makeWeb(),
 		{
 			Tell: "The owner waits, with the finalizer foregroundDeletion, for the dependents whose\n" +
-				"reference says blockOwnerDeletion. So does each of them: the tree goes bottom up.",
+				"reference has blockOwnerDeletion. So does each of them: the tree is deleted bottom up.",
 			Kubectl: []string{"delete", "deployment", "web", "--cascade=foreground"},
 			Expect: []Expectation{
 				{"the deployment waits for the replica set", func(v *View) bool { return waited(v, "Deployment") }},
 				{"the replica set waits for the pods", func(v *View) bool { return waited(v, "ReplicaSet") }},
-				{"pods, replica set and deployment went, the owner last", func(v *View) bool {
+				{"pods, replica set and deployment are gone, the owner last", func(v *View) bool {
 					return v.WentInOrder("Pod", "ReplicaSet", "Deployment")
 				}},
 			},
@@ -67,11 +67,11 @@ func foreground() Story {
 }
 
 func orphan() Story {
-	return Story{"orphan", "Orphans, and who adopts them", "orphan", []Step{
+	return Story{"orphan", "Orphaned dependents, and their adoption", "orphan", []Step{
 		makeWeb(),
 		{
-			Tell: "Orphaned dependents stay: the collector takes the reference to their owner away\n" +
-				"before the owner goes.",
+			Tell: "Orphaned dependents stay: the collector removes the reference to their owner before\n" +
+				"the owner is deleted.",
 			Kubectl: []string{"delete", "deployment", "web", "--cascade=orphan"},
 			Expect: []Expectation{{"the deployment is gone, the replica set has no owner, and its pods run on", func(v *View) bool {
 				sets := v.All("ReplicaSet")
@@ -79,7 +79,7 @@ func orphan() Story {
 			}}},
 		},
 		{
-			Tell:    "A new deployment with the same selector adopts what the first one has left.",
+			Tell:    "A new deployment with the same selector adopts the orphans of the first one.",
 			Kubectl: []string{"apply", "-f", "web.yaml"},
 			Expect: []Expectation{{"the new deployment owns the old replica set, and no pod was replaced", func(v *View) bool {
 				owner, sets := v.All("Deployment"), v.All("ReplicaSet")
@@ -91,15 +91,15 @@ func orphan() Story {
 }
 
 func grace() Story {
-	return Story{"grace", "A pod's grace period, and a container that ignores TERM", "grace", []Step{
+	return Story{"grace", "A pod's grace period, and a container that ignores SIGTERM", "grace", []Step{
 		{
-			Tell:    "Two pods with a grace period of three seconds. One ends a second after TERM, the\nother one does not care about TERM.",
+			Tell:    "Two pods with a grace period of three seconds. One ends a second after\nSIGTERM, the other one ignores SIGTERM.",
 			Kubectl: []string{"apply", "-f", "pods.yaml"},
 			Expect:  []Expectation{{"both pods run", func(v *View) bool { return runs(v, 2) }}},
 		},
 		{
-			Tell: "Both are marked. The node sends TERM, and KILL when the grace period is over; only\n" +
-				"when no container is left the pod goes.",
+			Tell: "Both get a deletionTimestamp. The node sends SIGTERM, and SIGKILL when the grace\n" +
+				"period is over. A pod is deleted when its last container has ended.",
 			Kubectl: []string{"delete", "pod", "polite", "stubborn"},
 			Expect: []Expectation{
 				{"both are terminating, with three seconds of grace", func(v *View) bool {
@@ -108,7 +108,7 @@ func grace() Story {
 				}},
 				{"the polite pod is gone, the stubborn one runs", func(v *View) bool {
 					stubborn, there := v.Find("Pod", "stubborn")
-					return there && strings.HasPrefix(stubborn.Standing, "Running") && wentWith(v, "polite", "exit code 0")
+					return there && strings.HasPrefix(stubborn.State, "Running") && wentWith(v, "polite", "exit code 0")
 				}},
 				{"the stubborn pod was killed, exit code 137, and is gone", func(v *View) bool {
 					return len(v.All("Pod")) == 0 && wentWith(v, "stubborn", "exit code 137")
@@ -119,32 +119,32 @@ func grace() Story {
 }
 
 func namespace() Story {
-	return Story{"namespace", "A namespace goes in waves, and says what holds it", "team", []Step{
+	return Story{"namespace", "A namespace is emptied in stages, and says what holds it", "team", []Step{
 		{
-			Tell:    "A deployment, a role, and a config map with a finalizer that nobody looks after.",
+			Tell:    "A deployment, a role, and a config map with a finalizer that no controller removes.",
 			Kubectl: []string{"apply", "-f", "team.yaml"},
-			Expect:  []Expectation{{"all is there, and two pods are ready", func(v *View) bool { return ready(v, 2) && len(v.All("Role")) == 1 }}},
+			Expect:  []Expectation{{"everything is there, and two pods are ready", func(v *View) bool { return ready(v, 2) && len(v.All("Role")) == 1 }}},
 		},
 		{
-			Tell: "First go the pods, then all else, and last the roles, which people may need to mend\n" +
-				"what hangs. The config map hangs: a condition of the namespace names its finalizer.",
+			Tell: "Pods are deleted first, then everything else, and roles last, because people may need\n" +
+				"them to fix what hangs. The config map hangs: a condition names its finalizer.",
 			Kubectl: []string{"delete", "namespace", "team", "--wait=false"},
 			Expect: []Expectation{
 				{"the pods are terminating", func(v *View) bool { return len(v.Marked("Pod")) == 2 }},
-				{"the config map holds the namespace and with it the role; all else is gone, the pods first", heldNamespace},
+				{"the config map holds the namespace and the role; everything else is gone, the pods first", heldNamespace},
 			},
 		},
 		{
-			Tell:    "Whoever set the finalizer has to take it away. Then the rest goes at once.",
+			Tell:    "Whoever added the finalizer has to remove it. Then the rest is deleted at once.",
 			Kubectl: []string{"patch", "configmap", "held", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`},
-			Expect: []Expectation{{"config map, role and namespace went, in this order", func(v *View) bool {
+			Expect: []Expectation{{"config map, role and namespace are gone, in this order", func(v *View) bool {
 				return v.WentInOrder("ConfigMap", "Role", "Namespace")
 			}}},
 		},
 	}}
 }
 
-// makeWeb is how most stories begin.
+// makeWeb is the first step of most stories.
 func makeWeb() Step {
 	return Step{
 		Tell:    "A deployment of three pods: it owns a replica set, and that owns the pods.",
@@ -153,7 +153,7 @@ func makeWeb() Step {
 	}
 }
 
-// ready tells whether the deployment and its one replica set count that many ready pods,
+// ready reports whether the deployment and its one replica set count that many ready pods,
 // and those run.
 func ready(v *View, pods int) bool {
 	deployments, sets := v.All("Deployment"), v.All("ReplicaSet")
@@ -162,40 +162,40 @@ func ready(v *View, pods int) bool {
 	}
 	all := sets
 	all = append(all, deployments...)
-	return !slices.ContainsFunc(all, func(o Object) bool { return o.Standing != countedReady(int64(pods), int64(pods)) || o.Deleting })
+	return !slices.ContainsFunc(all, func(o Object) bool { return o.State != countedReady(int64(pods), int64(pods)) || o.Deleting })
 }
 
-// runs tells whether that many pods run, and there is no other.
+// runs reports whether that many pods run, and there are no others.
 func runs(v *View, pods int) bool {
 	all := v.All("Pod")
 	return len(all) == pods && !slices.ContainsFunc(all, func(o Object) bool {
-		return o.Standing != "Running" || o.Deleting
+		return o.State != "Running" || o.Deleting
 	})
 }
 
-// waited tells whether the one object of a kind was marked to wait for its dependents.
+// waited reports whether the one object of a kind was marked to wait for its dependents.
 func waited(v *View, kind string) bool {
 	marked := v.Marked(kind)
 	return len(marked) == 1 && marked[0].Has(metav1.FinalizerDeleteDependents)
 }
 
-// wentWith tells whether a pod is gone, and ended with that exit code.
+// wentWith reports whether a pod is gone, and ended with that exit code.
 func wentWith(v *View, pod, code string) bool {
 	return slices.ContainsFunc(v.Gone("Pod"), func(o Object) bool {
-		return o.Name == pod && strings.HasSuffix(o.Standing, code)
+		return o.Name == pod && strings.HasSuffix(o.State, code)
 	})
 }
 
-// heldNamespace is how the namespace stays while the config map has its finalizer.
+// heldNamespace reports whether the namespace waits for the finalizer of the config map.
 func heldNamespace(v *View) bool {
 	held, there := v.Find("ConfigMap", "held")
 	role, roleThere := v.Find("Role", "team")
 	if !there || !held.Deleting || !held.Has(holdFinalizer) || !roleThere || role.Deleting || !v.WentInOrder("Pod", "Deployment") || !v.WentInOrder("Pod", "ReplicaSet") {
 		return false
 	}
-	names := func(trouble string) bool {
-		return strings.HasPrefix(trouble, "NamespaceFinalizersRemaining:") && strings.Contains(trouble, holdFinalizer)
+	names := func(problem string) bool {
+		return strings.HasPrefix(problem, "NamespaceFinalizersRemaining:") && strings.Contains(problem, holdFinalizer)
 	}
 	namespaces := v.All("Namespace")
-	return len(namespaces) == 1 && slices.ContainsFunc(namespaces[0].Troubles, names)
+	return len(namespaces) == 1 && slices.ContainsFunc(namespaces[0].Problems, names)
 }

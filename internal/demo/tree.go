@@ -9,29 +9,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// separator stands between the notes of an object.
+// separator is between the notes of an object.
 const separator = " · "
 
-// Mood is how a line of the tree is to look.
-type Mood int
+// Emphasis is how a line of the tree is drawn.
+type Emphasis int
 
-// The moods.
+// The emphases.
 const (
-	Calm    Mood = iota // nothing happens to the object
-	Leaving             // it is being deleted
-	Trouble             // it says why something does not go on
+	Normal   Emphasis = iota // the object is not being deleted
+	Deleting                 // it is being deleted
+	Problem                  // the line says why something hangs
 )
 
 // Line is one line of the tree.
 type Line struct {
-	Left  string // branches and name
-	Right string // how the object is
-	Mood  Mood
+	Left     string // branches and name
+	Right    string // the notes
+	Emphasis Emphasis
 }
 
-// Tree draws who owns whom: every object below its owner, and what has no owner there
-// below the namespace. An object with several owners is below its controller, or else
-// below the first one that is there.
+// Tree returns the tree of owners and dependents: every object below its owner, and objects
+// without an owner below the namespace. An object with several owners is below its
+// controller, or else below the first one that is there.
 func (v *View) Tree() []Line {
 	t := drawing{view: v, below: map[types.UID][]Object{}, drawn: map[types.UID]bool{}}
 	var roots []Object
@@ -53,7 +53,7 @@ func (v *View) Tree() []Line {
 	for _, o := range roots {
 		t.draw(o, "", "", "")
 	}
-	// What own each other in a circle hangs below no root.
+	// Objects in a cycle of owners are below no root.
 	rest := make([]Object, 0, len(v.objects))
 	for _, o := range v.objects {
 		rest = append(rest, o)
@@ -67,7 +67,7 @@ func (v *View) Tree() []Line {
 	return t.lines
 }
 
-// ownerOf is the reference to the owner that an object is drawn below.
+// ownerOf returns the reference to the owner that an object is drawn below.
 func (v *View) ownerOf(o Object) (metav1.OwnerReference, bool) {
 	there := slices.DeleteFunc(slices.Clone(o.Owners), func(r metav1.OwnerReference) bool {
 		_, ok := v.objects[r.UID]
@@ -92,8 +92,8 @@ type drawing struct {
 	lines []Line
 }
 
-// draw draws an object and what is below it: indent stands before all of it, branch
-// before its own line, and stem before the lines below.
+// draw draws an object and what is below it. Indent precedes all lines, branch its own line,
+// and stem the lines below.
 func (t *drawing) draw(o Object, indent, branch, stem string) {
 	if t.drawn[o.UID] {
 		return
@@ -101,17 +101,17 @@ func (t *drawing) draw(o Object, indent, branch, stem string) {
 	t.drawn[o.UID] = true
 	line := Line{Left: indent + branch + o.String(), Right: strings.Join(t.notes(o), separator)}
 	if o.Deleting {
-		line.Mood = Leaving
+		line.Emphasis = Deleting
 	}
 	t.lines = append(t.lines, line)
 	below := t.below[o.UID]
 	slices.SortFunc(below, inOrder)
-	for _, trouble := range o.Troubles {
+	for _, problem := range o.Problems {
 		bar := "   "
 		if len(below) > 0 {
 			bar = "│  "
 		}
-		t.lines = append(t.lines, Line{Left: indent + stem + bar + trouble, Mood: Trouble})
+		t.lines = append(t.lines, Line{Left: indent + stem + bar + problem, Emphasis: Problem})
 	}
 	for i, dependent := range below {
 		if i == len(below)-1 {
@@ -122,8 +122,8 @@ func (t *drawing) draw(o Object, indent, branch, stem string) {
 	}
 }
 
-// notes of an object tell, beside how it is itself, whether its owner waits for it, and
-// which of its owners are gone.
+// notes adds to the notes of an object whether its owner waits for it, and which of its owners
+// are gone.
 func (t *drawing) notes(o Object) []string {
 	notes := o.notes()
 	for _, r := range o.Owners {
@@ -138,10 +138,10 @@ func (t *drawing) notes(o Object) []string {
 	return notes
 }
 
-// widestName is up to where the notes of all objects begin in one column.
+// widestName bounds the column in which notes begin.
 const widestName = 50
 
-// Text is the tree as lines of text, the notes in a column.
+// Text returns the tree as lines of text, with the notes in a column.
 func Text(lines []Line) []string {
 	column := 0
 	for _, l := range lines {

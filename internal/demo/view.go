@@ -8,19 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// View is what is there, and what is gone, as far as watches have told. It is not safe
-// for concurrent use.
+// View is which objects are there, and which are gone, as far as watches have shown. It is
+// not safe for concurrent use.
 type View struct {
 	objects map[types.UID]Object
 	marked  []Object // as they were when they were first seen being deleted
 	gone    []Object
 }
 
-// NewView is a view of nothing.
+// NewView returns an empty view.
 func NewView() *View { return &View{objects: map[types.UID]Object{}} }
 
-// Put takes in an object as it is now, and says what of it changed that the tree shows;
-// "" if nothing did.
+// Put adds or replaces an object. It returns a line that describes the change, or "" if the
+// tree shows none.
 func (v *View) Put(o Object) string {
 	old, known := v.objects[o.UID]
 	v.objects[o.UID] = o
@@ -36,28 +36,27 @@ func (v *View) Put(o Object) string {
 	return ""
 }
 
-// Remove takes in that an object is gone: o is what it was, with the version of its deletion.
+// Remove removes an object: o is its last state, with the version of its deletion.
 func (v *View) Remove(o Object) string {
 	delete(v.objects, o.UID)
 	v.gone = append(v.gone, o)
 	return "- " + o.String()
 }
 
-// told is an object in one line, with its owners, which elsewhere are the tree.
+// told describes an object in one line, with its owners, which the tree shows otherwise.
 func (v *View) told(o Object) string {
 	var notes []string
 	for _, owner := range o.Owners {
 		notes = append(notes, "owned by "+owner.Kind+"/"+owner.Name)
 	}
-	notes = append(append(notes, o.notes()...), o.Troubles...)
+	notes = append(append(notes, o.notes()...), o.Problems...)
 	if len(notes) == 0 {
 		return o.String()
 	}
 	return o.String() + "  " + strings.Join(notes, separator)
 }
 
-// Listed is a view in which just these objects are there, which a list has shown, and
-// with the past as v has it.
+// Listed returns a view of the objects that a list has shown, with the past of v.
 func (v *View) Listed(objects []Object) *View {
 	listed := &View{objects: map[types.UID]Object{}, marked: v.marked, gone: v.gone}
 	for _, o := range objects {
@@ -66,14 +65,14 @@ func (v *View) Listed(objects []Object) *View {
 	return listed
 }
 
-// All are the objects of a kind that are there, by name.
+// All returns the objects of a kind that are there, by name.
 func (v *View) All(kind string) []Object {
 	of := slices.DeleteFunc(slices.Collect(maps.Values(v.objects)), func(o Object) bool { return o.Kind != kind })
 	slices.SortFunc(of, inOrder)
 	return of
 }
 
-// Find is the object of a name, if it is there.
+// Find returns the object of a name, if it is there.
 func (v *View) Find(kind, name string) (Object, bool) {
 	for _, o := range v.objects {
 		if o.Kind == kind && o.Name == name {
@@ -83,19 +82,19 @@ func (v *View) Find(kind, name string) (Object, bool) {
 	return Object{}, false
 }
 
-// Gone are the objects of a kind that are gone, in the order in which that was told.
+// Gone returns the objects of a kind that are gone, in the order of their watch events.
 func (v *View) Gone(kind string) []Object { return ofKind(v.gone, kind) }
 
-// Marked are the objects of a kind that are or were being deleted, as they were when
-// that was first told, in that order.
+// Marked returns the objects of a kind that are or were terminating, as they were in the
+// first watch event that showed that, in that order.
 func (v *View) Marked(kind string) []Object { return ofKind(v.marked, kind) }
 
 func ofKind(objects []Object, kind string) []Object {
 	return slices.DeleteFunc(slices.Clone(objects), func(o Object) bool { return o.Kind != kind })
 }
 
-// WentInOrder tells whether objects of each of the kinds are gone and none is left, and
-// whether all of one kind were gone before the first of the next one was.
+// WentInOrder reports whether objects of each of the kinds are gone and none is left, all of
+// one kind before the first of the next.
 func (v *View) WentInOrder(kinds ...string) bool {
 	var last []Object
 	for _, kind := range kinds {

@@ -1,8 +1,9 @@
-// Package election chooses, of several processes that do the same work, the one that
-// does it: the holder of a Lease.
+// Package election is leader election: of several processes that could do the same work,
+// the holder of a Lease does it.
 //
-// Run campaigns, works while it leads, and gives the Lease up when the work has ended,
-// so that two never work at a time. Role tells others who leads.
+// Run acquires the Lease, works while it holds it, and releases it when the work has
+// ended, so that two never work at the same time. Role says who leads. The election itself
+// is client-go's leaderelection; this package adds that the Lease outlives the work.
 package election
 
 import (
@@ -26,50 +27,51 @@ import (
 // ErrLost is the error of a leader that could not renew its Lease, and has stopped.
 var ErrLost = errors.New("lost the lease")
 
-// Times of an election. A leader that is gone without a word is replaced after
-// Duration; one that gives up the Lease, after Retry.
+// Times of an election. A leader that vanishes is replaced after Duration, one that
+// releases the Lease after Retry.
 type Times struct {
 	Duration time.Duration
-	// Deadline is how long a leader tries to renew the Lease before it stops; shorter
+	// Deadline is how long a leader tries to renew the Lease before it stops. It is shorter
 	// than Duration.
 	Deadline time.Duration
-	// Retry is the time between two tries.
+	// Retry is the time between two attempts to acquire or renew the Lease.
 	Retry time.Duration
 }
 
-// Usual are the times of the field's components, which spare a server that is far away.
+// Usual returns the times of Kubernetes' own components, which suit a server elsewhere.
 func Usual() Times {
 	return Times{Duration: 15 * time.Second, Deadline: 10 * time.Second, Retry: 2 * time.Second}
 }
 
-// Brisk are times for processes that are one with the server.
+// Brisk returns times for controllers that run in the process of the API server.
 func Brisk() Times {
 	return Times{Duration: 6 * time.Second, Deadline: 4 * time.Second, Retry: time.Second}
 }
 
-// Lease is what is campaigned for. Its namespace must exist.
+// Lease is the Lease whose holder leads. Its namespace must exist.
 type Lease struct {
 	Namespace, Name string
 	Times           Times
 	Log             *slog.Logger
 }
 
-// Run campaigns until ctx ends or work, which runs while this process leads, returns.
-// The context of work ends when the Lease is lost; then the error is ErrLost. The Lease
-// is given up when all work has ended, so that the next leader is never beside this one.
+// Run stands by until this process holds the Lease, and then calls work. It returns when
+// ctx ends or work returns. The context of work ends when the Lease is lost; then the error
+// is ErrLost. The Lease is released when work has returned, so that two leaders never work
+// at the same time.
 func (l Lease) Run(ctx context.Context, config *rest.Config, r *Role, work func(context.Context) error) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("make a client for the election: %w", err)
+		return fmt.Errorf("make a client for leader election: %w", err)
 	}
 	return l.run(ctx, client, r, work)
 }
 
-// RunAlways is Run, but campaigns again when the Lease was lost.
+// RunAlways is Run, but stands for election again when the Lease was lost.
 func (l Lease) RunAlways(ctx context.Context, config *rest.Config, r *Role, work func(context.Context) error) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("make a client for the election: %w", err)
+		return fmt.Errorf("make a client for leader election: %w", err)
 	}
 	return l.runAlways(ctx, client, r, work)
 }
@@ -86,16 +88,16 @@ func (l Lease) run(ctx context.Context, client kubernetes.Interface, r *Role, wo
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) { leading <- ctx },
 			OnStoppedLeading: func() {},
-			OnNewLeader: func(leader string) {
-				if leader != lock.Identity() {
-					r.standBy(leader)
-					l.Log.InfoContext(ctx, "standing by", "leader", leader)
+			OnNewLeader: func(holder string) {
+				if holder != lock.Identity() {
+					r.standBy(holder)
+					l.Log.InfoContext(ctx, "standing by", "leader", holder)
 				}
 			},
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("elect a leader: %w", err)
+		return fmt.Errorf("configure leader election: %w", err)
 	}
 	r.standBy("nobody")
 	var elected sync.WaitGroup
@@ -131,10 +133,11 @@ func (l Lease) runAlways(ctx context.Context, client kubernetes.Interface, r *Ro
 	}
 }
 
-// lock is the Lease. Its namespace must be there: the election would wait for it without a word.
+// lock returns the lock on the Lease. client-go would retry silently for ever if the
+// namespace did not exist.
 func (l Lease) lock(ctx context.Context, client kubernetes.Interface) (*resourcelock.LeaseLock, error) {
 	if _, err := client.CoreV1().Namespaces().Get(ctx, l.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("there is no namespace %s for the lease", l.Namespace)
+		return nil, fmt.Errorf("the namespace %s of the Lease does not exist", l.Namespace)
 	}
 	host, err := os.Hostname()
 	if err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,26 +18,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-
-	"github.com/coppice-dev/coppice/internal/web"
 )
 
-// arena is a server with a Lease, and how many work at a time.
-type arena struct {
+// cluster is a server with a Lease, and counts who works.
+type cluster struct {
 	client  *fake.Clientset
-	broken  atomic.Bool // no request is answered
+	broken  atomic.Bool // no request gets a response
 	working atomic.Int32
-	most    atomic.Int32
+	most    atomic.Int32 // at the same time
 	terms   atomic.Int32
 }
 
-func newArena() *arena {
-	a := &arena{client: fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})}
+func newCluster() *cluster {
+	c := &cluster{client: fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})}
 	version := 0
 	var mu sync.Mutex
-	// The fake has no versions, which elections stand on.
-	a.client.PrependReactor("*", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if a.broken.Load() {
+	// The fake client has no resource versions, which leader election relies on.
+	c.client.PrependReactor("*", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if c.broken.Load() {
 			return true, nil, errors.New("the server does not answer")
 		}
 		mu.Lock()
@@ -49,7 +45,7 @@ func newArena() *arena {
 			return false, nil, nil
 		}
 		lease := update.GetObject().(*coordinationv1.Lease)
-		there, err := a.client.Tracker().Get(coordinationv1.SchemeGroupVersion.WithResource("leases"), lease.Namespace, lease.Name)
+		there, err := c.client.Tracker().Get(coordinationv1.SchemeGroupVersion.WithResource("leases"), lease.Namespace, lease.Name)
 		if err == nil && action.GetVerb() == "update" && there.(*coordinationv1.Lease).ResourceVersion != lease.ResourceVersion {
 			return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), lease.Name, errors.New("it has changed"))
 		}
@@ -57,28 +53,28 @@ func newArena() *arena {
 		lease.ResourceVersion = strings.Repeat("v", version)
 		return false, nil, nil
 	})
-	return a
+	return c
 }
 
-func (a *arena) lease() Lease {
+func (c *cluster) lease() Lease {
 	return Lease{Namespace: "kube-system", Name: "work", Times: Brisk(), Log: slog.New(slog.DiscardHandler)}
 }
 
-// work is done until ctx ends, and takes a second to stop.
-func (a *arena) work(ctx context.Context) error {
-	a.terms.Add(1)
-	a.most.Store(max(a.most.Load(), a.working.Add(1)))
-	defer a.working.Add(-1)
+// work runs until ctx ends, and takes a second to stop.
+func (c *cluster) work(ctx context.Context) error {
+	c.terms.Add(1)
+	c.most.Store(max(c.most.Load(), c.working.Add(1)))
+	defer c.working.Add(-1)
 	<-ctx.Done()
 	time.Sleep(time.Second)
 	return nil
 }
 
-// One of two works; when it is stopped the other takes over as soon as it has ended,
+// One of two works; when it is stopped the other takes over as soon as its work has ended,
 // and never before.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newArena()
+		c := newCluster()
 		var roles [2]Role
 		var stops [2]context.CancelFunc
 		var group sync.WaitGroup
@@ -86,65 +82,65 @@ func TestHandOver(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			stops[i] = stop
 			group.Go(func() {
-				if err := a.lease().run(ctx, a.client, &roles[i], a.work); err != nil {
+				if err := c.lease().run(ctx, c.client, &roles[i], c.work); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		time.Sleep(10 * time.Second)
-		if a.working.Load() != 1 || a.terms.Load() != 1 {
-			t.Fatalf("%d work, in %d terms", a.working.Load(), a.terms.Load())
+		if c.working.Load() != 1 || c.terms.Load() != 1 {
+			t.Fatalf("%d work, in %d terms", c.working.Load(), c.terms.Load())
 		}
 		leader := 0
-		if roles[0].leader != "" {
+		if _, standsBy := roles[0].StandsBy(); standsBy {
 			leader = 1
 		}
 		stops[leader]()
-		time.Sleep(4 * time.Second) // a second to stop, and two tries
-		if a.working.Load() != 1 || a.terms.Load() != 2 {
-			t.Errorf("after the hand-over %d work, in %d terms", a.working.Load(), a.terms.Load())
+		time.Sleep(4 * time.Second) // a second to stop, and two attempts
+		if c.working.Load() != 1 || c.terms.Load() != 2 {
+			t.Errorf("after the hand-over %d work, in %d terms", c.working.Load(), c.terms.Load())
 		}
 		stops[1-leader]()
 		group.Wait()
-		if a.most.Load() != 1 {
-			t.Errorf("%d worked at a time", a.most.Load())
+		if c.most.Load() != 1 {
+			t.Errorf("%d worked at a time", c.most.Load())
 		}
 	})
 }
 
-// A leader whose Lease cannot be renewed stops before another may begin, and says so;
-// RunAlways campaigns again.
+// A leader whose Lease cannot be renewed stops before another may begin, and returns
+// ErrLost; RunAlways stands for election again.
 func TestLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newArena()
+		c := newCluster()
 		ctx, stop := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		var lost error
-		group.Go(func() { lost = a.lease().run(t.Context(), a.client, &Role{}, a.work) })
+		group.Go(func() { lost = c.lease().run(t.Context(), c.client, &Role{}, c.work) })
 		time.Sleep(3 * time.Second)
-		a.broken.Store(true)
+		c.broken.Store(true)
 		time.Sleep(Brisk().Duration)
-		synctest.Wait() // it takes a second to stop, and may until this very moment
-		if a.working.Load() != 0 {
+		synctest.Wait() // it takes a second to stop, which may end at this very moment
+		if c.working.Load() != 0 {
 			t.Error("it works without the Lease")
 		}
 		group.Wait()
 		if !errors.Is(lost, ErrLost) {
 			t.Errorf("%v, want that the Lease is lost", lost)
 		}
-		a.broken.Store(false)
+		c.broken.Store(false)
 		group.Go(func() {
-			if err := a.lease().runAlways(ctx, a.client, &Role{}, a.work); err != nil {
+			if err := c.lease().runAlways(ctx, c.client, &Role{}, c.work); err != nil {
 				t.Error(err)
 			}
 		})
 		time.Sleep(10 * time.Second)
-		a.broken.Store(true)
+		c.broken.Store(true)
 		time.Sleep(10 * time.Second)
-		a.broken.Store(false)
+		c.broken.Store(false)
 		time.Sleep(10 * time.Second)
-		if a.working.Load() != 1 || a.terms.Load() != 3 {
-			t.Errorf("%d work, in %d terms, want the third", a.working.Load(), a.terms.Load())
+		if c.working.Load() != 1 || c.terms.Load() != 3 {
+			t.Errorf("%d work, in %d terms, want the third", c.working.Load(), c.terms.Load())
 		}
 		stop()
 		group.Wait()
@@ -158,24 +154,13 @@ func TestNamespaceMustExist(t *testing.T) {
 	}
 }
 
-// One that stands by is well, and says who can answer.
-func TestRoleAnswers(t *testing.T) {
+// The role names the leader while another process leads.
+func TestRole(t *testing.T) {
 	var r Role
-	handler := r.Answering(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
-	for _, test := range []struct {
-		leader, path string
-		code         int
-	}{
-		{"", web.Graph, http.StatusTeapot},
-		{"other", web.Graph, http.StatusServiceUnavailable},
-		{"other", web.Readyz, http.StatusOK},
-		{"other", web.Metrics, http.StatusTeapot},
-	} {
-		r.standBy(test.leader)
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, test.path, nil))
-		if recorder.Code != test.code || test.code != http.StatusTeapot && !strings.Contains(recorder.Body.String(), "other leads") {
-			t.Errorf("%+v: %d %s", test, recorder.Code, recorder.Body)
+	for _, holder := range []string{"", "other", ""} {
+		r.set(holder)
+		if got, yes := r.StandsBy(); got != holder || yes != (holder != "") {
+			t.Errorf("StandsBy = %q, %t with the holder %q", got, yes, holder)
 		}
 	}
 }

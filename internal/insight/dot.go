@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// writeDOT writes the picture for Graphviz. The attributes group to virtual have
-// the names that upstream's debug endpoint gives them; an edge goes from the
-// dependent to its owner, as there.
+// writeDOT writes the graph for Graphviz. The attributes group to virtual have the names
+// that upstream's debug endpoint gives them; an edge goes from the dependent to its owner,
+// as there.
 func (g Graph) writeDOT(w *bytes.Buffer) {
 	w.WriteString("strict digraph full {\n  rankdir=RL;\n  node [shape=box];\n")
 	for i := range g.Objects {
@@ -64,8 +64,8 @@ func edgeStyle(r Reference) string {
 
 func dotBool(b bool) string { return `"` + strconv.FormatBool(b) + `"` }
 
-// dotText quotes a text. Graphviz reads escapes in labels, so a backslash is one of
-// them everywhere: names of some kinds may hold quotes and backslashes (GB-10).
+// dotText quotes a text. Names of some kinds may contain quotes and backslashes (GB-10), and
+// Graphviz interprets escapes in labels, so backslashes are escaped everywhere.
 func dotText(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", " ", "\x00", " ").Replace(text) + `"`
 }

@@ -1,20 +1,27 @@
-// Package insight shows people what the collector knows: who owns whom, how each
-// owner reference stands, and what is decided about each object.
+// Package insight shows the ownership graph to people: who owns whom, how each owner
+// reference stands, and what is decided about each object.
 //
 // The main flow:
 //
-//  1. Whole or Around reads the ownership graph into a Graph, a picture of it:
-//     everything that owns or is owned, or the connected components of some
-//     objects. The graph is read a batch at a time, so that nobody who works with
-//     it waits for a picture; what changes meanwhile may be shown half.
-//  2. The picture is written as DOT, as JSON or as SVG (dot.go, svg.go). The order
-//     is that of the objects' kinds, namespaces and names: the same picture gives
-//     the same bytes.
-//  3. For SVG the objects are laid out in columns, owners left of their
-//     dependents (layout.go).
+//  1. Whole or Around reads the ownership graph into a Graph, which is a copy for
+//     display: everything that owns or is owned, or the connected components of some
+//     objects. The graph is read in batches, so that the collector does not have to
+//     wait for long; a change in between may be in the copy in part.
+//  2. The copy is encoded as DOT, JSON or SVG (dot.go, svg.go), ordered by kind,
+//     namespace and name: the same graph gives the same bytes.
+//  3. For SVG the objects are laid out in columns, owners left of their dependents
+//     (layout.go, layout_place.go).
 //
-// What stands and what is decided is asked of package verdict; there are no rules
-// here. Nothing here changes the graph.
+// Standings and decisions come from package verdict; there are no rules here. Nothing
+// here changes the graph.
+//
+// The layout is our own, 480 lines, so that a graph can be seen in a browser or with
+// kubectl get --raw where no Graphviz is installed. Libraries that were considered:
+// github.com/goccy/go-graphviz is Graphviz compiled to WebAssembly, with a runtime for
+// that, and adds several megabytes to a binary that needs it for one format.
+// github.com/nulab/autog is pure Go, but version 0 by a single author; by its README it does
+// not route edges of a vertex to itself, which an object that owns itself has, and its
+// layering is quadratic, while we draw up to 5000 objects.
 package insight
 
 import (
@@ -27,7 +34,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Format is a way to write a picture.
+// Format is an encoding of a Graph.
 type Format string
 
 // The formats.
@@ -37,7 +44,7 @@ const (
 	SVG  Format = "svg"
 )
 
-// ParseFormat reads the name of a format; the empty name is DOT.
+// ParseFormat returns the format of a name; the empty name is DOT.
 func ParseFormat(name string) (Format, error) {
 	switch f := Format(name); f {
 	case "":
@@ -48,7 +55,7 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("format %q: choose dot, json or svg", name)
 }
 
-// ContentType is the media type of a format.
+// ContentType returns the media type of a format.
 func (f Format) ContentType() string {
 	switch f {
 	case JSON:
@@ -60,12 +67,12 @@ func (f Format) ContentType() string {
 	return "text/vnd.graphviz"
 }
 
-// Graph is a picture of the ownership graph. It is a value: nobody changes it.
+// Graph is a copy of the ownership graph, or of a part of it. It is not changed any more.
 type Graph struct {
 	// Objects are sorted by kind, namespace, name and UID.
 	Objects []Object `json:"objects"`
 	// References are sorted by dependent, in the order of Objects; those of one
-	// dependent stand as they are stored.
+	// dependent are in the stored order.
 	References []Reference `json:"references"`
 }
 
@@ -76,19 +83,20 @@ type Object struct {
 	Kind      string        `json:"kind"`
 	Namespace string        `json:"namespace,omitempty"`
 	Name      string        `json:"name"`
-	// Missing owners are not observed: what is said of them is what a dependent says.
+	// Missing reports an owner that is not observed; its coordinates are those that a
+	// dependent states.
 	Missing bool `json:"missing,omitempty"`
 	// Phase is active, orphaning, foreground or terminating; empty when missing.
 	Phase      string   `json:"phase,omitempty"`
 	Finalizers []string `json:"finalizers,omitempty"`
-	// Decision is what the collector decides about the object as it is now; empty when missing.
+	// Decision is what the collector decides about the object now; empty when missing.
 	Decision string `json:"decision,omitempty"`
 }
 
-// kind is the kind as users write it.
+// kind returns the kind and group: ReplicaSet.apps.
 func (o *Object) kind() string { return ownership.Kind{Group: o.Group, Kind: o.Kind}.String() }
 
-// path is the namespace and the name.
+// path returns the namespace and name.
 func (o *Object) path() string {
 	if o.Namespace == "" {
 		return o.Name
@@ -102,13 +110,13 @@ type Reference struct {
 	Owner     ownership.UID `json:"owner"`
 	// Standing is solid, waiting, dangling, unverified, unmapped or misplaced (R5, R7).
 	Standing string `json:"standing"`
-	// Evidence is what the standing rests on: observation, deleted event, live read or none (R3).
+	// Evidence is what the standing is based on: observation, deleted event, live read or none (R3).
 	Evidence   string `json:"evidence"`
 	Blocking   bool   `json:"blocking,omitempty"`
 	Controller bool   `json:"controller,omitempty"`
 }
 
-// Encode gives the picture in a format.
+// Encode returns the graph in a format.
 func (g Graph) Encode(f Format) ([]byte, error) {
 	var out bytes.Buffer
 	var err error
@@ -127,7 +135,7 @@ func (g Graph) Encode(f Format) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// sort puts objects and references into their order.
+// sort sorts objects and references.
 func (g *Graph) sort() {
 	slices.SortFunc(g.Objects, func(a, b Object) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace),
@@ -139,7 +147,7 @@ func (g *Graph) sort() {
 	})
 }
 
-// places are the positions of the objects.
+// places returns the positions of the objects.
 func (g *Graph) places() map[ownership.UID]int {
 	place := make(map[ownership.UID]int, len(g.Objects))
 	for i := range g.Objects {

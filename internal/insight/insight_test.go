@@ -22,7 +22,7 @@ import (
 //	                  where <owner> is <kind>:<name>:<uid>[:blocking][:controller]; %XX stands for a byte
 //	forget            <uid> a line: its DELETED event
 //	dot|json|svg [<uid>…]
-//	                  the picture: the whole, or around some objects (GB-08, GB-10)
+//	                  the graph: whole, or around some objects (GB-08, GB-10)
 func TestPictures(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		g := newGraph()
@@ -66,7 +66,7 @@ func newGraph() *ownership.Graph {
 	return g
 }
 
-// viewOf lets a graph be read in a test, where nobody changes it.
+// viewOf returns a View of a graph that nothing changes meanwhile.
 func viewOf(g *ownership.Graph) insight.View {
 	return func(read func(g *ownership.Graph)) { read(g) }
 }
@@ -87,7 +87,7 @@ func drawn(t *testing.T, g *ownership.Graph, format insight.Format, uids []owner
 	return string(text)
 }
 
-// checkXML checks that a drawing is well-formed, and that nothing in it is a script.
+// checkXML checks that a drawing is well-formed and has no scripts.
 func checkXML(t *testing.T, text string) {
 	t.Helper()
 	decoder := xml.NewDecoder(strings.NewReader(text))
@@ -183,7 +183,7 @@ func unescape(t *testing.T, text string) string {
 	}
 }
 
-// TestOrderDoesNotMatter observes the same objects in two orders: the pictures are the same bytes.
+// TestOrderDoesNotMatter observes the same objects in two orders: the encoded bytes are the same.
 func TestOrderDoesNotMatter(t *testing.T) {
 	var objects []ownership.Object
 	for i := range 60 {
@@ -209,8 +209,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// TestBatches walks through more objects than are read at once, and lets the graph
-// change between two reads: what goes meanwhile is shown as missing.
+// TestBatches reads more objects than one batch has, and changes the graph between two reads:
+// an object that is deleted meanwhile is shown as missing.
 func TestBatches(t *testing.T) {
 	g := newGraph()
 	g.Observe(ownership.Object{UID: "owner", Kind: parseKind("ConfigMap"), Namespace: "ns", Name: "owner", ResourceVersion: "1"})
@@ -230,7 +230,7 @@ func TestBatches(t *testing.T) {
 		t.Errorf("%d objects, %d references; want %d and %d", len(picture.Objects), len(picture.References), dependents+1, dependents)
 	}
 	if reads < 4 {
-		t.Errorf("%d objects were read in %d goes", dependents, reads)
+		t.Errorf("%d objects were read in %d batches", dependents, reads)
 	}
 
 	reads = 0
@@ -242,19 +242,18 @@ func TestBatches(t *testing.T) {
 	}, "d500")
 	for _, o := range picture.Objects {
 		if o.UID == "owner" && !o.Missing {
-			t.Error("the owner went while the picture was taken, and is shown as there")
+			t.Error("the owner was deleted meanwhile, and is not shown as missing")
 		}
 	}
 }
 
-// TestTooLargeToDraw refuses a drawing that nobody could look at; the data is there.
+// TestTooLargeToDraw: a graph that is too large for a drawing is encoded in other formats.
 func TestTooLargeToDraw(t *testing.T) {
 	var g insight.Graph
 	for i := range 5001 {
 		g.Objects = append(g.Objects, insight.Object{UID: ownership.UID(strconv.Itoa(i)), Kind: "Pod", Name: "p", Phase: "active"})
 	}
-	var large insight.TooLargeError
-	if _, err := g.Encode(insight.SVG); !errors.As(err, &large) {
+	if _, err := g.Encode(insight.SVG); !errors.Is(err, insight.ErrTooLarge) {
 		t.Errorf("drawing 5001 objects: %v", err)
 	}
 	if _, err := g.Encode(insight.DOT); err != nil {

@@ -5,10 +5,10 @@ import "slices"
 // How boxes and rows are spaced, in pixels.
 const (
 	rowPitch   = 52.0 // from one box to the next below it
-	lanePitch  = 14.0 // beside an edge that passes through a column
+	dummyPitch = 14.0 // beside an edge that passes through a column
 	boxHeight  = 40.0
 	columnGap  = 72.0
-	blockGap   = 28.0 // between pictures of objects that have nothing to do with each other
+	blockGap   = 28.0 // between components
 	maxSweeps  = 12
 	placements = 8
 )
@@ -22,9 +22,9 @@ type box struct {
 	width float64
 }
 
-// wire is the way of a reference: from the owner's right edge through the columns
-// to the dependent's left edge. A reference that closes a cycle goes the other way.
-type wire struct {
+// line is the path of a reference: from the owner's right edge through the columns to the
+// dependent's left edge. A reference that closes a cycle goes the other way.
+type line struct {
 	points   []point
 	backward bool
 }
@@ -32,19 +32,19 @@ type wire struct {
 // layout is a drawing: where everything is.
 type layout struct {
 	boxes         []box  // by object
-	wires         []wire // by edge
+	lines         []line // by edge
 	width, height float64
 }
 
 // edge is a pair of objects: the owner, and what depends on it.
 type edge struct{ owner, dependent int }
 
-// arrange lays objects out in columns: owners left of their dependents, each near
-// to those it belongs with. Objects that are not connected stand below each other,
-// in their order. It is the method of Sugiyama, in its simplest form: columns
-// (longest path), order within a column (barycentres), heights (least squares).
+// arrange lays objects out in columns, owners left of their dependents. Components that are
+// not connected are below each other, in their order. It is Sugiyama's method in its
+// simplest form: columns by longest path, the order in a column by barycentres, heights by
+// least squares.
 func arrange(widths []float64, edges []edge) layout {
-	d := layout{boxes: make([]box, len(widths)), wires: make([]wire, len(edges))}
+	d := layout{boxes: make([]box, len(widths)), lines: make([]line, len(edges))}
 	for _, members := range components(len(widths), edges) {
 		b := newBlock(members, widths, edges)
 		b.order()
@@ -93,23 +93,23 @@ func components(objects int, edges []edge) []component {
 	return all
 }
 
-// stop is an object, or a place where a long edge passes through a column.
-type stop struct {
-	object int // -1 for a lane
+// vertex is an object, or a dummy where a long edge passes through a column.
+type vertex struct {
+	object int // -1 for a dummy
 	column int
 	y      float64
-	left   []int // stops in the column before that this one is joined to
+	left   []int // neighbours in the column before
 	right  []int
 }
 
 // block is the drawing of one component.
 type block struct {
-	stops   []stop
-	columns [][]int // stops by column, from top to bottom
-	widths  []float64
-	routes  map[int][]int // edge: the stops it runs through, from left to right
-	back    map[int]bool  // edges that run against the columns
-	loops   map[int]int   // edges of objects that own themselves, with the object's stop
+	vertices []vertex
+	columns  [][]int // vertices by column, from top to bottom
+	widths   []float64
+	routes   map[int][]int // by edge: the vertices that it goes through, from left to right
+	back     map[int]bool  // edges from right to left
+	loops    map[int]int   // by edge of an object that owns itself: the vertex
 }
 
 func newBlock(c component, widths []float64, edges []edge) *block {
@@ -117,28 +117,28 @@ func newBlock(c component, widths []float64, edges []edge) *block {
 	local := make(map[int]int, len(c.objects))
 	for i, object := range c.objects {
 		local[object] = i
-		b.stops = append(b.stops, stop{object: object})
+		b.vertices = append(b.vertices, vertex{object: object})
 	}
-	var forward []joint
+	var forward []arc
 	for _, i := range c.edges {
 		if e := edges[i]; e.owner == e.dependent {
 			b.loops[i] = local[e.owner]
 		} else {
-			forward = append(forward, joint{from: local[e.owner], to: local[e.dependent], edge: i})
+			forward = append(forward, arc{from: local[e.owner], to: local[e.dependent], edge: i})
 		}
 	}
-	b.back = untangle(len(b.stops), forward)
+	b.back = breakCycles(len(b.vertices), forward)
 	for i, j := range forward {
 		if b.back[j.edge] {
 			forward[i].from, forward[i].to = j.to, j.from
 		}
 	}
-	for i, column := range columnsOf(len(b.stops), forward) {
-		b.stops[i].column = column
+	for i, column := range columnsOf(len(b.vertices), forward) {
+		b.vertices[i].column = column
 		for len(b.columns) <= column {
 			b.columns, b.widths = append(b.columns, nil), append(b.widths, 0)
 		}
-		b.widths[column] = max(b.widths[column], widths[b.stops[i].object])
+		b.widths[column] = max(b.widths[column], widths[b.vertices[i].object])
 	}
 	for _, j := range forward {
 		b.route(j)
@@ -146,20 +146,20 @@ func newBlock(c component, widths []float64, edges []edge) *block {
 	return b
 }
 
-// joint is an edge between stops.
-type joint struct{ from, to, edge int }
+// arc is an edge between vertices.
+type arc struct{ from, to, edge int }
 
-// untangle finds edges without which there is no cycle: those that lead back to
-// where a walk in depth comes from.
-func untangle(n int, joints []joint) map[int]bool {
-	out := make([][]joint, n)
+// breakCycles finds edges without which there is no cycle: the back edges of a depth-first
+// search.
+func breakCycles(n int, arcs []arc) map[int]bool {
+	out := make([][]arc, n)
 	entered := make([]bool, n)
-	for _, j := range joints {
+	for _, j := range arcs {
 		out[j.from] = append(out[j.from], j)
 		entered[j.to] = true
 	}
 	back := make(map[int]bool)
-	state := make([]uint8, n) // 1 while on the way, 2 when done
+	state := make([]uint8, n) // 1: entered, 2: left
 	var walk func(i int)
 	walk = func(i int) {
 		state[i] = 1
@@ -173,7 +173,7 @@ func untangle(n int, joints []joint) map[int]bool {
 		}
 		state[i] = 2
 	}
-	for _, roots := range []bool{true, false} { // then those that only a cycle leads to
+	for _, roots := range []bool{true, false} { // roots first, then what only cycles lead to
 		for i := range n {
 			if state[i] == 0 && entered[i] != roots {
 				walk(i)
@@ -183,11 +183,11 @@ func untangle(n int, joints []joint) map[int]bool {
 	return back
 }
 
-// columnsOf puts every stop right of all that lead to it, and owners without owners
-// right before the first of their dependents.
-func columnsOf(n int, joints []joint) []int {
+// columnsOf puts every vertex to the right of its predecessors, and owners without owners in
+// the column before the first of their dependents.
+func columnsOf(n int, arcs []arc) []int {
 	out, in := make([][]int, n), make([]int, n)
-	for _, j := range joints {
+	for _, j := range arcs {
 		out[j.from] = append(out[j.from], j.to)
 		in[j.to]++
 	}
@@ -220,18 +220,18 @@ func columnsOf(n int, joints []joint) []int {
 	return column
 }
 
-// route gives an edge a stop in each column that it passes through.
-func (b *block) route(j joint) {
+// route adds a dummy vertex in each column that an edge passes through.
+func (b *block) route(j arc) {
 	at := j.from
 	way := []int{at}
-	for column := b.stops[j.from].column + 1; column <= b.stops[j.to].column; column++ {
+	for column := b.vertices[j.from].column + 1; column <= b.vertices[j.to].column; column++ {
 		next := j.to
-		if column < b.stops[j.to].column {
-			next = len(b.stops)
-			b.stops = append(b.stops, stop{object: -1, column: column})
+		if column < b.vertices[j.to].column {
+			next = len(b.vertices)
+			b.vertices = append(b.vertices, vertex{object: -1, column: column})
 		}
-		b.stops[at].right = append(b.stops[at].right, next)
-		b.stops[next].left = append(b.stops[next].left, at)
+		b.vertices[at].right = append(b.vertices[at].right, next)
+		b.vertices[next].left = append(b.vertices[next].left, at)
 		way = append(way, next)
 		at = next
 	}

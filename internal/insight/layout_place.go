@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// order finds an order in each column in which few edges cross: each stop goes to
-// the middle of its neighbours, column by column, to and fro.
+// order finds an order in each column in which few edges cross: it sorts the vertices by the
+// barycentres of their neighbours, column by column, alternating between left and right.
 func (b *block) order() {
 	b.fill()
 	best, fewest := b.snapshot(), b.crossings()
 	for sweep := 0; sweep < maxSweeps && fewest > 0; sweep++ {
 		if sweep%2 == 0 {
 			for c := 1; c < len(b.columns); c++ {
-				b.settle(c, func(s *stop) []int { return s.left })
+				b.settle(c, func(s *vertex) []int { return s.left })
 			}
 		} else {
 			for c := len(b.columns) - 2; c >= 0; c-- {
-				b.settle(c, func(s *stop) []int { return s.right })
+				b.settle(c, func(s *vertex) []int { return s.right })
 			}
 		}
 		if n := b.crossings(); n < fewest {
@@ -28,34 +28,34 @@ func (b *block) order() {
 	b.number()
 }
 
-// fill puts the stops into their columns as a walk from the owners finds them, so
-// that what belongs to one owner stands together.
+// fill adds the vertices to their columns in the order of a depth-first search from the
+// owners, so that the dependents of one owner are together.
 func (b *block) fill() {
-	seen := make([]bool, len(b.stops))
+	seen := make([]bool, len(b.vertices))
 	var walk func(i int)
 	walk = func(i int) {
 		if seen[i] {
 			return
 		}
 		seen[i] = true
-		b.columns[b.stops[i].column] = append(b.columns[b.stops[i].column], i)
-		for _, next := range b.stops[i].right {
+		b.columns[b.vertices[i].column] = append(b.columns[b.vertices[i].column], i)
+		for _, next := range b.vertices[i].right {
 			walk(next)
 		}
 	}
-	for i := range b.stops {
-		if len(b.stops[i].left) == 0 {
+	for i := range b.vertices {
+		if len(b.vertices[i].left) == 0 {
 			walk(i)
 		}
 	}
 	b.number()
 }
 
-// number sets the height of each stop to its position in its column.
+// number sets the height of each vertex to its position in the column.
 func (b *block) number() {
 	for _, column := range b.columns {
 		for position, i := range column {
-			b.stops[i].y = float64(position)
+			b.vertices[i].y = float64(position)
 		}
 	}
 }
@@ -68,42 +68,42 @@ func (b *block) snapshot() [][]int {
 	return columns
 }
 
-// settle sorts one column by the middle of its stops' neighbours on one side.
-func (b *block) settle(column int, neighbours func(*stop) []int) {
+// settle sorts one column by the barycentres of its vertices' neighbours on one side.
+func (b *block) settle(column int, neighbours func(*vertex) []int) {
 	middle := make(map[int]float64, len(b.columns[column]))
 	for _, i := range b.columns[column] {
-		middle[i] = b.middle(neighbours(&b.stops[i]), b.stops[i].y)
+		middle[i] = b.middle(neighbours(&b.vertices[i]), b.vertices[i].y)
 	}
 	slices.SortStableFunc(b.columns[column], func(x, y int) int { return cmp.Compare(middle[x], middle[y]) })
 	for position, i := range b.columns[column] {
-		b.stops[i].y = float64(position)
+		b.vertices[i].y = float64(position)
 	}
 }
 
-// middle is the mean height of some stops.
-func (b *block) middle(stops []int, otherwise float64) float64 {
-	if len(stops) == 0 {
+// middle returns the mean height of some vertices, or otherwise if there are none.
+func (b *block) middle(vertices []int, otherwise float64) float64 {
+	if len(vertices) == 0 {
 		return otherwise
 	}
 	sum := 0.0
-	for _, i := range stops {
-		sum += b.stops[i].y
+	for _, i := range vertices {
+		sum += b.vertices[i].y
 	}
-	return sum / float64(len(stops))
+	return sum / float64(len(vertices))
 }
 
-// crossings counts the pairs of edges that cross, between all neighbouring columns.
+// crossings counts the crossings of edges between all neighbouring columns.
 func (b *block) crossings() int {
 	total := 0
 	for c := 1; c < len(b.columns); c++ {
-		// Edges from top to bottom of the left column; each crosses those before
-		// it that end further down: counted by a binary indexed tree.
+		// Edges are taken from top to bottom of the left column. Each crosses the earlier
+		// ones that end further down, which a binary indexed tree counts.
 		tree := make([]int, len(b.columns[c])+1)
 		edges := 0
 		for _, i := range b.columns[c-1] {
-			ends := make([]int, 0, len(b.stops[i].right))
-			for _, to := range b.stops[i].right {
-				ends = append(ends, int(b.stops[to].y))
+			ends := make([]int, 0, len(b.vertices[i].right))
+			for _, to := range b.vertices[i].right {
+				ends = append(ends, int(b.vertices[to].y))
 			}
 			for _, end := range ends {
 				above := 0
@@ -123,43 +123,43 @@ func (b *block) crossings() int {
 	return total
 }
 
-// place finds the heights: each stop as near as it can be to the middle of its
-// neighbours, in the order that was found, not nearer to the next than it may be.
+// place sets the heights: each vertex as near as possible to the middle of its neighbours,
+// while order and distances in the column are kept.
 func (b *block) place() {
 	for c := range b.columns {
-		b.spread(c, func(s *stop) float64 { return s.y * rowPitch })
+		b.spread(c, func(s *vertex) float64 { return s.y * rowPitch })
 	}
 	for range placements {
 		for c := len(b.columns) - 2; c >= 0; c-- {
-			b.spread(c, func(s *stop) float64 { return b.middle(s.right, s.y) })
+			b.spread(c, func(s *vertex) float64 { return b.middle(s.right, s.y) })
 		}
 		for c := 1; c < len(b.columns); c++ {
-			b.spread(c, func(s *stop) float64 { return b.middle(s.left, s.y) })
+			b.spread(c, func(s *vertex) float64 { return b.middle(s.left, s.y) })
 		}
 	}
-	// Owners last, so that each stands in the middle of what it owns.
+	// Owners last, so that each is in the middle of its dependents.
 	for c := len(b.columns) - 2; c >= 0; c-- {
-		b.spread(c, func(s *stop) float64 { return b.middle(s.right, s.y) })
+		b.spread(c, func(s *vertex) float64 { return b.middle(s.right, s.y) })
 	}
 	b.raise()
 }
 
-// spread sets the heights in one column: the least squares of what is wished for,
-// under the condition that everything keeps its distance. Where wishes collide,
-// neighbours are pooled and moved as one.
-func (b *block) spread(column int, wish func(*stop) float64) {
+// spread sets the heights in one column to the least squares of the wished ones under the
+// condition that neighbours keep their distance. Where wishes conflict, neighbours are pooled
+// and moved as one.
+func (b *block) spread(column int, wish func(*vertex) float64) {
 	type pool struct {
 		sum   float64
 		count int
 	}
-	stops := b.columns[column]
-	offsets := make([]float64, len(stops))
+	vertices := b.columns[column]
+	offsets := make([]float64, len(vertices))
 	var pools []pool
-	for i, s := range stops {
+	for i, s := range vertices {
 		if i > 0 {
-			offsets[i] = offsets[i-1] + b.distance(stops[i-1], s)
+			offsets[i] = offsets[i-1] + b.distance(vertices[i-1], s)
 		}
-		pools = append(pools, pool{wish(&b.stops[s]) - offsets[i], 1})
+		pools = append(pools, pool{wish(&b.vertices[s]) - offsets[i], 1})
 		for n := len(pools); n > 1 && pools[n-1].sum*float64(pools[n-2].count) < pools[n-2].sum*float64(pools[n-1].count); n-- {
 			pools[n-2].sum += pools[n-1].sum
 			pools[n-2].count += pools[n-1].count
@@ -169,43 +169,43 @@ func (b *block) spread(column int, wish func(*stop) float64) {
 	i := 0
 	for _, p := range pools {
 		for range p.count {
-			b.stops[stops[i]].y = p.sum/float64(p.count) + offsets[i]
+			b.vertices[vertices[i]].y = p.sum/float64(p.count) + offsets[i]
 			i++
 		}
 	}
 }
 
-// distance is how far two neighbours in a column must be apart.
+// distance returns the least distance of two neighbours in a column.
 func (b *block) distance(above, below int) float64 {
 	half := func(i int) float64 {
-		if b.stops[i].object < 0 {
-			return lanePitch / 2
+		if b.vertices[i].object < 0 {
+			return dummyPitch / 2
 		}
 		return rowPitch / 2
 	}
 	return half(above) + half(below)
 }
 
-// raise moves the block up as far as it goes.
+// raise moves the block up to the top.
 func (b *block) raise() {
-	top := b.stops[0].y
-	for i := range b.stops {
-		top = min(top, b.stops[i].y)
+	top := b.vertices[0].y
+	for i := range b.vertices {
+		top = min(top, b.vertices[i].y)
 	}
-	for i := range b.stops {
-		b.stops[i].y += boxHeight/2 - top
+	for i := range b.vertices {
+		b.vertices[i].y += boxHeight/2 - top
 	}
 }
 
 func (b *block) height() float64 {
 	bottom := 0.0
-	for i := range b.stops {
-		bottom = max(bottom, b.stops[i].y+boxHeight/2)
+	for i := range b.vertices {
+		bottom = max(bottom, b.vertices[i].y+boxHeight/2)
 	}
 	return bottom
 }
 
-// draw puts the block into a drawing, below what is there.
+// draw adds the block to a drawing, at a height.
 func (b *block) draw(d *layout, top float64) {
 	lefts := make([]float64, len(b.widths))
 	right := 0.0
@@ -214,7 +214,7 @@ func (b *block) draw(d *layout, top float64) {
 		right += width + columnGap
 	}
 	d.width = max(d.width, right-columnGap)
-	for _, s := range b.stops {
+	for _, s := range b.vertices {
 		if s.object >= 0 {
 			d.boxes[s.object] = box{point{lefts[s.column], top + s.y}, b.widths[s.column]}
 		}
@@ -222,7 +222,7 @@ func (b *block) draw(d *layout, top float64) {
 	for e, way := range b.routes {
 		var points []point
 		for i, at := range way {
-			s := b.stops[at]
+			s := b.vertices[at]
 			left, right := point{lefts[s.column], top + s.y}, point{lefts[s.column] + b.widths[s.column], top + s.y}
 			switch {
 			case i == 0:
@@ -233,11 +233,11 @@ func (b *block) draw(d *layout, top float64) {
 				points = append(points, left, right)
 			}
 		}
-		d.wires[e] = wire{points, b.back[e]}
+		d.lines[e] = line{points, b.back[e]}
 	}
 	for e, at := range b.loops {
-		s := b.stops[at]
+		s := b.vertices[at]
 		x, y := lefts[s.column]+b.widths[s.column], top+s.y
-		d.wires[e] = wire{points: []point{{x, y - boxHeight/4}, {x + boxHeight/2, y}, {x, y + boxHeight/4}}}
+		d.lines[e] = line{points: []point{{x, y - boxHeight/4}, {x + boxHeight/2, y}, {x, y + boxHeight/4}}}
 	}
 }

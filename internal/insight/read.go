@@ -7,15 +7,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// View runs a function on the ownership graph while nobody changes it. It is
-// called several times for one picture, for a short time each.
+// View runs a function on the ownership graph while nothing changes it. It is called several
+// times for one Graph, each time for a short time.
 type View func(read func(g *ownership.Graph))
 
-// batch is how many objects are read in one call of a View: a fraction of a millisecond.
+// batch is how many objects are read in one call of a View, which takes a fraction of a
+// millisecond.
 const batch = 256
 
-// Whole is a picture of everything that owns or is owned, or seems to. Objects that
-// have nothing to do with others are left out (GB-08).
+// Whole returns everything that owns or is owned, or seems to. Objects without owners and
+// dependents are left out (GB-08).
 func Whole(view View) Graph {
 	var related []ownership.UID
 	view(func(g *ownership.Graph) { related = g.Related() })
@@ -24,9 +25,8 @@ func Whole(view View) Graph {
 	return r.picture()
 }
 
-// Around is a picture of the objects named, and of all that are connected with one
-// of them: owners and dependents, and theirs (GB-09). UIDs that nobody knows are
-// left out.
+// Around returns the objects named, and all that are connected with one of them: owners and
+// dependents, and theirs (GB-09). Unknown UIDs are left out.
 func Around(view View, uids ...ownership.UID) Graph {
 	r := newReader(view)
 	r.connected = true
@@ -43,14 +43,14 @@ func Around(view View, uids ...ownership.UID) Graph {
 	}
 }
 
-// reader gathers a picture.
+// reader builds a Graph.
 type reader struct {
 	view      View
 	connected bool // follow owners and dependents
 
 	graph Graph
 	seen  map[ownership.UID]bool    // observed, and in graph
-	named map[ownership.UID]*Object // as an owner, with what the first dependent says of it
+	named map[ownership.UID]*Object // as an owner, with the coordinates that the first dependent states
 	asked map[ownership.UID]bool    // missing, and its claimants are known
 }
 
@@ -64,7 +64,7 @@ func newReader(view View) *reader {
 	}
 }
 
-// read takes objects in, batch by batch, and with connected all that they lead to.
+// read adds objects, batch by batch, and with connected everything that they lead to.
 func (r *reader) read(uids []ownership.UID) {
 	for len(uids) > 0 {
 		n := min(batch, len(uids))
@@ -78,7 +78,7 @@ func (r *reader) read(uids []ownership.UID) {
 	}
 }
 
-// object takes one object in, and returns where it leads to.
+// object adds one object, and returns the objects that it leads to.
 func (r *reader) object(g *ownership.Graph, uid ownership.UID) []ownership.UID {
 	if r.seen[uid] {
 		return nil
@@ -109,8 +109,8 @@ func (r *reader) object(g *ownership.Graph, uid ownership.UID) []ownership.UID {
 	return next
 }
 
-// reference takes an owner reference in. The owner may turn out to be missing; what
-// is known of it then is what the first dependent said.
+// reference adds an owner reference. The owner may turn out to be missing; then it is shown
+// with the coordinates that the first dependent states.
 func (r *reader) reference(dependent ownership.UID, owner verdict.Owner) {
 	ref := owner.Reference
 	r.graph.References = append(r.graph.References, Reference{
@@ -123,8 +123,8 @@ func (r *reader) reference(dependent ownership.UID, owner verdict.Owner) {
 	}
 }
 
-// claimants are objects that name the same missing owners as those in the picture,
-// and are not in it yet.
+// claimants returns objects that name the same missing owners as those in the graph, and are
+// not in it yet.
 func (r *reader) claimants() []ownership.UID {
 	var found []ownership.UID
 	r.view(func(g *ownership.Graph) {
@@ -144,7 +144,7 @@ func (r *reader) claimants() []ownership.UID {
 	return slices.Compact(found)
 }
 
-// picture is what was gathered.
+// picture returns the Graph.
 func (r *reader) picture() Graph {
 	for uid, o := range r.named {
 		if o != nil && !r.seen[uid] {

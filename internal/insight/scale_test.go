@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// BenchmarkLongestLock reports how long the graph is kept from others while a picture
-// of 200 000 objects is taken, of which one in ten is related to another.
+// BenchmarkLongestLock reports the longest time that the graph is locked while a graph of
+// 200 000 objects is read, one in ten of which is related to another.
 func BenchmarkLongestLock(b *testing.B) {
 	g := newGraph()
 	const objects = 200_000

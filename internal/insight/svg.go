@@ -2,34 +2,31 @@ package insight
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 )
 
-// maxDrawn bounds a drawing: nobody looks at a larger one, and no browser shows it well.
+// maxDrawn bounds a drawing: browsers do not show larger ones well, and nobody can read them.
 const maxDrawn = 5000
 
-// TooLargeError says that a picture is too large to be drawn.
-type TooLargeError struct{ Objects int }
-
-func (e TooLargeError) Error() string {
-	return fmt.Sprintf("%d objects are too many to draw, %d is the most: choose some by uid, or another format", e.Objects, maxDrawn)
-}
+// ErrTooLarge is the error of Encode for a graph that is too large to be drawn.
+var ErrTooLarge = errors.New("too many objects to draw")
 
 // Sizes in pixels.
 const (
 	margin     = 24.0
 	heading    = 40.0
 	legend     = 56.0
-	minWidth   = 940.0 // the legend needs it
-	charWidth  = 7.1   // of the font's mean character at 12 px, and a bit
+	minWidth   = 940.0 // of the legend
+	charWidth  = 7.1   // a little more than the mean character of the font at 12 px
 	boxPadding = 12.0
-	maxText    = 46 // characters in a line of a box; longer ones lose their middle
+	maxText    = 46 // characters in a line of a box; longer lines are cut in the middle
 )
 
-// style is the look of it. Each phase and each standing has its class.
+// style has a class for each phase and each standing.
 const style = `
     text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2933; }
     .title { font-size: 15px; font-weight: 600; }
@@ -52,10 +49,10 @@ const style = `
     path.head.unverified, path.head.unmapped, path.head.misplaced { fill: #9aa5b1; }
 `
 
-// writeSVG draws the picture.
+// writeSVG writes a drawing of the graph.
 func (g Graph) writeSVG(w *bytes.Buffer) error {
 	if len(g.Objects) > maxDrawn {
-		return TooLargeError{len(g.Objects)}
+		return fmt.Errorf("%w: %d, at most %d: choose some by uid, or another format", ErrTooLarge, len(g.Objects), maxDrawn)
 	}
 	widths := make([]float64, len(g.Objects))
 	for i := range g.Objects {
@@ -75,7 +72,7 @@ func (g Graph) writeSVG(w *bytes.Buffer) error {
 	fmt.Fprintf(w, `  <text class="title" x="%s" y="30">%s</text>`+"\n", number(margin), xmlText(g.title()))
 	fmt.Fprintf(w, `  <g transform="translate(%s %s)">`+"\n", number(margin), number(margin+heading))
 	for i, r := range g.References {
-		writeWire(w, d.wires[i], r)
+		writeLine(w, d.lines[i], r)
 	}
 	for i := range g.Objects {
 		writeBox(w, d.boxes[i], &g.Objects[i])
@@ -107,7 +104,7 @@ func count(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// badge is what a box says of its object's state.
+// badge returns the state that is shown in the corner of a box.
 func badge(o *Object) string {
 	switch {
 	case o.Missing:
@@ -126,7 +123,7 @@ func boxWidth(o *Object) float64 {
 	return 2*boxPadding + charWidth*float64(max(first, len([]rune(shorten(o.path())))))
 }
 
-// shorten cuts the middle out of a long text: ends tell names apart.
+// shorten cuts the middle out of a long text: names differ at their ends.
 func shorten(text string) string {
 	runes := []rune(text)
 	if len(runes) <= maxText {
@@ -151,7 +148,7 @@ func writeBox(w *bytes.Buffer, b box, o *Object) {
 	fmt.Fprintf(w, "\n"+`      <text x="%s" y="%s">%s</text></g>`+"\n", number(b.x+boxPadding), number(b.y+12), xmlText(shorten(o.path())))
 }
 
-// describe is what a box says when it is pointed at.
+// describe returns the tooltip of a box.
 func describe(o *Object) string {
 	lines := []string{o.kind() + " " + o.path(), "uid " + string(o.UID)}
 	if len(o.Finalizers) > 0 {
@@ -163,8 +160,8 @@ func describe(o *Object) string {
 	return strings.Join(lines, "\n")
 }
 
-// writeWire draws a reference; its arrow is at the owner.
-func writeWire(w *bytes.Buffer, l wire, r Reference) {
+// writeLine draws a reference; its arrow points at the owner.
+func writeLine(w *bytes.Buffer, l line, r Reference) {
 	class := "wire " + r.Standing
 	if r.Blocking {
 		class += " blocking"
@@ -185,7 +182,7 @@ func writeWire(w *bytes.Buffer, l wire, r Reference) {
 			if i == 1 {
 				fmt.Fprintf(&path, "C%s %s %s %s %s %s", number(p.x), number(l.points[0].y), number(p.x), number(l.points[2].y), number(l.points[2].x), number(l.points[2].y))
 			}
-		case i%2 == 0: // through a column, straight
+		case i%2 == 0: // straight through a column
 			fmt.Fprintf(&path, "H%s", number(p.x))
 		default:
 			before := l.points[i-1]
@@ -223,12 +220,12 @@ func writeLegend(w *bytes.Buffer, top float64) {
 	}
 }
 
-// number writes a length with as few digits as do.
+// number formats a length with one decimal at most.
 func number(f float64) string {
 	return strconv.FormatFloat(math.Round(f*10)/10, 'f', -1, 64)
 }
 
-// xmlText makes a text safe inside an element. What XML cannot hold at all becomes a space.
+// xmlText escapes a text. Characters that XML does not allow at all become spaces.
 func xmlText(text string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' || r == 0xFFFE || r == 0xFFFF {

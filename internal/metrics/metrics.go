@@ -1,11 +1,11 @@
-// Package metrics gives what a collector counts the form that Prometheus reads.
+// Package metrics turns the state of a controller into Prometheus metrics.
 //
-// A Set belongs to one collector and has a registry of its own; nothing is global.
-// Most of it is read when it is asked for (Reading). Requests are counted here, by a
-// transport around the client's (Transport).
+// A Set belongs to one controller and is a prometheus.Collector; nothing is registered
+// globally. Most metrics are read at each scrape (Reading). Requests are counted by a
+// round tripper around that of the client (Transport).
 //
-// No name of an object is ever a label, nor is any text that a user could choose at
-// will: the number of time series is bounded by the number of resources.
+// No label has the name of an object, or any other text that users choose freely: the
+// number of time series is bounded by the number of resources.
 package metrics
 
 import (
@@ -16,37 +16,76 @@ import (
 	"github.com/coppice-dev/coppice/internal/feed"
 )
 
-// Reading is how a collector is doing at the moment it is asked.
+// The values of the label "controller", which tells apart the metrics that several
+// controllers have. They are the names that kube-controller-manager gives its own.
+const (
+	GarbageCollector    = "garbage-collector-controller"
+	NamespaceController = "namespace-controller"
+)
+
+// Reading is the state of a garbage collector at one moment.
 type Reading struct {
 	Synced    bool
 	Monitors  []feed.MonitorStatus
 	Collector collector.Status
 }
 
-// Set is the metrics of one collector. Make one with New.
+// Set is the metrics of one controller. Make one with New or ForNamespaces.
 type Set struct {
-	registry *prometheus.Registry
+	prometheus.Collector // what is read at each scrape
 
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 }
 
-// New returns the metrics of a collector that read tells of.
+// New returns the metrics of a garbage collector, whose state read returns.
 func New(read func() Reading) *Set {
-	s := &Set{
-		registry: prometheus.NewRegistry(),
+	return newSet(GarbageCollector, reading{read, descriptions()})
+}
+
+// ForNamespaces returns the metrics of a namespace controller.
+func ForNamespaces(isSynced func() bool) *Set {
+	return newSet(NamespaceController, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "coppice_synced", Help: syncedHelp, ConstLabels: labels(NamespaceController),
+	}, func() float64 { return number(isSynced()) }))
+}
+
+func newSet(controller string, state prometheus.Collector) *Set {
+	return &Set{
+		Collector: state,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "coppice_requests_total", Help: "Requests to the API server, by verb and HTTP status code; the code is \"none\" when there was no answer.",
+			Name: "coppice_requests_total", ConstLabels: labels(controller),
+			Help: "Requests to the API server, by verb and HTTP status code; the code is \"none\" when there was no response.",
 		}, []string{"verb", "code"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "coppice_request_duration_seconds", Help: "Time to the answer of a request, watches left out.",
+			Name: "coppice_request_duration_seconds", ConstLabels: labels(controller),
+			Help:    "Duration of requests to the API server, without watches.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"verb"}),
 	}
-	s.registry.MustRegister(s.requests, s.durations, reading{read, descriptions()},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return s
 }
 
-// Gatherer is what a handler reads.
-func (s *Set) Gatherer() prometheus.Gatherer { return s.registry }
+func labels(controller string) prometheus.Labels { return prometheus.Labels{"controller": controller} }
+
+// Describe implements prometheus.Collector.
+func (s *Set) Describe(to chan<- *prometheus.Desc) {
+	s.Collector.Describe(to)
+	s.requests.Describe(to)
+	s.durations.Describe(to)
+}
+
+// Collect implements prometheus.Collector.
+func (s *Set) Collect(to chan<- prometheus.Metric) {
+	s.Collector.Collect(to)
+	s.requests.Collect(to)
+	s.durations.Collect(to)
+}
+
+// Gatherer returns what a scrape gathers: the metrics of some controllers, of the process
+// and of the Go runtime.
+func Gatherer(sets ...prometheus.Collector) prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(sets...)
+	return registry
+}

@@ -21,10 +21,10 @@ import (
 
 func set(r metrics.Reading) *metrics.Set { return metrics.New(func() metrics.Reading { return r }) }
 
-// text is what a scrape says of some metrics.
+// text returns some metrics of a scrape.
 func text(t *testing.T, s *metrics.Set, names ...string) string {
 	t.Helper()
-	families, err := s.Gatherer().Gather()
+	families, err := metrics.Gatherer(s).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,20 +65,20 @@ func TestReading(t *testing.T) {
 # TYPE coppice_barrier_held_owners gauge
 coppice_barrier_held_owners{by="Widget.example.com"} 2
 coppice_barrier_held_owners{by="gone.example.com/v1"} 1
-# HELP coppice_barrier_owners Owners whose deletion is completed when it is proven that no dependent was missed.
+# HELP coppice_barrier_owners Owners whose deletion waits for the proof that no dependent was missed.
 # TYPE coppice_barrier_owners gauge
 coppice_barrier_owners 3
-# HELP coppice_breaker_paused 1 for each kind of which nothing is deleted until somebody resumes it.
+# HELP coppice_breaker_paused 1 for each kind whose deletions the breaker has paused.
 # TYPE coppice_breaker_paused gauge
 coppice_breaker_paused{kind="Pod"} 1
-# HELP coppice_cascade_seconds Time from the evidence that the last owner of an object is gone to the answer to the object's DELETE.
+# HELP coppice_cascade_seconds Time from the evidence that the last owner of an object is gone to the response to the object's DELETE.
 # TYPE coppice_cascade_seconds histogram
 coppice_cascade_seconds_bucket{le="0.001"} 1
 coppice_cascade_seconds_bucket{le="1"} 3
 coppice_cascade_seconds_bucket{le="+Inf"} 6
 coppice_cascade_seconds_sum 40
 coppice_cascade_seconds_count 6
-# HELP coppice_conflicts_total Writes refused because the object was not any more what they were computed from.
+# HELP coppice_conflicts_total Writes refused because the object had changed since the decision.
 # TYPE coppice_conflicts_total counter
 coppice_conflicts_total 4
 # HELP coppice_graph_objects Objects in the ownership graph.
@@ -99,12 +99,12 @@ coppice_parked_kinds 1
 # HELP coppice_parked_references Owner references that name such a kind.
 # TYPE coppice_parked_references gauge
 coppice_parked_references 3
-# HELP coppice_queue_oldest_seconds How long the first of the objects that wait has waited.
+# HELP coppice_queue_oldest_seconds How long the first of the waiting objects has waited.
 # TYPE coppice_queue_oldest_seconds gauge
 coppice_queue_oldest_seconds 1.5
-# HELP coppice_synced Whether what there is was read, and is collected.
+# HELP coppice_synced Whether the controller has read the state of the server and works.
 # TYPE coppice_synced gauge
-coppice_synced 1
+coppice_synced{controller="garbage-collector-controller"} 1
 `
 	var names []string
 	for line := range strings.Lines(want) {
@@ -112,16 +112,16 @@ coppice_synced 1
 			names = append(names, strings.Fields(name)[0])
 		}
 	}
-	if err := testutil.GatherAndCompare(s.Gatherer(), strings.NewReader(want), names...); err != nil {
+	if err := testutil.GatherAndCompare(metrics.Gatherer(s), strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
-	families, err := s.Gatherer().Gather()
+	families, err := metrics.Gatherer(s).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, family := range families {
 		if text := family.String(); strings.Contains(text, "Whatever") {
-			t.Errorf("a user has made a label: %s", text)
+			t.Errorf("a label has text that users choose: %s", text)
 		}
 	}
 }
@@ -129,16 +129,12 @@ coppice_synced 1
 // TestNamesAndHelp holds every metric to the conventions of Prometheus.
 func TestNamesAndHelp(t *testing.T) {
 	s := set(metrics.Reading{})
-	problems, err := testutil.GatherAndLint(s.Gatherer())
+	problems, err := testutil.GatherAndLint(metrics.Gatherer(s))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
-	// Two collectors in one process are no trouble: nothing is global.
-	if set(metrics.Reading{}).Gatherer() == s.Gatherer() {
-		t.Error("two sets share a registry")
 	}
 	if families, _ := prometheus.DefaultGatherer.Gather(); strings.Contains(familyNames(families), "coppice_") {
 		t.Error("something was registered globally")
@@ -157,7 +153,7 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestRequests counts requests by the verbs of access rules.
+// TestRequests counts requests by the verbs of RBAC rules.
 func TestRequests(t *testing.T) {
 	for _, c := range []struct{ method, path, verb string }{
 		{"GET", "/api/v1/pods", "list"},
@@ -195,6 +191,35 @@ func TestRequests(t *testing.T) {
 	_, err := s.Transport(transport(func(*http.Request) (*http.Response, error) { return nil, broken })).
 		RoundTrip(httptest.NewRequest(http.MethodGet, "https://server/api/v1/pods", http.NoBody))
 	if !errors.Is(err, broken) || !strings.Contains(text(t, s, "requests_total"), `value:"none"`) {
-		t.Errorf("a request without an answer: %v, %s", err, text(t, s, "requests_total"))
+		t.Errorf("a request without a response: %v, %s", err, text(t, s, "requests_total"))
+	}
+}
+
+// TestBothControllers registers the metrics of both controllers with one registry, which is
+// the user's: the families that both have are told apart by a label.
+func TestBothControllers(t *testing.T) {
+	collector, namespaces := set(metrics.Reading{Synced: true}), metrics.ForNamespaces(func() bool { return false })
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collector, namespaces)
+	for _, s := range []*metrics.Set{collector, namespaces, namespaces} {
+		next := s.Transport(transport(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		}))
+		if _, err := next.RoundTrip(httptest.NewRequest(http.MethodGet, "https://server/api/v1/pods", http.NoBody)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `
+# HELP coppice_requests_total Requests to the API server, by verb and HTTP status code; the code is "none" when there was no response.
+# TYPE coppice_requests_total counter
+coppice_requests_total{code="200",controller="garbage-collector-controller",verb="list"} 1
+coppice_requests_total{code="200",controller="namespace-controller",verb="list"} 2
+# HELP coppice_synced Whether the controller has read the state of the server and works.
+# TYPE coppice_synced gauge
+coppice_synced{controller="garbage-collector-controller"} 1
+coppice_synced{controller="namespace-controller"} 0
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "coppice_requests_total", "coppice_synced"); err != nil {
+		t.Error(err)
 	}
 }

@@ -9,38 +9,41 @@ import (
 	"github.com/coppice-dev/coppice/internal/feed"
 )
 
-// descriptions are the metrics that are read when they are asked for.
+const syncedHelp = "Whether the controller has read the state of the server and works."
+
+// descriptions are those of the metrics that are read at each scrape, by name.
 func descriptions() map[string]*prometheus.Desc {
-	described := make(map[string]*prometheus.Desc)
+	described := map[string]*prometheus.Desc{
+		"synced": prometheus.NewDesc("coppice_synced", syncedHelp, nil, labels(GarbageCollector)),
+	}
 	for _, d := range []struct {
 		name, help string
 		labels     []string
 	}{
-		{"synced", "Whether what there is was read, and is collected.", nil},
-		{"observe_only", "Whether nothing is changed on the server, whatever is decided.", nil},
+		{"observe_only", "Whether the collector only decides, and changes nothing on the server.", nil},
 		{"graph_objects", "Objects in the ownership graph.", []string{"resource"}},
 		{"graph_presumed_owners", "Owners that are named by references and were not observed.", nil},
 		{"graph_references", "Owner references in the ownership graph.", nil},
 		{"parked_kinds", "Kinds that owner references name and no API serves; objects wait for them.", nil},
 		{"parked_references", "Owner references that name such a kind.", nil},
 		{"queue_depth", "Objects that wait to be reconsidered.", nil},
-		{"queue_oldest_seconds", "How long the first of the objects that wait has waited.", nil},
-		{"cascade_seconds", "Time from the evidence that the last owner of an object is gone to the answer to the object's DELETE.", nil},
-		{"concurrency", "Requests that the server is found to take at a time.", nil},
+		{"queue_oldest_seconds", "How long the first of the waiting objects has waited.", nil},
+		{"cascade_seconds", "Time from the evidence that the last owner of an object is gone to the response to the object's DELETE.", nil},
+		{"concurrency", "Requests that the collector sends to the server at the same time, at most.", nil},
 		{"decisions_total", "Decisions about objects. A repeated decision counts again.", []string{"decision"}},
-		{"conflicts_total", "Writes refused because the object was not any more what they were computed from.", nil},
+		{"conflicts_total", "Writes refused because the object had changed since the decision.", nil},
 		{"hot_objects_total", "Objects put off because they changed too often to be written.", nil},
 		{"events_total", "Events written.", nil},
 		{"epochs_total", "Breaks in the server's history: it went back in time, or is another one.", nil},
 		{"monitor_state", "1 for the state that the monitor of a resource is in, 0 for the others.", []string{"resource", "state"}},
-		{"barrier_owners", "Owners whose deletion is completed when it is proven that no dependent was missed.", nil},
+		{"barrier_owners", "Owners whose deletion waits for the proof that no dependent was missed.", nil},
 		{"barrier_oldest_seconds", "How long the first of these owners has waited.", nil},
 		{"barrier_held_owners", "Owners whose deletion cannot be completed, by the kind or group version that cannot be read.", []string{"by"}},
-		{"barrier_rounds_total", "Rounds of lists that were made to prove it.", nil},
-		{"barrier_holds_total", "How often an owner was held after a round.", nil},
-		{"breaker_paused", "1 for each kind of which nothing is deleted until somebody resumes it.", []string{"kind"}},
+		{"barrier_rounds_total", "Rounds of lists that were made for that proof.", nil},
+		{"barrier_holds_total", "How often an owner had to go on waiting after a round.", nil},
+		{"breaker_paused", "1 for each kind whose deletions the breaker has paused.", []string{"kind"}},
 		{"breaker_trips_total", "How often the deletions of a kind were paused.", nil},
-		{"breaker_refusals_total", "Deletions that were not let pass because of that.", nil},
+		{"breaker_refusals_total", "Deletions that were not sent because their kind was paused.", nil},
 	} {
 		described[d.name] = prometheus.NewDesc("coppice_"+d.name, d.help, d.labels, nil)
 	}
@@ -77,7 +80,7 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	o.counter("breaker_refusals_total", now.Collector.Stats.Paused)
 }
 
-// output is where metrics go to.
+// output sends metrics by name.
 type output struct {
 	to           chan<- prometheus.Metric
 	descriptions map[string]*prometheus.Desc
@@ -101,8 +104,8 @@ func (o output) histogram(name string, h collector.Histogram) {
 	o.to <- prometheus.MustNewConstHistogram(o.descriptions[name], uint64(h.Count), h.Sum.Seconds(), buckets)
 }
 
-// graph is what is known, and how it is watched. Objects are counted by resource: it
-// is the server who names those.
+// graph sends the size of the graph, and the state of the monitors. Objects are counted by
+// resource: unlike kinds in owner references, resources are named by the server.
 func (o output) graph(now Reading) {
 	objects := make(map[string]int, len(now.Collector.Kinds))
 	parkedKinds, parkedReferences := 0, 0
@@ -126,7 +129,7 @@ func (o output) graph(now Reading) {
 	o.gauge("parked_references", float64(parkedReferences))
 }
 
-// work is what there is to do, and what was done.
+// work sends what is queued, and what was done.
 func (o output) work(c collector.Status) {
 	o.gauge("queue_depth", float64(c.Queue.Length))
 	o.gauge("queue_oldest_seconds", c.Queue.Oldest.Seconds())
@@ -144,7 +147,7 @@ func (o output) work(c collector.Status) {
 	o.counter("epochs_total", s.Epochs)
 }
 
-// barrier is who waits for the proof that no dependent was missed (R15), and why.
+// barrier sends which owners wait for the proof that no dependent was missed (R15), and why.
 func (o output) barrier(c collector.Status) {
 	var oldest time.Duration
 	held := make(map[string]int)
@@ -163,7 +166,7 @@ func (o output) barrier(c collector.Status) {
 	o.counter("barrier_holds_total", c.Stats.Holds)
 }
 
-// number is how Prometheus is told yes and no.
+// number is the value of a gauge that says yes or no.
 func number(yes bool) float64 { //nolint:revive // the flag is the value
 	if yes {
 		return 1

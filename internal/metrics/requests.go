@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Transport counts the requests that go through it. It is for rest.Config.Wrap.
+// Transport returns a round tripper that counts requests. It is for rest.Config.Wrap.
 func (s *Set) Transport(next http.RoundTripper) http.RoundTripper { return counted{next, s} }
 
 type counted struct {
@@ -31,11 +31,11 @@ func (t counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// WrappedRoundTripper lets client-go find what is wrapped.
+// WrappedRoundTripper implements net.RoundTripperWrapper of k8s.io/apimachinery.
 func (t counted) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// verbOf is the verb of a request, as access rules name it. What is no request for
-// objects is "discover".
+// verbOf returns the verb of a request, as RBAC rules name it, or "discover" for one that is
+// not about objects.
 func verbOf(r *http.Request) string {
 	named, ok := namesObject(r.URL.Path)
 	switch {
@@ -57,8 +57,8 @@ func verbOf(r *http.Request) string {
 	return strings.ToLower(r.Method)
 }
 
-// namesObject tells whether a path is that of one object or of a collection; not ok
-// when it is neither.
+// namesObject reports whether a path is that of an object, or of a collection; not ok when
+// it is neither.
 func namesObject(path string) (named, ok bool) {
 	resource, ok := resourceOf(path)
 	if !ok {
@@ -71,8 +71,8 @@ func namesObject(path string) (named, ok bool) {
 	return len(parts) > 1, parts[0] != ""
 }
 
-// resourceOf is what stands behind /api/v1/ or /apis/group/version/. A server may
-// stand below a path of its own.
+// resourceOf returns what follows /api/v1/ or /apis/group/version/ in a path. The server
+// may have a path prefix.
 func resourceOf(path string) (resource string, ok bool) {
 	for _, root := range []struct {
 		text  string

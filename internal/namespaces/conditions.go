@@ -12,11 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Conditions gives the conditions of a namespace after a pass, and whether they
-// differ from those it has. Types, reasons and messages are upstream's: people
-// and tools read them. Each of the five takes the place of what stood there
-// before; conditions of others stay, and so does the order (NS-10). Of contents
-// that nobody looked at, because no resource type is known, nothing is known.
+// Conditions returns the conditions of a namespace after a sync, and whether they differ
+// from the old ones. Types, reasons and messages are upstream's: people and tools read
+// them. Each of the five replaces the one of its type; other conditions stay, and so does
+// the order (NS-10). When no resource type could be discovered, the four about contents
+// are Unknown.
 func Conditions(old []corev1.NamespaceCondition, s *Survey, now metav1.Time) (conditions []corev1.NamespaceCondition, changed bool) {
 	reported := []corev1.NamespaceCondition{
 		discoveryCondition(s), parsingCondition(s), deletionCondition(s), remainingCondition(s), finalizersCondition(s),
@@ -46,7 +46,7 @@ func Conditions(old []corev1.NamespaceCondition, s *Survey, now metav1.Time) (co
 	return conditions, changed
 }
 
-// failing is a condition that names trouble; all of them are of negative polarity.
+// failing returns a condition that reports a problem; all of them have negative polarity.
 func failing(t corev1.NamespaceConditionType, reason, message string) corev1.NamespaceCondition {
 	return corev1.NamespaceCondition{Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 }
@@ -83,7 +83,7 @@ func deletionCondition(s *Survey) corev1.NamespaceCondition {
 		case content.Err != nil:
 			errs = append(errs, content.Err)
 		case failure != nil && (!read || content.Remaining > 0):
-			// A DELETE that failed on an object which is gone all the same is no trouble.
+			// A failed DELETE does not matter once the objects are gone.
 			errs = append(errs, failure)
 		}
 	}
@@ -94,8 +94,8 @@ func deletionCondition(s *Survey) corev1.NamespaceCondition {
 		fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(errs), inWords(errs)))
 }
 
-// remainingCondition counts what is left in the wave that holds the namespace;
-// later waves were not looked at, as nothing depends on them yet.
+// remainingCondition counts what is left in the stage that holds the namespace; later
+// stages were not listed.
 func remainingCondition(s *Survey) corev1.NamespaceCondition {
 	var remaining []string
 	for r, content := range s.contents {
@@ -129,7 +129,7 @@ func finalizersCondition(s *Survey) corev1.NamespaceCondition {
 		"Some content in the namespace has finalizers remaining: "+strings.Join(remaining, ", "))
 }
 
-// inWords joins errors in a fixed order, so that the same trouble gives the same message.
+// inWords joins errors in a fixed order, so that the same errors give the same message.
 func inWords(errs []error) string {
 	errs = slices.SortedFunc(slices.Values(errs), func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	words := make([]string, len(errs))

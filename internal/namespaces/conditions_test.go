@@ -51,7 +51,7 @@ func TestR22_ConditionsReplaceWhatStood(t *testing.T) {
 		want        []corev1.NamespaceCondition
 		wantChanged bool
 	}{
-		"NS-10 first pass":                     {nil, surveyOf(), allFine(now), true},
+		"NS-10 first sync":                     {nil, surveyOf(), allFine(now), true},
 		"NS-10 unknown kept":                   {append([]corev1.NamespaceCondition{unknown}, allFine(then)...), surveyOf(), append([]corev1.NamespaceCondition{unknown}, allFine(then)...), false},
 		"NS-10 success replaces failure":       {replaced(allFine(then), failed), surveyOf(), replaced(allFine(then), at(allFine(then)[2], now)), true},
 		"NS-10 failure overwrites":             {allFine(then), surveyOf(unreadable(configMaps)), replaced(allFine(then), at(failed, now)), true},
@@ -73,7 +73,7 @@ func TestR22_ConditionsReplaceWhatStood(t *testing.T) {
 	}
 }
 
-// unknownContents are the conditions of a pass that knows no resource type.
+// unknownContents are the conditions of a sync that knows no resource type.
 func unknownContents(why string) []corev1.NamespaceCondition {
 	conditions := allFine(now)
 	for i := range conditions {

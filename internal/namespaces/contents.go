@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// pageSize bounds one list, and how many objects of one type a pass deletes:
-	// a namespace with very many objects takes its turn like every other.
+	// pageSize bounds one list, and how many objects of one type a sync deletes, so that a
+	// namespace with very many objects does not delay the others.
 	pageSize = 500
-	// manyObjects is where one request for all becomes cheaper than one for each.
+	// manyObjects is the number from which DELETECOLLECTION is cheaper than one DELETE for each.
 	manyObjects = 100
-	// collectionTimeout is that of a request which deletes up to a page of objects, one after the other on some servers.
+	// collectionTimeout bounds a DELETECOLLECTION: some servers delete its objects one after the other.
 	collectionTimeout = 60 * time.Second
 )
 
-// contents reads and deletes objects by their metadata, in one namespace at a time.
+// contents lists and deletes objects by their metadata.
 type contents struct {
-	client   metadata.Interface
-	parallel int           // requests at a time
-	timeout  time.Duration // of one request
+	client      metadata.Interface
+	concurrency int           // requests of one sync at the same time
+	timeout     time.Duration // of one request
 }
 
-// read lists the objects of each type. What cannot be listed comes back with its error.
+// read lists the objects of each type. A Content has the error of its list.
 func (c contents) read(ctx context.Context, namespace string, resources []Resource) []Content {
 	found := make([]Content, len(resources))
 	c.each(ctx, len(resources), func(i int) {
@@ -37,8 +37,8 @@ func (c contents) read(ctx context.Context, namespace string, resources []Resour
 	return found
 }
 
-// list reads page after page, until it knows enough objects to delete: objects
-// that hang on a finalizer may fill whole pages, and must not hide those behind them.
+// list reads pages until it knows enough objects to delete: terminating objects may fill
+// whole pages, and must not hide the active ones behind them.
 func (c contents) list(ctx context.Context, namespace string, r Resource) Content {
 	content := Content{Resource: r}
 	options := metav1.ListOptions{Limit: pageSize}
@@ -56,7 +56,7 @@ func (c contents) list(ctx context.Context, namespace string, r Resource) Conten
 			return content
 		}
 		if len(page.Items) == 0 {
-			content.Err = fmt.Errorf("list %s: an empty page that promises more", r.GroupResource())
+			content.Err = fmt.Errorf("list %s: an empty page with a continue token", r.GroupResource())
 			return content
 		}
 		if len(content.Active) >= pageSize {
@@ -68,7 +68,8 @@ func (c contents) list(ctx context.Context, namespace string, r Resource) Conten
 	}
 }
 
-// page asks for the newest state, never for a cached one: an empty list is the proof that the namespace may go.
+// page reads the newest state, never a cached one: an empty list is the proof that the
+// namespace may be finalized.
 func (c contents) page(ctx context.Context, namespace string, r Resource, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -107,16 +108,15 @@ func (c contents) delete(ctx context.Context, namespace string, contents []Conte
 	return errs
 }
 
-// collectable tells whether one request may delete a type's first page. It
-// carries no uid and would touch what is being deleted already, so that it is
-// for whole pages of active objects only.
+// collectable reports whether a DELETECOLLECTION may delete a type's first page. It carries
+// no uids and would also touch terminating objects, so it is for pages of active objects only.
 func collectable(content Content) bool {
 	return content.Resource.DeleteCollection && content.Deleting == 0 && len(content.Active) >= manyObjects
 }
 
-// deleteCollection deletes a page. An error means nothing but that the objects
-// are deleted one by one; in particular it is not remembered: a transient 404
-// or 405 must not make the next namespace be treated differently (NS-09).
+// deleteCollection deletes a page. After an error the objects are deleted one by one. The
+// error is not remembered: a transient 404 or 405 must not change how the next namespace
+// is treated (NS-09).
 func (c contents) deleteCollection(ctx context.Context, namespace string, r Resource) error {
 	ctx, cancel := context.WithTimeout(ctx, collectionTimeout)
 	defer cancel()
@@ -124,8 +124,8 @@ func (c contents) deleteCollection(ctx context.Context, namespace string, r Reso
 		DeleteCollection(ctx, background(nil), metav1.ListOptions{Limit: pageSize})
 }
 
-// deleteObject deletes the very object that was listed. Gone, or another one
-// under its name, is success here: the next list shows what is there.
+// deleteObject deletes the object with the uid that was listed. That it is gone, or that
+// another one has its name, is no error: the next list shows what is there.
 func (c contents) deleteObject(ctx context.Context, namespace string, r Resource, object Object) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -137,12 +137,13 @@ func (c contents) deleteObject(ctx context.Context, namespace string, r Resource
 	return err
 }
 
-// background: dependents in the namespace go with it anyway. The grace period is left to the object.
+// background returns options that leave the grace period to the object. Its dependents in
+// the namespace are deleted anyway.
 func background(preconditions *metav1.Preconditions) metav1.DeleteOptions {
 	policy := metav1.DeletePropagationBackground
 	return metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: preconditions}
 }
 
 func (c contents) each(ctx context.Context, n int, do func(i int)) {
-	workqueue.ParallelizeUntil(ctx, c.parallel, n, do)
+	workqueue.ParallelizeUntil(ctx, c.concurrency, n, do)
 }

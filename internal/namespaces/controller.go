@@ -1,35 +1,42 @@
-// Package namespaces takes terminating namespaces apart: it deletes what they
-// contain and then lets them go (R21, R22).
+// Package namespaces is the namespace controller: it deletes the contents of terminating
+// namespaces and then removes its finalizer from them (R21, R22).
 //
-// A namespace that is deleted stays, with phase Terminating, while spec.finalizers
-// holds the token "kubernetes", which is ours. From then on admission refuses
-// new objects in it. The way of one namespace through this package:
+// A namespace that is deleted stays, with phase Terminating, while spec.finalizers has
+// the entry "kubernetes", which is the namespace controller's and is called our finalizer
+// below. From then on admission refuses new objects in it. The way of one namespace
+// through this package:
 //
-//		watch event: pending ──▶ queue of names ──▶ pass ──▶ Wait: again, with back-off
+//		watch event: pending ──▶ queue of names ──▶ sync ──▶ Wait: again, with back-off
 //		                              ▲               │
-//		Changed: something went ──────┘               └────▶ Finalize: the token goes, so the namespace does
+//		Changed: an object is gone ───┘               └────▶ Finalize: our finalizer is removed
 //
-//	 1. A worker takes a name and reads the namespace anew. Not being deleted, or
-//	    without our token: nothing to do (NS-04, NS-08).
+//	 1. A worker takes a name and reads the namespace anew. If it is not being deleted, or
+//	    does not have our finalizer, there is nothing to do (NS-04, NS-08).
 //	 2. The resource types are discovered after the namespace was seen terminating,
 //	    so that the type of an object created a moment ago is among them.
-//	 3. One pass asks Next, again and again, what to do: read types, delete what is
-//	    active in them, wave after wave: pods; everything else; RBAC and
-//	    NetworkPolicies. It stops at the first wave that is not empty (plan.go).
-//	 4. A pass that leaves something writes why into the conditions and comes again,
-//	    after 20 ms at first and up to 5 s when nothing moves. Changed wakes it sooner.
-//	 5. A pass that found nothing, not even something to delete, removes the token,
+//	 3. One sync asks Next repeatedly what to do: list types, delete the active objects in
+//	    them, stage after stage. A stage is a set of resources that are deleted together,
+//	    once the stage before it is empty: pods; everything else; RBAC and NetworkPolicies.
+//	    A sync stops at the first stage that is not empty (plan.go).
+//	 4. A sync that leaves objects behind writes the reason into the conditions. The next
+//	    one comes after 20 ms at first, and up to 5 s when nothing moves. Changed makes it
+//	    come sooner.
+//	 5. A sync that found nothing, and had nothing to delete, removes our finalizer,
 //	    conditioned on the uid and resourceVersion that it read in step 1.
 //
-// Everything that a pass learns is forgotten when it ends; what is kept between
-// passes (termination) only tunes when to look again. A pass deletes a page of
+// Everything that a sync learns is forgotten when it ends; what is kept between
+// syncs (termination) only tunes when the next one is due. A sync deletes a page of
 // each type at most, so that no namespace holds a worker for long: one that
 // hangs, or is huge, does not starve the others.
 //
-// There is no delay before the first pass. What upstream's 5 s wait for, creates
-// in flight, is what the second look is for; Config.Settle brings the wait back
-// for servers that need it. This package does not remove finalizers of contents,
-// does not force anything, and does not decide which namespaces may be deleted.
+// There is no delay before the first sync. Upstream waits 5 s for creates in flight; here
+// the second sync finds those. Config.Settle brings the wait back for servers that need it.
+// This package does not remove finalizers of contents, does not force deletions, and does
+// not decide which namespaces may be deleted.
+//
+// The loop is not that of package controller: the back-off of a namespace ends when its
+// contents become fewer, not when a sync succeeds, and an update of a namespace that is
+// being worked on must not make its next sync come sooner.
 package namespaces
 
 import (
@@ -56,15 +63,15 @@ import (
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// catalogueAge bounds how long a namespace that hangs is looked at with old knowledge of the resource types.
+	// catalogueAge is how old the resource types may be that a namespace is synced with again.
 	catalogueAge = 30 * time.Second
 
-	// never, as the time of the next pass: we have nothing more to do with the namespace.
+	// never, as the time of the next sync, says that there is nothing more to do.
 	never time.Duration = -1
 )
 
-// Config is what a controller needs. Client and Metadata are required; the
-// zero value of everything else is a good choice.
+// Config configures a Controller. Client and Metadata are required; everything else has
+// a default.
 type Config struct {
 	// Client watches, reads, updates the status of, and finalizes namespaces.
 	Client kubernetes.Interface
@@ -72,16 +79,16 @@ type Config struct {
 	Metadata metadata.Interface
 	// Catalogue names the resource types. Nil: the discovery of Client.
 	Catalogue Catalogue
-	// Workers is how many namespaces are worked on at a time. Zero: 10.
+	// Workers is how many namespaces are synced at the same time. Zero: 10.
 	Workers int
-	// Parallel is how many requests one pass sends at a time. Zero: 16.
-	Parallel int
-	// RequestTimeout bounds one request, so that a type whose server hangs costs that long. Zero: 10 s.
+	// Concurrency is how many requests one sync sends at the same time. Zero: 16.
+	Concurrency int
+	// RequestTimeout bounds one request, and so what a type whose server hangs costs. Zero: 10 s.
 	RequestTimeout time.Duration
-	// Order is the order in which contents go. Zero: pods, everything else, RBAC and NetworkPolicies.
+	// Order is the order in which contents are deleted. Zero: the default order.
 	Order Order
-	// Settle is the time a namespace is kept at least, for API servers whose
-	// admission or discovery lag behind one another. Contents go meanwhile. Zero: none.
+	// Settle is the least time that a namespace is kept, for API servers whose
+	// admission or discovery lag behind one another. Contents are deleted meanwhile. Zero: none.
 	Settle time.Duration
 	// Logger. Nil: slog.Default().
 	Logger *slog.Logger
@@ -89,7 +96,8 @@ type Config struct {
 	Clock clock.PassiveClock
 }
 
-// Controller removes the contents of terminating namespaces, and then the namespaces.
+// Controller deletes the contents of terminating namespaces, and then finalizes them. Make
+// one with New.
 type Controller struct {
 	namespaces corev1client.NamespaceInterface
 	informer   cache.SharedIndexInformer
@@ -109,30 +117,30 @@ type Controller struct {
 }
 
 // termination is what is remembered of a terminating namespace between its
-// passes. The queue gives a name to one worker at a time; that one owns it.
+// syncs. The queue gives a name to one worker at a time; that one owns it.
 type termination struct {
 	uid types.UID
-	// since is when this process saw it terminating first.
+	// since is when this process first saw it terminating.
 	since time.Time
-	// rediscover: the next pass needs a discovery that begins after now.
+	// rediscover: the next sync needs a discovery that begins after now.
 	rediscover bool
-	// last is how far the last pass came.
+	// last is how far the last sync came.
 	last Wait
 }
 
-// New checks the config and fills in the defaults.
+// New checks the config, fills in the defaults and returns a controller.
 func New(config Config) (*Controller, error) {
 	if config.Client == nil || config.Metadata == nil {
 		return nil, errors.New("namespaces: Client and Metadata are required")
 	}
-	if config.Workers < 0 || config.Parallel < 0 || config.RequestTimeout < 0 || config.Settle < 0 {
-		return nil, errors.New("namespaces: Workers, Parallel, RequestTimeout and Settle must not be negative")
+	if config.Workers < 0 || config.Concurrency < 0 || config.RequestTimeout < 0 || config.Settle < 0 {
+		return nil, errors.New("namespaces: Workers, Concurrency, RequestTimeout and Settle must not be negative")
 	}
 	if config.Workers == 0 {
 		config.Workers = 10
 	}
-	if config.Parallel == 0 {
-		config.Parallel = 16
+	if config.Concurrency == 0 {
+		config.Concurrency = 16
 	}
 	if config.RequestTimeout == 0 {
 		config.RequestTimeout = 10 * time.Second
@@ -154,7 +162,7 @@ func New(config Config) (*Controller, error) {
 		namespaces: config.Client.CoreV1().Namespaces(),
 		informer:   informer,
 		catalogue:  shareCatalogue(config.Catalogue, config.Clock, catalogueAge),
-		contents:   contents{client: config.Metadata, parallel: config.Parallel, timeout: config.RequestTimeout},
+		contents:   contents{client: config.Metadata, concurrency: config.Concurrency, timeout: config.RequestTimeout},
 		workers:    config.Workers,
 		order:      config.Order,
 		settle:     config.Settle,
@@ -167,7 +175,8 @@ func New(config Config) (*Controller, error) {
 	}, nil
 }
 
-// Run works until ctx ends, and returns when all it started has ended. A controller runs once.
+// Run runs the controller until ctx ends, and returns when everything that it started has
+// ended. It must be called once only.
 func (c *Controller) Run(ctx context.Context) error {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.observe,
@@ -188,8 +197,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// WaitForSync waits until the controller has seen the namespaces that there are, or ctx
-// ends. It returns the error of ctx then.
+// WaitForSync waits until the controller has listed the namespaces. It returns the error
+// of ctx if that ends first.
 func (c *Controller) WaitForSync(ctx context.Context) error {
 	select {
 	case <-c.informer.HasSyncedChecker().Done():
@@ -199,8 +208,8 @@ func (c *Controller) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Changed tells that an object of the namespace was deleted or changed, for
-// callers that have a feed of that: what a pass waits for may have happened.
+// Changed notes that an object in the namespace was deleted or has changed, for callers
+// that watch the contents: what a sync waits for may have happened.
 func (c *Controller) Changed(namespace string) {
 	c.mu.Lock()
 	_, terminating := c.terminations[namespace]
@@ -208,12 +217,12 @@ func (c *Controller) Changed(namespace string) {
 	if !terminating {
 		return
 	}
-	// Not at once: what changes together shall cost one pass.
+	// Not at once: changes that come together shall cost one sync.
 	c.queue.AddAfter(namespace, minBackoff)
 }
 
-// observe takes in a watch event. A namespace that we work on already comes
-// again by itself; our own writes to its status must not make it come sooner.
+// observe enqueues a namespace that has begun to terminate. One that is worked on already
+// has its next sync scheduled, which our own writes to its status must not bring forward.
 func (c *Controller) observe(object any) {
 	ns, ok := object.(*corev1.Namespace)
 	if !ok || !Pending(ns) {
@@ -230,7 +239,7 @@ func (c *Controller) observeDeleted(object any) {
 	}
 }
 
-// termination finds what is remembered of a namespace, or begins to remember.
+// termination returns what is remembered of a namespace, and whether that begins now.
 // Another uid under the same name is another namespace.
 func (c *Controller) termination(ns *corev1.Namespace) (_ *termination, isNew bool) {
 	c.mu.Lock()
@@ -250,7 +259,7 @@ func (c *Controller) forget(name string) {
 	c.backoff.Forget(name)
 }
 
-// essentials keeps of a namespace what observe looks at.
+// essentials drops all of a namespace that observe does not look at, to keep the cache small.
 func essentials(object any) (any, error) {
 	ns, ok := object.(*corev1.Namespace)
 	if !ok {
@@ -275,18 +284,18 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// reconcile runs one pass and says when the next one is due.
+// reconcile runs one sync and says when the next one is due.
 func (c *Controller) reconcile(ctx context.Context, name string) {
-	after, err := c.pass(ctx, name)
+	after, err := c.sync(ctx, name)
 	switch {
 	case ctx.Err() != nil:
 		return
 	case apierrors.IsConflict(err):
-		// Somebody else wrote the namespace since it was read (NS-07).
-		c.log.DebugContext(ctx, "namespace changed meanwhile", "namespace", name, "error", err)
+		// The namespace was written since it was read (NS-07).
+		c.log.DebugContext(ctx, "namespace has changed since it was read", "namespace", name, "error", err)
 		after = c.backoff.When(name)
 	case err != nil:
-		c.log.WarnContext(ctx, "namespace not finished", "namespace", name, "error", err)
+		c.log.WarnContext(ctx, "namespace sync failed", "namespace", name, "error", err)
 		after = c.backoff.When(name)
 	case after == never:
 		c.forget(name)

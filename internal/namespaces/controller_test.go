@@ -18,7 +18,7 @@ import (
 // NS-14: one list of each type, no delay, and the namespace is gone.
 func TestR22_EmptyNamespaceGoesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.terminating("shop")
 		w.run()
 		if took := w.goneWithin("shop", time.Second); took > 50*time.Millisecond {
@@ -35,10 +35,10 @@ func TestR22_EmptyNamespaceGoesAtOnce(t *testing.T) {
 	})
 }
 
-// NS-03: contents go wave by wave, and a second look finds nothing before the token goes.
-func TestR22_ContentsGoInWaves(t *testing.T) {
+// NS-03: contents are deleted stage by stage, and a second sync finds nothing before our finalizer is removed.
+func TestR22_ContentsGoInStages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		for _, r := range everyType {
 			w.create("shop", r, "a")
 			w.create("shop", r, "b")
@@ -49,10 +49,10 @@ func TestR22_ContentsGoInWaves(t *testing.T) {
 		if took := w.goneWithin("shop", time.Second); took >= minBackoff {
 			t.Errorf("took %v: the second look has to come at once", took)
 		}
-		for i, want := range []Wave{WavePods, WavePods, WaveContents, WaveContents, WaveContents, WaveContents, WaveAccess} {
+		for i, want := range []Stage{StagePods, StagePods, StageContents, StageContents, StageContents, StageContents, StageAccess} {
 			r := everyType[slices.IndexFunc(everyType, func(r Resource) bool { return r.Resource == w.removed[i] })]
-			if got := (Order{}).WaveOf(r.GroupResource()); got != want {
-				t.Errorf("object %d to go was of %s, wave %v, want %v", i, r.Resource, got, want)
+			if got := (Order{}).StageOf(r.GroupResource()); got != want {
+				t.Errorf("object %d to go was of %s, stage %v, want %v", i, r.Resource, got, want)
 			}
 		}
 		if got := w.count("list pods"); got != 3 {
@@ -66,10 +66,11 @@ func TestR22_ContentsGoInWaves(t *testing.T) {
 	})
 }
 
-// NS-04, NS-05 and NS-08: a namespace that is not ours to empty costs no request, or one when it stopped being ours meanwhile.
+// NS-04, NS-05 and NS-08: a namespace that is not to be emptied costs no request, or one
+// if it was to be when the watch event came.
 func TestR22_NothingToDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.discovery = errors.New("down")
 		w.terminating("active", func(ns *corev1.Namespace) { ns.DeletionTimestamp = nil })
 		w.terminating("finalized", func(ns *corev1.Namespace) { ns.Spec.Finalizers = nil })
@@ -78,7 +79,7 @@ func TestR22_NothingToDo(t *testing.T) {
 		if got := w.tally(); len(got) > 0 {
 			t.Errorf("requests: %v", got)
 		}
-		c.queue.Add("finalized") // as if the watch event had come before the token went
+		c.queue.Add("finalized") // as if the watch event had come before the finalizer was removed
 		c.queue.Add("active")
 		c.queue.Add("gone")
 		synctest.Wait()
@@ -88,10 +89,10 @@ func TestR22_NothingToDo(t *testing.T) {
 	})
 }
 
-// NS-07: a conflict is answered by reading the namespace anew.
+// NS-07: after a conflict the namespace is read anew.
 func TestR22_ConflictIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		conflict := apierrors.NewConflict(corev1.Resource("namespaces"), "shop", errors.New("changed"))
 		w.create("shop", pods, "a", "example.com/x")
 		w.once["finalize namespace"], w.once["status namespace"], w.once["get namespace"] = conflict, conflict, errors.New("connection reset")
@@ -106,16 +107,16 @@ func TestR22_ConflictIsRetried(t *testing.T) {
 	})
 }
 
-// NS-09: what DELETECOLLECTION answers decides about this request only.
+// NS-09: an error of DELETECOLLECTION affects that request only.
 func TestR22_DeleteCollection(t *testing.T) {
-	fill := func(w *world, namespace string) {
+	fill := func(w *fakeServer, namespace string) {
 		for i := range 2*pageSize + 1 {
 			w.create(namespace, configMaps, fmt.Sprintf("c%d", i))
 		}
 	}
 	t.Run("many objects of one type", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, everyType...)
+			w := newFakeServer(t, everyType...)
 			fill(w, "shop")
 			w.terminating("shop")
 			w.run()
@@ -127,7 +128,7 @@ func TestR22_DeleteCollection(t *testing.T) {
 	})
 	t.Run("NS-09 fails once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, everyType...)
+			w := newFakeServer(t, everyType...)
 			w.once["deletecollection configmaps"] = apierrors.NewNotFound(configMaps.GroupResource(), "")
 			fill(w, "first")
 			w.terminating("first")
@@ -148,13 +149,13 @@ func TestR22_DeleteCollection(t *testing.T) {
 }
 
 // R21: an object whose create passed admission before the namespace was marked
-// commits at any moment of the first pass. Whatever the pass had seen by then,
-// the object is found if the pass had to delete anything, or had not listed its type.
+// commits at any moment of the first sync. Whatever the sync had seen by then,
+// the object is found if the sync had to delete anything, or had not listed its type.
 func TestR21_LateCreateIsFound(t *testing.T) {
 	for _, moment := range []string{"get namespace", "list pods", "list configmaps", "delete pods first", "list rolebindings"} {
 		t.Run(moment, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, everyType...)
+				w := newFakeServer(t, everyType...)
 				w.create("shop", pods, "first")
 				committed := false
 				w.before = func(request string) {
@@ -164,8 +165,8 @@ func TestR21_LateCreateIsFound(t *testing.T) {
 					}
 				}
 				w.terminating("shop")
-				w.run(func(c *Config) { c.Parallel = 1 })
-				w.goneWithin("shop", time.Second) // the world refuses to finalize with contents left (S8)
+				w.run(func(c *Config) { c.Concurrency = 1 })
+				w.goneWithin("shop", time.Second) // the server refuses to finalize with contents left (S8)
 				if !committed {
 					t.Error("the late create did not happen")
 				}
@@ -174,10 +175,10 @@ func TestR21_LateCreateIsFound(t *testing.T) {
 	}
 }
 
-// A server that leaves the phase alone is told, before anything is listed.
+// On a server that does not set the phase, the controller sets it before it lists anything.
 func TestR21_PhaseComesBeforeTheLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.terminating("shop", func(ns *corev1.Namespace) {
 			ns.Status.Phase = corev1.NamespaceActive
 			ns.Finalizers = []string{"example.com/x"}
@@ -193,11 +194,11 @@ func TestR21_PhaseComesBeforeTheLists(t *testing.T) {
 	})
 }
 
-// An object of the same name that came meanwhile is not deleted in place of the
-// one that was listed, and is no trouble either.
+// An object that was created under the name of a listed one is not deleted in its place,
+// and does not stop the deletion of the namespace.
 func TestR22_RecreatedObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.create("shop", configMaps, "a")
 		w.create("shop", configMaps, "b")
 		w.before = func(request string) {
@@ -207,7 +208,7 @@ func TestR22_RecreatedObject(t *testing.T) {
 			}
 		}
 		w.terminating("shop")
-		w.run(func(c *Config) { c.Parallel = 1 })
+		w.run(func(c *Config) { c.Concurrency = 1 })
 		w.goneWithin("shop", time.Second)
 		if got := w.count("delete configmaps"); got != 4 {
 			t.Errorf("%d DELETEs, want 4: two that met another object, two that met theirs", got)
@@ -221,7 +222,7 @@ func TestR22_RecreatedObject(t *testing.T) {
 // Config.Settle keeps a namespace for lagging servers, while its contents go.
 func TestR22_Settle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.create("shop", pods, "a")
 		w.terminating("shop")
 		w.run(func(c *Config) { c.Settle = 5 * time.Second })
@@ -235,10 +236,10 @@ func TestR22_Settle(t *testing.T) {
 	})
 }
 
-// NS-16 and NS-17: a hundred namespaces, one of which hangs; a discovery is shared.
+// NS-16 and NS-17: a hundred namespaces, one of which hangs; they share a discovery.
 func TestR22_HundredNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.create("n0", pods, "stuck", "example.com/x")
 		for i := range 100 {
 			w.create(fmt.Sprintf("n%d", i), configMaps, "a")
@@ -260,7 +261,7 @@ func TestR22_HundredNamespaces(t *testing.T) {
 // A name is used again while the old namespace is remembered: the new one is another namespace.
 func TestR22_NameIsUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.terminating("shop")
 		w.run()
 		w.goneWithin("shop", time.Second)
@@ -273,9 +274,9 @@ func TestR22_NameIsUsedAgain(t *testing.T) {
 	})
 }
 
-// The same where the watch missed that the old one went.
+// The same when the watch missed the deletion of the old one.
 func TestR22_AnotherUIDIsAnotherNamespace(t *testing.T) {
-	c, err := New(Config{Client: newWorld(t).typed, Metadata: newWorld(t)})
+	c, err := New(Config{Client: newFakeServer(t).typed, Metadata: newFakeServer(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +292,7 @@ func TestR22_AnotherUIDIsAnotherNamespace(t *testing.T) {
 }
 
 func TestNewChecksTheConfig(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeServer(t)
 	for want, config := range map[string]Config{
 		"required":     {Client: w.typed},
 		"not be negat": {Client: w.typed, Metadata: w, Workers: -1},
@@ -301,7 +302,7 @@ func TestNewChecksTheConfig(t *testing.T) {
 		}
 	}
 	c, err := New(Config{Client: w.typed, Metadata: w})
-	if err != nil || c.workers != 10 || c.contents.parallel != 16 {
+	if err != nil || c.workers != 10 || c.contents.concurrency != 16 {
 		t.Errorf("defaults: %+v, %v", c, err)
 	}
 }

@@ -22,23 +22,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/aliases"
 )
 
-// Catalogue names the resource types that may have objects in a namespace. With
-// an error of type *Incomplete the types that are returned count; with any
-// other error none is known.
+// Catalogue returns the resource types that may have objects in a namespace. With an error
+// of type *Incomplete the returned types are valid; with any other error none is known.
 type Catalogue interface {
 	Resources(ctx context.Context) ([]Resource, error)
 }
 
 // Incomplete is the error of a catalogue that lacks some API groups.
 type Incomplete struct {
-	// Groups could not be asked for their resource types.
+	// Groups are those whose discovery failed.
 	Groups map[schema.GroupVersion]error
-	// Remembered are those of them that could be asked before: what they had then that
-	// may have objects in a namespace is among the types that are returned.
+	// Remembered are those of them whose discovery succeeded before: the types that they
+	// had then are among the returned ones.
 	Remembered map[schema.GroupVersion]bool
-	// Unserved tells of types that were made just now, and that discovery does not show yet.
+	// Unserved names types that were defined a moment ago and that discovery does not show yet.
 	Unserved []error
-	// Unparsed tells of group versions that are not well formed.
+	// Unparsed names group versions that are malformed.
 	Unparsed []error
 }
 
@@ -52,12 +51,12 @@ func (e *Incomplete) recall(version schema.GroupVersion) {
 	e.Remembered[version] = true
 }
 
-// hides tells whether types may be missing that nobody has named, now or before.
+// hides reports whether types may be missing that discovery has never named.
 func (e *Incomplete) hides() bool {
 	return len(e.Groups) > len(e.Remembered) || len(e.Unserved) > 0 || len(e.Unparsed) > 0
 }
 
-// hidesGroup tells whether types of this API group may be missing.
+// hidesGroup reports whether types of this API group may be missing.
 func (e *Incomplete) hidesGroup(group string) bool {
 	for version := range e.Groups {
 		if version.Group == group && !e.Remembered[version] {
@@ -85,19 +84,18 @@ func definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// unservedFor is how long discovery may lag behind a CustomResourceDefinition.
-// One that is not served for longer never will be, as it is not valid.
+// unservedFor is how long discovery may lag behind a CustomResourceDefinition. One that is
+// not served after that is taken for invalid.
 const unservedFor = 30 * time.Second
 
-// Discover is a catalogue that asks the API server's discovery, once per call
-// and in one request where the server aggregates. Of each type it takes the
-// preferred version. As discovery lags behind the CustomResourceDefinitions, and
-// a type may have objects before discovery shows it, they are read too; a server
-// without them, or an identity that may not read them, does without that.
+// Discover returns a catalogue that asks the API server's discovery, in one request where
+// the server aggregates it. It takes the preferred version of each type. Discovery lags
+// behind the CustomResourceDefinitions, and a type may have objects before discovery shows
+// it, so those are listed too, where the server has them and the identity may read them.
 //
-// A group that cannot be asked, because its server is down, is taken for what it was
-// when it could be: one that had nothing that is kept in namespaces, such as metrics,
-// then holds none of them, and of another one the objects are looked for.
+// For a group whose discovery fails, because its server is down, the types that it had
+// before are returned. So a group that stores nothing in namespaces, such as metrics, does
+// not hold them.
 func Discover(client discovery.DiscoveryInterfaceWithContext, objects metadata.Interface, c clock.PassiveClock) Catalogue {
 	return &discoverer{client: client, objects: objects, clock: c, known: map[string][]Resource{}}
 }
@@ -108,7 +106,7 @@ type discoverer struct {
 	clock   clock.PassiveClock
 
 	mu    sync.Mutex
-	known map[string][]Resource // guarded by mu: what each group had when all its versions answered last
+	known map[string][]Resource // guarded by mu: by group, when the discovery of all its versions last succeeded
 }
 
 // Resources implements Catalogue.
@@ -131,7 +129,7 @@ func (d *discoverer) Resources(ctx context.Context) ([]Resource, error) {
 			continue
 		}
 		if found[version.Group] == nil {
-			found[version.Group] = []Resource{} // also if it has none to delete
+			found[version.Group] = []Resource{} // also for a group that has none to delete
 		}
 		for _, r := range list.APIResources {
 			served[version.WithResource(r.Name).GroupResource()] = true
@@ -154,8 +152,8 @@ func (d *discoverer) Resources(ctx context.Context) ([]Resource, error) {
 	return resources, nil
 }
 
-// remember keeps what the groups have that could be asked. Of those that could not, it
-// notes which it remembers, and gives what they had before and nobody serves now.
+// remember keeps the types of the groups whose discovery succeeded. For the others it notes
+// which are remembered, and returns the types that they had before and nobody serves now.
 func (d *discoverer) remember(found map[string][]Resource, incomplete *Incomplete, served map[schema.GroupResource]bool) []Resource {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,8 +182,8 @@ func (d *discoverer) remember(found map[string][]Resource, incomplete *Incomplet
 	return recalled
 }
 
-// unserved finds the custom resources that were defined just now and are not in
-// discovery. Those of a definition that is being deleted are removed with it.
+// unserved returns an error for each custom resource that was defined a moment ago and is
+// not in discovery. Those of a terminating definition are deleted with it.
 func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResource]bool) []error {
 	list, err := d.objects.Resource(definitions()).List(ctx, metav1.ListOptions{})
 	switch {
@@ -207,21 +205,21 @@ func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResour
 	return unserved
 }
 
-// deletable leaves out types outside of namespaces, and those that nobody could
-// remove or see (access reviews, metrics): they store nothing in the namespace.
+// deletable leaves out cluster-scoped types, and those that cannot be listed or deleted
+// (access reviews, metrics): they store nothing in the namespace.
 func deletable(r metav1.APIResource) bool {
 	return r.Namespaced && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete")
 }
 
-// sharedCatalogue spares the server a discovery per namespace and pass: all
-// that ask at the same time get the same answer.
+// sharedCatalogue spares the server a discovery per namespace and sync: concurrent calls
+// share one.
 type sharedCatalogue struct {
 	source Catalogue
 	clock  clock.PassiveClock
-	maxAge time.Duration // of an answer that recent may give
+	maxAge time.Duration // of what recent returns
 
 	started atomic.Int64  // discoveries begun
-	turn    chan struct{} // held by whoever discovers, or reads what follows
+	turn    chan struct{} // held by the goroutine that discovers, or reads the fields below
 	ended   int64         // number of the last discovery that ended; guarded by turn
 	at      time.Time     // when it began; guarded by turn
 
@@ -233,29 +231,29 @@ func shareCatalogue(source Catalogue, c clock.PassiveClock, maxAge time.Duration
 	return &sharedCatalogue{source: source, clock: c, maxAge: maxAge, turn: make(chan struct{}, 1)}
 }
 
-// fresh answers from a discovery that began after the call. A namespace that
-// starts terminating needs that: the type of one of its objects may be a moment
-// old. A discovery that runs already may have missed it; all that arrive during
-// that one share the next.
+// fresh returns the result of a discovery that began after the call. A namespace that has
+// just begun to terminate needs that: the type of one of its objects may be a moment old,
+// and a discovery that is under way may have missed it. Calls that arrive during one share
+// the next.
 func (c *sharedCatalogue) fresh(ctx context.Context) ([]Resource, error) {
 	need := c.started.Load() + 1
 	return c.take(ctx, func() bool { return c.ended >= need })
 }
 
-// recent answers from a complete discovery that is not older than maxAge.
+// recent returns the result of a complete discovery that is not older than maxAge.
 func (c *sharedCatalogue) recent(ctx context.Context) ([]Resource, error) {
 	return c.take(ctx, func() bool { return c.ended > 0 && c.err == nil && c.clock.Since(c.at) < c.maxAge })
 }
 
-// take waits for its turn, and discovers unless what is known will do.
-func (c *sharedCatalogue) take(ctx context.Context, willDo func() bool) ([]Resource, error) {
+// take waits for its turn, and discovers unless the last result is sufficient.
+func (c *sharedCatalogue) take(ctx context.Context, sufficient func() bool) ([]Resource, error) {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	defer func() { <-c.turn }()
-	if !willDo() {
+	if !sufficient() {
 		c.at = c.clock.Now()
 		number := c.started.Add(1)
 		c.resources, c.err = c.source.Resources(ctx)

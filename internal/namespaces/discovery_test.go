@@ -108,7 +108,7 @@ func TestR22_Discover(t *testing.T) {
 	}
 }
 
-// malformed serves a group version that is not one.
+// malformed serves a malformed group version.
 type malformed struct {
 	discovery.DiscoveryInterfaceWithContext
 }
@@ -180,7 +180,8 @@ func crdsOf(defined ...*metav1.PartialObjectMetadata) *metadatafake.FakeMetadata
 	return client
 }
 
-// A type may have objects before discovery shows it. It is told from one that is never served by its age.
+// A type may have objects before discovery shows it; its age distinguishes it from one that
+// is never served.
 func TestR22_DefinedJustNow(t *testing.T) {
 	definition := func(name string, age time.Duration) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(now.Add(-age))}}
@@ -230,8 +231,8 @@ func (s *source) Resources(context.Context) ([]Resource, error) {
 	return []Resource{resource("", "v1", string(rune('a'+number-1)))}, nil
 }
 
-// A discovery that had begun before somebody asked may have missed what he is
-// about to look for; those who ask meanwhile share the next one.
+// A discovery that began before a call may have missed a new type; all calls that come
+// meanwhile share the next one.
 func TestR22_FreshCatalogue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s source
@@ -277,7 +278,7 @@ func TestR22_RecentCatalogue(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		<-time.After(time.Hour)
-		catalogue.turn <- struct{}{} // somebody discovers
+		catalogue.turn <- struct{}{} // a discovery is under way
 		if _, err := catalogue.recent(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("err = %v, want that of the context", err)
 		}

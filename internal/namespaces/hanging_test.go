@@ -15,10 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NS-06: contents of known types go, the namespace stays and says why, until the group is back.
+// NS-06: contents of known types are deleted; the namespace stays, with a condition that
+// says why, until the group is back.
 func TestR22_DiscoveryFailureHoldsTheEndOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.discovery = &Incomplete{Groups: map[schema.GroupVersion]error{{Group: "metrics.k8s.io", Version: "v1beta1"}: errors.New("down")}}
 		w.create("shop", configMaps, "a")
 		w.create("shop", roles, "r")
@@ -42,10 +43,10 @@ func TestR22_DiscoveryFailureHoldsTheEndOnly(t *testing.T) {
 	})
 }
 
-// NS-22: a pod that hangs holds everything; then everything goes.
+// NS-22: a pod that hangs holds everything else back.
 func TestR22_HangingPodHoldsTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.create("shop", pods, "a", "example.com/x")
 		w.create("shop", configMaps, "b")
 		w.terminating("shop")
@@ -68,8 +69,8 @@ func TestR22_HangingPodHoldsTheRest(t *testing.T) {
 		if got := w.count("delete pods"); got != 1 {
 			t.Errorf("the pod was deleted %d times, want once", got)
 		}
-		if passes := w.count("get namespace"); passes > 22 {
-			t.Errorf("%d passes in a minute in which nothing moved", passes)
+		if syncs := w.count("get namespace"); syncs > 22 {
+			t.Errorf("%d syncs in a minute in which nothing moved", syncs)
 		}
 		if writes := w.count("status namespace"); writes != 1 {
 			t.Errorf("the same conditions were written %d times", writes)
@@ -79,10 +80,11 @@ func TestR22_HangingPodHoldsTheRest(t *testing.T) {
 	})
 }
 
-// What hangs holds only what the order says: other types go, later waves and this namespace wait, other namespaces do not.
+// An object that hangs holds back only later stages and its namespace, not other types of
+// its stage and not other namespaces.
 func TestR22_HangingConfigMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.create("shop", configMaps, "a", "example.com/x")
 		w.create("shop", deployments, "d")
 		w.create("shop", bindings, "rb")
@@ -100,10 +102,11 @@ func TestR22_HangingConfigMap(t *testing.T) {
 	})
 }
 
-// A type that cannot be listed counts as present; a type that is gone is known to be after the next discovery.
+// A type that cannot be listed counts as present; one that is not served any more is
+// dropped after the next discovery.
 func TestR22_UnreadableType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.broken["list deployments"] = errors.New("conversion webhook")
 		w.terminating("shop")
 		w.run()
@@ -130,10 +133,10 @@ func TestR22_UnreadableType(t *testing.T) {
 	})
 }
 
-// A DELETE that is denied is reported, and tried again.
+// A DELETE that is denied is reported and retried.
 func TestR22_DeniedDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.broken["delete configmaps a"] = errors.New("denied by a webhook")
 		w.create("shop", configMaps, "a")
 		w.terminating("shop")
@@ -153,10 +156,10 @@ func TestR22_DeniedDelete(t *testing.T) {
 	})
 }
 
-// NS-02: a namespace that stays for somebody else is left with conditions that are true, and in peace.
+// NS-02: a namespace that another finalizer keeps is left alone, with conditions that are true.
 func TestR22_ForeignFinalizersStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.terminating("shop", func(ns *corev1.Namespace) {
 			ns.Spec.Finalizers = []corev1.FinalizerName{"example.com/a", "kubernetes"}
 		})
@@ -174,10 +177,10 @@ func TestR22_ForeignFinalizersStay(t *testing.T) {
 	})
 }
 
-// Progress ends the back-off: what moves is looked at often, what hangs is not.
+// Progress resets the back-off.
 func TestR22_ProgressEndsTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.create("shop", configMaps, "a", "example.com/x")
 		w.create("shop", deployments, "d", "example.com/x")
 		w.terminating("shop")
@@ -194,10 +197,10 @@ func TestR22_ProgressEndsTheBackoff(t *testing.T) {
 	})
 }
 
-// A change wakes a namespace that backed off, and nothing else.
+// A change brings forward the sync of a namespace that is in back-off, and of no other.
 func TestR22_ChangedWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		w.create("shop", pods, "a", "example.com/x")
 		w.terminating("shop")
 		c := w.run()
@@ -211,8 +214,8 @@ func TestR22_ChangedWakes(t *testing.T) {
 		if took := w.goneWithin("shop", maxBackoff); took > 2*minBackoff {
 			t.Errorf("took %v after the change", took)
 		}
-		if passes := w.count("get namespace") - before; passes > 2 {
-			t.Errorf("%d passes for one burst of changes", passes)
+		if syncs := w.count("get namespace") - before; syncs > 2 {
+			t.Errorf("%d syncs for one burst of changes", syncs)
 		}
 	})
 }
@@ -220,7 +223,7 @@ func TestR22_ChangedWakes(t *testing.T) {
 // Very many objects that hang must not hide those behind them, and each is deleted once.
 func TestR22_ManyHangingObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, everyType...)
+		w := newFakeServer(t, everyType...)
 		const n = 4*pageSize + 10
 		for i := range n {
 			w.create("shop", configMaps, fmt.Sprintf("c%d", i), "example.com/x")

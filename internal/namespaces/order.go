@@ -12,108 +12,132 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Wave is a stage of the order in which contents go (R22). A wave begins when
-// the one before it is empty.
-type Wave int
+// EverythingElse is the name that stands, in an order, for all resources that no stage names.
+const EverythingElse = "*"
 
-// The waves of the default order.
+// Stage is the position in an Order of resources that are deleted together. A stage begins
+// when the one before it is empty (R22).
+type Stage int
+
+// The stages of the default order.
 const (
-	// WavePods goes first, while everything that pods need and that fences them in still stands.
-	WavePods Wave = iota
-	// WaveContents is everything else.
-	WaveContents
-	// WaveAccess goes last: RBAC, by which people can look at what hangs and
-	// mend it, and NetworkPolicies (CVE-2024-7598).
-	WaveAccess
+	// StagePods comes first, while everything that pods need and that isolates them is still there.
+	StagePods Stage = iota
+	// StageContents is everything else.
+	StageContents
+	// StageAccess comes last: RBAC, which people need to look at what hangs and to mend
+	// it, and NetworkPolicies (CVE-2024-7598).
+	StageAccess
 )
 
-// rest stands, in an order, for all resources that no wave names.
-const rest = "*"
-
-// Order is the order in which the contents of a namespace go, wave after wave. The
-// zero value is the default: pods; everything else; RBAC and NetworkPolicies.
+// Order is the order in which the contents of a namespace are deleted. The zero value is
+// the default: pods; everything else; RBAC and NetworkPolicies.
 type Order struct {
-	waves [][]schema.GroupResource // the wave of the rest names none
-	rest  Wave
+	stages [][]schema.GroupResource // empty for the stage of everything else
+	rest   Stage                    // the stage of everything else
 }
 
-// ParseOrder reads an order: waves, separated by semicolons, each of them resources
-// ("pods", "roles.rbac.authorization.k8s.io"), separated by commas; one of the waves is
-// "*", all other resources. An empty text is the default order.
-func ParseOrder(text string) (Order, error) {
-	if strings.TrimSpace(text) == "" {
+// DefaultStages returns the stages of the default order.
+func DefaultStages() [][]schema.GroupResource {
+	return [][]schema.GroupResource{
+		StagePods:     {corev1.Resource("pods")},
+		StageContents: {{Resource: EverythingElse}},
+		StageAccess:   {rbacv1.Resource("roles"), rbacv1.Resource("rolebindings"), networkingv1.Resource("networkpolicies")},
+	}
+}
+
+// NewOrder returns an order of stages, one of which is EverythingElse alone. Without stages
+// it is the default order.
+func NewOrder(stages [][]schema.GroupResource) (Order, error) {
+	if len(stages) == 0 {
 		return Order{}, nil
 	}
 	o := Order{rest: -1}
 	seen := map[schema.GroupResource]bool{}
-	for i, wave := range strings.Split(text, ";") {
-		if strings.TrimSpace(wave) == rest {
+	for i, resources := range stages {
+		if len(resources) == 1 && resources[0] == (schema.GroupResource{Resource: EverythingElse}) {
 			if o.rest >= 0 {
-				return Order{}, errors.New("two waves are *: there is one rest")
+				return Order{}, errors.New("two stages are *: there can be one for everything else")
 			}
-			o.rest = Wave(i)
-			o.waves = append(o.waves, nil)
+			o.rest = Stage(i)
+			o.stages = append(o.stages, nil)
 			continue
 		}
-		var resources []schema.GroupResource
-		for name := range strings.SplitSeq(wave, ",") {
-			r := schema.ParseGroupResource(strings.TrimSpace(name))
-			if r.Resource == "" || r.Resource == rest {
-				return Order{}, fmt.Errorf("wave %d, %q, names no resource: write resource.group, or * for a wave of all others", i+1, wave)
+		if len(resources) == 0 {
+			return Order{}, fmt.Errorf("stage %d names no resource", i+1)
+		}
+		for _, r := range resources {
+			if r.Resource == "" || r.Resource == EverythingElse {
+				return Order{}, fmt.Errorf("stage %d: %q names no resource: write resource.group, or * alone for everything else", i+1, r)
 			}
 			if seen[r] {
-				return Order{}, fmt.Errorf("%s is in two waves", r)
+				return Order{}, fmt.Errorf("%s is in two stages", r)
 			}
 			seen[r] = true
-			resources = append(resources, r)
 		}
-		o.waves = append(o.waves, resources)
+		o.stages = append(o.stages, slices.Clone(resources))
 	}
 	if o.rest < 0 {
-		return Order{}, errors.New("no wave is *: the resources that no wave names would never go")
+		return Order{}, errors.New("no stage is *: resources that no stage names would never be deleted")
 	}
 	return o, nil
 }
 
-// all are the waves.
-func (o Order) all() [][]schema.GroupResource {
-	if o.waves != nil {
-		return o.waves
+// ParseStages parses stages that are separated by semicolons, each of them resources
+// ("pods", "roles.rbac.authorization.k8s.io") separated by commas. NewOrder checks them. An
+// empty text has no stages.
+func ParseStages(text string) [][]schema.GroupResource {
+	if strings.TrimSpace(text) == "" {
+		return nil
 	}
-	return [][]schema.GroupResource{
-		WavePods:     {corev1.Resource("pods")},
-		WaveContents: nil,
-		WaveAccess:   {rbacv1.Resource("roles"), rbacv1.Resource("rolebindings"), networkingv1.Resource("networkpolicies")},
+	var stages [][]schema.GroupResource
+	for stage := range strings.SplitSeq(text, ";") {
+		var resources []schema.GroupResource
+		for name := range strings.SplitSeq(stage, ",") {
+			resources = append(resources, schema.ParseGroupResource(strings.TrimSpace(name)))
+		}
+		stages = append(stages, resources)
 	}
+	return stages
 }
 
-// end is the wave of a namespace in which all waves are over.
-func (o Order) end() Wave { return Wave(len(o.all())) }
+// all returns the resources of each stage; none for the stage of everything else.
+func (o Order) all() [][]schema.GroupResource {
+	if o.stages != nil {
+		return o.stages
+	}
+	stages := DefaultStages()
+	stages[StageContents] = nil
+	return stages
+}
 
-// WaveOf gives the wave of a resource type.
-func (o Order) WaveOf(r schema.GroupResource) Wave {
-	for wave, resources := range o.all() {
+// end is the stage of a namespace in which all stages are empty.
+func (o Order) end() Stage { return Stage(len(o.all())) }
+
+// StageOf returns the stage of a resource.
+func (o Order) StageOf(r schema.GroupResource) Stage {
+	for stage, resources := range o.all() {
 		if slices.Contains(resources, r) {
-			return Wave(wave)
+			return Stage(stage)
 		}
 	}
-	if o.waves == nil {
-		return WaveContents
+	if o.stages == nil {
+		return StageContents
 	}
 	return o.rest
 }
 
-// Name names a wave in logs, by what is in it.
-func (o Order) Name(w Wave) string {
-	if w == o.end() {
-		return "over"
+// Name describes a stage in logs, by its resources.
+func (o Order) Name(s Stage) string {
+	if s == o.end() {
+		return "end"
 	}
 	var names []string
-	for _, r := range o.all()[w] {
+	for _, r := range o.all()[s] {
 		names = append(names, r.String())
 	}
 	if names == nil {
-		return rest
+		return EverythingElse
 	}
 	return strings.Join(names, ",")
 }

@@ -29,17 +29,17 @@ type Content struct {
 	Resource Resource
 	// Remaining counts the objects that exist, the ones being deleted included.
 	Remaining int
-	// Deleting counts those that are seen to be deleted already. They are not deleted again.
+	// Deleting counts those that are terminating. They are not deleted again.
 	Deleting int
-	// Active are those that nobody has deleted yet, up to the share of one pass.
+	// Active are those that are not terminating, up to what one sync deletes.
 	Active []Object
 	// Finalizers counts the objects that carry a finalizer, by finalizer.
 	Finalizers map[string]int
-	// Err says that they could not be read. What cannot be read counts as present.
+	// Err is set when they could not be listed. What cannot be listed counts as present.
 	Err error
 }
 
-// add takes in one listed object.
+// add counts one listed object.
 func (c *Content) add(object metav1.Object) {
 	c.Remaining++
 	for _, finalizer := range object.GetFinalizers() {
@@ -55,22 +55,22 @@ func (c *Content) add(object metav1.Object) {
 	c.Active = append(c.Active, Object{Name: object.GetName(), UID: object.GetUID()})
 }
 
-// Survey is what one pass has found out about the contents of a namespace, and
-// done about them, so far. The zero value is a survey that knows nothing.
+// Survey is what one sync knows of the contents of a namespace, and what it has deleted of
+// them. The zero value knows nothing.
 type Survey struct {
-	// Resources are the types to look at, in a fixed order.
+	// Resources are the types to list, in a fixed order.
 	Resources []Resource
-	// Order says which of them go first.
+	// Order assigns them to stages.
 	Order Order
-	// Discovery says which types are missing in Resources; nil when none is.
+	// Discovery is the error that names the types missing in Resources; nil when none is.
 	Discovery error
 
-	contents map[Resource]Content // as last read
-	failures map[Resource]error   // of DELETEs in this pass
-	swept    map[Resource]bool    // types of which objects were deleted in this pass
+	contents map[Resource]Content // as last listed
+	failures map[Resource]error   // of DELETEs in this sync
+	swept    map[Resource]bool    // types of which objects were deleted in this sync
 }
 
-// Record takes in what a list showed.
+// Record adds what lists showed.
 func (s *Survey) Record(contents []Content) {
 	if s.contents == nil {
 		s.contents = map[Resource]Content{}
@@ -80,8 +80,8 @@ func (s *Survey) Record(contents []Content) {
 	}
 }
 
-// Sweep takes in that objects of a type were deleted, and the first error in
-// that, if any. The type is to be read again: only a list shows that they are gone.
+// Sweep notes that the objects of a type were deleted, with the first error of that, if any.
+// The type is to be listed again: only a list shows that the objects are gone.
 func (s *Survey) Sweep(r Resource, err error) {
 	if s.swept == nil {
 		s.swept, s.failures = map[Resource]bool{}, map[Resource]error{}
@@ -93,9 +93,8 @@ func (s *Survey) Sweep(r Resource, err error) {
 	}
 }
 
-// Step is what to do next about a terminating namespace: one of the types
-// below. Read and Delete are carried out and followed by the question for the
-// next step; the others end the pass.
+// Step is what to do next about a terminating namespace: one of the types below. Read and
+// Delete are carried out, and Next is asked again; the others end the sync.
 //
 //sumtype:decl
 type Step interface{ step() }
@@ -103,25 +102,24 @@ type Step interface{ step() }
 type (
 	// Read lists the objects of these types.
 	Read struct{ Resources []Resource }
-	// Delete deletes the active objects of these types, all of one wave.
+	// Delete deletes the active objects of these types, all of one stage.
 	Delete struct {
-		Wave     Wave
+		Stage    Stage
 		Contents []Content
 	}
-	// Verify asks for another pass at once. Nothing is left, but it took
-	// deletions; what came in beside them, through a create that had passed
-	// admission before the namespace was marked, shows only in lists that begin
-	// after the last object was gone (R21).
+	// Verify asks for another sync at once. Nothing is left, but objects had to be deleted;
+	// one whose create had passed admission before the namespace was marked shows only in
+	// lists that begin after the last object was gone (R21).
 	Verify struct{}
-	// Wait ends the pass with something left. Wave, Remaining and Deleting
-	// measure how far it has come.
+	// Wait ends the sync with objects left. Stage, Remaining and Deleting measure how far
+	// it has come.
 	Wait struct {
-		Wave      Wave
+		Stage     Stage
 		Remaining int
 		Deleting  int
 		Reason    string
 	}
-	// Finalize removes our token from spec.finalizers: the namespace is empty (R22).
+	// Finalize removes our finalizer: the namespace is empty (R22).
 	Finalize struct{}
 )
 
@@ -131,25 +129,25 @@ func (Verify) step()   {}
 func (Wait) step()     {}
 func (Finalize) step() {}
 
-// Progressed tells whether a pass came further than the one before it.
+// Progressed reports whether a sync came further than the one before it.
 func (w Wait) Progressed(before Wait) bool {
-	return w.Wave > before.Wave ||
-		w.Wave == before.Wave && (w.Remaining < before.Remaining || w.Deleting > before.Deleting)
+	return w.Stage > before.Stage ||
+		w.Stage == before.Stage && (w.Remaining < before.Remaining || w.Deleting > before.Deleting)
 }
 
-// Next decides the next step. Wave after wave (R22): read what was not read,
-// delete what is active, stop at the first wave that is not empty then. Within
-// a wave no type waits for another.
+// Next decides the next step. Stage after stage (R22) it lists what was not listed and
+// deletes what is active, and stops at the first stage that is not empty then. Within a
+// stage no type waits for another.
 func Next(s *Survey) Step {
-	for wave := range s.Order.end() {
-		if step := s.next(wave); step != nil {
+	for stage := range s.Order.end() {
+		if step := s.next(stage); step != nil {
 			return step
 		}
 	}
 	switch {
 	case s.hides():
-		// Fail closed: a type that nobody can name may have objects here.
-		return Wait{Wave: s.Order.end(), Reason: "cannot name all resource types"}
+		// Fail closed: a type that discovery does not name may have objects here.
+		return Wait{Stage: s.Order.end(), Reason: "not all resource types are known"}
 	case len(s.swept) > 0:
 		return Verify{}
 	default:
@@ -157,13 +155,13 @@ func Next(s *Survey) Step {
 	}
 }
 
-// next decides the next step in one wave; nil when the wave is over.
-func (s *Survey) next(wave Wave) Step {
+// next decides the next step in one stage; it returns nil when the stage is empty.
+func (s *Survey) next(stage Stage) Step {
 	var unread []Resource
 	var active []Content
-	wait := Wait{Wave: wave}
+	wait := Wait{Stage: stage}
 	for _, r := range s.Resources {
-		if s.Order.WaveOf(r.GroupResource()) != wave {
+		if s.Order.StageOf(r.GroupResource()) != stage {
 			continue
 		}
 		content, read := s.contents[r]
@@ -173,7 +171,7 @@ func (s *Survey) next(wave Wave) Step {
 		case len(content.Active) > 0 && !s.swept[r]:
 			active = append(active, content)
 		case content.Err != nil:
-			wait.Reason = fmt.Sprintf("cannot read %s", r.GroupResource())
+			wait.Reason = fmt.Sprintf("cannot list %s", r.GroupResource())
 		}
 		wait.Remaining += content.Remaining
 		wait.Deleting += content.Deleting
@@ -182,21 +180,21 @@ func (s *Survey) next(wave Wave) Step {
 	case len(unread) > 0:
 		return Read{unread}
 	case len(active) > 0:
-		return Delete{wave, active}
+		return Delete{stage, active}
 	case wait.Reason != "":
 		return wait
 	case wait.Remaining > 0:
 		wait.Reason = "objects remain"
 		return wait
-	case s.hidesIn(wave):
-		wait.Reason = "cannot tell whether objects of this wave remain"
+	case s.hidesIn(stage):
+		wait.Reason = "not all resource types of this stage are known"
 		return wait
 	default:
 		return nil
 	}
 }
 
-// hides tells whether there may be types that nobody has named.
+// hides reports whether there may be types that discovery never named.
 func (s *Survey) hides() bool {
 	var incomplete *Incomplete
 	if !errors.As(s.Discovery, &incomplete) {
@@ -205,25 +203,25 @@ func (s *Survey) hides() bool {
 	return incomplete.hides()
 }
 
-// hidesIn tells whether types that the wave names may be among those that discovery
-// could not name. Any other group that is missing holds the end of the namespace only.
-func (s *Survey) hidesIn(wave Wave) bool {
+// hidesIn reports whether a resource that the stage names may be among the types that
+// discovery did not name. Any other missing group only delays the end of the namespace.
+func (s *Survey) hidesIn(stage Stage) bool {
 	var incomplete *Incomplete
 	if !errors.As(s.Discovery, &incomplete) {
 		return s.Discovery != nil
 	}
-	return slices.ContainsFunc(s.Order.all()[wave], func(r schema.GroupResource) bool { return incomplete.hidesGroup(r.Group) })
+	return slices.ContainsFunc(s.Order.all()[stage], func(r schema.GroupResource) bool { return incomplete.hidesGroup(r.Group) })
 }
 
-// Pending tells whether the namespace is being deleted and its contents are
-// still ours to remove. A namespace without our token in spec.finalizers is
-// either done or was taken out of our hands (NS-01).
+// Pending reports whether the namespace is being deleted and its contents are still to be
+// deleted by this controller. Without our finalizer they either have been, or somebody has
+// decided that they are not to be (NS-01).
 func Pending(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil && slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
 }
 
-// withoutToken is the list of spec.finalizers after we are done: only our token goes (NS-02).
-func withoutToken(finalizers []corev1.FinalizerName) []corev1.FinalizerName {
+// withoutOurs returns spec.finalizers without our finalizer; the others stay (NS-02).
+func withoutOurs(finalizers []corev1.FinalizerName) []corev1.FinalizerName {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f corev1.FinalizerName) bool {
 		return f == corev1.FinalizerKubernetes
 	})

@@ -59,21 +59,21 @@ func surveyOf(contents ...Content) *Survey {
 	return s
 }
 
-func TestR22_WaveOf(t *testing.T) {
-	for r, want := range map[Resource]Wave{
-		pods: WavePods, configMaps: WaveContents, deployments: WaveContents,
-		resource("", "v1", "secrets"):                          WaveContents,
-		resource("example.com", "v1", "pods"):                  WaveContents,
-		resource("rbac.authorization.k8s.io", "v1", "widgets"): WaveContents,
-		roles: WaveAccess, bindings: WaveAccess, policies: WaveAccess,
+func TestR22_StageOf(t *testing.T) {
+	for r, want := range map[Resource]Stage{
+		pods: StagePods, configMaps: StageContents, deployments: StageContents,
+		resource("", "v1", "secrets"):                          StageContents,
+		resource("example.com", "v1", "pods"):                  StageContents,
+		resource("rbac.authorization.k8s.io", "v1", "widgets"): StageContents,
+		roles: StageAccess, bindings: StageAccess, policies: StageAccess,
 	} {
-		if got := (Order{}).WaveOf(r.GroupResource()); got != want {
-			t.Errorf("WaveOf(%s) = %d, want %d", r.GroupResource(), got, want)
+		if got := (Order{}).StageOf(r.GroupResource()); got != want {
+			t.Errorf("StageOf(%s) = %d, want %d", r.GroupResource(), got, want)
 		}
 	}
 }
 
-// What one survey leads to. Within a wave nothing waits for another; between waves everything does.
+// What one survey leads to. Within a stage nothing waits for another; between stages everything does.
 func TestR22_Next(t *testing.T) {
 	missing := func(group string) error {
 		return &Incomplete{Groups: map[schema.GroupVersion]error{{Group: group, Version: "v1"}: errors.New("down")}}
@@ -88,7 +88,7 @@ func TestR22_Next(t *testing.T) {
 		return incomplete
 	}
 	ordered := func(s *Survey, text string) *Survey {
-		order, err := ParseOrder(text)
+		order, err := parseOrder(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,9 +101,9 @@ func TestR22_Next(t *testing.T) {
 		s.Record([]Content{after})
 		return s
 	}
-	deleting := func(w Wave, contents ...Content) Step { return Delete{w, contents} }
-	waiting := func(w Wave, remaining, deleting int) Step {
-		return Wait{Wave: w, Remaining: remaining, Deleting: deleting}
+	deleting := func(w Stage, contents ...Content) Step { return Delete{w, contents} }
+	waiting := func(w Stage, remaining, deleting int) Step {
+		return Wait{Stage: w, Remaining: remaining, Deleting: deleting}
 	}
 	tests := map[string]struct {
 		survey *Survey
@@ -112,28 +112,28 @@ func TestR22_Next(t *testing.T) {
 		"nothing known: pods are read first":             {&Survey{Resources: everyType}, Read{[]Resource{pods}}},
 		"NS-03 empty":                                    {surveyOf(), Finalize{}},
 		"no types, no trouble":                           {&Survey{}, Finalize{}},
-		"NS-22 pods go first":                            {surveyOf(active(pods, "a"), active(configMaps, "b")), deleting(WavePods, active(pods, "a"))},
-		"NS-22 a hanging pod holds all":                  {surveyOf(hanging(pods, "x/y"), active(configMaps, "b"), active(roles, "r")), waiting(WavePods, 1, 1)},
-		"active pods go beside hanging ones":             {surveyOf(merged(hanging(pods, "x/y"), active(pods, "a"))), deleting(WavePods, merged(hanging(pods, "x/y"), active(pods, "a")))},
-		"contents go together":                           {surveyOf(active(configMaps, "b"), active(deployments, "d"), active(roles, "r")), deleting(WaveContents, active(configMaps, "b"), active(deployments, "d"))},
-		"a hanging type holds no other":                  {surveyOf(hanging(configMaps, "x/y"), active(deployments, "d")), deleting(WaveContents, active(deployments, "d"))},
-		"a hanging type holds the last wave":             {surveyOf(hanging(configMaps, "x/y"), active(roles, "r")), waiting(WaveContents, 1, 1)},
-		"an unreadable type holds no other":              {surveyOf(unreadable(configMaps), active(deployments, "d")), deleting(WaveContents, active(deployments, "d"))},
-		"an unreadable type holds the last wave":         {surveyOf(unreadable(configMaps), active(roles, "r")), waiting(WaveContents, 0, 0)},
-		"unreadable pods hold all":                       {surveyOf(unreadable(pods), active(configMaps, "b")), waiting(WavePods, 0, 0)},
-		"RBAC and policies go last":                      {surveyOf(active(roles, "r"), active(bindings, "rb"), active(policies, "n")), deleting(WaveAccess, active(policies, "n"), active(bindings, "rb"), active(roles, "r"))},
+		"NS-22 pods go first":                            {surveyOf(active(pods, "a"), active(configMaps, "b")), deleting(StagePods, active(pods, "a"))},
+		"NS-22 a hanging pod holds all":                  {surveyOf(hanging(pods, "x/y"), active(configMaps, "b"), active(roles, "r")), waiting(StagePods, 1, 1)},
+		"active pods go beside hanging ones":             {surveyOf(merged(hanging(pods, "x/y"), active(pods, "a"))), deleting(StagePods, merged(hanging(pods, "x/y"), active(pods, "a")))},
+		"contents go together":                           {surveyOf(active(configMaps, "b"), active(deployments, "d"), active(roles, "r")), deleting(StageContents, active(configMaps, "b"), active(deployments, "d"))},
+		"a hanging type holds no other":                  {surveyOf(hanging(configMaps, "x/y"), active(deployments, "d")), deleting(StageContents, active(deployments, "d"))},
+		"a hanging type holds the last stage":            {surveyOf(hanging(configMaps, "x/y"), active(roles, "r")), waiting(StageContents, 1, 1)},
+		"an unreadable type holds no other":              {surveyOf(unreadable(configMaps), active(deployments, "d")), deleting(StageContents, active(deployments, "d"))},
+		"an unreadable type holds the last stage":        {surveyOf(unreadable(configMaps), active(roles, "r")), waiting(StageContents, 0, 0)},
+		"unreadable pods hold all":                       {surveyOf(unreadable(pods), active(configMaps, "b")), waiting(StagePods, 0, 0)},
+		"RBAC and policies go last":                      {surveyOf(active(roles, "r"), active(bindings, "rb"), active(policies, "n")), deleting(StageAccess, active(policies, "n"), active(bindings, "rb"), active(roles, "r"))},
 		"NS-06 a missing group holds the end":            {with(surveyOf(), missing("metrics.k8s.io")), waiting(Order{}.end(), 0, 0)},
 		"NS-06 a group that is remembered holds nothing": {with(surveyOf(), remembered("metrics.k8s.io")), Finalize{}},
 		"NS-06 one of two groups is remembered":          {with(surveyOf(), twoMissing()), waiting(Order{}.end(), 0, 0)},
-		"remembered pods are looked for":                 {with(surveyOf(active(configMaps, "b")), remembered("")), deleting(WaveContents, active(configMaps, "b"))},
+		"remembered pods are looked for":                 {with(surveyOf(active(configMaps, "b")), remembered("")), deleting(StageContents, active(configMaps, "b"))},
 		"another order":                                  {ordered(surveyOf(active(pods, "a"), active(configMaps, "b"), active(roles, "r")), "configmaps;*;pods"), deleting(0, active(configMaps, "b"))},
-		"another order, second wave":                     {ordered(surveyOf(active(pods, "a"), active(roles, "r")), "configmaps;*;pods"), deleting(1, active(roles, "r"))},
-		"another order, a group that may hide a wave":    {with(ordered(surveyOf(active(pods, "a")), "deployments.apps;*"), missing("apps")), waiting(0, 0, 0)},
-		"NS-06 a missing group holds no contents":        {with(surveyOf(active(roles, "r")), missing("metrics.k8s.io")), deleting(WaveAccess, active(roles, "r"))},
-		"the core group may hide pods":                   {with(surveyOf(active(configMaps, "b")), missing("")), waiting(WavePods, 0, 0)},
-		"no discovery at all":                            {&Survey{Discovery: errors.New("down")}, waiting(WavePods, 0, 0)},
+		"another order, second stage":                    {ordered(surveyOf(active(pods, "a"), active(roles, "r")), "configmaps;*;pods"), deleting(1, active(roles, "r"))},
+		"another order, a group that may hide a stage":   {with(ordered(surveyOf(active(pods, "a")), "deployments.apps;*"), missing("apps")), waiting(0, 0, 0)},
+		"NS-06 a missing group holds no contents":        {with(surveyOf(active(roles, "r")), missing("metrics.k8s.io")), deleting(StageAccess, active(roles, "r"))},
+		"the core group may hide pods":                   {with(surveyOf(active(configMaps, "b")), missing("")), waiting(StagePods, 0, 0)},
+		"no discovery at all":                            {&Survey{Discovery: errors.New("down")}, waiting(StagePods, 0, 0)},
 		"deleted from, read again":                       {swept(surveyOf(active(configMaps, "b")), configMaps, Content{Resource: configMaps}), Verify{}},
-		"deleted from, still active":                     {swept(surveyOf(active(configMaps, "b")), configMaps, active(configMaps, "c")), waiting(WaveContents, 1, 0)},
+		"deleted from, still active":                     {swept(surveyOf(active(configMaps, "b")), configMaps, active(configMaps, "c")), waiting(StageContents, 1, 0)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -161,8 +161,8 @@ func TestR22_SweptTypesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A pass ends: from any contents Next comes to Wait, Verify or Finalize, each type read and deleted from a bounded number of times.
-func TestR22_APassEnds(t *testing.T) {
+// A sync ends: from any contents Next comes to Wait, Verify or Finalize, each type read and deleted from a bounded number of times.
+func TestR22_ASyncEnds(t *testing.T) {
 	s := &Survey{Resources: everyType}
 	for steps := range 12 {
 		switch step := Next(s).(type) {
@@ -175,8 +175,8 @@ func TestR22_APassEnds(t *testing.T) {
 				s.Sweep(c.Resource, nil)
 			}
 		case Wait:
-			if step.Wave != WavePods {
-				t.Errorf("waits in wave %d, want pods", step.Wave)
+			if step.Stage != StagePods {
+				t.Errorf("waits in stage %d, want pods", step.Stage)
 			}
 			return
 		default:
@@ -187,17 +187,17 @@ func TestR22_APassEnds(t *testing.T) {
 }
 
 func TestR22_Progressed(t *testing.T) {
-	before := Wait{Wave: WaveContents, Remaining: 600, Deleting: 10}
+	before := Wait{Stage: StageContents, Remaining: 600, Deleting: 10}
 	for name, test := range map[string]struct {
 		now  Wait
 		want bool
 	}{
 		"the same":             {before, false},
-		"the next wave":        {Wait{Wave: WaveAccess, Remaining: 900}, true},
-		"fewer objects":        {Wait{Wave: WaveContents, Remaining: 599, Deleting: 9}, true},
-		"more of them leaving": {Wait{Wave: WaveContents, Remaining: 600, Deleting: 11}, true},
-		"more objects":         {Wait{Wave: WaveContents, Remaining: 601, Deleting: 10}, false},
-		"an earlier wave":      {Wait{Wave: WavePods}, false},
+		"the next stage":       {Wait{Stage: StageAccess, Remaining: 900}, true},
+		"fewer objects":        {Wait{Stage: StageContents, Remaining: 599, Deleting: 9}, true},
+		"more of them leaving": {Wait{Stage: StageContents, Remaining: 600, Deleting: 11}, true},
+		"more objects":         {Wait{Stage: StageContents, Remaining: 601, Deleting: 10}, false},
+		"an earlier stage":     {Wait{Stage: StagePods}, false},
 	} {
 		if got := test.now.Progressed(before); got != test.want {
 			t.Errorf("%s: Progressed = %v, want %v", name, got, test.want)
@@ -212,11 +212,11 @@ func TestR22_Pending(t *testing.T) {
 		finalizers []corev1.FinalizerName
 		want       bool
 	}{
-		"NS-08 active":                {nil, []corev1.FinalizerName{"kubernetes"}, false},
-		"NS-01 finalized":             {deleted, nil, false},
-		"our token":                   {deleted, []corev1.FinalizerName{"kubernetes"}, true},
-		"our token and a foreign one": {deleted, []corev1.FinalizerName{"example.com/x", "kubernetes"}, true},
-		"a foreign one alone":         {deleted, []corev1.FinalizerName{"example.com/x"}, false},
+		"NS-08 active":                    {nil, []corev1.FinalizerName{"kubernetes"}, false},
+		"NS-01 finalized":                 {deleted, nil, false},
+		"our finalizer":                   {deleted, []corev1.FinalizerName{"kubernetes"}, true},
+		"our finalizer and a foreign one": {deleted, []corev1.FinalizerName{"example.com/x", "kubernetes"}, true},
+		"a foreign one alone":             {deleted, []corev1.FinalizerName{"example.com/x"}, false},
 	} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: test.deleted}, Spec: corev1.NamespaceSpec{Finalizers: test.finalizers}}
 		if got := Pending(ns); got != test.want {
@@ -225,9 +225,9 @@ func TestR22_Pending(t *testing.T) {
 	}
 }
 
-func TestR22_OnlyOurTokenGoes(t *testing.T) {
+func TestR22_OnlyOurFinalizerGoes(t *testing.T) {
 	before := []corev1.FinalizerName{"example.com/a", "kubernetes", "example.com/b"}
-	if diff := cmp.Diff([]corev1.FinalizerName{"example.com/a", "example.com/b"}, withoutToken(before)); diff != "" {
+	if diff := cmp.Diff([]corev1.FinalizerName{"example.com/a", "example.com/b"}, withoutOurs(before)); diff != "" {
 		t.Errorf("NS-02 finalizers (-want +got):\n%s", diff)
 	}
 	if before[1] != "kubernetes" {

@@ -1,5 +1,6 @@
-// Package pods is what the controllers know of pods: how one is made from a template,
-// in what state it is, and which goes first when there are too many. It is pure.
+// Package pods has what several controllers need to know about pods, beyond
+// k8s.io/kubectl/pkg/util/podutils: how one is created from a template, in what state it is,
+// and which is deleted first when there are too many. It is pure.
 package pods
 
 import (
@@ -13,9 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/kubectl/pkg/util/podutils"
 )
 
-// FromTemplate is a new pod of that template. It has no name and no owner yet.
+// FromTemplate returns a new pod of that template. It has no name and no owner yet.
 func FromTemplate(template *corev1.PodTemplateSpec, namespace string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -26,10 +28,10 @@ func FromTemplate(template *corev1.PodTemplateSpec, namespace string) *corev1.Po
 	}
 }
 
-// longestPrefix leaves room for what the server appends to a generated name.
+// longestPrefix is the longest prefix to which the server can append a generated suffix.
 const longestPrefix = 63 - 5
 
-// NamePrefix is what the names of an object's pods begin with.
+// NamePrefix returns what the names of an object's pods begin with.
 func NamePrefix(owner string) string {
 	if len(owner) >= longestPrefix {
 		return owner[:longestPrefix-1] + "-"
@@ -37,24 +39,18 @@ func NamePrefix(owner string) string {
 	return owner + "-"
 }
 
-// IsTerminating tells whether the pod's deletion has begun.
+// IsTerminating reports whether the pod is being deleted.
 func IsTerminating(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }
 
-// IsFinished tells whether the pod's containers have ended for good.
+// IsFinished reports whether the pod's containers have ended for good.
 func IsFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// IsActive tells whether the pod runs or is going to, and is not to end.
+// IsActive reports whether the pod runs or is going to, and is not being deleted.
 func IsActive(pod *corev1.Pod) bool { return !IsFinished(pod) && !IsTerminating(pod) }
 
-// IsReady tells whether the pod's Ready condition is true.
-func IsReady(pod *corev1.Pod) bool {
-	c := Condition(pod, corev1.PodReady)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-// Condition is the pod's condition of that type, nil without one.
+// Condition returns the pod's condition of that type, nil if there is none.
 func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == kind {
@@ -64,11 +60,10 @@ func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 	return nil
 }
 
-// AvailableIn is how long it takes from now until the pod has been ready for minReady
-// without a break: not positive when it has. The second result is false for a pod that
-// is not ready.
+// AvailableIn returns the time from now until the pod has been ready for minReady without a
+// break, not positive if it has been. The second result is false for a pod that is not ready.
 func AvailableIn(pod *corev1.Pod, minReady time.Duration, now time.Time) (time.Duration, bool) {
-	if !IsReady(pod) {
+	if !podutils.IsPodReady(pod) {
 		return 0, false
 	}
 	since := Condition(pod, corev1.PodReady).LastTransitionTime
@@ -81,17 +76,19 @@ func AvailableIn(pod *corev1.Pod, minReady time.Duration, now time.Time) (time.D
 	return since.Add(minReady).Sub(now), true
 }
 
-// IsAvailable tells whether the pod has been ready for minReady.
+// IsAvailable reports whether the pod has been ready for minReady. Unlike
+// podutils.IsPodAvailable it is true as soon as AvailableIn is 0, which is when controllers
+// look again: a pod must not be unavailable then and have nothing that makes them look later.
 func IsAvailable(pod *corev1.Pod, minReady time.Duration, now time.Time) bool {
 	in, ready := AvailableIn(pod, minReady, now)
 	return ready && in <= 0
 }
 
-// Hash tells templates apart: the value of the label pod-template-hash, and the end of
-// names. what is anything that has one form in JSON. collisions, if not nil, is how many
-// others were found to have the same hash.
-func Hash(what any, collisions *int32) (string, error) {
-	text, err := json.Marshal(what)
+// Hash returns a hash of a template, for the label pod-template-hash and for names. template is
+// anything with a single form in JSON. collisions, if not nil, is how many others were found
+// to have the same hash.
+func Hash(template any, collisions *int32) (string, error) {
+	text, err := json.Marshal(template)
 	if err != nil {
 		return "", fmt.Errorf("hash: %w", err)
 	}
@@ -103,16 +100,16 @@ func Hash(what any, collisions *int32) (string, error) {
 	return rand.SafeEncodeString(fmt.Sprint(sum.Sum32())), nil
 }
 
-// SetCondition puts a condition into the pod's status, in the place of the one of that
-// type. The time of the last transition stays where the status of the condition does.
+// SetCondition sets a condition in the pod's status, in place of the one of that type. The time
+// of the last transition stays if the status of the condition does.
 func SetCondition(pod *corev1.Pod, c corev1.PodCondition) {
-	there := Condition(pod, c.Type)
-	if there == nil {
+	existing := Condition(pod, c.Type)
+	if existing == nil {
 		pod.Status.Conditions = append(pod.Status.Conditions, c)
 		return
 	}
-	if there.Status == c.Status {
-		c.LastTransitionTime = there.LastTransitionTime
+	if existing.Status == c.Status {
+		c.LastTransitionTime = existing.LastTransitionTime
 	}
-	*there = c
+	*existing = c
 }

@@ -7,14 +7,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
 )
 
-// First orders the pods of one owner by which is given up first when there are too many:
+// DeletionOrder returns the pods of one owner in the order in which they are deleted when there
+// are too many:
 //
 //  1. not bound to a node
 //  2. pending, then of unknown phase, then running
 //  3. not ready
-//  4. with the lower cost of deletion, controller.kubernetes.io/pod-deletion-cost
+//  4. with the lower deletion cost, controller.kubernetes.io/pod-deletion-cost
 //  5. on a node where more of the owner's pods are
 //  6. ready for a shorter time, where the times differ by an order of magnitude
 //  7. restarted more often
@@ -22,7 +24,7 @@ import (
 //
 // and by name where all that is equal, so that the same pods give the same order.
 // related are the pods that count for 5, which may be more than those to be ordered.
-func First(list, related []*corev1.Pod, now time.Time) []*corev1.Pod {
+func DeletionOrder(list, related []*corev1.Pod, now time.Time) []*corev1.Pod {
 	onNode := map[string]int{}
 	for _, pod := range related {
 		if pod.Spec.NodeName != "" && IsActive(pod) {
@@ -34,7 +36,7 @@ func First(list, related []*corev1.Pod, now time.Time) []*corev1.Pod {
 		return cmp.Or(
 			falseFirst(a.Spec.NodeName != "", b.Spec.NodeName != ""),
 			cmp.Compare(phaseRank(a), phaseRank(b)),
-			falseFirst(IsReady(a), IsReady(b)),
+			falseFirst(podutils.IsPodReady(a), podutils.IsPodReady(b)),
 			cmp.Compare(DeletionCost(a), DeletionCost(b)),
 			cmp.Compare(onNode[b.Spec.NodeName], onNode[a.Spec.NodeName]),
 			cmp.Compare(readyFor(a, now), readyFor(b, now)),
@@ -67,7 +69,7 @@ func phaseRank(pod *corev1.Pod) int {
 	}
 }
 
-// DeletionCost is what the pod's annotation says; 0 where it says nothing or no number.
+// DeletionCost returns the value of the pod's annotation; 0 if there is none or it is no number.
 func DeletionCost(pod *corev1.Pod) int32 {
 	cost, err := strconv.ParseInt(pod.Annotations[corev1.PodDeletionCost], 10, 32)
 	if err != nil {
@@ -76,10 +78,10 @@ func DeletionCost(pod *corev1.Pod) int32 {
 	return int32(cost)
 }
 
-// readyFor is the order of magnitude of the time that the pod has been ready: how many
+// readyFor returns the order of magnitude of the time that the pod has been ready: how many
 // binary digits its seconds have.
 func readyFor(pod *corev1.Pod, now time.Time) int {
-	if !IsReady(pod) {
+	if !podutils.IsPodReady(pod) {
 		return 0
 	}
 	seconds := int(now.Sub(Condition(pod, corev1.PodReady).LastTransitionTime.Time) / time.Second)
@@ -90,7 +92,7 @@ func readyFor(pod *corev1.Pod, now time.Time) int {
 	return digits
 }
 
-// restarts is how often the container that was restarted most often was.
+// restarts returns the highest restart count of the pod's containers.
 func restarts(pod *corev1.Pod) int32 {
 	var most int32
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {

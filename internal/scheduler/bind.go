@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
 )
 
-// reconcile places a pod, if it is still to be placed.
+// reconcile binds a pod, if it is still to be placed.
 func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error {
 	obj, exists, err := s.pods.GetStore().GetByKey(name.String())
 	if err != nil || !exists {
@@ -26,8 +26,8 @@ func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error 
 		return nil
 	}
 	node, err := s.place(name, pod)
-	if none, ok := errors.AsType[placement.Unplaced](err); ok {
-		return s.report(ctx, pod, none.Error())
+	if unplaced, ok := errors.AsType[placement.Unplaced](err); ok {
+		return s.report(ctx, pod, unplaced.Error())
 	}
 	if err != nil || node == "" {
 		return err
@@ -41,15 +41,15 @@ func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error 
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		s.unplace(pod.UID, node) // gone, or placed by somebody else: the watch tells
+		s.unplace(pod.UID, node) // gone, or bound by another scheduler: the watch tells
 		return nil
 	}
 	s.unplace(pod.UID, node)
 	return fmt.Errorf("bind pod %s to node %s: %w", name, node, err)
 }
 
-// place finds a node, and takes from it what the pod needs before anybody else does. It
-// returns no node if the pod has one already.
+// place finds a node, and reserves on it what the pod needs. It returns no node if the pod has
+// one already.
 func (s *Scheduler) place(name cache.ObjectName, pod *corev1.Pod) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Scheduler) place(name cache.ObjectName, pod *corev1.Pod) (string, error
 	}
 	node, err := placement.Place(pod, s.order, s.first)
 	if err != nil {
-		s.waiting[name] = struct{}{}
+		s.unschedulable[name] = struct{}{}
 		return "", err
 	}
 	s.first = (s.first + 1) % len(s.order)
@@ -79,7 +79,7 @@ func (s *Scheduler) unplace(uid types.UID, node string) {
 	}
 }
 
-// report tells why a pod fits nowhere, unless it has been told.
+// report writes into a pod why it fits nowhere, unless it says so already.
 func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, message string) error {
 	now := metav1.NewTime(s.clock.Now()).Rfc3339Copy()
 	condition := corev1.PodCondition{
@@ -109,7 +109,7 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, message string)
 		Source: corev1.EventSource{Component: component}, ReportingController: component,
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsForbidden(err) { // forbidden in a namespace that is being deleted
-		return fmt.Errorf("tell that pod %s/%s is not scheduled: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("record that pod %s/%s is not scheduled: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }

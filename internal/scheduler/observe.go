@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
 )
 
-// observeNode takes in what a node is. What waited for one may fit now.
+// observeNode notes a node as it is now. Unschedulable pods may fit on it.
 func (s *Scheduler) observeNode(obj any) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
@@ -26,16 +26,16 @@ func (s *Scheduler) observeNode(obj any) {
 		known = placement.NewNode(node)
 		s.known[node.Name] = known
 		s.order = append(s.order, known)
-		s.fill(known)
+		s.addPodsLocked(known)
 	}
-	s.reconsider()
+	s.retryLocked()
 }
 
-// fill puts the pods on a node that were seen before it. The lock is held.
-func (s *Scheduler) fill(node *placement.Node) {
+// addPodsLocked adds the pods to a node that were seen before it.
+func (s *Scheduler) addPodsLocked(node *placement.Node) {
 	on, err := s.pods.GetIndexer().ByIndex(pods.ByNode, node.Name())
 	if err != nil {
-		return // there is that index
+		return // the only error is that there is no such index
 	}
 	for _, obj := range on {
 		if pod, ok := obj.(*corev1.Pod); ok {
@@ -44,7 +44,7 @@ func (s *Scheduler) fill(node *placement.Node) {
 	}
 }
 
-func (s *Scheduler) loseNode(obj any) {
+func (s *Scheduler) forgetNode(obj any) {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
 	}
@@ -59,7 +59,7 @@ func (s *Scheduler) loseNode(obj any) {
 	s.order = slices.DeleteFunc(s.order, func(n *placement.Node) bool { return n == known })
 }
 
-// observePod takes in where a pod is.
+// observePod queues a pod that is to be placed, and notes on which node another one is.
 func (s *Scheduler) observePod(obj any) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -78,16 +78,16 @@ func (s *Scheduler) observePod(obj any) {
 		before := node.Pods()
 		node.Add(pod)
 		if node.Pods() < before {
-			s.reconsider() // it has ended, and takes nothing any more
+			s.retryLocked() // it has ended, and needs nothing any more
 		}
 	}
 	if was := s.placed[pod.UID]; was != "" && was != pod.Spec.NodeName && s.known[was] != nil {
-		s.known[was].Remove(pod.UID) // somebody else was faster
+		s.known[was].Remove(pod.UID) // another scheduler was faster
 	}
 	s.placed[pod.UID] = pod.Spec.NodeName
 }
 
-func (s *Scheduler) losePod(obj any) {
+func (s *Scheduler) forgetPod(obj any) {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
 	}
@@ -97,29 +97,29 @@ func (s *Scheduler) losePod(obj any) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.waiting, cache.MetaObjectToName(pod))
+	delete(s.unschedulable, cache.MetaObjectToName(pod))
 	if node := s.known[s.placed[pod.UID]]; node != nil {
 		node.Remove(pod.UID)
-		s.reconsider()
+		s.retryLocked()
 	}
 	delete(s.placed, pod.UID)
 }
 
-// reconsider looks anew at all pods that fit nowhere. The lock is held.
-func (s *Scheduler) reconsider() {
-	for name := range s.waiting {
+// retryLocked queues all unschedulable pods.
+func (s *Scheduler) retryLocked() {
+	for name := range s.unschedulable {
 		s.queue.Add(name)
 	}
-	clear(s.waiting)
+	clear(s.unschedulable)
 }
 
-// isToBePlaced tells whether a pod waits for this scheduler.
+// isToBePlaced reports whether a pod waits for this scheduler.
 func isToBePlaced(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0 &&
 		pod.Spec.SchedulerName == corev1.DefaultSchedulerName && (pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "")
 }
 
-// sameCondition tells whether a pod says already what is to be said.
+// sameCondition reports whether a pod has that condition already.
 func sameCondition(pod *corev1.Pod, c corev1.PodCondition) bool {
 	for _, old := range scheduledCondition(pod) {
 		old.LastTransitionTime, old.LastProbeTime, old.ObservedGeneration = c.LastTransitionTime, c.LastProbeTime, c.ObservedGeneration

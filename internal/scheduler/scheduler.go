@@ -1,15 +1,19 @@
-// Package scheduler puts pods on nodes. What decides where is package placement; here are
-// the watches, and the requests: a Binding on condition of the pod's uid, and, for a pod
-// that fits nowhere, its condition PodScheduled and an Event with the reasons.
+// Package scheduler binds pods to nodes. Package placement decides where; here are the watches
+// and the requests: a Binding on condition of the pod's uid, and, for a pod that fits nowhere,
+// its condition PodScheduled and an Event with the reasons.
 //
 //	watch of nodes ─┐
 //	                ├─▶ nodes with what is on them ─▶ placement.Place ─▶ pods/binding
 //	watch of pods ──┘                                        └─▶ condition, Event
 //
-// Pods are watched from the first node on: without nodes there is nothing to decide. One
-// pod is placed at a time, so each placement sees the ones before; bindings are sent by
-// several workers. A pod that fits nowhere is looked at again when a node changes, or a
-// pod is gone from one.
+// Pods are watched from the first node on: without nodes there is nothing to decide. One pod
+// is placed at a time, so each placement sees the ones before; bindings are sent by several
+// workers. An unschedulable pod is tried again when a node changes, or a pod on one is gone or
+// has ended.
+//
+// The loop is not that of package controller: there an event is nothing but a key, here it
+// changes the nodes that placement reads, and an addition and a deletion change them
+// differently.
 package scheduler
 
 import (
@@ -40,36 +44,37 @@ const workers = 4
 type Config struct {
 	Client kubernetes.Interface
 	Logger *slog.Logger
-	Clock  clock.WithTicker // default: the system's
-	// Pods is an informer of all pods that somebody else runs for as long as the scheduler;
-	// nil: the scheduler has one of its own, from the first node on.
+	Clock  clock.WithTicker // nil: the system's
+	// Pods is a shared informer of all pods, which the caller runs for as long as the scheduler;
+	// nil: the scheduler runs one of its own, from the first node on.
 	Pods cache.SharedIndexInformer
 }
 
-// Scheduler puts pods on nodes. Make one with New.
+// Scheduler binds pods to nodes. Create one with New.
 type Scheduler struct {
 	client kubernetes.Interface
 	log    *slog.Logger
 	clock  clock.WithTicker
 	nodes  cache.SharedIndexInformer
-	pods   cache.SharedIndexInformer // is listened to from the first node on
-	// ownPods: the scheduler runs that informer.
+	pods   cache.SharedIndexInformer // has our event handler from the first node on
+	// ownPods is set if the scheduler runs the informer of pods.
 	ownPods bool
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
 	podsNeeded sync.Once
 	startPods  chan struct{} // closed by podsNeeded
-	podsHeard  atomic.Pointer[cache.ResourceEventHandlerRegistration]
+	podHandler atomic.Pointer[cache.ResourceEventHandlerRegistration]
 
-	mu      sync.Mutex
-	known   map[string]*placement.Node // guarded by mu, and so is all below
-	order   []*placement.Node          // the known nodes, in the order of Place
-	first   int                        // where Place begins
-	placed  map[types.UID]string       // the node that a pod is on, or is to be
-	waiting map[cache.ObjectName]struct{}
+	mu     sync.Mutex
+	known  map[string]*placement.Node // guarded by mu, and so is all below
+	order  []*placement.Node          // the known nodes, in the order of Place
+	first  int                        // where Place begins
+	placed map[types.UID]string       // the node that a pod is bound to, or is being bound to
+	// unschedulable are the pods that fit nowhere.
+	unschedulable map[cache.ObjectName]struct{}
 }
 
-// New makes a scheduler. It sends no request.
+// New returns a scheduler. It sends no request.
 func New(c Config) (*Scheduler, error) {
 	if c.Client == nil || c.Logger == nil {
 		return nil, errors.New("scheduler: Client and Logger are required")
@@ -84,16 +89,16 @@ func New(c Config) (*Scheduler, error) {
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Clock: c.Clock}),
 		startPods: make(chan struct{}),
-		known:     map[string]*placement.Node{}, placed: map[types.UID]string{}, waiting: map[cache.ObjectName]struct{}{},
+		known:     map[string]*placement.Node{}, placed: map[types.UID]string{}, unschedulable: map[cache.ObjectName]struct{}{},
 	}
 	if err := s.nodes.SetTransform(essentials); err != nil {
 		return nil, fmt.Errorf("watch nodes: %w", err)
 	}
-	return s, s.findPods()
+	return s, s.preparePods()
 }
 
-// findPods makes the informer of pods, if there is none, and the index.
-func (s *Scheduler) findPods() error {
+// preparePods creates the informer of pods, unless one is shared, and adds the index.
+func (s *Scheduler) preparePods() error {
 	if s.pods == nil {
 		s.ownPods, s.pods = true, coreinformers.NewPodInformer(s.client, metav1.NamespaceAll, 0, cache.Indexers{})
 		if err := s.pods.SetTransform(essentials); err != nil {
@@ -112,7 +117,7 @@ func (s *Scheduler) findPods() error {
 // Run works until ctx ends, and returns when all it started has ended. A scheduler runs once.
 func (s *Scheduler) Run(ctx context.Context) error {
 	_, err := s.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: s.observeNode, UpdateFunc: func(_, now any) { s.observeNode(now) }, DeleteFunc: s.loseNode,
+		AddFunc: s.observeNode, UpdateFunc: func(_, now any) { s.observeNode(now) }, DeleteFunc: s.forgetNode,
 	})
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
@@ -120,10 +125,10 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { s.nodes.RunWithContext(ctx) })
 	running.Go(func() { s.watchPods(ctx) })
-	// No pod is placed before all that are on nodes are known.
+	// No pod is placed before all pods that are on nodes are known.
 	podsKnown := func() bool {
-		heard := s.podsHeard.Load()
-		return heard != nil && (*heard).HasSynced()
+		handler := s.podHandler.Load()
+		return handler != nil && (*handler).HasSynced()
 	}
 	if cache.WaitForCacheSync(ctx.Done(), s.nodes.HasSynced, podsKnown) {
 		for range workers {
@@ -136,21 +141,21 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchPods listens to pods from the first node on.
+// watchPods watches pods from the first node on.
 func (s *Scheduler) watchPods(ctx context.Context) {
 	select {
 	case <-s.startPods:
 	case <-ctx.Done():
 		return
 	}
-	heard, err := s.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: s.observePod, UpdateFunc: func(_, now any) { s.observePod(now) }, DeleteFunc: s.losePod,
+	handler, err := s.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: s.observePod, UpdateFunc: func(_, now any) { s.observePod(now) }, DeleteFunc: s.forgetPod,
 	})
 	if err != nil {
-		return // whoever runs the informer has stopped already
+		return // the informer has been stopped already
 	}
-	defer func() { _ = s.pods.RemoveEventHandler(heard) }()
-	s.podsHeard.Store(&heard)
+	defer func() { _ = s.pods.RemoveEventHandler(handler) }()
+	s.podHandler.Store(&handler)
 	if s.ownPods {
 		s.pods.RunWithContext(ctx)
 	}
@@ -173,7 +178,7 @@ func (s *Scheduler) work(ctx context.Context) {
 	}
 }
 
-// essentials leaves out what placement does not look at.
+// essentials drops the fields that placement does not need.
 func essentials(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *corev1.Pod:
@@ -191,7 +196,7 @@ func essentials(obj any) (any, error) {
 	return obj, nil
 }
 
-// scheduledCondition is the only condition of a pod that a scheduler looks at.
+// scheduledCondition returns the only condition of a pod that the scheduler needs.
 func scheduledCondition(pod *corev1.Pod) []corev1.PodCondition {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,10 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// cluster is an API in memory with a scheduler at work. A Binding binds, as a server's does,
-// unless refuse says otherwise.
+// cluster is an API in memory and a scheduler. A Binding binds the pod, as on a server, unless
+// refuse says otherwise.
 type cluster struct {
 	*fake.Clientset
 	t *testing.T
@@ -130,27 +131,15 @@ func (c *cluster) get(name string) *corev1.Pod {
 	return p
 }
 
-// comes waits for what must happen.
-func (c *cluster) comes(what string, holds func() bool) {
-	c.t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.t.Fatalf("it does not happen that %s; bound %v", what, c.bound)
-		}
-	}
-}
-
 func (c *cluster) isOn(name, node string) {
 	c.t.Helper()
-	c.comes(name+" is on "+node, func() bool { return c.get(name).Spec.NodeName == node })
+	eventually.Holds(c.t, name+" is on "+node, func() bool { return c.get(name).Spec.NodeName == node })
 }
 
-// waits waits until it is said that a pod fits nowhere.
-func (c *cluster) waits(name string) {
+// isUnschedulable waits until the pod is reported to fit nowhere.
+func (c *cluster) isUnschedulable(name string) {
 	c.t.Helper()
-	c.comes(name+" is unschedulable", func() bool {
+	eventually.Holds(c.t, name+" is unschedulable", func() bool {
 		conditions := c.get(name).Status.Conditions
 		return len(conditions) == 1 && conditions[0].Type == corev1.PodScheduled && conditions[0].Reason == corev1.PodReasonUnschedulable
 	})
@@ -167,7 +156,7 @@ func TestEachPlacementSeesTheOnesBefore(t *testing.T) {
 	on := map[string]int{}
 	for i := range 4 {
 		name := fmt.Sprintf("p%d", i)
-		c.comes(name+" is bound", func() bool { return c.get(name).Spec.NodeName != "" })
+		eventually.Holds(c.t, name+" is bound", func() bool { return c.get(name).Spec.NodeName != "" })
 		on[c.get(name).Spec.NodeName]++
 	}
 	if on["a"] != 2 || on["b"] != 2 {
@@ -175,7 +164,7 @@ func TestEachPlacementSeesTheOnesBefore(t *testing.T) {
 	}
 }
 
-// TestPodsOnNodesCountFromTheStart: what was bound before the scheduler began takes its room.
+// TestPodsOnNodesCountFromTheStart: what was bound before the scheduler began takes its resources.
 func TestPodsOnNodesCountFromTheStart(t *testing.T) {
 	there := pod("there", "1")
 	there.Spec.NodeName = "a"
@@ -184,9 +173,9 @@ func TestPodsOnNodesCountFromTheStart(t *testing.T) {
 	c.isOn("new", "b")
 }
 
-// TestRoomIsFreed: a pod that fits nowhere is placed when one is gone, has ended, or when
-// there is another node.
-func TestRoomIsFreed(t *testing.T) {
+// TestUnschedulablePodIsRetried: a pod that fits nowhere is placed when another one is gone or
+// has ended, or when a node grows or is added.
+func TestUnschedulablePodIsRetried(t *testing.T) {
 	for name, free := range map[string]func(*cluster) error{
 		"a pod is gone": func(c *cluster) error {
 			return c.CoreV1().Pods("ns").Delete(c.t.Context(), "first", metav1.DeleteOptions{})
@@ -211,18 +200,18 @@ func TestRoomIsFreed(t *testing.T) {
 			c.run()
 			c.isOn("first", "a")
 			c.create(pod("second", "1"))
-			c.waits("second")
+			c.isUnschedulable("second")
 			if err := free(c); err != nil {
 				t.Fatal(err)
 			}
-			c.comes("the second pod is bound", func() bool { return c.get("second").Spec.NodeName != "" })
+			eventually.Holds(c.t, "the second pod is bound", func() bool { return c.get("second").Spec.NodeName != "" })
 		})
 	}
 }
 
-// TestRefusedBindingFreesTheRoom: what a binding was to take is given back, whatever the
-// server said, and the pod is tried again unless it is gone or somebody else's.
-func TestRefusedBindingFreesTheRoom(t *testing.T) {
+// TestRefusedBindingFreesTheNode: the resources of a binding that failed are free again, whatever
+// the server said, and the pod is retried unless it is gone or bound elsewhere.
+func TestRefusedBindingFreesTheNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
 		again bool
@@ -248,7 +237,7 @@ func TestRefusedBindingFreesTheRoom(t *testing.T) {
 				k.isOn("first", "a")
 				return
 			}
-			k.comes("it is refused", func() bool {
+			eventually.Holds(k.t, "the binding is refused", func() bool {
 				k.mu.Lock()
 				defer k.mu.Unlock()
 				return refused == 1
@@ -259,9 +248,9 @@ func TestRefusedBindingFreesTheRoom(t *testing.T) {
 	}
 }
 
-// TestSomebodyElseWasFaster: a pod that another scheduler has put elsewhere takes its room
-// there, and not where it was to go.
-func TestSomebodyElseWasFaster(t *testing.T) {
+// TestAnotherSchedulerWasFaster: a pod that another scheduler has bound elsewhere takes its
+// resources there, and not on the node that was chosen for it here.
+func TestAnotherSchedulerWasFaster(t *testing.T) {
 	c := newCluster(t, node("a", "1"), node("b", "1"))
 	c.refuse = func(name string) error {
 		if name != "first" {
@@ -284,14 +273,14 @@ func TestSomebodyElseWasFaster(t *testing.T) {
 	}
 	c.create(pod("first", "1"))
 	c.run()
-	c.comes("the first pod is bound", func() bool { return c.get("first").Spec.NodeName != "" })
+	eventually.Holds(c.t, "the first pod is bound", func() bool { return c.get("first").Spec.NodeName != "" })
 	other := map[string]string{"a": "b", "b": "a"}[c.get("first").Spec.NodeName]
 	c.create(pod("second", "1"))
 	c.isOn("second", other)
 }
 
-// TestNotForThisScheduler: pods of other schedulers, with gates, that have ended or are
-// about to go stay as they are.
+// TestNotForThisScheduler: pods of other schedulers, with gates, that have ended or are being
+// deleted stay as they are.
 func TestNotForThisScheduler(t *testing.T) {
 	others, gated, ended, leaving := pod("others", "1m"), pod("gated", "1m"), pod("ended", "1m"), pod("leaving", "1m")
 	others.Spec.SchedulerName = "mine"
@@ -316,11 +305,12 @@ func TestNotForThisScheduler(t *testing.T) {
 	}
 }
 
-// TestReasonIsToldOnce: a pod that still fits nowhere, for the same reason, is not told of again.
-func TestReasonIsToldOnce(t *testing.T) {
+// TestReasonIsReportedOnce: of a pod that still fits nowhere, for the same reason, nothing is
+// reported again.
+func TestReasonIsReportedOnce(t *testing.T) {
 	c := newCluster(t, node("a", "1"), pod("large", "5"))
 	c.run()
-	c.waits("large")
+	c.isUnschedulable("large")
 	// Each makes the scheduler look at the large pod again before the next one.
 	for i := range 3 {
 		name := fmt.Sprintf("p%d", i)
@@ -336,13 +326,13 @@ func TestReasonIsToldOnce(t *testing.T) {
 	defer c.mu.Unlock()
 	for i, name := range c.patched {
 		if i > 0 && name == "large" {
-			t.Errorf("reasons were told of %v", c.patched)
+			t.Errorf("reasons were reported of %v", c.patched)
 		}
 	}
 }
 
-// copied lets watches send copies, as a server's do: of what the fake sends it keeps the
-// original, and informers change what they get.
+// copied makes watches send copies, as a server's do: the fake keeps the objects that it sends,
+// and informers change them.
 func copied(c *fake.Clientset) {
 	chain := c.WatchReactionChain
 	c.WatchReactionChain = nil

@@ -31,8 +31,10 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 		}
 		d.set(controllers.Handler())
 		defer d.set(nil)
-		api.CountBacklog(controllers.Backlog)
-		defer api.CountBacklog(nil)
+		if controllers.Collector != nil {
+			api.CountBacklog(controllers.Collector.Backlog)
+			defer api.CountBacklog(nil)
+		}
 		group.Go(func() error { return controllers.Run(ctx) })
 	}
 	if o.VolumeProtection == InProcess {
@@ -66,12 +68,12 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []func() error, err error) {
 	var pods cache.SharedIndexInformer
 	if o.Workloads == InProcess {
-		world, err := newWorld(o, api)
+		shared, err := newControllerContext(o, api)
 		if err != nil {
 			return nil, err
 		}
-		pods = world.Shared.Core().V1().Pods().Informer()
-		parts = append(parts, func() error { return runWorkloads(ctx, o, api, world) })
+		pods = shared.Informers.Core().V1().Pods().Informer()
+		parts = append(parts, func() error { return runWorkloads(ctx, o, api, shared) })
 	}
 	if o.Nodes.Nodes > 0 {
 		nodes, err := newNodes(o, api, pods)
@@ -90,20 +92,29 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []fu
 	return parts, nil
 }
 
-// newControllers makes the collector and the namespace controller. Each has a user of its own,
-// with the rights that it needs and no others.
-func newControllers(o Options, api *apiserver.Server) (*coppice.Collector, error) {
-	collector, err := api.Collector()
-	if err != nil {
-		return nil, err
+// newControllers makes the collector and the namespace controller. Each is a user of
+// its own, which may do what it has to and nothing else.
+func newControllers(o Options, api *apiserver.Server) (controllers coppice.Controllers, err error) {
+	if o.GarbageCollector == InProcess {
+		config, err := api.Collector()
+		if err != nil {
+			return controllers, err
+		}
+		if controllers.Collector, err = coppice.New(config, coppice.Options{Logger: o.Log}); err != nil {
+			return controllers, err
+		}
 	}
-	namespaces, err := api.NamespaceController()
-	if err != nil {
-		return nil, err
+	if o.NamespaceController == InProcess {
+		config, err := api.NamespaceController()
+		if err != nil {
+			return controllers, err
+		}
+		controllers.Namespaces, err = coppice.NewNamespaceController(config, coppice.NamespaceOptions{DeletionOrder: o.NamespaceDeletionOrder, Logger: o.Log})
+		if err != nil {
+			return controllers, err
+		}
 	}
-	return coppice.New(collector, coppice.Options{
-		CollectorDisabled: o.GarbageCollector != InProcess, Namespaces: o.NamespaceController == InProcess, NamespaceWaves: o.NamespaceWaves, NamespacesConfig: namespaces, Logger: o.Log,
-	})
+	return controllers, nil
 }
 
 // diagnostics serves the diagnostics of the controllers through the API server, to
@@ -123,7 +134,7 @@ func (d *diagnostics) set(handler http.Handler) {
 
 // serve registers the paths. The API server has metrics of its own under the usual path.
 func (d *diagnostics) serve(api *apiserver.Server) {
-	answer := d.role.Answering(d)
+	answer := web.StandBy(d.role.StandsBy, d)
 	for _, path := range []string{web.Status, web.Records, web.Graph} {
 		api.Handle(path, answer)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/agent/machine"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
@@ -76,8 +77,9 @@ type Options struct {
 	GarbageCollector Placement
 	// NamespaceController says where terminating namespaces are emptied.
 	NamespaceController Placement
-	// NamespaceWaves is the order in which the contents of a namespace go; see coppice.Options.
-	NamespaceWaves string
+	// NamespaceDeletionOrder is the order in which the contents of a namespace are deleted;
+	// that of coppice.DefaultDeletionOrder if empty.
+	NamespaceDeletionOrder coppice.DeletionOrder
 	// VolumeProtection says whether volumes and volume claims in use are protected. The
 	// controller runs InProcess or not at all.
 	VolumeProtection Placement

@@ -22,8 +22,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/statefulset"
 )
 
-// newWorld makes what the controllers of workloads share.
-func newWorld(o Options, api *apiserver.Server) (*controller.World, error) {
+// newControllerContext makes what the workload controllers share.
+func newControllerContext(o Options, api *apiserver.Server) (*controller.Context, error) {
 	config, err := api.Workloads()
 	if err != nil {
 		return nil, err
@@ -32,22 +32,22 @@ func newWorld(o Options, api *apiserver.Server) (*controller.World, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the client of the workloads: %w", err)
 	}
-	return controller.NewWorld(client, clock.RealClock{}, o.Log)
+	return controller.NewContext(client, clock.RealClock{}, o.Log)
 }
 
 // runWorkloads runs the controllers of workloads until ctx ends.
-func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, world *controller.World) error {
+func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared *controller.Context) error {
 	controllers := []*controller.Controller{
-		replicaset.ReplicaSets(world), replicaset.ReplicationControllers(world), serviceaccount.New(world, api.Authority()), endpointslice.New(world),
-		podgc.New(world, podgc.DefaultLimits()), nodelifecycle.New(world, cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)),
+		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()), endpointslice.New(shared),
+		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)),
 	}
-	controllers = append(controllers, job.Controllers(world)...)
-	for _, made := range []func(*controller.World) (*controller.Controller, error){deployment.New, statefulset.New, daemonset.New, cronjob.New} {
-		controller, err := made(world)
+	controllers = append(controllers, job.Controllers(shared)...)
+	for _, made := range []func(*controller.Context) (*controller.Controller, error){deployment.New, statefulset.New, daemonset.New, cronjob.New} {
+		controller, err := made(shared)
 		if err != nil {
 			return fmt.Errorf("make a controller of workloads: %w", err)
 		}
 		controllers = append(controllers, controller)
 	}
-	return world.Run(ctx, controllers...)
+	return shared.Run(ctx, controllers...)
 }

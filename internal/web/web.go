@@ -1,20 +1,20 @@
-// Package web answers questions about a collector over HTTP.
+// Package web serves the diagnostics of a collector over HTTP.
 //
-//	/healthz /livez                             the process answers
-//	/readyz                                     what there is was read, and is collected
+//	/healthz /livez                             the process responds
+//	/readyz                                     the controllers are synced
 //	/metrics                                    for Prometheus
-//	/status                                     how everything is doing, as JSON
-//	/records                                    the last changes that were made, with their reasons, as JSON
-//	/debug/controllers/garbagecollector/graph   who owns whom: ?uid=… (repeatable), ?format=dot|json|svg
+//	/status                                     the state of the collector, as JSON
+//	/records                                    the last changes that it made, with their reasons, as JSON
+//	/debug/controllers/garbagecollector/graph   the ownership graph: ?uid=… (repeatable), ?format=dot|json|svg
 //
-// Handler serves all of them. They name objects, so Handler is for a place where
-// only those get to who may know: an address of the loopback interface behind Local,
-// or a server that asks for credentials. Probes serves the first three lines only,
-// which name resources and no object.
+// Handler serves all of them. They name objects and there is no authentication here, so
+// Handler belongs behind some: on a loopback address behind Local, or on a server that
+// authenticates. Probes serves the first three lines only, which name resources and no
+// object.
 //
-// Everything is read only, but for one request:
+// Everything is read only, except for one request:
 //
-//	POST /resume?kind=ReplicaSet.apps           lets deletions go on that the breaker has paused
+//	POST /resume?kind=ReplicaSet.apps           resumes deletions that the breaker has paused
 package web
 
 import (
@@ -47,22 +47,22 @@ const (
 	Graph = "/debug/controllers/garbagecollector/graph"
 )
 
-// Source is who knows the answers.
+// Source is what the diagnostics are read from.
 type Source interface {
-	// Ready returns why the collector is not ready; nil if it is.
+	// Ready returns nil when the controllers are ready, else why they are not.
 	Ready() error
-	// Status and Records are turned into JSON.
+	// Status and Records are encoded as JSON.
 	Status() any
 	Records() any
-	// Picture is the ownership graph, or what is connected with some objects.
+	// Picture returns the ownership graph, or what is connected with some objects.
 	Picture(uids ...ownership.UID) insight.Graph
-	// Resume lets the deletions of a kind go on; false when they were not paused.
+	// Resume resumes the deletions of a kind; it reports whether they were paused.
 	Resume(kind string) bool
-	// Metrics are what /metrics gathers.
+	// Metrics returns what /metrics gathers.
 	Metrics() prometheus.Gatherer
 }
 
-// Handler serves all paths.
+// Handler returns a handler for all paths.
 func Handler(s Source) http.Handler {
 	mux := http.NewServeMux()
 	probes(mux, s)
@@ -75,11 +75,11 @@ func Handler(s Source) http.Handler {
 			_, _ = io.WriteString(w, path+"\n")
 		}
 	})
-	// A page on the web may have a browser send a POST, but not without saying whose it is.
+	// A web page can make a browser send a POST to any address; browsers name its origin.
 	return guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// Probes serves the health paths and the metrics.
+// Probes returns a handler for the health checks and the metrics.
 func Probes(s Source) http.Handler {
 	mux := http.NewServeMux()
 	probes(mux, s)
@@ -100,7 +100,7 @@ func probes(mux *http.ServeMux, s Source) {
 	mux.Handle("GET "+Metrics, promhttp.HandlerFor(s.Metrics(), promhttp.HandlerOpts{}))
 }
 
-// guarded keeps browsers from taking an answer for what it is not.
+// guarded sets headers that keep browsers from interpreting, running or storing responses.
 func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -136,7 +136,7 @@ func writeGraph(w http.ResponseWriter, r *http.Request, s Source) {
 	body, err := s.Picture(uids...).Encode(format)
 	if err != nil {
 		code := http.StatusInternalServerError
-		if large := (insight.TooLargeError{}); errors.As(err, &large) {
+		if errors.Is(err, insight.ErrTooLarge) {
 			code = http.StatusUnprocessableEntity
 		}
 		http.Error(w, err.Error(), code)
@@ -150,21 +150,21 @@ func resume(w http.ResponseWriter, r *http.Request, s Source) {
 	kind := r.URL.Query().Get("kind")
 	switch {
 	case kind == "":
-		http.Error(w, "name the kind whose deletions are to go on: "+Resume+"?kind=ReplicaSet.apps", http.StatusBadRequest)
+		http.Error(w, "name the kind whose deletions are to be resumed: "+Resume+"?kind=ReplicaSet.apps", http.StatusBadRequest)
 	case !s.Resume(kind):
 		http.Error(w, "deletions of "+kind+" are not paused", http.StatusNotFound)
 	default:
-		_, _ = io.WriteString(w, "deletions of "+kind+" go on\n")
+		_, _ = io.WriteString(w, "deletions of "+kind+" are resumed\n")
 	}
 }
 
-// Local lets requests through that name a loopback address as their host, and no
-// others. A page on the web can have a browser resolve a name of its own to
-// 127.0.0.1 and read the answer; but it cannot have it say "localhost" with that.
+// Local refuses requests whose host is not a loopback address. A web page can have a browser
+// resolve a name of its own to 127.0.0.1 and read the response (DNS rebinding), but the
+// browser then sends that name as the host.
 func Local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLoopback(r.Host) {
-			http.Error(w, "this address answers requests to localhost only", http.StatusForbidden)
+			http.Error(w, "only requests to localhost are served here", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

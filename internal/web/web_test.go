@@ -174,3 +174,27 @@ func TestLocal(t *testing.T) {
 		}
 	}
 }
+
+// A process that stands by is healthy and ready, and names the one that leads.
+func TestStandBy(t *testing.T) {
+	var holder string
+	handler := web.StandBy(func() (string, bool) { return holder, holder != "" },
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	for _, test := range []struct {
+		holder, path string
+		code         int
+	}{
+		{"", web.Graph, http.StatusTeapot},
+		{"other", web.Graph, http.StatusServiceUnavailable},
+		{"other", web.Readyz, http.StatusOK},
+		{"other", web.Metrics, http.StatusTeapot},
+		{"other", web.Healthz, http.StatusTeapot},
+		{"other", web.Livez, http.StatusTeapot},
+	} {
+		holder = test.holder
+		r := get(t, handler, test.path)
+		if text := body(t, r); r.StatusCode != test.code || test.code != http.StatusTeapot && !strings.Contains(text, "other leads") {
+			t.Errorf("%+v: %s %s", test, r.Status, text)
+		}
+	}
+}

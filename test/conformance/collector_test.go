@@ -22,20 +22,46 @@ type collector struct {
 	log    *lastLines
 }
 
-// startCollector starts a collector. It collects when synced says so.
-func startCollector(config *rest.Config, options coppice.Options) (*collector, error) {
+// controllers makes the controllers of a test.
+type controllers func(config *rest.Config, log *slog.Logger) (runner, error)
+
+// runner is implemented by the controllers of package coppice.
+type runner interface {
+	Run(ctx context.Context) error
+	Synced() bool
+}
+
+func collecting(config *rest.Config, log *slog.Logger) (runner, error) {
+	return coppice.New(config, coppice.Options{Logger: log})
+}
+
+// emptying makes no collector, only the namespace controller.
+func emptying(config *rest.Config, log *slog.Logger) (runner, error) {
+	return coppice.NewNamespaceController(config, coppice.NamespaceOptions{Logger: log})
+}
+
+func collectingAndEmptying(config *rest.Config, log *slog.Logger) (runner, error) {
+	collector, err := coppice.New(config, coppice.Options{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	namespaces, err := coppice.NewNamespaceController(config, coppice.NamespaceOptions{Logger: log})
+	return coppice.Controllers{Collector: collector, Namespaces: namespaces}, err
+}
+
+// startCollector starts controllers. They work when synced says so.
+func startCollector(config *rest.Config, newControllers controllers) (*collector, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "" // the collector's own
 	config.QPS = 0
 	log := &lastLines{}
-	options.Logger = slog.New(slog.NewTextHandler(log, nil))
-	library, err := coppice.New(config, options)
+	running, err := newControllers(config, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &collector{cancel: cancel, ended: make(chan error, 1), synced: library.Synced, log: log}
-	go func() { c.ended <- library.Run(ctx) }()
+	c := &collector{cancel: cancel, ended: make(chan error, 1), synced: running.Synced, log: log}
+	go func() { c.ended <- running.Run(ctx) }()
 	return c, nil
 }
 
@@ -49,24 +75,24 @@ func (c *collector) stop() {
 // returns is called.
 func (w *cluster) collect(tap *tap) (stop func()) {
 	w.t.Helper()
-	return w.collectWith(tap, coppice.Options{})
+	return w.collectWith(tap, collecting)
 }
 
-func (w *cluster) collectWith(tap *tap, options coppice.Options) (stop func()) {
+func (w *cluster) collectWith(tap *tap, newControllers controllers) (stop func()) {
 	w.t.Helper()
-	stop = w.collectSoon(tap, options)
+	stop = w.collectSoon(tap, newControllers)
 	waitFor(w.t, w.server.collector)
 	return stop
 }
 
 // collectSoon is collect for a collector that has something to wait for.
-func (w *cluster) collectSoon(tap *tap, options coppice.Options) (stop func()) {
+func (w *cluster) collectSoon(tap *tap, newControllers controllers) (stop func()) {
 	w.t.Helper()
 	config := rest.CopyConfig(w.server.config)
 	if tap != nil {
 		config.Wrap(tap.wrap)
 	}
-	c, err := startCollector(config, options)
+	c, err := startCollector(config, newControllers)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/coppice-dev/coppice"
 )
 
 // What the graph has to know shows in what is collected.
@@ -74,7 +72,7 @@ func TestObservation(t *testing.T) {
 	t.Run("GB-07 a collector that starts before the server answers", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		answer := tap.refuse(match{discovery: "/"}, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
-		w.collectSoon(tap, coppice.Options{})
+		w.collectSoon(tap, collecting)
 		tap.awaits(t, match{discovery: "/"})
 		answer()
 		w.settle(configMaps, secrets)

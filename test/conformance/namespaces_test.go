@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -30,9 +29,6 @@ var (
 
 // foreignFinalizer is an entry of spec.finalizers that is somebody else's.
 const foreignFinalizer corev1.FinalizerName = "conformance.example.com/hold"
-
-// emptying runs no collector, only what takes namespaces apart.
-var emptying = coppice.Options{CollectorDisabled: true, Namespaces: true}
 
 // namespace reads the test's namespace, which has to be there.
 func (w *cluster) namespace() *corev1.Namespace {

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
@@ -94,7 +93,7 @@ func sharedServer(a admission) (*server, error) {
 		return nil, err
 	}
 	if s.collector == nil && !s.inside {
-		if s.collector, err = startCollector(s.config, coppice.Options{Namespaces: true}); err != nil {
+		if s.collector, err = startCollector(s.config, collectingAndEmptying); err != nil {
 			return nil, err
 		}
 	}

@@ -188,7 +188,7 @@ func checkDiagnostics(t *testing.T, k kubectl, c *collector) {
 		"/healthz": "ok",
 		"/status":  `"synced": true`,
 		"/records": `"action": "release"`,
-		"/metrics": "coppice_synced 1",
+		"/metrics": `coppice_synced{controller="garbage-collector-controller"} 1`,
 	} {
 		if code, body := curl(t, address+path); code != "200" || !strings.Contains(body, want) {
 			t.Errorf("%s: %s, without %s: %.500s", path, code, want, body)
@@ -197,7 +197,7 @@ func checkDiagnostics(t *testing.T, k kubectl, c *collector) {
 	_, body := curl(t, address+"/metrics")
 	for _, want := range []string{
 		`coppice_graph_objects{resource="configmaps"}`, `coppice_decisions_total{decision="release"}`,
-		`coppice_requests_total{code="200",verb="patch"}`, `coppice_monitor_state{resource="pods",state="synced"} 1`,
+		`coppice_requests_total{code="200",controller="garbage-collector-controller",verb="patch"}`, `coppice_monitor_state{resource="pods",state="synced"} 1`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the metrics do not say %s", want)
@@ -347,7 +347,7 @@ func TestDiagnosticsOfAControlPlane(t *testing.T) {
 		"/debug/controllers/garbagecollector/graph?format=svg":  "<svg",
 		"/status":          `"synced": true`,
 		"/records":         "[",
-		"/coppice/metrics": "coppice_synced 1",
+		"/coppice/metrics": `coppice_synced{controller="garbage-collector-controller"} 1`,
 		"/metrics":         "apiserver_request_total",
 	} {
 		if out := k.run(t, "get", "--raw", path); !strings.Contains(out, want) {

@@ -40,20 +40,20 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("%v\n%s\n%s", err, out, errs)
 	}
 	for _, outcome := range []string{
-		"deployment, replica set and pods went, the owner first",
+		"deployment, replica set and pods are gone, the owner first",
 		"the deployment waits for the replica set",
-		"pods, replica set and deployment went, the owner last",
+		"pods, replica set and deployment are gone, the owner last",
 		"the deployment is gone, the replica set has no owner, and its pods run on",
 		"the new deployment owns the old replica set, and no pod was replaced",
 		"the stubborn pod was killed, exit code 137, and is gone",
-		"the config map holds the namespace and with it the role; all else is gone, the pods first",
-		"config map, role and namespace went, in this order",
+		"the config map holds the namespace and the role; everything else is gone, the pods first",
+		"config map, role and namespace are gone, in this order",
 	} {
 		if !strings.Contains(string(out), "\n✓ "+outcome+"\n") {
 			t.Errorf("it does not say that %s", outcome)
 		}
 	}
-	if !strings.HasSuffix(string(out), "\nAll came out as said. Stories played: 5.\n") || t.Failed() {
+	if !strings.HasSuffix(string(out), "\nEverything happened as announced. Stories played: 5.\n") || t.Failed() {
 		t.Errorf("it says\n%s", out)
 	}
 	if strings.Contains(string(out), "\x1b") {
@@ -83,7 +83,7 @@ func TestDemoIsStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if strings.HasPrefix(lines.Text(), "All came out") {
+		if strings.HasPrefix(lines.Text(), "Everything happened") {
 			t.Error("it went on")
 		}
 	}

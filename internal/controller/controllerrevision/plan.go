@@ -1,13 +1,13 @@
-// Package history keeps what an owner's pod template was: one ControllerRevision for
-// each template, numbered in the order in which they were last wished for.
+// Package controllerrevision keeps the former pod templates of an owner: one
+// ControllerRevision for each template, numbered in the order in which they were last
+// desired.
 //
 //	template ──▶ Data, the patch that restores it
-//	Data, the revisions there are ──▶ Decide (pure): the revision that is it, or a number for a new one
-//	Keeper ──▶ adopts, makes, numbers and removes revisions
+//	Data, existing revisions ──▶ Decide (pure): the revision that holds it, or a number for a new one
+//	Control ──▶ adopts, creates, numbers and removes revisions
 //
-// The names, labels and contents are those that kubectl's rollout history and rollout
-// undo read: a strategic merge patch that replaces spec.template, which undo sends as
-// it is.
+// The names, labels and contents are those that kubectl rollout history and kubectl rollout
+// undo read: a strategic merge patch that replaces spec.template, which undo sends as it is.
 package controllerrevision
 
 import (
@@ -22,10 +22,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// replace is the directive of a strategic merge patch that leaves nothing of what was.
+// replace is the directive by which a strategic merge patch replaces the whole object.
 const replace = "replace"
 
-// Data is the patch that restores a template.
+// Data returns the patch that restores a template.
 func Data(template *corev1.PodTemplateSpec) ([]byte, error) {
 	text, err := json.Marshal(template)
 	if err != nil {
@@ -43,7 +43,7 @@ func Data(template *corev1.PodTemplateSpec) ([]byte, error) {
 	return data, nil
 }
 
-// snapshot is what a revision holds.
+// snapshot is the content of a revision.
 type snapshot struct {
 	Spec struct {
 		Template struct {
@@ -54,8 +54,8 @@ type snapshot struct {
 	} `json:"spec"`
 }
 
-// Template is the template that a revision restores. The error is about data that
-// nobody here has written.
+// Template returns the template that a revision restores. It fails for data that this package
+// has not written.
 func Template(revision *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	return read(revision.Name, revision.Data.Raw)
 }
@@ -71,24 +71,24 @@ func read(name string, data []byte) (*corev1.PodTemplateSpec, error) {
 	return &s.Spec.Template.PodTemplateSpec, nil
 }
 
-// Sort puts revisions in order, the oldest first.
+// Sort sorts revisions, the oldest first.
 func Sort(revisions []*appsv1.ControllerRevision) {
 	slices.SortFunc(revisions, func(a, b *appsv1.ControllerRevision) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Plan is what is to become of the revision that is wished for.
+// Plan says which revision holds the desired template.
 type Plan struct {
 	// Update is the revision that holds the template; nil if there is to be a new one.
 	Update *appsv1.ControllerRevision
-	// Number is what its number is to be: higher than all others.
+	// Number is the number it has to have, higher than all others.
 	Number int64
 }
 
-// Decide finds the revision with that data. A template that is wished for again, as after
-// an undo, keeps its revision, which gets a new number. Of several with the same data,
-// the one of the highest number is it.
+// Decide finds the revision with that data. A template that is desired again, as after an
+// undo, keeps its revision, which gets a new number. Of several with the same data, the one
+// with the highest number counts.
 func Decide(revisions []*appsv1.ControllerRevision, data []byte) Plan {
 	ordered := slices.Clone(revisions)
 	Sort(ordered)
@@ -111,8 +111,8 @@ func Decide(revisions []*appsv1.ControllerRevision, data []byte) Plan {
 	return p
 }
 
-// same tells whether the revision holds that data. What means the same is the same: a
-// revision that another version of the API wrote may spell an absent value out.
+// same reports whether the revision holds that data, in whatever form: a revision that was
+// written through another version of the API may spell out what is absent here.
 func same(revision *appsv1.ControllerRevision, data []byte) bool {
 	if bytes.Equal(revision.Data.Raw, data) {
 		return true
@@ -125,7 +125,7 @@ func same(revision *appsv1.ControllerRevision, data []byte) bool {
 	return err == nil && equality.Semantic.DeepEqual(a, b)
 }
 
-// Surplus are the revisions to remove, the oldest first, so that not more than limit
+// Surplus returns the revisions to remove, the oldest first, so that no more than limit
 // remain of those that are not live.
 func Surplus(revisions []*appsv1.ControllerRevision, live func(*appsv1.ControllerRevision) bool, limit int32) []*appsv1.ControllerRevision {
 	old := slices.DeleteFunc(slices.Clone(revisions), live)

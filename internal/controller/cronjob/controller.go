@@ -33,44 +33,44 @@ func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind
 type reconciler struct {
 	client kubernetes.Interface
 	crons  batchlisters.CronJobLister
-	jobs   *controller.Dependents[*batchv1.Job]
+	jobs   *controller.RefManager[*batchv1.Job]
 	events record.EventRecorder
 	now    func() time.Time
 
-	// written knows how far the cache of CronJobs must have come: one that is older than
-	// its last status would have a job made again that is gone already.
-	written *controller.Ledger
-	// made knows the jobs that were created and are not in view yet: they count as running.
-	made *controller.Ledger
+	// written expects the statuses that were written: a CronJob older than its last status
+	// would have a job created again that is gone already.
+	written *controller.Expectations
+	// made expects the jobs that were created: until the cache shows them they count as running.
+	made *controller.Expectations
 
 	mu   sync.Mutex
 	runs map[cache.ObjectName]run // guarded by mu
 }
 
-// run is the last that the CronJob with that uid had.
+// run is the last run of the CronJob with that uid.
 type run struct {
 	cron types.UID
 	at   time.Time
 }
 
-// New is the controller of batch/v1 CronJob.
-func New(w *controller.World) (*controller.Controller, error) {
-	crons, jobs := w.Shared.Batch().V1().CronJobs(), w.Shared.Batch().V1().Jobs()
-	dependents, err := controller.NewDependents(jobs.Informer(),
+// New returns the controller of batch/v1 CronJob.
+func New(shared *controller.Context) (*controller.Controller, error) {
+	crons, jobs := shared.Informers.Batch().V1().CronJobs(), shared.Informers.Batch().V1().Jobs()
+	dependents, err := controller.NewRefManager(jobs.Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*batchv1.Job, error) {
-			return w.Client.BatchV1().Jobs(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
+			return shared.Client.BatchV1().Jobs(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
 		})
 	if err != nil {
 		return nil, err
 	}
 	c := &reconciler{
-		client: w.Client, crons: crons.Lister(), jobs: dependents, events: w.Events(name), now: w.Clock.Now,
-		written: controller.NewLedger(crons.Informer().GetIndexer()), made: controller.NewLedger(dependents.View()),
+		client: shared.Client, crons: crons.Lister(), jobs: dependents, events: shared.Events(name), now: shared.Clock.Now,
+		written: controller.NewExpectations(crons.Informer().GetIndexer()), made: controller.NewExpectations(dependents.Indexer()),
 		runs: map[cache.ObjectName]run{},
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
-		Sources: []controller.Source{controller.Themselves(crons.Informer()), dependents.Source(kind(), nil)},
+		Sources: []controller.Source{controller.For(crons.Informer()), dependents.Source(kind(), nil)},
 	}, nil
 }
 
@@ -84,28 +84,28 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	c.forget(key, cron.UID)
-	if c.written.Behind(cron.UID) || c.made.Behind(cron.UID) {
+	if !c.written.Satisfied(cron.UID) || !c.made.Satisfied(cron.UID) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
 	plan := Decide(cron, Observed{Mine: c.jobs.ControlledBy(cron.UID), Ran: c.ran(key)}, c.now())
-	for _, news := range plan.News {
-		c.events.Event(cron, news.Type, news.Reason, news.Message)
+	for _, event := range plan.Events {
+		c.events.Event(cron, event.Type, event.Reason, event.Message)
 	}
-	// What has run is on record before the job of it may go.
+	// A run is recorded before its job may be deleted.
 	if cron, err = c.write(ctx, cron, plan.Status); err != nil {
 		return 0, err
 	}
 	err = c.carryOut(ctx, key, cron, &plan)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		err = nil // no use to try again
+		err = nil // no retry can succeed
 	}
 	_, writeErr := c.write(ctx, cron, plan.Status)
 	return plan.Again, errors.Join(err, writeErr)
 }
 
-// carryOut deletes and creates jobs, and takes the one that was created into the status.
+// carryOut deletes and creates jobs, and adds the one that was created to the status.
 func (c *reconciler) carryOut(ctx context.Context, key cache.ObjectName, cron *batchv1.CronJob, plan *Plan) error {
-	err := controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+	err := controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
 		return c.remove(ctx, cron, plan.Delete[i])
 	})
 	if err != nil || plan.Create.IsZero() {
@@ -141,8 +141,8 @@ func (c *reconciler) remove(ctx context.Context, cron *batchv1.CronJob, job *bat
 	return fmt.Errorf("delete job %s/%s: %w", job.Namespace, job.Name, err)
 }
 
-// create makes a job, or finds it made: the cache may not show what was made before, and
-// the answer to a request may be lost.
+// create creates a job, or finds it created: the cache may not show what was created before,
+// and the answer to a request may be lost.
 func (c *reconciler) create(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) (*batchv1.Job, error) {
 	made, err := c.client.BatchV1().Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -158,11 +158,11 @@ func (c *reconciler) create(ctx context.Context, cron *batchv1.CronJob, job *bat
 		}
 		made = there
 	}
-	c.made.Created(cron.UID, made.ResourceVersion)
+	c.made.ExpectVersion(cron.UID, made.ResourceVersion)
 	return made, nil
 }
 
-// write writes the status if it is another, and returns the CronJob with it.
+// write writes the status if it has changed, and returns the CronJob with it.
 func (c *reconciler) write(ctx context.Context, cron *batchv1.CronJob, status batchv1.CronJobStatus) (*batchv1.CronJob, error) {
 	if equality.Semantic.DeepEqual(status, cron.Status) {
 		return cron, nil
@@ -173,7 +173,7 @@ func (c *reconciler) write(ctx context.Context, cron *batchv1.CronJob, status ba
 	if err != nil {
 		return nil, fmt.Errorf("write the status of cron job %s/%s: %w", cron.Namespace, cron.Name, err)
 	}
-	c.written.Created(cron.UID, updated.ResourceVersion)
+	c.written.ExpectVersion(cron.UID, updated.ResourceVersion)
 	return updated, nil
 }
 
@@ -189,7 +189,7 @@ func (c *reconciler) remember(key cache.ObjectName, last run) {
 	c.runs[key] = last
 }
 
-// forget drops what is known about a CronJob of that name with another uid than this.
+// forget drops what is known about a CronJob of that name with any other uid.
 func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,14 +1,14 @@
-// Package cronjob makes jobs by a schedule.
+// Package cronjob creates jobs by a schedule.
 //
 //	schedule, the last run, now ──▶ schedule.go: the latest time that is due
-//	jobs that there are ──▶ plan.go: what runs, what is history, what is to be made
+//	existing jobs ──▶ plan.go: which run, which are to be deleted, whether one is to be created
 //
-// No time is run twice: the job of a time has one name, and once it is made the status
-// says so. Whatever was made is looked for on the server before it is taken for missing.
-// Only when somebody else deletes a job between its creation and the write of the status,
-// while the controller is not there to remember, is it made again.
+// No time runs twice (R27): the job of a time has one name, and once it is created the status
+// says so. A job is looked for on the server before it is taken for missing. It is created
+// again only if somebody else deletes it between its creation and the write of the status,
+// and the controller has ended meanwhile.
 //
-// Of all times that were missed the latest is run, however many there were.
+// Of the times that were missed the latest runs, however many there were.
 package cronjob
 
 import (
@@ -22,38 +22,38 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// byHand is the annotation of jobs that kubectl create job --from makes.
-const byHand = "cronjob.kubernetes.io/instantiate"
+// instantiateAnnotation is on jobs that were created by kubectl create job --from.
+const instantiateAnnotation = "cronjob.kubernetes.io/instantiate"
 
-// Plan is what there is to do. The status is written before anything else is done, so
-// that no job goes whose run is on no record; and again with the job that was created.
+// Plan is what there is to do. The status is written before anything else is done, so that no
+// job is deleted whose run is not recorded; and again with the job that was created.
 type Plan struct {
-	// Delete are jobs that are history, or that the next run replaces.
+	// Delete are finished jobs beyond the history limits, and those that the next run replaces.
 	Delete []*batchv1.Job
-	// Create is the time to run a job for; zero for none.
+	// Create is the scheduled time of the job to create; zero for none.
 	Create time.Time
-	// Zone is what that time is written in.
+	// Zone is the time zone in which that time is written.
 	Zone *time.Location
-	// Status is that without the job to be created.
+	// Status does not include the job to create.
 	Status batchv1.CronJobStatus
-	News   []News
+	Events []Event
 	// Again is when the next job is due; 0 for never.
 	Again time.Duration
 }
 
-// News is an event.
-type News struct{ Type, Reason, Message string }
+// Event is an event on the CronJob, for its users.
+type Event struct{ Type, Reason, Message string }
 
-// Observed is what there is of a CronJob's jobs.
+// Observed is what is known of a CronJob's jobs.
 type Observed struct {
 	// Mine are the jobs that it controls.
 	Mine []*batchv1.Job
-	// Ran is the last time that this process has run a job for; zero for none.
+	// Ran is the last scheduled time for which this process has created a job; zero for none.
 	Ran time.Time
 }
 
-// Decide says what to do about a CronJob. The time zone of now is that of a schedule
-// that names none.
+// Decide says what to do about a CronJob. A schedule that names no time zone is in that of
+// now.
 func Decide(c *batchv1.CronJob, seen Observed, now time.Time) Plan {
 	p := Plan{Status: *c.Status.DeepCopy()}
 	mine := slices.Clone(seen.Mine)
@@ -67,14 +67,14 @@ func Decide(c *batchv1.CronJob, seen Observed, now time.Time) Plan {
 	if c.DeletionTimestamp != nil {
 		return p
 	}
-	p.clearHistory(c, mine)
+	p.cleanUpFinished(c, mine)
 	if c.Spec.Suspend == nil || !*c.Spec.Suspend {
 		p.schedule(c, mine, now)
 	}
 	return p
 }
 
-// observe writes into the status what runs and what has succeeded last.
+// observe writes into the status which jobs run and when one has succeeded last.
 func (p *Plan) observe(c *batchv1.CronJob, mine []*batchv1.Job) {
 	p.Status.Active = nil
 	for _, job := range mine {
@@ -85,7 +85,7 @@ func (p *Plan) observe(c *batchv1.CronJob, mine []*batchv1.Job) {
 			continue
 		}
 		if was {
-			p.tell(corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %v", job.Name, end.Type))
+			p.event(corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %v", job.Name, end.Type))
 		}
 		if at := job.Status.CompletionTime; end.Type == batchv1.JobComplete && at != nil &&
 			(p.Status.LastSuccessfulTime == nil || at.After(p.Status.LastSuccessfulTime.Time)) {
@@ -98,8 +98,8 @@ func isTo(job *batchv1.Job) func(corev1.ObjectReference) bool {
 	return func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }
 }
 
-// refer is how the status names a job. How it did before is good: a job's version changes
-// often, and the status need not follow.
+// refer returns the reference to a job in the status. One that is there stays as it is: the
+// resourceVersion of a job changes often, and the status need not follow.
 func refer(before []corev1.ObjectReference, job *batchv1.Job) corev1.ObjectReference {
 	if i := slices.IndexFunc(before, isTo(job)); i >= 0 {
 		return before[i]
@@ -110,36 +110,36 @@ func refer(before []corev1.ObjectReference, job *batchv1.Job) corev1.ObjectRefer
 	}
 }
 
-// clearHistory deletes the oldest of the jobs that have finished, as far as there are too
-// many, and those that were run by hand like the others.
-func (p *Plan) clearHistory(c *batchv1.CronJob, mine []*batchv1.Job) {
-	var good, bad []*batchv1.Job
+// cleanUpFinished deletes the oldest of the finished jobs beyond the history limits. Those that
+// were created by hand count like the others.
+func (p *Plan) cleanUpFinished(c *batchv1.CronJob, mine []*batchv1.Job) {
+	var complete, failed []*batchv1.Job
 	for _, job := range mine {
 		switch end := finished(job); {
 		case end == nil || job.DeletionTimestamp != nil:
 		case end.Type == batchv1.JobComplete:
-			good = append(good, job)
+			complete = append(complete, job)
 		default:
-			bad = append(bad, job)
+			failed = append(failed, job)
 		}
 	}
 	if limit := c.Spec.SuccessfulJobsHistoryLimit; limit != nil {
-		p.Delete = append(p.Delete, good[:max(0, len(good)-int(*limit))]...)
+		p.Delete = append(p.Delete, complete[:max(0, len(complete)-int(*limit))]...)
 	}
 	if limit := c.Spec.FailedJobsHistoryLimit; limit != nil {
-		p.Delete = append(p.Delete, bad[:max(0, len(bad)-int(*limit))]...)
+		p.Delete = append(p.Delete, failed[:max(0, len(failed)-int(*limit))]...)
 	}
 }
 
-// schedule finds out whether a job is due.
+// schedule plans a job if one is due.
 func (p *Plan) schedule(c *batchv1.CronJob, mine []*batchv1.Job, now time.Time) {
 	s, err := parseSchedule(c.Spec.Schedule, now.Location())
 	if err != nil {
-		p.tell(corev1.EventTypeWarning, "UnparseableSchedule", err.Error())
+		p.event(corev1.EventTypeWarning, "UnparseableSchedule", err.Error())
 		return
 	}
 	if s, err = s.in(c.Spec.TimeZone); err != nil {
-		p.tell(corev1.EventTypeWarning, "UnknownTimeZone", err.Error())
+		p.event(corev1.EventTypeWarning, "UnknownTimeZone", err.Error())
 		return
 	}
 	p.Zone = s.zone
@@ -156,18 +156,18 @@ func (p *Plan) schedule(c *batchv1.CronJob, mine []*batchv1.Job, now time.Time) 
 	}
 	if deadline := c.Spec.StartingDeadlineSeconds; deadline != nil {
 		if now.Sub(due) > time.Duration(*deadline)*time.Second {
-			p.tell(corev1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: "+due.UTC().Format(time.RFC1123Z))
+			p.event(corev1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: "+due.UTC().Format(time.RFC1123Z))
 			return
 		}
 		begin = later(begin, now.Add(-time.Duration(*deadline)*time.Second))
 	}
-	if s.missed(begin, now) > mostMissed {
-		p.tell(corev1.EventTypeWarning, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
+	if s.missed(begin, now) > maxMissed {
+		p.event(corev1.EventTypeWarning, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
 	p.run(c, mine, due)
 }
 
-// run runs the job of a time, unless it has been or another one is in the way.
+// run plans the job of a time, unless it exists or the concurrency policy forbids it.
 func (p *Plan) run(c *batchv1.CronJob, mine []*batchv1.Job, due time.Time) {
 	name := jobName(c, due)
 	if slices.ContainsFunc(mine, func(job *batchv1.Job) bool { return job.Name == name }) {
@@ -177,12 +177,12 @@ func (p *Plan) run(c *batchv1.CronJob, mine []*batchv1.Job, due time.Time) {
 	switch c.Spec.ConcurrencyPolicy {
 	case batchv1.ForbidConcurrent:
 		if len(p.Status.Active) > 0 {
-			p.tell(corev1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+			p.event(corev1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
 			return
 		}
 	case batchv1.ReplaceConcurrent:
 		for _, job := range mine {
-			_, kept := job.Annotations[byHand]
+			_, kept := job.Annotations[instantiateAnnotation]
 			if finished(job) == nil && job.DeletionTimestamp == nil && !kept {
 				p.Delete = append(p.Delete, job)
 				p.Status.Active = slices.DeleteFunc(p.Status.Active, isTo(job))
@@ -193,11 +193,11 @@ func (p *Plan) run(c *batchv1.CronJob, mine []*batchv1.Job, due time.Time) {
 	p.Create = due
 }
 
-func (p *Plan) tell(kind, reason, message string) {
-	p.News = append(p.News, News{kind, reason, message})
+func (p *Plan) event(kind, reason, message string) {
+	p.Events = append(p.Events, Event{kind, reason, message})
 }
 
-// finished is the condition with which a job has finished, nil before.
+// finished returns the condition with which a job has finished, nil before.
 func finished(job *batchv1.Job) *batchv1.JobCondition {
 	for i, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
@@ -207,7 +207,7 @@ func finished(job *batchv1.Job) *batchv1.JobCondition {
 	return nil
 }
 
-// begun is when the job started, or was made.
+// begun returns when the job started or, before that, was created.
 func begun(job *batchv1.Job) time.Time {
 	if job.Status.StartTime != nil {
 		return job.Status.StartTime.Time
@@ -229,12 +229,12 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// jobName is that of the job of a time, in minutes: a schedule has no finer ones.
+// jobName returns the name of the job of a time, in minutes: a schedule has no finer ones.
 func jobName(c *batchv1.CronJob, at time.Time) string {
 	return fmt.Sprintf("%s-%d", c.Name, at.Unix()/60)
 }
 
-// jobOf makes the job of a time.
+// jobOf returns the job of a time.
 func jobOf(c *batchv1.CronJob, at time.Time, zone *time.Location) *batchv1.Job {
 	template := c.Spec.JobTemplate.DeepCopy()
 	job := &batchv1.Job{

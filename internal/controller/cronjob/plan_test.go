@@ -10,9 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 )
 
-func at(t *testing.T, text string) time.Time {
+func at(t rapid.TB, text string) time.Time {
 	t.Helper()
 	parsed, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -106,7 +107,7 @@ func jobIn(t *testing.T, c *batchv1.CronJob, line string) *batchv1.Job {
 		case "target":
 			end.Type = batchv1.JobFailureTarget
 		case "byhand":
-			job.Annotations[byHand] = "manual"
+			job.Annotations[instantiateAnnotation] = "manual"
 			continue
 		case "deleted":
 			job.DeletionTimestamp = &c.CreationTimestamp
@@ -136,8 +137,8 @@ func outcome(p Plan) string {
 	if last := p.Status.LastSuccessfulTime; last != nil {
 		out = append(out, "succeeded "+last.UTC().Format("15:04"))
 	}
-	for _, news := range p.News {
-		out = append(out, news.Reason)
+	for _, event := range p.Events {
+		out = append(out, event.Reason)
 	}
 	return strings.Join(out, ", ")
 }
@@ -188,13 +189,13 @@ func TestPlanOfCronJobs(t *testing.T) {
 		"replaced":                            {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent)}, jobs: []string{"a", "b complete=03:00", "d deleted"}, want: "delete a, create 12:00, active d, succeeded 03:00"},
 		"not replaced, as it was run by hand": {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent)}, jobs: []string{"a byhand"}, want: "create 12:00, active a"},
 		"nothing to replace yet":              {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent), ran(t, noon)}, jobs: []string{"a"}, want: "active a, ran 12:00"},
-		"history": {
+		"history limits": {
 			cron: []func(*batchv1.CronJob){limits(1, 1), ran(t, noon)},
 			jobs: []string{"a complete=05:00", "b complete=03:00", "x complete=04:00 byhand", "d failed", "e failed", "f"},
 			want: "delete b, delete x, delete d, active f, ran 12:00, succeeded 05:00",
 		},
-		"all history":         {cron: []func(*batchv1.CronJob){limits(0, 0), ran(t, noon)}, jobs: []string{"a complete=05:00", "d failed deleted"}, want: "delete a, ran 12:00, succeeded 05:00"},
-		"history without end": {cron: []func(*batchv1.CronJob){ran(t, noon)}, jobs: []string{"a complete=05:00"}, want: "ran 12:00, succeeded 05:00"},
+		"history limits of 0": {cron: []func(*batchv1.CronJob){limits(0, 0), ran(t, noon)}, jobs: []string{"a complete=05:00", "d failed deleted"}, want: "delete a, ran 12:00, succeeded 05:00"},
+		"no history limits":   {cron: []func(*batchv1.CronJob){ran(t, noon)}, jobs: []string{"a complete=05:00"}, want: "ran 12:00, succeeded 05:00"},
 		"it has ended": {
 			cron: []func(*batchv1.CronJob){ran(t, noon), func(c *batchv1.CronJob) {
 				c.Status.Active = []corev1.ObjectReference{{Name: "a", UID: "a"}, {Name: "lost", UID: "lost"}}

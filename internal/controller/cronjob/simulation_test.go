@@ -3,7 +3,6 @@ package cronjob
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -14,17 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// simulation is a server with one CronJob and its jobs, and a controller with late caches
-// that may end after any write.
+// simulation is a server with one CronJob and its jobs, and a controller with caches that lag,
+// which may crash before and after every write.
 type simulation struct {
-	t    *testing.T
-	rng  *rand.Rand
-	now  time.Time
-	wild bool
+	t       *rapid.T
+	choose  histories.Choose
+	now     time.Time
+	adverse bool // with crashes and lost answers
 
 	version int
 	cron    *batchv1.CronJob
@@ -33,9 +34,9 @@ type simulation struct {
 
 	cachedCron *batchv1.CronJob
 	cachedJobs map[string]*batchv1.Job
-	cachedAt   view
+	cachedAt   cachedVersion
 
-	made, written *controller.Ledger
+	made, written *controller.Expectations
 	ran           time.Time
 
 	runs map[string]int // how often the job of a time was made
@@ -47,21 +48,36 @@ type event struct {
 	gone bool
 }
 
-type view string
+// cachedVersion is how far the cache of jobs has come.
+type cachedVersion string
 
-func (v *view) LastStoreSyncResourceVersion() string { return string(*v) }
+func (v *cachedVersion) LastStoreSyncResourceVersion() string { return string(*v) }
 
-type cronView struct{ s *simulation }
+// cronCache is the cache of CronJobs.
+type cronCache struct{ s *simulation }
 
-func (v cronView) LastStoreSyncResourceVersion() string { return v.s.cachedCron.ResourceVersion }
+func (c cronCache) LastStoreSyncResourceVersion() string { return c.s.cachedCron.ResourceVersion }
 
-// broken ends a pass: the controller crashes, or is told of an error.
-type broken struct{ crash bool }
+// interrupted ends a reconciliation: the controller crashes, or a request fails.
+type interrupted struct{ crash bool }
+
+func newSimulation(t *rapid.T, policy batchv1.ConcurrencyPolicy) *simulation {
+	s := &simulation{t: t, choose: histories.Choices(t), now: at(t, noon), adverse: true, jobs: map[string]*batchv1.Job{}, runs: map[string]int{}}
+	s.storeCron(&batchv1.CronJob{
+		ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", CreationTimestamp: metav1.NewTime(s.now)},
+		Spec: batchv1.CronJobSpec{
+			Schedule: "*/30 * * * *", ConcurrencyPolicy: policy,
+			SuccessfulJobsHistoryLimit: new(int32(s.choose(2))), FailedJobsHistoryLimit: new(int32(s.choose(2))),
+		},
+	})
+	s.restart()
+	return s
+}
 
 func (s *simulation) restart() {
 	s.cachedCron, s.cachedJobs, s.events = s.cron, maps.Clone(s.jobs), nil
-	s.cachedAt = view(strconv.Itoa(s.version))
-	s.made, s.written, s.ran = controller.NewLedger(&s.cachedAt), controller.NewLedger(cronView{s}), time.Time{}
+	s.cachedAt = cachedVersion(strconv.Itoa(s.version))
+	s.made, s.written, s.ran = controller.NewExpectations(&s.cachedAt), controller.NewExpectations(cronCache{s}), time.Time{}
 }
 
 func (s *simulation) note(format string, args ...any) {
@@ -94,36 +110,37 @@ func (s *simulation) storeCron(cron *batchv1.CronJob) {
 
 // write is a request of the controller.
 func (s *simulation) write(what string, do func() bool) {
-	fate := s.rng.IntN(100)
-	if s.wild && fate < 6 {
+	fate := 99 - s.choose(100) // the least choice is the best, for shrinking
+	if s.adverse && fate < 6 {
 		s.note("crash before %s", what)
-		panic(broken{crash: true})
+		panic(interrupted{crash: true})
 	}
 	ok := do()
 	s.note("%s: %t", what, ok)
-	if s.wild && fate < 12 {
+	if s.adverse && fate < 12 {
 		s.note("crash after %s", what)
-		panic(broken{crash: true})
+		panic(interrupted{crash: true})
 	}
-	if !ok || s.wild && fate < 18 {
-		panic(broken{})
+	if !ok || s.adverse && fate < 18 {
+		panic(interrupted{})
 	}
 }
 
-func (s *simulation) pass() {
+// reconcile is one reconciliation, as the controller does it.
+func (s *simulation) reconcile() {
 	defer func() {
 		if r := recover(); r != nil {
-			b, ok := r.(broken)
+			end, ok := r.(interrupted)
 			if !ok {
 				panic(r)
 			}
-			if b.crash {
+			if end.crash {
 				s.restart()
 			}
 		}
 	}()
 	cron := s.cachedCron
-	if s.written.Behind(cron.UID) || s.made.Behind(cron.UID) {
+	if !s.written.Satisfied(cron.UID) || !s.made.Satisfied(cron.UID) {
 		return
 	}
 	plan := Decide(cron, Observed{Mine: slices.Collect(maps.Values(s.cachedJobs)), Ran: s.ran}, s.now)
@@ -153,13 +170,13 @@ func (s *simulation) record(cron *batchv1.CronJob, status batchv1.CronJobStatus)
 func (s *simulation) createAndLook(cron *batchv1.CronJob, job *batchv1.Job) {
 	defer func() {
 		if there := s.jobs[job.Name]; there != nil {
-			s.made.Created(cron.UID, there.ResourceVersion)
+			s.made.ExpectVersion(cron.UID, there.ResourceVersion)
 		}
 	}()
 	s.write("create "+job.Name, func() bool { s.create(job); return true })
 }
 
-// create does nothing for a job that is there.
+// create does nothing for a job that exists.
 func (s *simulation) create(job *batchv1.Job) {
 	if s.jobs[job.Name] != nil {
 		return
@@ -170,14 +187,14 @@ func (s *simulation) create(job *batchv1.Job) {
 	if s.cron.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && s.running() > 0 {
 		s.fail("%s runs while another one does", job.Name)
 	}
-	if !slices.Contains([]int{0, 30}, mustParse(s.t, job).Minute()) {
+	if !slices.Contains([]int{0, 30}, scheduledTime(s.t, job).Minute()) {
 		s.fail("%s is not due", job.Name)
 	}
 	job.UID, job.CreationTimestamp = types.UID(fmt.Sprint(job.Name, "/", s.version)), metav1.NewTime(s.now)
 	s.store(job, false)
 }
 
-func mustParse(t *testing.T, job *batchv1.Job) time.Time {
+func scheduledTime(t rapid.TB, job *batchv1.Job) time.Time {
 	return at(t, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
 }
 
@@ -212,7 +229,7 @@ func (s *simulation) writeStatus(seen *batchv1.CronJob, status batchv1.CronJobSt
 	changed := s.cron.DeepCopy()
 	changed.Status = status
 	s.storeCron(changed)
-	s.written.Created(changed.UID, changed.ResourceVersion)
+	s.written.ExpectVersion(changed.UID, changed.ResourceVersion)
 	return true
 }
 
@@ -222,7 +239,7 @@ func (s *simulation) finish() {
 		if finished(s.jobs[name]) == nil {
 			changed := s.jobs[name].DeepCopy()
 			end := batchv1.JobComplete
-			if s.rng.IntN(3) == 0 {
+			if s.choose(3) == 2 {
 				end = batchv1.JobFailed
 			}
 			changed.Status.Conditions = []batchv1.JobCondition{{Type: end, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.now)}}
@@ -234,10 +251,10 @@ func (s *simulation) finish() {
 	}
 }
 
-// forget removes a job that has finished, as somebody else may: once the run is on record.
+// forget removes a finished job, as any user may, once its run is recorded.
 func (s *simulation) forget() {
 	for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
-		if job := s.jobs[name]; finished(job) != nil && !mustParse(s.t, job).After(lastRun(&s.cron.Status)) {
+		if job := s.jobs[name]; finished(job) != nil && !scheduledTime(s.t, job).After(lastRun(&s.cron.Status)) {
 			s.note("%s is removed", name)
 			s.store(job.DeepCopy(), true)
 			return
@@ -247,7 +264,7 @@ func (s *simulation) forget() {
 
 func (s *simulation) catchUp(n int) {
 	for _, e := range s.events[:min(n, len(s.events))] {
-		s.cachedAt = view(e.job.ResourceVersion)
+		s.cachedAt = cachedVersion(e.job.ResourceVersion)
 		s.cachedJobs[e.job.Name] = e.job
 		if e.gone {
 			delete(s.cachedJobs, e.job.Name)
@@ -256,63 +273,49 @@ func (s *simulation) catchUp(n int) {
 	s.events = s.events[min(n, len(s.events)):]
 }
 
-func (s *simulation) step() {
-	switch s.rng.IntN(12) {
-	case 0, 1, 2, 3:
-		s.pass()
-	case 4, 5:
-		s.now = s.now.Add(time.Duration(s.rng.IntN(25*60)) * time.Second)
-	case 6:
-		s.finish()
-	case 7:
-		s.forget()
-	case 8, 9:
-		s.catchUp(s.rng.IntN(4))
-	case 10:
-		s.cachedCron = s.cron
-	case 11:
-		changed := s.cron.DeepCopy() // somebody writes something else
-		s.storeCron(changed)
+// actions are what can happen.
+func (s *simulation) actions() map[string]func(*rapid.T) {
+	action := func(weight int, do func()) histories.Action {
+		return histories.Action{Weight: weight, Do: func(*rapid.T) { do() }}
 	}
+	return histories.Actions(func(*rapid.T) {}, map[string]histories.Action{
+		"controller":      action(4, s.reconcile),
+		"time":            action(2, func() { s.now = s.now.Add(time.Duration(s.choose(25*60)) * time.Second) }),
+		"job ends":        action(1, s.finish),
+		"job is removed":  action(1, s.forget),
+		"job cache":       action(2, func() { s.catchUp(s.choose(4)) }),
+		"cron job cache":  action(1, func() { s.cachedCron = s.cron }),
+		"another's write": action(1, func() { s.storeCron(s.cron.DeepCopy()) }),
+	})
 }
 
 func TestR27_SimulatedCronJobs(t *testing.T) {
 	for _, policy := range []batchv1.ConcurrencyPolicy{batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent} {
 		t.Run(string(policy), func(t *testing.T) {
-			for seed := range uint64(100) {
-				s := &simulation{t: t, rng: rand.New(rand.NewPCG(seed, 2)), now: at(t, noon), wild: true, jobs: map[string]*batchv1.Job{}, runs: map[string]int{}}
-				s.storeCron(&batchv1.CronJob{
-					ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", CreationTimestamp: metav1.NewTime(s.now)},
-					Spec: batchv1.CronJobSpec{
-						Schedule: "*/30 * * * *", ConcurrencyPolicy: policy,
-						SuccessfulJobsHistoryLimit: new(int32(s.rng.IntN(2))), FailedJobsHistoryLimit: new(int32(s.rng.IntN(2))),
-					},
-				})
-				s.restart()
-				for range 200 {
-					s.step()
-				}
-				s.settle(seed)
-			}
+			histories.Check(t, 100, 200, func(t *rapid.T) {
+				s := newSimulation(t, policy)
+				t.Repeat(s.actions())
+				s.settle()
+			})
 		})
 	}
 }
 
 // settle lets all jobs end: then the latest time has been run, and nothing is active.
-func (s *simulation) settle(seed uint64) {
-	s.wild = false
+func (s *simulation) settle() {
+	s.adverse = false
 	for range 40 {
 		s.finish()
 		s.cachedCron = s.cron
 		s.catchUp(len(s.events))
-		s.pass()
+		s.reconcile()
 	}
 	due := s.now.Truncate(30 * time.Minute)
 	if due.After(s.cron.CreationTimestamp.Time) && !lastRun(&s.cron.Status).Equal(due) {
-		s.fail("seed %d: the last run was %v, not %v", seed, lastRun(&s.cron.Status), due)
+		s.fail("the last run was %v, not %v", lastRun(&s.cron.Status), due)
 	}
 	if n := len(s.cron.Status.Active); n > 0 {
-		s.fail("seed %d: %d jobs are active", seed, n)
+		s.fail("%d jobs are active", n)
 	}
 	good, bad := 0, 0
 	for _, job := range s.jobs {
@@ -323,6 +326,6 @@ func (s *simulation) settle(seed uint64) {
 		}
 	}
 	if spec := s.cron.Spec; good > int(*spec.SuccessfulJobsHistoryLimit) || bad > int(*spec.FailedJobsHistoryLimit) {
-		s.fail("seed %d: %d and %d jobs are history", seed, good, bad)
+		s.fail("%d and %d finished jobs are kept", good, bad)
 	}
 }

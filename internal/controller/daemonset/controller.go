@@ -27,69 +27,69 @@ import (
 const (
 	name    = "daemonset-controller"
 	workers = 2
-	// keptRevisions is how many old revisions there are where the set does not say.
-	keptRevisions = 10
+	// defaultHistoryLimit is how many old revisions are kept if the set does not say.
+	defaultHistoryLimit = 10
 )
 
 type reconciler struct {
-	client  kubernetes.Interface
-	sets    appslisters.DaemonSetLister
-	nodes   corelisters.NodeLister
-	pods    *controller.Dependents[*corev1.Pod]
-	history *controllerrevision.Keeper
-	hand    *controller.Hand
-	pauses  pauses
-	now     func() time.Time
+	client     kubernetes.Interface
+	sets       appslisters.DaemonSetLister
+	nodes      corelisters.NodeLister
+	pods       *controller.RefManager[*corev1.Pod]
+	revisions  *controllerrevision.Control
+	podControl *controller.PodControl
+	backoffs   backoffs
+	now        func() time.Time
 }
 
-// object is one set as the caches show it.
+// object is a set as the caches show it.
 type object struct {
 	*appsv1.DaemonSet
 
-	owner controller.Owner
-	past  controllerrevision.History
-	hash  string // of the present revision
-	mine  []*corev1.Pod
+	owner     controller.Owner
+	revisions controllerrevision.Revisions
+	hash      string // of the present revision
+	mine      []*corev1.Pod
 }
 
 func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("DaemonSet") }
 
-// New makes the controller of apps/v1 DaemonSet.
-func New(w *controller.World) (*controller.Controller, error) {
-	keeper, err := controllerrevision.NewKeeper(w, appsv1.DefaultDaemonSetUniqueLabelKey)
+// New returns the controller of apps/v1 DaemonSet.
+func New(shared *controller.Context) (*controller.Controller, error) {
+	revisions, err := controllerrevision.NewControl(shared, appsv1.DefaultDaemonSetUniqueLabelKey)
 	if err != nil {
 		return nil, err
 	}
-	sets, nodes := w.Shared.Apps().V1().DaemonSets(), w.Shared.Core().V1().Nodes()
+	sets, nodes := shared.Informers.Apps().V1().DaemonSets(), shared.Informers.Core().V1().Nodes()
 	c := &reconciler{
-		client: w.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: w.Pods, history: keeper,
-		hand: w.Hand(name), pauses: pauses{spots: map[spot]pause{}}, now: w.Clock.Now,
+		client: shared.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: shared.Pods, revisions: revisions,
+		podControl: shared.PodControl(name), backoffs: backoffs{byKey: map[backoffKey]backoff{}}, now: shared.Clock.Now,
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.Themselves(sets.Informer(), c.hand.Ledger, keeper.Ledger()),
-			w.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName { return c.matching(pod) }),
-			keeper.Revisions().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName { return c.matching(r) }),
-			{Informer: nodes.Informer(), Keys: c.everywhere, Same: sameToAll},
+			controller.For(sets.Informer(), c.podControl.Expectations, revisions.Expectations()),
+			shared.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName { return c.matching(pod) }),
+			revisions.RefManager().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName { return c.matching(r) }),
+			{Informer: nodes.Informer(), Keys: c.all, Ignore: sameFit},
 		},
 	}, nil
 }
 
-// matching are the sets that may adopt an object.
+// matching returns the sets that may adopt an object.
 func (c *reconciler) matching(obj metav1.Object) []cache.ObjectName {
 	list, err := c.sets.DaemonSets(obj.GetNamespace()).List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
-	return controller.Adopters(obj, list, func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector })
+	return controller.MatchingOwners(obj, list, func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector })
 }
 
-// everywhere are all sets: each of them asks of every node whether it fits.
-func (c *reconciler) everywhere(any) []cache.ObjectName {
+// all returns all sets: a node may fit any of them.
+func (c *reconciler) all(any) []cache.ObjectName {
 	list, err := c.sets.List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
 	keys := make([]cache.ObjectName, len(list))
 	for i, set := range list {
@@ -98,8 +98,8 @@ func (c *reconciler) everywhere(any) []cache.ObjectName {
 	return keys
 }
 
-// sameToAll tells of a change of a node that it makes it no more and no less fitting.
-func sameToAll(before, now any) bool {
+// sameFit reports whether a change of a node has no influence on which sets it fits.
+func sameFit(before, now any) bool {
 	a, ok := before.(*corev1.Node)
 	b, both := now.(*corev1.Node)
 	return ok && both && a.UID == b.UID && equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints)
@@ -113,29 +113,29 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	if c.hand.Ledger.Behind(set.UID) || c.history.Behind(set.UID) {
+	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
 	o, err := c.observe(ctx, set)
-	if err != nil || o.past.Update == nil {
-		return 0, err // a set that is being deleted, and its history is gone: nothing can be said
+	if err != nil || o.revisions.Update == nil {
+		return 0, err // the set is being deleted and its revisions are gone: nothing can be said
 	}
 	seen, err := c.seen(o)
 	if err != nil {
 		return 0, err
 	}
-	plan := Decide(wish(o), seen, c.now())
+	plan := Decide(desired(o), seen, c.now())
 	if set.DeletionTimestamp == nil {
-		err = errors.Join(c.carryOut(ctx, o, plan), c.trim(ctx, o))
+		err = errors.Join(c.carryOut(ctx, o, plan), c.truncate(ctx, o))
 	}
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		err = nil // no use to try again
+		err = nil // no retry can succeed
 	}
 	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
 }
 
-// observe reads what the set owns, adopted and released. A set that is being deleted
-// gets no more revisions.
+// observe reads what the set owns, adopted and released. A set that is being deleted gets no
+// new revisions.
 func (c *reconciler) observe(ctx context.Context, set *appsv1.DaemonSet) (object, error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
@@ -146,19 +146,19 @@ func (c *reconciler) observe(ctx context.Context, set *appsv1.DaemonSet) (object
 	}}}
 	subject := controllerrevision.Subject{Owner: o.owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
 	if set.DeletionTimestamp != nil {
-		o.past, err = c.history.Look(subject)
+		o.revisions, err = c.revisions.Get(subject)
 	} else {
-		o.past, err = c.history.Of(ctx, subject)
+		o.revisions, err = c.revisions.Sync(ctx, subject)
 	}
-	if err != nil || o.past.Update == nil {
+	if err != nil || o.revisions.Update == nil {
 		return o, err
 	}
-	o.hash = c.history.Hash(set, o.past.Update)
-	o.mine, err = c.pods.Of(ctx, o.owner, c.hand.Ledger)
+	o.hash = c.revisions.Hash(set, o.revisions.Update)
+	o.mine, err = c.pods.AdoptAndRelease(ctx, o.owner, c.podControl.Expectations)
 	return o, err
 }
 
-func wish(o object) Set {
+func desired(o object) Set {
 	s := Set{
 		Hash: o.hash, MinReady: time.Duration(o.Spec.MinReadySeconds) * time.Second,
 		OnDelete: o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType, Ending: o.DeletionTimestamp != nil,
@@ -174,53 +174,53 @@ func (c *reconciler) seen(o object) (Observed, error) {
 	if err != nil {
 		return Observed{}, err
 	}
-	seen := Observed{Mine: o.mine, Nodes: make(map[string]Fit, len(nodes)), Pause: map[string]time.Duration{}}
+	seen := Observed{Mine: o.mine, Nodes: make(map[string]Fit, len(nodes)), Backoff: map[string]time.Duration{}}
 	for _, node := range nodes {
-		seen.Nodes[node.Name] = FitOf(&o.Spec.Template, node)
+		seen.Nodes[node.Name] = fitOf(&o.Spec.Template, node)
 	}
 	shown := make(map[types.UID]bool, len(o.mine))
 	for _, pod := range o.mine {
 		shown[pod.UID] = pods.IsTerminating(pod)
 		if pod.Status.Phase == corev1.PodFailed {
-			seen.Pause[nodeOf(pod)] = c.pauses.left(spot{o.UID, o.hash, nodeOf(pod)}, c.now())
+			seen.Backoff[nodeOf(pod)] = c.backoffs.left(backoffKey{o.UID, o.hash, nodeOf(pod)}, c.now())
 		}
 	}
-	seen.Leaving = c.hand.Ledger.Leaving(o.UID, shown)
+	seen.Leaving = c.podControl.Expectations.PendingDeletions(o.UID, shown)
 	return seen, nil
 }
 
 func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
-	removed := controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+	removed := controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
 		pod := plan.Delete[i]
-		if err := c.hand.Delete(ctx, o.owner, o.DaemonSet, pod); err != nil {
+		if err := c.podControl.Delete(ctx, o.owner, o.DaemonSet, pod); err != nil {
 			return err
 		}
 		if pod.Status.Phase == corev1.PodFailed {
-			c.pauses.failed(spot{o.UID, o.hash, nodeOf(pod)}, c.now())
-			c.hand.Events.Eventf(o.DaemonSet, corev1.EventTypeWarning, "FailedDaemonPod", "Pod %s has failed on node %s and was deleted", pod.Name, nodeOf(pod))
+			c.backoffs.failed(backoffKey{o.UID, o.hash, nodeOf(pod)}, c.now())
+			c.podControl.Events.Eventf(o.DaemonSet, corev1.EventTypeWarning, "FailedDaemonPod", "Pod %s has failed on node %s and was deleted", pod.Name, nodeOf(pod))
 		}
 		return nil
 	})
-	created := controller.Batch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+	created := controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
 		pod := newPod(&o.Spec.Template, o.Namespace, plan.Create[i])
 		pod.GenerateName = pods.NamePrefix(o.Name)
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDaemonSetUniqueLabelKey, o.hash)
-		return c.hand.Create(ctx, o.owner, o.DaemonSet, pod)
+		return c.podControl.Create(ctx, o.owner, o.DaemonSet, pod)
 	})
 	return errors.Join(removed, created)
 }
 
-// trim removes revisions that no pod is of and that are too many.
-func (c *reconciler) trim(ctx context.Context, o object) error {
+// truncate removes the revisions beyond the history limit that no pod has.
+func (c *reconciler) truncate(ctx context.Context, o object) error {
 	live := map[string]bool{o.hash: true}
 	for _, pod := range o.mine {
 		live[pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
 	}
-	limit := int32(keptRevisions)
+	limit := int32(defaultHistoryLimit)
 	if o.Spec.RevisionHistoryLimit != nil {
 		limit = *o.Spec.RevisionHistoryLimit
 	}
-	return c.history.Trim(ctx, o.past, func(r *appsv1.ControllerRevision) bool { return live[c.history.Hash(o, r)] }, limit)
+	return c.revisions.Truncate(ctx, o.revisions, func(r *appsv1.ControllerRevision) bool { return live[c.revisions.Hash(o, r)] }, limit)
 }
 
 func (c *reconciler) writeStatus(ctx context.Context, o object, n Counts) error {
@@ -229,8 +229,8 @@ func (c *reconciler) writeStatus(ctx context.Context, o object, n Counts) error 
 		DesiredNumberScheduled: n.Desired, CurrentNumberScheduled: n.Current, NumberMisscheduled: n.Misscheduled,
 		NumberReady: n.Ready, UpdatedNumberScheduled: n.Updated, NumberAvailable: n.Available, NumberUnavailable: n.Desired - n.Available,
 	}
-	if o.past.Collisions > 0 {
-		status.CollisionCount = &o.past.Collisions
+	if o.revisions.Collisions > 0 {
+		status.CollisionCount = &o.revisions.Collisions
 	}
 	if equality.Semantic.DeepEqual(status, o.Status) {
 		return nil

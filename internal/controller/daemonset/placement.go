@@ -12,28 +12,28 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// Fit is what a node is to a template.
+// Fit says whether pods of a template may be on a node.
 type Fit int
 
 const (
-	// Unfit nodes have no pod: those that are there go.
+	// Unfit nodes have no pod: existing ones are deleted.
 	Unfit Fit = iota
-	// Tolerable nodes get no pod and keep one that they have, because a taint keeps new
-	// pods away and does not drive out those that are there.
+	// Tolerable nodes get no pod and keep one that they have, because of a taint that keeps
+	// new pods away and does not evict existing ones.
 	Tolerable
 	// Fitting nodes have one pod.
 	Fitting
 )
 
-// FitOf is what a node is to a template. Whether there is room on the node is the
-// scheduler's question.
-func FitOf(template *corev1.PodTemplateSpec, node *corev1.Node) Fit {
+// fitOf returns whether pods of a template may be on a node. Whether the node has enough
+// resources is for the scheduler to decide.
+func fitOf(template *corev1.PodTemplateSpec, node *corev1.Node) Fit {
 	if name := template.Spec.NodeName; name != "" && name != node.Name {
 		return Unfit
 	}
 	affinity := nodeaffinity.NewRequiredNodeAffinity(template.Spec.NodeSelector, template.Spec.Affinity)
 	if matches, err := affinity.Match(node); err != nil || !matches {
-		return Unfit // a term that cannot be read matches nothing
+		return Unfit // a term that cannot be parsed matches nothing
 	}
 	tolerated := tolerations(&template.Spec)
 	fit := Fitting
@@ -52,14 +52,14 @@ func FitOf(template *corev1.PodTemplateSpec, node *corev1.Node) Fit {
 	return fit
 }
 
-// tolerations are those of the template and those that every pod of a daemon set has:
-// it is there whatever state the node is in.
+// tolerations returns those of the template and those that every pod of a daemon set has: it
+// runs whatever state the node is in.
 func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	list := slices.Clone(spec.Tolerations)
 	always := func(key string, effect corev1.TaintEffect) {
 		t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
 		if i := slices.IndexFunc(list, func(other corev1.Toleration) bool { return other.MatchToleration(&t) }); i >= 0 {
-			list[i] = t // without an end to it
+			list[i] = t // without a limit of time
 		} else {
 			list = append(list, t)
 		}
@@ -76,7 +76,7 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	return list
 }
 
-// newPod is the pod of a template for a node. The scheduler binds it, to that node or to
+// newPod returns the pod of a template for a node. The scheduler binds it, to that node or to
 // none.
 func newPod(template *corev1.PodTemplateSpec, namespace, node string) *corev1.Pod {
 	pod := pods.FromTemplate(template, namespace)
@@ -87,7 +87,7 @@ func newPod(template *corev1.PodTemplateSpec, namespace, node string) *corev1.Po
 	if pod.Spec.Affinity.NodeAffinity == nil {
 		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	// The node fits what the template requires, so that this is all there is to require.
+	// The node satisfies what the template requires, so nothing else needs to be required.
 	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
@@ -96,8 +96,8 @@ func newPod(template *corev1.PodTemplateSpec, namespace, node string) *corev1.Po
 	return pod
 }
 
-// nodeOf is the node that a pod is on, or is meant for; empty for a pod that no daemon
-// set has made.
+// nodeOf returns the node that a pod is on, or is meant for; empty for a pod that no daemon set
+// has created.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName

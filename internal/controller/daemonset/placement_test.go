@@ -55,7 +55,7 @@ func TestFitOf(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"disk": "ssd"}}, Spec: corev1.NodeSpec{Taints: c.taints}}
-			if got := FitOf(&corev1.PodTemplateSpec{Spec: c.spec}, node); got != c.want {
+			if got := fitOf(&corev1.PodTemplateSpec{Spec: c.spec}, node); got != c.want {
 				t.Errorf("fit %d, want %d", got, c.want)
 			}
 		})
@@ -95,7 +95,7 @@ func TestNodeOf(t *testing.T) {
 		want string
 	}{
 		{"bound", corev1.Pod{Spec: corev1.PodSpec{NodeName: "one", Affinity: newPod(&corev1.PodTemplateSpec{}, "", "two").Spec.Affinity}}, "one"},
-		{"for nobody", corev1.Pod{}, ""},
+		{"for no node", corev1.Pod{}, ""},
 		{"of other affinity", corev1.Pod{Spec: corev1.PodSpec{Affinity: required(corev1.NodeSelectorTerm{})}}, ""},
 	} {
 		if got := nodeOf(&c.pod); got != c.want {

@@ -1,14 +1,13 @@
 // Package daemonset keeps one pod of a DaemonSet on every node that fits.
 //
-//	placement.go   FitOf: which nodes fit, and the pod for a node (pure)
-//	plan.go        Decide: where a pod is made, which pods go (pure)
+//	placement.go   fitOf: which nodes fit, and the pod for a node (pure)
+//	plan.go        Decide: where a pod is created, which pods are deleted (pure)
 //	rollout.go     the part of Decide that replaces pods of another revision (pure)
 //	controller.go  reads, carries out, writes the status
 //
-// A pod is meant for its node by its affinity, and bound by the scheduler. Without a
-// surge a node gets its pod when none is left there, not even a terminating one: two
-// may want the same port. Pods that ended by themselves are replaced, the failed ones
-// after a pause that grows.
+// The affinity of a pod names its node, and the scheduler binds it. Without a surge a node gets
+// its pod when none is left there, not even a terminating one: two may need the same port.
+// Pods that have ended by themselves are replaced, failed ones with an exponential back-off.
 package daemonset
 
 import (
@@ -21,58 +20,61 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// burst is the most pods that are created or deleted for one set before the others
+// burst is the highest number of pods that are created or deleted for one set before others
 // have their turn.
 const burst = 250
 
-// Set is what is wished for.
+// Set is the desired state.
 type Set struct {
-	// Hash is in the label of pods that are made from the present template.
+	// Hash is in the label of pods that are created from the present template.
 	Hash string
 	// MinReady is how long a pod must have been ready to count as available.
 	MinReady time.Duration
-	// OnDelete leaves it to people to delete pods of another revision.
+	// OnDelete leaves it to users to delete pods of another revision.
 	OnDelete bool
-	// MaxUnavailable and MaxSurge bound an update; nil is 0. Percentages are of the nodes
-	// that fit, rounded up.
+	// MaxUnavailable and MaxSurge limit an update; nil is 0. Percentages are of the fitting
+	// nodes, rounded up.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
-	// Ending tells that the object is being deleted: its pods are the collector's.
+	// Ending is set while the object is being deleted: its pods are the collector's.
 	Ending bool
 }
 
-// Observed is what there is.
+// Observed is what the caches show.
 type Observed struct {
-	// Nodes are all there are.
+	// Nodes has all nodes.
 	Nodes map[string]Fit
 	// Mine are the pods that the set controls.
 	Mine []*corev1.Pod
-	// Leaving are those of them whose deletion was asked for and is not seen yet.
+	// Leaving are those of them whose deletion was asked for and that the cache does not show
+	// to be terminating yet.
 	Leaving map[types.UID]bool
-	// Pause is for how long yet failed pods of a node are left alone.
-	Pause map[string]time.Duration
+	// Backoff says how much longer failed pods of a node are not replaced.
+	Backoff map[string]time.Duration
 }
 
-// Counts are for the status: numbers of nodes.
+// Counts are for the status. They are numbers of nodes.
 type Counts struct {
 	Desired, Current, Misscheduled, Ready, Updated, Available int32
 }
 
 // Plan is what there is to do.
 type Plan struct {
-	// Create are nodes.
+	// Create has the nodes that get a pod.
 	Create []string
 	Delete []*corev1.Pod
 	Counts Counts
-	// Again is when a pod becomes available, or a pause ends, without an event; 0 for never.
+	// Again is the time until a pod becomes available or a back-off ends, of which no event
+	// tells; 0 for never.
 	Again time.Duration
 }
 
-// place is a node with its pods. Those that have ended and are terminating are left out:
-// nothing of them is there any more.
+// place is a node with its pods, except those that have ended and are terminating: nothing of
+// them is left on the node.
 type place struct {
 	node string
 	fit  Fit
@@ -80,16 +82,16 @@ type place struct {
 	// going to; both with the oldest first.
 	all, live []*corev1.Pod
 	ended     []*corev1.Pod
-	// crowded tells that pods were taken away because there were too many.
+	// crowded is set if pods were deleted because there were too many.
 	crowded bool
-	// paused tells that a pod has failed there, and the next one is to come later.
-	paused bool
+	// backingOff is set if a pod has failed there, and is to be replaced later.
+	backingOff bool
 }
 
-// Decide says what to do about a set: first that there is one pod on each node that
-// fits and none elsewhere, then that they are of the present revision.
+// Decide says what to do about a set: first there is to be one pod on each fitting node and
+// none elsewhere, then all are to be of the present revision.
 func Decide(set Set, seen Observed, now time.Time) Plan {
-	d := decider{set: set, now: now, pause: seen.Pause}
+	d := decider{set: set, now: now, backoff: seen.Backoff}
 	places, lost := arrange(seen)
 	for _, at := range places {
 		d.count(at)
@@ -122,14 +124,13 @@ func scaled(n *intstr.IntOrString, total int) int {
 	}
 	value, err := intstr.GetScaledValueFromIntOrPercent(n, total, true)
 	if err != nil {
-		return 0 // validation has seen it
+		return 0 // validation refuses it
 	}
 	return value
 }
 
-// arrange puts the pods to their nodes, in the order of names. The pods that are lost
-// wait for a node that there is not; those that are on such a node are not the set's to
-// remove.
+// arrange assigns the pods to their nodes, in the order of names. The lost pods wait for a node
+// that does not exist; those that are bound to such a node are for podgc to remove.
 func arrange(seen Observed) (places []*place, lost []*corev1.Pod) {
 	byNode := make(map[string]*place, len(seen.Nodes))
 	for name, fit := range seen.Nodes {
@@ -159,7 +160,7 @@ func arrange(seen Observed) (places []*place, lost []*corev1.Pod) {
 	return places, lost
 }
 
-// older orders pods: bound ones first, then by age.
+// older compares pods: bound ones come first, then older ones.
 func older(a, b *corev1.Pod) int {
 	if bound := a.Spec.NodeName != ""; bound != (b.Spec.NodeName != "") {
 		if bound {
@@ -170,12 +171,12 @@ func older(a, b *corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// decider is a Plan in the making.
+// decider is a Plan that is being made.
 type decider struct {
-	set   Set
-	now   time.Time
-	pause map[string]time.Duration
-	plan  Plan
+	set     Set
+	now     time.Time
+	backoff map[string]time.Duration
+	plan    Plan
 
 	maxUnavailable, maxSurge int
 }
@@ -196,7 +197,7 @@ func (d *decider) isAvailable(pod *corev1.Pod) bool {
 	return pods.IsAvailable(pod, d.set.MinReady, d.now)
 }
 
-// count counts a node by its oldest pod, so that one with a pod too many is not done yet.
+// count counts a node by its oldest pod, so that one with a surplus pod does not count as updated.
 func (d *decider) count(at *place) {
 	for _, pod := range at.live {
 		in, _ := pods.AvailableIn(pod, d.set.MinReady, d.now)
@@ -215,7 +216,7 @@ func (d *decider) count(at *place) {
 	}
 	n.Current++
 	oldest := at.all[0]
-	if pods.IsReady(oldest) {
+	if podutils.IsPodReady(oldest) {
 		n.Ready++
 	}
 	if d.isAvailable(oldest) {
@@ -226,7 +227,7 @@ func (d *decider) count(at *place) {
 	}
 }
 
-// settle sees to it that a node has one pod, or two while a surge goes on, or none.
+// settle makes a node have one pod, or two during a surge, or none.
 func (d *decider) settle(at *place) {
 	if at.fit == Unfit {
 		d.remove(at.ended...)
@@ -235,9 +236,9 @@ func (d *decider) settle(at *place) {
 		return
 	}
 	for _, pod := range at.ended {
-		if in := d.pause[at.node]; pod.Status.Phase == corev1.PodFailed && in > 0 {
+		if in := d.backoff[at.node]; pod.Status.Phase == corev1.PodFailed && in > 0 {
 			d.again(in)
-			at.paused = true
+			at.backingOff = true
 			continue
 		}
 		d.remove(pod)
@@ -253,12 +254,12 @@ func (d *decider) settle(at *place) {
 		}
 	}
 	at.live = kept
-	if at.fit == Fitting && len(at.live) == 0 && !at.paused && (len(at.all) == 0 || d.maxSurge > 0) {
+	if at.fit == Fitting && len(at.live) == 0 && !at.backingOff && (len(at.all) == 0 || d.maxSurge > 0) {
 		d.plan.Create = append(d.plan.Create, at.node)
 	}
 }
 
-// oldestOfEach are the oldest pod of the present revision and the oldest of another.
+// oldestOfEach returns the oldest pod of the present revision and the oldest of another.
 func (d *decider) oldestOfEach(list []*corev1.Pod) []*corev1.Pod {
 	var kept []*corev1.Pod
 	for _, updated := range []bool{true, false} {

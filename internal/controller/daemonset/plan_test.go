@@ -26,7 +26,7 @@ const minReady = 10 * time.Second
 // the pods are in the order of their age. A pod in lower case is not bound yet.
 func read(t *testing.T, text string) Observed {
 	t.Helper()
-	seen := Observed{Nodes: map[string]Fit{}, Leaving: map[types.UID]bool{}, Pause: map[string]time.Duration{}}
+	seen := Observed{Nodes: map[string]Fit{}, Leaving: map[types.UID]bool{}, Backoff: map[string]time.Duration{}}
 	for part := range strings.SplitSeq(text, ";") {
 		name, list, ok := strings.Cut(strings.TrimSpace(part), ":")
 		if !ok {
@@ -184,7 +184,7 @@ func TestSurgeKeepsAllAvailable(t *testing.T) {
 	})
 }
 
-func TestPausesAfterFailures(t *testing.T) {
+func TestBackoffAfterFailures(t *testing.T) {
 	for _, c := range []struct {
 		name, seen, want string
 		set              Set
@@ -196,7 +196,7 @@ func TestPausesAfterFailures(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seen := read(t, c.seen)
-			seen.Pause["a"], seen.Pause["b"] = 3*time.Second, -time.Second
+			seen.Backoff["a"], seen.Backoff["b"] = 3*time.Second, -time.Second
 			p := Decide(c.set, seen, now)
 			if got := steps(p); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
@@ -225,28 +225,28 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-func TestPauses(t *testing.T) {
-	p := pauses{spots: map[spot]pause{}}
-	at := spot{"set", "hash", "node"}
+func TestBackoffs(t *testing.T) {
+	p := backoffs{byKey: map[backoffKey]backoff{}}
+	at := backoffKey{"set", "hash", "node"}
 	if left := p.left(at, now); left != 0 {
 		t.Errorf("before anything has failed: %v", left)
 	}
-	clock, want := now, firstPause
+	clock, want := now, firstBackoff
 	for range 12 {
 		p.failed(at, clock)
 		if left := p.left(at, clock); left != want {
 			t.Fatalf("pause of %v, want %v", left, want)
 		}
-		clock, want = clock.Add(want), min(2*want, lastPause)
+		clock, want = clock.Add(want), min(2*want, lastBackoff)
 		if left := p.left(at, clock); left > 0 {
 			t.Fatalf("%v are left at its end", left)
 		}
 	}
-	if left := p.left(spot{"set", "another template", "node"}, clock); left != 0 {
+	if left := p.left(backoffKey{"set", "another template", "node"}, clock); left != 0 {
 		t.Errorf("another template waits, too: %v", left)
 	}
-	p.failed(spot{"other", "hash", "node"}, clock.Add(lastPause+time.Second))
-	if len(p.spots) != 1 {
-		t.Errorf("what is long past is remembered: %v", p.spots)
+	p.failed(backoffKey{"other", "hash", "node"}, clock.Add(lastBackoff+time.Second))
+	if len(p.byKey) != 1 {
+		t.Errorf("what is long past is remembered: %v", p.byKey)
 	}
 }

@@ -1,9 +1,7 @@
 package daemonset
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -13,51 +11,52 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/controller/controllerrevision"
-	"github.com/coppice-dev/coppice/internal/testing/lagging"
+	"github.com/coppice-dev/coppice/internal/testing/histories"
+	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
 
 // simulation is a set, its controller on caches that lag, nodes that come and go, and a
 // user who changes the template.
 type simulation struct {
-	*lagging.World
-	rand           *rand.Rand
+	*laggingcache.Cluster
+	choose         histories.Choose
 	image, nodes   int
 	maxUnavailable int
 	surge          bool
 	down           map[string]bool // nodes where the controller has taken the available pod away
-	broken         string          // what contradicts a rule; the first of them
+	broken         string          // the first rule that was broken
 }
 
-func newSimulation(t *testing.T, seed uint64) *simulation {
-	t.Helper()
-	random := rand.New(rand.NewPCG(seed, 1))
-	w, err := lagging.New(now, random, New)
+func newSimulation(t *rapid.T) *simulation {
+	choose := histories.Choices(t)
+	c, err := laggingcache.New(now, choose, New)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &simulation{World: w, rand: random, down: map[string]bool{}, surge: random.IntN(2) == 0}
-	w.Watch = s.watch
+	s := &simulation{Cluster: c, choose: choose, down: map[string]bool{}, surge: choose(2) == 0}
+	c.Watch = s.watch
 	limit := int32(2)
 	set := &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent"},
 		Spec: appsv1.DaemonSetSpec{
-			MinReadySeconds: int32(random.IntN(2) * 5), RevisionHistoryLimit: &limit,
+			MinReadySeconds: int32(choose(2) * 5), RevisionHistoryLimit: &limit,
 			Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}},
 			Template:       corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "agent"}}},
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{}},
 		},
 	}
 	if rolling := set.Spec.UpdateStrategy.RollingUpdate; s.surge {
-		rolling.MaxSurge = count(1 + random.IntN(2))
+		rolling.MaxSurge = count(1 + choose(2))
 	} else {
-		s.maxUnavailable = 1 + random.IntN(2)
+		s.maxUnavailable = 1 + choose(2)
 		rolling.MaxUnavailable = count(s.maxUnavailable)
 	}
 	s.setImage(set, 0)
-	lagging.Put(w, "daemonsets", set)
-	for range 2 + random.IntN(3) {
+	laggingcache.Put(c, "daemonsets", set)
+	for range 2 + choose(3) {
 		s.addNode()
 	}
 	return s
@@ -69,23 +68,23 @@ func (s *simulation) setImage(set *appsv1.DaemonSet, n int) {
 
 func (s *simulation) addNode() {
 	s.nodes++
-	lagging.Put(s.World, "nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", s.nodes)}})
+	laggingcache.Put(s.Cluster, "nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", s.nodes)}})
 }
 
 func (s *simulation) set() *appsv1.DaemonSet {
-	return lagging.All[*appsv1.DaemonSet](s.World, "daemonsets")[0]
+	return laggingcache.All[*appsv1.DaemonSet](s.Cluster, "daemonsets")[0]
 }
 
-func (s *simulation) pods() []*corev1.Pod { return lagging.All[*corev1.Pod](s.World, "pods") }
+func (s *simulation) pods() []*corev1.Pod { return laggingcache.All[*corev1.Pod](s.Cluster, "pods") }
 
 func (s *simulation) minReady(set *appsv1.DaemonSet) time.Duration {
 	return time.Duration(set.Spec.MinReadySeconds) * time.Second
 }
 
-// watch sees what the controller does, beside what it knows of the nodes.
+// watch checks what the controller does against the nodes that its cache shows.
 func (s *simulation) watch(verb string, obj runtime.Object) {
 	pod, ok := obj.(*corev1.Pod)
-	set, err := s.Shared.Apps().V1().DaemonSets().Lister().DaemonSets("ns").Get("agent")
+	set, err := s.Informers.Apps().V1().DaemonSets().Lister().DaemonSets("ns").Get("agent")
 	if !ok || err != nil || s.broken != "" {
 		return
 	}
@@ -101,7 +100,7 @@ func (s *simulation) watch(verb string, obj runtime.Object) {
 // revision and no more than one of another.
 func (s *simulation) created(pod *corev1.Pod) string {
 	same, other, leaving := 0, 0, 0
-	lagging.Each(s.World, "pods", func(there *corev1.Pod) {
+	laggingcache.Each(s.Cluster, "pods", func(there *corev1.Pod) {
 		switch finished := there.Status.Phase == corev1.PodFailed; {
 		case nodeOf(there) != nodeOf(pod) || finished && there.DeletionTimestamp != nil:
 		case there.DeletionTimestamp != nil || finished:
@@ -113,20 +112,20 @@ func (s *simulation) created(pod *corev1.Pod) string {
 		}
 	})
 	if same > 0 || !s.surge && other+leaving > 0 || other > 1 {
-		return fmt.Sprintf("%s gets a pod and has %d of the same revision, %d of others, %d that go", nodeOf(pod), same, other, leaving)
+		return fmt.Sprintf("%s gets a pod and has %d of the same revision, %d of others, %d that are leaving", nodeOf(pod), same, other, leaving)
 	}
 	return ""
 }
 
-// deleted: on no more nodes than the set says may the available pod be taken away; with a
-// surge on none.
+// deleted: the available pod may be deleted on no more nodes than the set says; with a surge on
+// none.
 func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
-	node, err := s.Shared.Core().V1().Nodes().Lister().Get(nodeOf(pod))
-	if err != nil || FitOf(&set.Spec.Template, node) != Fitting || !s.Available(pod, s.minReady(set)) {
+	node, err := s.Informers.Core().V1().Nodes().Lister().Get(nodeOf(pod))
+	if err != nil || fitOf(&set.Spec.Template, node) != Fitting || !s.Available(pod, s.minReady(set)) {
 		return ""
 	}
 	covered := false
-	lagging.Each(s.World, "pods", func(there *corev1.Pod) {
+	laggingcache.Each(s.Cluster, "pods", func(there *corev1.Pod) {
 		covered = covered || there.Name != pod.Name && nodeOf(there) == node.Name && s.Available(there, s.minReady(set))
 	})
 	if covered {
@@ -139,12 +138,12 @@ func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
 	return ""
 }
 
-// recover takes in where a pod is available again, or is no longer wished for.
-func (s *simulation) recover() {
+// Observe notes on which nodes a pod is available again, or no longer desired.
+func (s *simulation) Observe() string {
 	set := s.set()
 	fitting := map[string]bool{}
-	for _, node := range lagging.All[*corev1.Node](s.World, "nodes") {
-		fitting[node.Name] = FitOf(&set.Spec.Template, node) == Fitting
+	for _, node := range laggingcache.All[*corev1.Node](s.Cluster, "nodes") {
+		fitting[node.Name] = fitOf(&set.Spec.Template, node) == Fitting
 	}
 	for node := range s.down {
 		if !fitting[node] {
@@ -156,22 +155,23 @@ func (s *simulation) recover() {
 			delete(s.down, nodeOf(pod))
 		}
 	}
+	return s.broken
 }
 
-// live lets the kubelet of one pod in that many, and the collector of pods, do something.
-func (s *simulation) live(many int) bool {
+// Live lets the kubelet of one pod in that many, and podgc, do something.
+func (s *simulation) Live(many int) bool {
 	nodes := map[string]bool{}
-	for _, node := range lagging.All[*corev1.Node](s.World, "nodes") {
+	for _, node := range laggingcache.All[*corev1.Node](s.Cluster, "nodes") {
 		nodes[node.Name] = true
 	}
 	worked := false
 	for _, pod := range s.pods() {
 		switch {
-		case s.rand.IntN(many) > 0:
+		case s.choose(many) > 0:
 		case pod.Spec.NodeName != "" && !nodes[pod.Spec.NodeName]:
-			lagging.Remove(s.World, "pods", pod)
+			laggingcache.Remove(s.Cluster, "pods", pod)
 			worked = true
-		case s.Work(pod, func(pod *corev1.Pod) string {
+		case s.Kubelet(pod, func(pod *corev1.Pod) string {
 			if nodes[nodeOf(pod)] {
 				return nodeOf(pod)
 			}
@@ -180,70 +180,58 @@ func (s *simulation) live(many int) bool {
 			worked = true
 		}
 	}
-	s.recover()
 	return worked
 }
 
-// disturb does something that a user does, or an accident.
-func (s *simulation) disturb() {
-	nodes, list := lagging.All[*corev1.Node](s.World, "nodes"), s.pods()
+// Disturb does something that a user does, or an accident.
+func (s *simulation) Disturb() {
+	nodes, list := laggingcache.All[*corev1.Node](s.Cluster, "nodes"), s.pods()
 	set := s.set()
 	set.Generation++
-	switch n := s.rand.IntN(8); {
+	switch n := s.choose(8); {
 	case n == 0:
 		s.image++
 		s.setImage(set, s.image)
-		lagging.Put(s.World, "daemonsets", set)
+		laggingcache.Put(s.Cluster, "daemonsets", set)
 	case n == 1:
-		s.setImage(set, s.rand.IntN(s.image+1))
-		lagging.Put(s.World, "daemonsets", set)
+		s.setImage(set, s.choose(s.image+1))
+		laggingcache.Put(s.Cluster, "daemonsets", set)
 	case n == 2 && len(nodes) < 6:
 		s.addNode()
 	case n == 3 && len(nodes) > 0:
-		lagging.Remove(s.World, "nodes", nodes[s.rand.IntN(len(nodes))])
+		laggingcache.Remove(s.Cluster, "nodes", nodes[s.choose(len(nodes))])
 	case n == 4 && len(nodes) > 0:
-		node := nodes[s.rand.IntN(len(nodes))]
+		node := nodes[s.choose(len(nodes))]
 		node.Spec.Taints = [][]corev1.Taint{
 			nil, nil, {{Key: "mine", Effect: corev1.TaintEffectNoSchedule}}, {{Key: "mine", Effect: corev1.TaintEffectNoExecute}},
-		}[s.rand.IntN(4)]
-		lagging.Put(s.World, "nodes", node)
+		}[s.choose(4)]
+		laggingcache.Put(s.Cluster, "nodes", node)
 	case n == 5 && len(list) > 0:
-		lagging.Remove(s.World, "pods", list[s.rand.IntN(len(list))])
+		laggingcache.Remove(s.Cluster, "pods", list[s.choose(len(list))])
 	case n == 6 && len(list) > 0:
-		s.Fail(list[s.rand.IntN(len(list))])
+		s.SetFailed(list[s.choose(len(list))])
 	case n == 7 && len(list) > 0:
-		if pod := list[s.rand.IntN(len(list))]; pod.Spec.NodeName != "" {
-			s.Run(pod, false)
+		if pod := list[s.choose(len(list))]; pod.Spec.NodeName != "" {
+			s.SetRunning(pod, false)
 		}
 	}
 }
 
-// settle lets everything come to rest: nobody has anything to do, nor will have as time
-// passes. It is false when that does not end.
-func (s *simulation) settle(ctx context.Context) bool {
-	for range 500 {
-		if !s.Rest(ctx) {
-			return false
-		}
-		if !s.live(1) && !s.Soon(time.Hour) {
-			return true
-		}
-		s.recover()
-	}
-	return false
-}
-
-// atRest says what is not as it ought to be when nothing happens any more.
-func (s *simulation) atRest() string {
+// AtRest implements laggingcache.Scenario.
+func (s *simulation) AtRest() string {
 	set := s.set()
 	on := map[string][]*corev1.Pod{}
+	var wrong []string
 	for _, pod := range s.pods() {
 		on[nodeOf(pod)] = append(on[nodeOf(pod)], pod)
+		if !labels.SelectorFromSet(set.Spec.Selector.MatchLabels).Matches(labels.Set(pod.Labels)) {
+			wrong = append(wrong, fmt.Sprintf("%s has labels %v", pod.Name, pod.Labels))
+		}
 	}
-	hash, wrong := s.hash(set), []string(nil)
+	hash := s.hash(set)
 	var want Counts
-	for _, node := range lagging.All[*corev1.Node](s.World, "nodes") {
-		fit, n := FitOf(&set.Spec.Template, node), len(on[node.Name])
+	for _, node := range laggingcache.All[*corev1.Node](s.Cluster, "nodes") {
+		fit, n := fitOf(&set.Spec.Template, node), len(on[node.Name])
 		switch {
 		case fit == Fitting:
 			want.Desired++
@@ -271,13 +259,13 @@ func (s *simulation) atRest() string {
 	return strings.Join(wrong, "; ")
 }
 
-// hash is of the revision that holds the template, which must have the highest number.
+// hash returns that of the revision that holds the template, which must have the highest number.
 func (s *simulation) hash(set *appsv1.DaemonSet) string {
 	data, err := controllerrevision.Data(&set.Spec.Template)
 	if err != nil {
 		return err.Error()
 	}
-	all := lagging.All[*appsv1.ControllerRevision](s.World, "controllerrevisions")
+	all := laggingcache.All[*appsv1.ControllerRevision](s.Cluster, "controllerrevisions")
 	controllerrevision.Sort(all)
 	for i := 1; i < len(all); i++ {
 		if all[i].Revision == all[i-1].Revision {
@@ -290,40 +278,9 @@ func (s *simulation) hash(set *appsv1.DaemonSet) string {
 	return all[len(all)-1].Labels[appsv1.ControllerRevisionHashLabelKey]
 }
 
-// TestRandomHistories lets users, nodes and a controller on caches that lag do what they
-// do, in any order and with requests that fail, and then lets it come to rest.
 func TestRandomHistories(t *testing.T) {
-	const histories = 120
-	for seed := range uint64(histories) {
-		s := newSimulation(t, seed)
-		if seed%3 == 0 {
-			s.Fate = lagging.Unlucky(rand.New(rand.NewPCG(seed, 2)), 20)
-		}
-		s.Adverse = seed%2 == 0
-		for range 600 {
-			switch n := s.rand.IntN(100); {
-			case n < 2:
-				s.disturb()
-			case n < 15:
-				s.live(2)
-			case n < 20:
-				s.Soon(3 * time.Second)
-			default:
-				s.Step(t.Context())
-			}
-			s.recover()
-		}
-		s.Fate = nil
-		if !s.settle(t.Context()) {
-			t.Fatalf("seed %d: it does not come to rest: %s", seed, s.atRest())
-		}
-		if wrong := s.atRest(); wrong != "" || s.broken != "" || len(s.Wrong) > 0 {
-			t.Fatalf("seed %d: at rest: %q; on the way: %q; errors: %v", seed, wrong, s.broken, s.Wrong)
-		}
-		for _, pod := range s.pods() {
-			if !labels.SelectorFromSet(s.set().Spec.Selector.MatchLabels).Matches(labels.Set(pod.Labels)) {
-				t.Fatalf("seed %d: %s has labels %v", seed, pod.Name, pod.Labels)
-			}
-		}
-	}
+	histories.Check(t, 120, 600, func(t *rapid.T) {
+		s := newSimulation(t)
+		s.Play(t, s)
+	})
 }

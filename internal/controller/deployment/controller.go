@@ -32,45 +32,45 @@ const (
 type reconciler struct {
 	client      kubernetes.Interface
 	deployments appslisters.DeploymentLister
-	sets        *controller.Dependents[*appsv1.ReplicaSet]
-	pods        *controller.Dependents[*corev1.Pod]
+	sets        *controller.RefManager[*appsv1.ReplicaSet]
+	pods        *controller.RefManager[*corev1.Pod]
 	events      record.EventRecorder
 	now         func() time.Time
 }
 
 func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("Deployment") }
 
-// New makes the controller of apps/v1 Deployment.
-func New(w *controller.World) (*controller.Controller, error) {
-	source := w.Shared.Apps().V1().Deployments()
-	sets, err := controller.NewDependents(w.Shared.Apps().V1().ReplicaSets().Informer(),
+// New returns the controller of apps/v1 Deployment.
+func New(shared *controller.Context) (*controller.Controller, error) {
+	source := shared.Informers.Apps().V1().Deployments()
+	sets, err := controller.NewRefManager(shared.Informers.Apps().V1().ReplicaSets().Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*appsv1.ReplicaSet, error) {
-			return w.Client.AppsV1().ReplicaSets(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
+			return shared.Client.AppsV1().ReplicaSets(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
 		})
 	if err != nil {
 		return nil, err
 	}
-	c := &reconciler{client: w.Client, deployments: source.Lister(), sets: sets, pods: w.Pods, events: w.Events(name), now: w.Clock.Now}
+	c := &reconciler{client: shared.Client, deployments: source.Lister(), sets: sets, pods: shared.Pods, events: shared.Events(name), now: shared.Clock.Now}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.Themselves(source.Informer()),
+			controller.For(source.Informer()),
 			sets.Source(kind(), c.matching),
-			{Informer: w.Shared.Core().V1().Pods().Informer(), Keys: c.recreating},
+			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.recreating},
 		},
 	}, nil
 }
 
-// matching are the deployments that may adopt a replica set.
+// matching returns the deployments that may adopt a replica set.
 func (c *reconciler) matching(set *appsv1.ReplicaSet) []cache.ObjectName {
 	list, err := c.deployments.Deployments(set.Namespace).List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
-	return controller.Adopters(set, list, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
+	return controller.MatchingOwners(set, list, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
 }
 
-// recreating is the deployment that waits for a pod to end before it makes others.
+// recreating returns the deployment that waits for a pod to end before new ones are created.
 func (c *reconciler) recreating(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -80,7 +80,7 @@ func (c *reconciler) recreating(obj any) []cache.ObjectName {
 	if owner == nil || owner.Kind != "ReplicaSet" {
 		return nil
 	}
-	known, exists, err := c.sets.View().GetByKey(pod.Namespace + "/" + owner.Name)
+	known, exists, err := c.sets.Indexer().GetByKey(pod.Namespace + "/" + owner.Name)
 	set, ok := known.(*appsv1.ReplicaSet)
 	if err != nil || !exists || !ok || set.UID != owner.UID {
 		return nil
@@ -108,7 +108,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, fmt.Errorf("read the selector: %w", err)
 	}
-	sets, err := c.sets.Of(ctx, controller.Owner{
+	sets, err := c.sets.AdoptAndRelease(ctx, controller.Owner{
 		Object: d, Kind: kind(), Selector: selector,
 		Live: func(ctx context.Context) (metav1.Object, error) {
 			return c.client.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
@@ -141,14 +141,14 @@ func (c *reconciler) oldPodsRun(d *appsv1.Deployment, sets []*appsv1.ReplicaSet)
 	return false
 }
 
-// carryOut does what a plan says. Every write is conditioned on what the plan was made
-// of; the name of a new set is what makes sure that there is one of each template.
+// carryOut carries a plan out. Every write is conditioned on what the plan was made from; the
+// name of a new set, a hash of the template, ensures that there is only one for each template.
 func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Plan) error {
 	if plan.Revision != "" {
 		if err := c.number(ctx, d, plan.Revision); err != nil {
 			return err
 		}
-		// The deployment has another resourceVersion now: its status comes next time.
+		// The deployment has another resourceVersion now: its status is written next time.
 		plan.Status = d.Status
 	}
 	if plan.Create != nil {
@@ -171,7 +171,7 @@ func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Pl
 	return errors.Join(append(failed, c.report(ctx, d, plan.Status))...)
 }
 
-// number writes on the deployment which revision it is at.
+// number writes the revision into the annotation of the deployment.
 func (c *reconciler) number(ctx context.Context, d *appsv1.Deployment, revision string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": d.UID, "resourceVersion": d.ResourceVersion, "annotations": map[string]string{annotationRevision: revision},
@@ -192,17 +192,17 @@ func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, set *apps
 		c.events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", set.Name, *set.Spec.Replicas)
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // no use to try again
+		return nil // no retry can succeed
 	case !apierrors.IsAlreadyExists(err):
 		c.events.Eventf(d, corev1.EventTypeWarning, "FailedCreate", "Failed to create new replica set %q: %v", set.Name, err)
 		return fmt.Errorf("create replica set %s: %w", set.Name, err)
 	}
 	there, err := c.client.AppsV1().ReplicaSets(d.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("look at the replica set that has the name: %w", err)
+		return fmt.Errorf("read the replica set that has the name: %w", err)
 	}
-	if !Collides(d, there) {
-		return nil // the cache does not show it yet
+	if !collides(d, there) {
+		return nil // created before, and the cache does not show it yet
 	}
 	status := d.Status
 	collisions := int32(1)

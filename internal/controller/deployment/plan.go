@@ -1,13 +1,14 @@
-// Package deployment rolls a Deployment's template out: a ReplicaSet for each template,
-// the new one grown and the old ones shrunk in steps that keep enough pods available.
+// Package deployment rolls out the template of a Deployment: there is a ReplicaSet for each
+// template, and the new one is scaled up and the old ones down in steps that keep enough pods
+// available.
 //
 //	deployment, its replica sets, whether old pods still run ──▶ Decide (pure)
 //	    ──▶ a replica set to create, others to change or to delete, and the status
 //
-// Decide is in plan.go, the arithmetic of a rolling update in rolling.go, that of a
-// change of size in the middle of one in proportion.go, the names and annotations of
-// replica sets in revision.go and the conditions in status.go. Only numbers that were
-// written in specs limit what a step may take away: statuses lag behind them.
+// Decide is in plan.go, the arithmetic of a rolling update in rolling.go, that of scaling in
+// the middle of one in proportion.go, the names and annotations of replica sets in revision.go
+// and the conditions in status.go. What a step may take away is limited by the sizes in the
+// specs, since statuses lag behind them.
 package deployment
 
 import (
@@ -22,28 +23,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Observed is what there is.
+// Observed is what the caches show.
 type Observed struct {
 	Deployment *appsv1.Deployment
 	// Sets are the replica sets that it controls.
 	Sets []*appsv1.ReplicaSet
-	// OldPodsRun tells whether a pod of another template than the deployment's has not
-	// ended. It matters to the strategy Recreate alone.
+	// OldPodsRun is set if a pod of another template than the deployment's has not ended. Only
+	// the strategy Recreate needs it.
 	OldPodsRun bool
 }
 
 // Plan is what there is to do. The objects are copies.
 type Plan struct {
-	// Create is the replica set of the new template; nil if there is one, or it has to wait.
+	// Create is the replica set of the new template; nil if it exists, or has to wait.
 	Create *appsv1.ReplicaSet
-	// Update are replica sets with other annotations or another size than they have.
+	// Update are replica sets whose annotations or size change.
 	Update []Change
-	// Delete are those that the history has no room for.
+	// Delete are those beyond the revision history limit.
 	Delete []*appsv1.ReplicaSet
-	// Revision is what the annotation of the deployment is to say; empty if it does.
+	// Revision is the new value of the deployment's annotation; empty if it does not change.
 	Revision string
 	Status   appsv1.DeploymentStatus
-	// Again is when the progress is late without an event; 0 for never.
+	// Again is the time until the progress deadline, of which no event tells; 0 for never.
 	Again time.Duration
 }
 
@@ -58,13 +59,13 @@ type Change struct {
 type rollout struct {
 	d    *appsv1.Deployment
 	size int32
-	// newest has the deployment's template: nil without one, made when it is to be created.
+	// newest has the deployment's template; nil until it exists or is planned.
 	newest *appsv1.ReplicaSet
 	older  []*appsv1.ReplicaSet // oldest first
 	// surge and unavailable are the limits of a rolling update, in pods.
 	surge, unavailable int32
 
-	before map[*appsv1.ReplicaSet]*appsv1.ReplicaSet // as it is, by the copy that may be changed
+	before map[*appsv1.ReplicaSet]*appsv1.ReplicaSet // as the cache shows it, by the copy that may be changed
 	plan   Plan
 }
 
@@ -117,8 +118,8 @@ func observe(seen Observed) (*rollout, error) {
 	return r, nil
 }
 
-// limits reads what a rolling update may do, in pods. Percentages of the surge are
-// rounded up, of the unavailable down; where both are nothing, one may be unavailable.
+// limits sets how far a rolling update may go, in pods. Percentages of the surge are rounded up,
+// those of the unavailable down; if both are 0, one pod may be unavailable.
 func (r *rollout) limits() error {
 	rolling := r.d.Spec.Strategy.RollingUpdate
 	if r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || rolling == nil {
@@ -140,7 +141,7 @@ func (r *rollout) limits() error {
 	return nil
 }
 
-// advance makes the next step of the rollout.
+// advance plans the next step of the rollout.
 func (r *rollout) advance(seen Observed) error {
 	switch {
 	case r.d.Spec.Paused:
@@ -156,7 +157,7 @@ func (r *rollout) advance(seen Observed) error {
 		if seen.OldPodsRun || sum(r.older, statusReplicas) > 0 {
 			return nil
 		}
-		if err := r.makeNewest(r.size); err != nil {
+		if err := r.planNewest(r.size); err != nil {
 			return err
 		}
 		*r.newest.Spec.Replicas = r.size
@@ -165,13 +166,13 @@ func (r *rollout) advance(seen Observed) error {
 			return err
 		}
 	}
-	r.trim()
+	r.truncate()
 	return nil
 }
 
-// trim deletes the oldest of the replica sets that a rollback could go to, once the
+// truncate deletes the oldest of the replica sets to which a rollback could return, once the
 // rollout is complete.
-func (r *rollout) trim() {
+func (r *rollout) truncate() {
 	if r.d.Spec.RevisionHistoryLimit == nil || !r.complete(r.counts()) {
 		return
 	}
@@ -187,7 +188,7 @@ func (r *rollout) trim() {
 	}
 }
 
-// sets are all of them, the newest last.
+// sets returns all of them, the newest last.
 func (r *rollout) sets() []*appsv1.ReplicaSet {
 	if r.newest == nil {
 		return slices.Clone(r.older)
@@ -206,13 +207,13 @@ func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) int32 {
 func specReplicas(set *appsv1.ReplicaSet) int32   { return *set.Spec.Replicas }
 func statusReplicas(set *appsv1.ReplicaSet) int32 { return set.Status.Replicas }
 
-// available is how many pods of a set are available and stay: a set that is to shrink
-// takes away at least the rest.
+// available returns how many pods of a set are available and will stay: one that is scaled down
+// deletes at least the rest.
 func available(set *appsv1.ReplicaSet) int32 {
 	return min(set.Status.AvailableReplicas, *set.Spec.Replicas)
 }
 
-// sameTemplate compares templates but for the label that tells them apart.
+// sameTemplate compares templates except for the label pod-template-hash.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	delete(a.Labels, appsv1.DefaultDeploymentUniqueLabelKey)

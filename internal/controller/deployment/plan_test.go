@@ -17,9 +17,9 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world is a deployment with its replica sets, and what their controller and the nodes
+// rolloutTest is a deployment with its replica sets, and what their controller and the nodes
 // would do.
-type world struct {
+type rolloutTest struct {
 	t    *testing.T
 	now  time.Time
 	d    *appsv1.Deployment
@@ -29,12 +29,12 @@ type world struct {
 	log              []string
 }
 
-func newWorld(t *testing.T, size int32, surge, unavailable string) *world {
+func newRolloutTest(t *testing.T, size int32, surge, unavailable string) *rolloutTest {
 	t.Helper()
 	labels := map[string]string{"app": "web"}
 	limit, deadline, history := size, int32(600), int32(2)
 	maxSurge, maxUnavailable := intstr.Parse(surge), intstr.Parse(unavailable)
-	return &world{
+	return &rolloutTest{
 		t: t, now: epoch, running: map[types.UID]int32{}, pending: map[types.UID]int32{},
 		d: &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "web", Generation: 1},
@@ -47,18 +47,18 @@ func newWorld(t *testing.T, size int32, surge, unavailable string) *world {
 	}
 }
 
-func (w *world) image(tag string) {
+func (w *rolloutTest) image(tag string) {
 	w.d.Spec.Template.Spec.Containers[0].Image = "web:" + tag
 	w.d.Generation++
 }
 
-func (w *world) resize(size int32) {
+func (w *rolloutTest) resize(size int32) {
 	w.d.Spec.Replicas = &size
 	w.d.Generation++
 }
 
 // step lets the deployment's controller do what it has to.
-func (w *world) step() Plan {
+func (w *rolloutTest) step() Plan {
 	w.t.Helper()
 	old := false
 	for _, set := range w.sets {
@@ -96,7 +96,7 @@ func (w *world) step() Plan {
 
 // pods lets the controller of one set make and remove its pods: those that are not
 // available go first.
-func (w *world) pods(set *appsv1.ReplicaSet) {
+func (w *rolloutTest) pods(set *appsv1.ReplicaSet) {
 	excess := w.running[set.UID] + w.pending[set.UID] - *set.Spec.Replicas
 	if excess < 0 {
 		w.pending[set.UID] -= excess
@@ -108,7 +108,7 @@ func (w *world) pods(set *appsv1.ReplicaSet) {
 }
 
 // start makes a pending pod of a set available.
-func (w *world) start(set *appsv1.ReplicaSet) {
+func (w *rolloutTest) start(set *appsv1.ReplicaSet) {
 	if w.pending[set.UID] > 0 && !strings.HasSuffix(set.Spec.Template.Spec.Containers[0].Image, "broken") {
 		w.pending[set.UID]--
 		w.running[set.UID]++
@@ -116,14 +116,14 @@ func (w *world) start(set *appsv1.ReplicaSet) {
 }
 
 // report writes a set's status, which may be late.
-func (w *world) report(set *appsv1.ReplicaSet) {
+func (w *rolloutTest) report(set *appsv1.ReplicaSet) {
 	set.Status = appsv1.ReplicaSetStatus{
 		Replicas: w.running[set.UID] + w.pending[set.UID], ReadyReplicas: w.running[set.UID], AvailableReplicas: w.running[set.UID], ObservedGeneration: set.Generation,
 	}
 }
 
 // settle lets everybody do their work until nothing changes, and returns the last plan.
-func (w *world) settle() Plan {
+func (w *rolloutTest) settle() Plan {
 	w.t.Helper()
 	for range 200 {
 		before := w.state()
@@ -143,7 +143,7 @@ func (w *world) settle() Plan {
 }
 
 // state is all that says whether there is more to do.
-func (w *world) state() string {
+func (w *rolloutTest) state() string {
 	statuses := []string{fmt.Sprint(w.running, w.pending, len(w.log), w.d.Status.AvailableReplicas, w.d.Status.Replicas)}
 	for _, set := range w.sets {
 		statuses = append(statuses, fmt.Sprint(set.Status.Replicas, set.Status.AvailableReplicas))
@@ -151,7 +151,7 @@ func (w *world) state() string {
 	return strings.Join(statuses, " ")
 }
 
-func (w *world) available() int32 {
+func (w *rolloutTest) available() int32 {
 	var n int32
 	for _, set := range w.sets {
 		n += w.running[set.UID]
@@ -159,7 +159,7 @@ func (w *world) available() int32 {
 	return n
 }
 
-func (w *world) total() int32 {
+func (w *rolloutTest) total() int32 {
 	var n int32
 	for _, set := range w.sets {
 		n += w.running[set.UID] + w.pending[set.UID]
@@ -167,7 +167,7 @@ func (w *world) total() int32 {
 	return n
 }
 
-func (w *world) newest() *appsv1.ReplicaSet {
+func (w *rolloutTest) newest() *appsv1.ReplicaSet {
 	w.t.Helper()
 	for _, set := range w.sets {
 		if sameTemplate(&set.Spec.Template, &w.d.Spec.Template) {
@@ -179,7 +179,7 @@ func (w *world) newest() *appsv1.ReplicaSet {
 }
 
 func TestFirstRollout(t *testing.T) {
-	w := newWorld(t, 3, "25%", "25%")
+	w := newRolloutTest(t, 3, "25%", "25%")
 	first := w.step()
 	set := first.Create
 	if set == nil || *set.Spec.Replicas != 3 || !strings.HasPrefix(set.Name, "web-") || first.Revision != "1" {
@@ -220,7 +220,7 @@ func TestRollingUpdate(t *testing.T) {
 		{"25%", "25%", 4, "new 1, old 2, new 3, old 1, new 4, old 0"},
 	} {
 		t.Run(test.surge+" and "+test.unavailable, func(t *testing.T) {
-			w := newWorld(t, test.size, test.surge, test.unavailable)
+			w := newRolloutTest(t, test.size, test.surge, test.unavailable)
 			w.settle()
 			old := w.newest().Name
 			w.log = nil
@@ -244,7 +244,7 @@ func TestRollingUpdate(t *testing.T) {
 
 // Recreate makes no new pod before the last old one has ended.
 func TestRecreate(t *testing.T) {
-	w := newWorld(t, 2, "0", "0")
+	w := newRolloutTest(t, 2, "0", "0")
 	w.d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 	w.settle()
 	w.image("2")
@@ -264,7 +264,7 @@ func TestRecreate(t *testing.T) {
 
 // A size that changes in the middle of an update is shared out.
 func TestProportionalScaling(t *testing.T) {
-	w := newWorld(t, 10, "3", "2")
+	w := newRolloutTest(t, 10, "3", "2")
 	w.settle()
 	w.image("broken")
 	w.settle()
@@ -285,7 +285,7 @@ func TestProportionalScaling(t *testing.T) {
 }
 
 func TestRollback(t *testing.T) {
-	w := newWorld(t, 1, "1", "0")
+	w := newRolloutTest(t, 1, "1", "0")
 	w.d.Annotations = map[string]string{"kubernetes.io/change-cause": "first", corev1.LastAppliedConfigAnnotation: "x"}
 	w.settle()
 	first := w.newest().Name
@@ -304,7 +304,7 @@ func TestRollback(t *testing.T) {
 }
 
 func TestHistoryLimit(t *testing.T) {
-	w := newWorld(t, 1, "1", "0")
+	w := newRolloutTest(t, 1, "1", "0")
 	for i := range 5 {
 		w.image(fmt.Sprint(i))
 		w.settle()
@@ -321,7 +321,7 @@ func TestHistoryLimit(t *testing.T) {
 }
 
 func TestPaused(t *testing.T) {
-	w := newWorld(t, 2, "1", "0")
+	w := newRolloutTest(t, 2, "1", "0")
 	w.settle()
 	w.d.Spec.Paused = true
 	w.image("2")
@@ -338,7 +338,7 @@ func TestPaused(t *testing.T) {
 }
 
 func TestProgressDeadline(t *testing.T) {
-	w := newWorld(t, 1, "1", "0")
+	w := newRolloutTest(t, 1, "1", "0")
 	w.settle()
 	w.image("broken")
 	if plan := w.settle(); plan.Again <= 0 || plan.Again > 600*time.Second {
@@ -359,7 +359,7 @@ func TestProgressDeadline(t *testing.T) {
 
 // A deployment that is being deleted leaves its sets to the collector.
 func TestEnding(t *testing.T) {
-	w := newWorld(t, 2, "1", "0")
+	w := newRolloutTest(t, 2, "1", "0")
 	w.settle()
 	ended := metav1.NewTime(w.now)
 	w.d.DeletionTimestamp = &ended
@@ -370,13 +370,13 @@ func TestEnding(t *testing.T) {
 }
 
 // Random updates, with controllers of the sets and statuses that are late: never fewer
-// available than the minimum, never more wished for than the surge allows, and in the
+// available than the minimum, never more desired than the surge allows, and in the
 // end all are new.
 func TestUpdatesKeepTheirLimits(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // reproducible on purpose
 		size, surge, unavailable := 1+r.Int32N(6), r.Int32N(3), r.Int32N(3)
-		w := newWorld(t, size, fmt.Sprint(surge), fmt.Sprint(unavailable))
+		w := newRolloutTest(t, size, fmt.Sprint(surge), fmt.Sprint(unavailable))
 		w.settle()
 		if surge == 0 && unavailable == 0 {
 			unavailable = 1
@@ -395,9 +395,9 @@ func TestUpdatesKeepTheirLimits(t *testing.T) {
 				case 3:
 					w.report(set)
 				}
-				if wished := sum(w.sets, specReplicas); w.available() < size-unavailable || wished > size+surge {
-					t.Fatalf("seed %d: %d available, %d wished for, of %d with surge %d and unavailable %d\n%s",
-						seed, w.available(), wished, size, surge, unavailable, strings.Join(w.log, "\n"))
+				if desired := sum(w.sets, specReplicas); w.available() < size-unavailable || desired > size+surge {
+					t.Fatalf("seed %d: %d available, %d desired, of %d with surge %d and unavailable %d\n%s",
+						seed, w.available(), desired, size, surge, unavailable, strings.Join(w.log, "\n"))
 				}
 			}
 		}

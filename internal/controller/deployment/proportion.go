@@ -8,8 +8,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// resizing tells whether the deployment's size was changed since the sets that have
-// pods were given theirs.
+// resizing reports whether the deployment was scaled after the sets that have pods got their
+// sizes.
 func (r *rollout) resizing() bool {
 	for _, set := range r.sets() {
 		if desired, ok := number(set, annotationDesired); ok && *set.Spec.Replicas > 0 && desired != r.size {
@@ -19,9 +19,9 @@ func (r *rollout) resizing() bool {
 	return false
 }
 
-// resize gives the sets that have pods a new size. One alone gets all. In the middle of
-// a rollout each keeps its share, so that a change of size neither speeds the rollout up
-// nor undoes it: a new template that does not work gets no more than its part.
+// resize scales the sets that have pods. A single one gets the whole size. In the middle of a
+// rollout each keeps its proportion, so that scaling neither speeds the rollout up nor undoes
+// it: a new template that does not work gets no more than its part.
 func (r *rollout) resize() {
 	var active []*appsv1.ReplicaSet
 	for _, set := range r.sets() {
@@ -44,7 +44,7 @@ func (r *rollout) resize() {
 	}
 }
 
-// saturated tells whether the new set needs no help of the old ones.
+// saturated reports whether the new set has its full size, and all its pods are available.
 func (r *rollout) saturated() bool {
 	if r.newest == nil {
 		return false
@@ -53,9 +53,9 @@ func (r *rollout) saturated() bool {
 	return ok && desired == r.size && *r.newest.Spec.Replicas == r.size && available(r.newest) == r.size
 }
 
-// share spreads what is to be added or taken over the sets, by their size. What the
-// rounding leaves goes to the first: of sets of one size to the newest when pods are
-// added, to the oldest when they are taken.
+// share distributes what is added or removed over the sets in proportion to their sizes. The
+// remainder of the rounding goes to the largest: among sets of one size to the newest when
+// pods are added, to the oldest when they are removed.
 func (r *rollout) share(active []*appsv1.ReplicaSet) {
 	whole := r.size
 	if whole > 0 {
@@ -83,7 +83,7 @@ func (r *rollout) share(active []*appsv1.ReplicaSet) {
 	*active[0].Spec.Replicas = max(0, *active[0].Spec.Replicas+left)
 }
 
-// part is by how much a set would grow if all grew alike.
+// part returns by how much a set would grow if all grew in proportion.
 func (r *rollout) part(set *appsv1.ReplicaSet, whole int32) int32 {
 	if r.size == 0 {
 		return -*set.Spec.Replicas
@@ -92,6 +92,6 @@ func (r *rollout) part(set *appsv1.ReplicaSet, whole int32) int32 {
 	if !ok || former == 0 {
 		former = max(r.d.Status.Replicas, 1)
 	}
-	wished := math.Round(float64(*set.Spec.Replicas) * float64(whole) / float64(former))
-	return int32(wished) - *set.Spec.Replicas
+	wanted := math.Round(float64(*set.Spec.Replicas) * float64(whole) / float64(former))
+	return int32(wanted) - *set.Spec.Replicas
 }

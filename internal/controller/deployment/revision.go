@@ -22,8 +22,8 @@ const (
 	annotationRollback = "deprecated.deployment.rollback.to"
 )
 
-// own tells of annotations of a deployment that its replica sets do not get.
-func own(annotation string) bool {
+// isOwn reports whether an annotation of a deployment is not for its replica sets.
+func isOwn(annotation string) bool {
 	switch annotation {
 	case annotationRevision, annotationHistory, annotationDesired, annotationMax, annotationRollback, corev1.LastAppliedConfigAnnotation:
 		return true
@@ -31,8 +31,8 @@ func own(annotation string) bool {
 	return false
 }
 
-// makeNewest plans the replica set of the deployment's template, unless there is one.
-func (r *rollout) makeNewest(size int32) error {
+// planNewest plans the replica set of the deployment's template, unless it exists.
+func (r *rollout) planNewest(size int32) error {
 	if r.newest != nil {
 		return nil
 	}
@@ -64,8 +64,8 @@ func with(labels map[string]string, hash string) map[string]string {
 	return labels
 }
 
-// describe writes on the sets what is known of them: on the newest, which revision it
-// is and what the deployment says of itself; on those with pods, of how many.
+// describe sets the annotations of the sets: of the newest its revision and the annotations of
+// the deployment; of those with pods the sizes that they are part of.
 func (r *rollout) describe() {
 	if r.newest != nil {
 		r.describeNewest()
@@ -84,13 +84,12 @@ func (r *rollout) describeNewest() {
 		latest = max(latest, revisionOf(set))
 	}
 	for name, value := range r.d.Annotations {
-		if !own(name) {
+		if !isOwn(name) {
 			annotate(r.newest, name, value)
 		}
 	}
 	if revisionOf(r.newest) <= latest {
-		// A rollback makes an old set the newest again: under which numbers it was known
-		// before stays on record.
+		// A rollback makes an old set the newest again: its former numbers stay on record.
 		if former := r.newest.Annotations[annotationRevision]; former != "" {
 			annotate(r.newest, annotationHistory, strings.TrimPrefix(r.newest.Annotations[annotationHistory]+","+former, ","))
 		}
@@ -109,13 +108,13 @@ func annotate(set *appsv1.ReplicaSet, name, value string) {
 	set.Annotations[name] = value
 }
 
-// number is what an annotation says; false where it says nothing or no number.
+// number returns the value of an annotation; false if there is none or it is no number.
 func number(set *appsv1.ReplicaSet, annotation string) (int32, bool) {
 	n, err := strconv.ParseInt(set.Annotations[annotation], 10, 32)
 	return int32(n), err == nil
 }
 
-// revisionOf is 0 for a set that has no number yet.
+// revisionOf returns 0 for a set that has no number yet.
 func revisionOf(set *appsv1.ReplicaSet) int64 {
 	n, err := strconv.ParseInt(set.Annotations[annotationRevision], 10, 64)
 	if err != nil {
@@ -124,13 +123,13 @@ func revisionOf(set *appsv1.ReplicaSet) int64 {
 	return n
 }
 
-// Collides tells whether a replica set that has the name of the one to be created is
-// another: not the deployment's, or of another template. The next hash is to be tried.
-func Collides(d *appsv1.Deployment, there *appsv1.ReplicaSet) bool {
+// collides reports whether an existing replica set with the name of the one to be created is
+// another: not the deployment's, or of another template. Then the next hash is to be tried.
+func collides(d *appsv1.Deployment, there *appsv1.ReplicaSet) bool {
 	return !metav1.IsControlledBy(there, d) || !sameTemplate(&there.Spec.Template, &d.Spec.Template)
 }
 
-// conditionOf is the condition of that type, nil without one.
+// conditionOf returns the condition of that type, nil if there is none.
 func conditionOf(conditions []appsv1.DeploymentCondition, kind appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
 	i := slices.IndexFunc(conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == kind })
 	if i < 0 {

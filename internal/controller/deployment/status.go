@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of the condition Progressing, as kubectl rollout status knows them.
+// Reasons of the condition Progressing. kubectl rollout status depends on them.
 const (
 	reasonCreated  = "NewReplicaSetCreated"
 	reasonUpdated  = "ReplicaSetUpdated"
@@ -21,7 +21,7 @@ const (
 	reasonResumed  = "DeploymentResumed"
 )
 
-// counts sums up what the sets say of their pods.
+// counts adds up the statuses of the sets.
 func (r *rollout) counts() appsv1.DeploymentStatus {
 	var s appsv1.DeploymentStatus
 	var terminating int32
@@ -41,77 +41,77 @@ func (r *rollout) counts() appsv1.DeploymentStatus {
 	return s
 }
 
-// complete tells whether all pods are of the new template and available.
+// complete reports whether all pods are of the new template and available.
 func (r *rollout) complete(s appsv1.DeploymentStatus) bool {
 	return r.newest != nil && r.plan.Create == nil && s.UpdatedReplicas == r.size && s.Replicas == r.size && s.AvailableReplicas == r.size &&
 		r.newest.Status.ObservedGeneration >= r.newest.Generation
 }
 
-// status is what the deployment's is to be.
+// status plans the status of the deployment.
 func (r *rollout) status(now time.Time) {
 	was := r.d.Status
 	s := r.counts()
 	s.ObservedGeneration = r.d.Generation
 	s.CollisionCount = was.CollisionCount
 	s.Conditions = slices.Clone(was.Conditions)
-	say := reporter{&s, now}
+	conditions := reporter{&s, now}
 	if s.AvailableReplicas >= r.size-r.unavailable {
-		say.that(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", "Deployment has minimum availability.")
+		conditions.set(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", "Deployment has minimum availability.")
 	} else {
-		say.that(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+		conditions.set(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
 	}
-	r.failure(say)
-	r.progress(say)
+	r.failure(conditions)
+	r.progress(conditions)
 	r.plan.Status = s
 }
 
-// failure passes on that a set cannot make or remove its pods.
-func (r *rollout) failure(say reporter) {
+// failure copies the condition of a set that cannot create or delete its pods.
+func (r *rollout) failure(conditions reporter) {
 	for _, rs := range slices.Backward(r.sets()) {
 		for _, c := range rs.Status.Conditions {
 			if c.Type == appsv1.ReplicaSetReplicaFailure {
-				say.that(appsv1.DeploymentReplicaFailure, c.Status, c.Reason, c.Message)
+				conditions.set(appsv1.DeploymentReplicaFailure, c.Status, c.Reason, c.Message)
 				return
 			}
 		}
 	}
-	say.nothingOf(appsv1.DeploymentReplicaFailure)
+	conditions.remove(appsv1.DeploymentReplicaFailure)
 }
 
-// progress says whether the rollout gets on. A rollout that was complete stays so when
-// pods of it fail later.
-func (r *rollout) progress(say reporter) {
-	s, now := say.s, say.now
+// progress sets the condition Progressing. A rollout that was complete stays so when its pods
+// fail later.
+func (r *rollout) progress(conditions reporter) {
+	s, now := conditions.s, conditions.now
 	limit := r.d.Spec.ProgressDeadlineSeconds
 	if limit == nil || *limit == math.MaxInt32 {
-		say.nothingOf(appsv1.DeploymentProgressing)
+		conditions.remove(appsv1.DeploymentProgressing)
 		return
 	}
 	before := conditionOf(s.Conditions, appsv1.DeploymentProgressing)
 	was := r.d.Status
 	switch {
 	case r.d.Spec.Paused:
-		say.that(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused")
+		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused")
 		return
 	case before != nil && before.Reason == reasonPaused:
-		say.that(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonResumed, "Deployment is resumed")
+		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonResumed, "Deployment is resumed")
 	case r.plan.Create != nil:
-		say.that(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, "Created new replica set \""+r.plan.Create.Name+"\"")
+		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, "Created new replica set \""+r.plan.Create.Name+"\"")
 	case r.newest == nil:
 		return
 	case r.complete(*s):
-		say.that(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonComplete, quoted(r.newest)+" has successfully progressed.")
+		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonComplete, quoted(r.newest)+" has successfully progressed.")
 		return
 	case before != nil && before.Reason == reasonComplete && s.Replicas == s.UpdatedReplicas && r.size == *r.newest.Spec.Replicas:
 		return
 	case s.UpdatedReplicas > was.UpdatedReplicas, s.Replicas-s.UpdatedReplicas < was.Replicas-was.UpdatedReplicas,
 		s.ReadyReplicas > was.ReadyReplicas, s.AvailableReplicas > was.AvailableReplicas, before == nil:
-		say.progress()
-		say.that(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonUpdated, quoted(r.newest)+" is progressing.")
+		conditions.touchProgress()
+		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonUpdated, quoted(r.newest)+" is progressing.")
 	case before.Reason == reasonLate:
 		return
 	case now.Sub(before.LastUpdateTime.Time) >= time.Duration(*limit)*time.Second:
-		say.that(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonLate, quoted(r.newest)+" has timed out progressing.")
+		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonLate, quoted(r.newest)+" has timed out progressing.")
 		return
 	}
 	c := conditionOf(s.Conditions, appsv1.DeploymentProgressing)
@@ -124,8 +124,8 @@ type reporter struct {
 	now time.Time
 }
 
-// that puts a condition into the status, unless it says the same already.
-func (r reporter) that(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
+// set sets a condition in the status, unless it is the same already.
+func (r reporter) set(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
 	c := conditionOf(r.s.Conditions, kind)
 	switch {
 	case c == nil:
@@ -140,14 +140,14 @@ func (r reporter) that(kind appsv1.DeploymentConditionType, status corev1.Condit
 	c.Status, c.Reason, c.Message, c.LastUpdateTime = status, reason, message, metav1.NewTime(r.now)
 }
 
-// progress notes that there is some where the condition says so already.
-func (r reporter) progress() {
+// touchProgress notes the time of progress, if the condition is there already.
+func (r reporter) touchProgress() {
 	if c := conditionOf(r.s.Conditions, appsv1.DeploymentProgressing); c != nil {
 		c.LastUpdateTime = metav1.NewTime(r.now)
 	}
 }
 
-func (r reporter) nothingOf(kind appsv1.DeploymentConditionType) {
+func (r reporter) remove(kind appsv1.DeploymentConditionType) {
 	r.s.Conditions = slices.DeleteFunc(r.s.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == kind })
 }
 

@@ -1,7 +1,6 @@
-// Package slices keeps the EndpointSlices of services: which pods a service reaches.
-// The rules and the requests are the library's (k8s.io/endpointslice); this package gives
-// it the objects of one service at a time. A slice is owned by its service, and goes with
-// it.
+// Package endpointslice keeps the EndpointSlices of Services: which pods a Service reaches.
+// The rules and the requests are those of k8s.io/endpointslice; this package gives it the
+// objects of one Service at a time. A slice is owned by its Service, and collected with it.
 package endpointslice
 
 import (
@@ -26,10 +25,11 @@ import (
 )
 
 const (
-	// name is what the label endpointslice.kubernetes.io/managed-by says of these slices.
-	name    = "endpointslice-controller.k8s.io"
-	workers = 2
-	// perSlice is the most endpoints that are put into one slice.
+	// managedBy is the label endpointslice.kubernetes.io/managed-by of these slices.
+	managedBy = "endpointslice-controller.k8s.io"
+	name      = "endpoint-slice-controller"
+	workers   = 2
+	// perSlice is the highest number of endpoints in one slice.
 	perSlice = 100
 )
 
@@ -37,39 +37,39 @@ type reconciler struct {
 	services corelisters.ServiceLister
 	pods     corelisters.PodLister
 	slices   discoverylisters.EndpointSliceLister
-	// written knows which slices the cache does not show as they were written.
-	written *endpointsliceutil.EndpointSliceTracker
-	library *endpointslice.Reconciler
-	now     func() time.Time
+	// written tracks the slices that the cache does not show as they were written.
+	written  *endpointsliceutil.EndpointSliceTracker
+	upstream *endpointslice.Reconciler
+	now      func() time.Time
 }
 
-// New makes the controller of endpoint slices.
-func New(w *controller.World) *controller.Controller {
-	services, endpoints := w.Shared.Core().V1().Services(), w.Shared.Discovery().V1().EndpointSlices()
+// New returns the controller of endpoint slices.
+func New(shared *controller.Context) *controller.Controller {
+	services, endpoints := shared.Informers.Core().V1().Services(), shared.Informers.Discovery().V1().EndpointSlices()
 	written := endpointsliceutil.NewEndpointSliceTracker()
 	c := &reconciler{
-		services: services.Lister(), pods: w.Shared.Core().V1().Pods().Lister(), slices: endpoints.Lister(), written: written, now: w.Clock.Now,
-		library: endpointslice.NewReconciler(w.Client, w.Shared.Core().V1().Nodes().Lister(), perSlice, written, nil, w.Events("endpoint-slice-controller"), name),
+		services: services.Lister(), pods: shared.Informers.Core().V1().Pods().Lister(), slices: endpoints.Lister(), written: written, now: shared.Clock.Now,
+		upstream: endpointslice.NewReconciler(shared.Client, shared.Informers.Core().V1().Nodes().Lister(), perSlice, written, nil, shared.Events(name), managedBy),
 	}
 	return &controller.Controller{
-		Name: "endpoint-slice-controller", Reconcile: c.reconcile, Workers: workers,
+		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.Themselves(services.Informer()),
-			{Informer: w.Shared.Core().V1().Pods().Informer(), Keys: c.reaching},
+			controller.For(services.Informer()),
+			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.selecting},
 			{Informer: endpoints.Informer(), Keys: serviceOf},
 		},
 	}
 }
 
-// reaching are the services that select a pod.
-func (c *reconciler) reaching(obj any) []cache.ObjectName {
+// selecting returns the services that select a pod.
+func (c *reconciler) selecting(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok || pod.Status.PodIP == "" {
 		return nil
 	}
 	services, err := c.services.Services(pod.Namespace).List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
 	var keys []cache.ObjectName
 	for _, service := range services {
@@ -80,10 +80,10 @@ func (c *reconciler) reaching(obj any) []cache.ObjectName {
 	return keys
 }
 
-// serviceOf is whose slice an object is.
+// serviceOf returns the service of an endpoint slice.
 func serviceOf(obj any) []cache.ObjectName {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
-	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != name || slice.Labels[discoveryv1.LabelServiceName] == "" {
+	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != managedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
 		return nil
 	}
 	return []cache.ObjectName{{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}}
@@ -104,24 +104,24 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	// One that is not bound to a node is nowhere to be reached, whatever its status says.
+	// A pod that is not bound to a node cannot be reached, whatever its status says.
 	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == "" })
 	known, err := c.slices.EndpointSlices(key.Namespace).List(labels.SelectorFromSet(labels.Set{
-		discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: name,
+		discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: managedBy,
 	}))
 	if err != nil {
 		return 0, err
 	}
-	var standing []*discoveryv1.EndpointSlice
+	var current []*discoveryv1.EndpointSlice
 	for _, slice := range known {
 		if slice.DeletionTimestamp == nil && metav1.IsControlledBy(slice, service) {
-			standing = append(standing, slice)
+			current = append(current, slice)
 		}
 	}
-	if c.written.StaleSlices(service, standing) {
+	if c.written.StaleSlices(service, current) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
-	if err := c.library.Reconcile(klog.FromContext(ctx), service, pods, standing, c.now()); err != nil {
+	if err := c.upstream.Reconcile(klog.FromContext(ctx), service, pods, current, c.now()); err != nil {
 		return 0, fmt.Errorf("keep the endpoint slices of %s: %w", key, err)
 	}
 	return 0, nil

@@ -8,41 +8,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Back-off of pods that take the place of failed ones: doubled with each failure.
+// Back-off of pods that replace failed ones: doubled with each failure.
 const (
 	firstBackoff = 10 * time.Second
 	lastBackoff  = 10 * time.Minute
 )
 
-// History is how a job has fared of late: what the back-off depends on. It is kept in
-// memory only: after a restart it is made anew from the pods that are still there. It is
-// not changed once made.
-type History struct {
+// backoffRecord is what the back-off depends on: how a job has done recently. It is kept in
+// memory only: after a restart it is made from the pods that still exist. It is immutable.
+type backoffRecord struct {
 	failures int       // since the last success
-	last     time.Time // when the last pod ended that has a part in failures, or succeeded
+	last     time.Time // when the last pod ended that is in failures, or has succeeded
 	known    map[types.UID]bool
 }
 
-// after is the history with the pods in it that have ended. What is in it already
-// counts once. Pods that are gone are forgotten, but what they did is not.
-func (h History) after(succeeded, failed []*corev1.Pod) History {
+// after returns the record with the pods that have ended. Those that are in it already count
+// once. Pods that are gone are forgotten, but not their failures.
+func (r backoffRecord) after(succeeded, failed []*corev1.Pod) backoffRecord {
 	type end struct {
 		at     time.Time
 		failed bool
 	}
-	var news []end
+	var ends []end
 	known := make(map[types.UID]bool, len(succeeded)+len(failed))
 	note := func(list []*corev1.Pod, failed bool) {
 		for _, pod := range list {
-			if !h.known[pod.UID] {
-				news = append(news, end{endOf(pod), failed})
+			if !r.known[pod.UID] {
+				ends = append(ends, end{endOf(pod), failed})
 			}
 			known[pod.UID] = true
 		}
 	}
 	note(succeeded, false)
 	note(failed, true)
-	slices.SortFunc(news, func(a, b end) int {
+	slices.SortFunc(ends, func(a, b end) int {
 		if order := a.at.Compare(b.at); order != 0 || a.failed == b.failed {
 			return order
 		}
@@ -51,8 +50,8 @@ func (h History) after(succeeded, failed []*corev1.Pod) History {
 		}
 		return 1
 	})
-	next := History{h.failures, h.last, known}
-	for _, e := range news {
+	next := backoffRecord{r.failures, r.last, known}
+	for _, e := range ends {
 		switch {
 		case e.failed:
 			next.failures++
@@ -66,10 +65,10 @@ func (h History) after(succeeded, failed []*corev1.Pod) History {
 	return next
 }
 
-// wait is how long no pod may be created yet.
-func (h History) wait(now time.Time) time.Duration { return backoff(h.failures, h.last, now) }
+// wait returns for how long no pod may be created yet.
+func (r backoffRecord) wait(now time.Time) time.Duration { return backoff(r.failures, r.last, now) }
 
-// backoff is how much is left of the pause after the last of so many failures.
+// backoff returns what is left of the pause after the last of so many failures.
 func backoff(failures int, last, now time.Time) time.Duration {
 	if failures == 0 {
 		return 0
@@ -81,7 +80,7 @@ func backoff(failures int, last, now time.Time) time.Duration {
 	return max(0, last.Add(pause).Sub(now))
 }
 
-// endOf is when the pod ended: when the last of its containers did; else when it was
+// endOf returns when the pod ended: when the last of its containers did; else when it was
 // deleted; else the last time at which something about it is known to have changed.
 func endOf(pod *corev1.Pod) time.Time {
 	var end time.Time

@@ -30,46 +30,46 @@ const (
 )
 
 type reconciler struct {
-	client kubernetes.Interface
-	jobs   batchlisters.JobLister
-	pods   *controller.Dependents[*corev1.Pod]
-	hand   *controller.Hand
-	events record.EventRecorder
-	now    func() time.Time
+	client     kubernetes.Interface
+	jobs       batchlisters.JobLister
+	pods       *controller.RefManager[*corev1.Pod]
+	podControl *controller.PodControl
+	events     record.EventRecorder
+	now        func() time.Time
 
-	// written knows how far the cache of jobs must have come: a job that is older than its
-	// last status would have pods counted, and created, again.
-	written *controller.Ledger
-	// untracked knows the pods whose finalizers are gone, until the cache shows it: there is
-	// no need to remove them again.
-	untracked *controller.Ledger
+	// written expects the statuses that were written: a job older than its last status would
+	// have pods counted, and created, again.
+	written *controller.Expectations
+	// untracked are the pods whose finalizers were removed, until the cache shows it: there
+	// is no need to remove them again.
+	untracked *controller.Expectations
 
-	mu        sync.Mutex
-	histories map[cache.ObjectName]history // guarded by mu
+	mu       sync.Mutex
+	backoffs map[cache.ObjectName]jobBackoff // guarded by mu
 }
 
-// history is that of the job with that uid.
-type history struct {
+// jobBackoff is the record of the job with that uid.
+type jobBackoff struct {
 	job types.UID
-	History
+	backoffRecord
 }
 
-// Controllers are those of batch/v1 Job: the one that runs jobs, and deletes those that
-// have finished when their time is over, and the one that frees the pods of jobs that are
-// no more.
-func Controllers(w *controller.World) []*controller.Controller {
-	source := w.Shared.Batch().V1().Jobs()
+// Controllers returns those of batch/v1 Job: the one that runs jobs, and deletes finished
+// ones when their time to live is over, and the one that removes the tracking finalizer from
+// pods that no job counts any more.
+func Controllers(shared *controller.Context) []*controller.Controller {
+	source := shared.Informers.Batch().V1().Jobs()
 	c := &reconciler{
-		client: w.Client, jobs: source.Lister(), pods: w.Pods, hand: w.Hand(name), events: w.Events(name), now: w.Clock.Now,
-		written: controller.NewLedger(source.Informer().GetIndexer()), untracked: controller.NewLedger(w.Pods.View()),
-		histories: map[cache.ObjectName]history{},
+		client: shared.Client, jobs: source.Lister(), pods: shared.Pods, podControl: shared.PodControl(name), events: shared.Events(name), now: shared.Clock.Now,
+		written: controller.NewExpectations(source.Informer().GetIndexer()), untracked: controller.NewExpectations(shared.Pods.Indexer()),
+		backoffs: map[cache.ObjectName]jobBackoff{},
 	}
 	return []*controller.Controller{
 		{
 			Name: name, Reconcile: c.reconcile, Workers: workers,
-			Sources: []controller.Source{controller.Themselves(source.Informer()), w.Pods.Source(kind(), c.matching)},
+			Sources: []controller.Source{controller.For(source.Informer()), shared.Pods.Source(kind(), c.matching)},
 		},
-		c.tracking(source.Informer(), w.Shared.Core().V1().Pods()),
+		c.tracking(source.Informer(), shared.Informers.Core().V1().Pods()),
 	}
 }
 
@@ -88,25 +88,25 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, nil
 	}
 	c.forget(key, job.UID)
-	if c.hand.Ledger.Behind(job.UID) || c.written.Behind(job.UID) {
+	if !c.podControl.Expectations.Satisfied(job.UID) || !c.written.Satisfied(job.UID) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
 	owner, err := c.owner(job)
 	if err != nil {
 		return 0, err
 	}
-	mine, err := c.pods.Of(ctx, owner, c.hand.Ledger)
+	mine, err := c.pods.AdoptAndRelease(ctx, owner, c.podControl.Expectations)
 	if err != nil {
 		return 0, err
 	}
 	plan := Decide(job, c.observed(key, job, mine), c.now())
-	c.remember(key, job, plan.History)
+	c.remember(key, job, plan.Backoff)
 	if err := c.write(ctx, job, plan); err != nil {
-		return 0, err // nothing of the plan holds
+		return 0, err // the rest of the plan depends on it
 	}
 	err = errors.Join(c.untrack(ctx, job, c.unseen(job, mine, plan.Untrack)), c.carryOut(ctx, owner, job, plan))
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		err = nil // no use to try again
+		err = nil // no retry can succeed
 	}
 	return plan.Again, err
 }
@@ -131,30 +131,30 @@ func (c *reconciler) observed(key cache.ObjectName, job *batchv1.Job, mine []*co
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Observed{Mine: mine, Leaving: c.hand.Ledger.Leaving(job.UID, ending), History: c.histories[key].History}
+	return Observed{Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(job.UID, ending), Backoff: c.backoffs[key].backoffRecord}
 }
 
-func (c *reconciler) remember(key cache.ObjectName, job *batchv1.Job, h History) {
+func (c *reconciler) remember(key cache.ObjectName, job *batchv1.Job, r backoffRecord) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.histories[key] = history{job.UID, h}
+	c.backoffs[key] = jobBackoff{job.UID, r}
 }
 
-// forget drops what is known about a job of that name with another uid than this.
+// forget drops what is known about a job of that name with any other uid.
 func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h, ok := c.histories[key]
-	if !ok || h.job == but {
+	known, ok := c.backoffs[key]
+	if !ok || known.job == but {
 		return
 	}
-	delete(c.histories, key)
-	for _, ledger := range []*controller.Ledger{c.hand.Ledger, c.written, c.untracked} {
-		ledger.Forget(h.job)
+	delete(c.backoffs, key)
+	for _, expectations := range []*controller.Expectations{c.podControl.Expectations, c.written, c.untracked} {
+		expectations.Forget(known.job)
 	}
 }
 
-// write writes the status if it is another than the cache shows.
+// write writes the status if it differs from the one in the cache.
 func (c *reconciler) write(ctx context.Context, job *batchv1.Job, plan Plan) error {
 	if equality.Semantic.DeepEqual(plan.Status, job.Status) {
 		return nil
@@ -165,30 +165,30 @@ func (c *reconciler) write(ctx context.Context, job *batchv1.Job, plan Plan) err
 	if err != nil {
 		return fmt.Errorf("write the status of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	c.written.Created(job.UID, updated.ResourceVersion)
-	for _, news := range plan.News {
-		c.events.Event(job, news.Type, news.Reason, news.Message)
+	c.written.ExpectVersion(job.UID, updated.ResourceVersion)
+	for _, event := range plan.Events {
+		c.events.Event(job, event.Type, event.Reason, event.Message)
 	}
 	return nil
 }
 
-// unseen leaves out of a list of pods those whose finalizers are gone already.
+// unseen leaves out of a list of pods those whose finalizers have been removed.
 func (c *reconciler) unseen(job *batchv1.Job, mine, list []*corev1.Pod) []*corev1.Pod {
 	gone := make(map[types.UID]bool, len(mine))
 	for _, pod := range mine {
-		gone[pod.UID] = !Tracked(pod)
+		gone[pod.UID] = !isTracked(pod)
 	}
-	done := c.untracked.Leaving(job.UID, gone)
+	done := c.untracked.PendingDeletions(job.UID, gone)
 	return slices.DeleteFunc(list, func(pod *corev1.Pod) bool { return done[pod.UID] })
 }
 
-// untrack takes the finalizer from pods that have been counted, whatever else has changed
-// about them.
+// untrack removes the finalizer from pods that have been counted, whatever else about them
+// has changed.
 func (c *reconciler) untrack(ctx context.Context, job *batchv1.Job, list []*corev1.Pod) error {
-	err := controller.Batch(ctx, len(list), func(ctx context.Context, i int) error {
+	err := controller.SlowStartBatch(ctx, len(list), func(ctx context.Context, i int) error {
 		_, err := c.removeFinalizer(ctx, list[i], "")
 		if err == nil || apierrors.IsNotFound(err) {
-			c.untracked.Deleted(job.UID, list[i].UID)
+			c.untracked.ExpectDeletion(job.UID, list[i].UID)
 			return nil
 		}
 		return err
@@ -196,7 +196,7 @@ func (c *reconciler) untrack(ctx context.Context, job *batchv1.Job, list []*core
 	return err
 }
 
-// removeFinalizer takes the tracking finalizer from a pod, if it is still at that
+// removeFinalizer removes the tracking finalizer from a pod, if it is still at that
 // resourceVersion, which may be empty.
 func (c *reconciler) removeFinalizer(ctx context.Context, pod *corev1.Pod, at string) (*corev1.Pod, error) {
 	metadata := map[string]any{"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
@@ -209,34 +209,34 @@ func (c *reconciler) removeFinalizer(ctx context.Context, pod *corev1.Pod, at st
 	}
 	changed, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("take the finalizer from pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return nil, fmt.Errorf("remove the finalizer from pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return changed, nil
 }
 
 func (c *reconciler) carryOut(ctx context.Context, owner controller.Owner, job *batchv1.Job, plan Plan) error {
-	err := controller.Batch(ctx, len(plan.Discard), func(ctx context.Context, i int) error {
+	err := controller.SlowStartBatch(ctx, len(plan.Discard), func(ctx context.Context, i int) error {
 		return c.discard(ctx, owner, job, plan.Discard[i])
 	})
 	if err != nil {
 		return err
 	}
-	err = controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		return c.hand.Delete(ctx, owner, job, plan.Delete[i])
+	err = controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		return c.podControl.Delete(ctx, owner, job, plan.Delete[i])
 	})
 	if err != nil {
 		return err
 	}
-	err = controller.Batch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
-		return c.hand.Create(ctx, owner, job, podOf(job, plan.Create[i]))
+	err = controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+		return c.podControl.Create(ctx, owner, job, podOf(job, plan.Create[i]))
 	})
 	return err
 }
 
-// discard ends a pod that counts as nothing. One that has ended meanwhile has changed:
-// that is a conflict, and it is counted.
+// discard deletes a pod that does not count, neither as failed nor as succeeded. One that has
+// ended meanwhile has changed: that is a conflict, and it is counted.
 func (c *reconciler) discard(ctx context.Context, owner controller.Owner, job *batchv1.Job, pod *corev1.Pod) error {
-	if Tracked(pod) {
+	if isTracked(pod) {
 		changed, err := c.removeFinalizer(ctx, pod, pod.ResourceVersion)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -246,10 +246,10 @@ func (c *reconciler) discard(ctx context.Context, owner controller.Owner, job *b
 		}
 		pod = changed
 	}
-	return c.hand.Delete(ctx, owner, job, pod)
+	return c.podControl.Delete(ctx, owner, job, pod)
 }
 
-// expire deletes a job that has finished, when its time is over.
+// expire deletes a finished job when its time to live is over.
 func (c *reconciler) expire(ctx context.Context, job *batchv1.Job) (time.Duration, error) {
 	in, expires := expiry(job, c.now())
 	if !expires || in > 0 {
@@ -260,16 +260,16 @@ func (c *reconciler) expire(ctx context.Context, job *batchv1.Job) (time.Duratio
 		Preconditions: &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion}, PropagationPolicy: &background,
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("delete job %s/%s, whose time is over: %w", job.Namespace, job.Name, err)
+		return 0, fmt.Errorf("delete job %s/%s, whose time to live is over: %w", job.Namespace, job.Name, err)
 	}
 	return 0, nil
 }
 
-// matching are the jobs that may adopt a pod.
+// matching returns the jobs that may adopt a pod.
 func (c *reconciler) matching(pod *corev1.Pod) []cache.ObjectName {
 	list, err := c.jobs.Jobs(pod.Namespace).List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
-	return controller.Adopters(pod, list, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector })
+	return controller.MatchingOwners(pod, list, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector })
 }

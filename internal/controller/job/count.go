@@ -6,20 +6,19 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/coppice-dev/coppice/internal/pods"
+	"k8s.io/kubectl/pkg/util/podutils"
 )
 
-// count takes pods that have ended into the status, and from there to the counters.
+// count moves pods that have ended into the status, and from there to the counters.
 func (d *decision) count() {
 	uncounted := d.settle()
 	limit := 0
 	if isIndexed(d.job) {
 		limit = int(*d.job.Spec.Completions)
-		// What cannot be read was not written by a controller: the pods that are there count.
-		d.completed, _ = ParseIndexes(d.job.Status.CompletedIndexes, limit)
+		// What cannot be parsed was not written by a controller: only existing pods count.
+		d.completed, _ = parseIndexes(d.job.Status.CompletedIndexes, limit)
 		if d.job.Status.FailedIndexes != nil {
-			d.failedIndexes, _ = ParseIndexes(*d.job.Status.FailedIndexes, limit)
+			d.failedIndexes, _ = parseIndexes(*d.job.Status.FailedIndexes, limit)
 		}
 	}
 	recorded := map[types.UID]bool{}
@@ -42,8 +41,8 @@ func (d *decision) count() {
 	}
 }
 
-// settle counts the pods in the status that have lost their finalizers, and returns
-// those that have not.
+// settle counts the pods in the status that have lost their finalizers, and returns those
+// that have not.
 func (d *decision) settle() batchv1.UncountedTerminatedPods {
 	tracked := map[types.UID]bool{}
 	for _, pod := range d.pods {
@@ -99,8 +98,8 @@ func (d *decision) countFailures(uncounted *batchv1.UncountedTerminatedPods, rec
 			continue
 		}
 		action, why := failureAction(d.job.Spec.PodFailurePolicy, pod.Pod)
-		if action == batchv1.PodFailurePolicyActionFailJob && d.hopeless == "" {
-			d.hopeless = why
+		if action == batchv1.PodFailurePolicyActionFailJob && d.podFailure == "" {
+			d.podFailure = why
 		}
 		if d.hasFailed(pod, action) {
 			indexes = append(indexes, pod.index)
@@ -122,8 +121,8 @@ func (d *decision) countFailures(uncounted *batchv1.UncountedTerminatedPods, rec
 	d.failedIndexes = d.failedIndexes.With(indexes...)
 }
 
-// hasFailed tells whether the index of a failed pod is given up with it.
-func (d *decision) hasFailed(pod sighting, action batchv1.PodFailurePolicyAction) bool {
+// hasFailed reports whether the index of a failed pod has failed with it.
+func (d *decision) hasFailed(pod observedPod, action batchv1.PodFailurePolicyAction) bool {
 	if !isPerIndex(d.job) || pod.index == unindexed || pod.index >= int(*d.job.Spec.Completions) || d.completed.Has(pod.index) {
 		return false
 	}
@@ -138,15 +137,15 @@ func (d *decision) hasFailed(pod sighting, action batchv1.PodFailurePolicyAction
 	return before+1 > int(*d.job.Spec.BackoffLimitPerIndex)
 }
 
-// retry remembers the last pod that failed of an index that is to be tried again. It keeps
-// its finalizer until there is one after it: it is the only record of the failures.
-func (d *decision) retry(pod sighting) {
+// retry remembers the last failed pod of an index that is to be retried. It keeps its
+// finalizer until it has a successor: it is the only record of the failures.
+func (d *decision) retry(pod observedPod) {
 	if last, ok := d.retried[pod.index]; !ok || attempt(last.Pod) < attempt(pod.Pod) {
 		d.retried[pod.index] = pod
 	}
 }
 
-// attempt is how many pods of the index came before this one.
+// attempt returns how many pods of the index came before this one.
 func attempt(pod *corev1.Pod) int {
 	counted, ignored := failures(pod)
 	return counted + ignored
@@ -156,10 +155,10 @@ func hasRoom(u *batchv1.UncountedTerminatedPods) bool {
 	return len(u.Succeeded)+len(u.Failed) < burst
 }
 
-// untrack lets go of the pods that have been counted, but not of the last record of the
-// failures of an index.
-func (d *decision) untrack(verdict *verdict) {
-	ended := verdict != nil || d.job.DeletionTimestamp != nil
+// untrack plans to remove the finalizers of the pods that have been counted, but not that of
+// the last record of the failures of an index.
+func (d *decision) untrack(end *outcome) {
+	ended := end != nil || d.job.DeletionTimestamp != nil
 	newest := map[int]int{}
 	for _, pod := range d.pods {
 		newest[pod.index] = max(newest[pod.index], attempt(pod.Pod))
@@ -174,20 +173,20 @@ func (d *decision) untrack(verdict *verdict) {
 			d.plan.Untrack = append(d.plan.Untrack, pod.Pod)
 		}
 	}
-	d.plan.Untrack = limited(d.plan.Untrack) // the first to go bring the job back for the others
+	d.plan.Untrack = limited(d.plan.Untrack) // the events of these bring the job again for the others
 }
 
-// isOpen tells whether pods are to be made for the index.
+// isOpen reports whether the index still needs a pod.
 func (d *decision) isOpen(index int) bool {
 	return index != unindexed && index < int(*d.job.Spec.Completions) && !d.completed.Has(index) && !d.failedIndexes.Has(index)
 }
 
-// report puts into the status how the pods are now.
+// report writes into the status how many pods are in which state.
 func (d *decision) report() {
 	running := in(d.pods, active)
 	ready := 0
 	for _, pod := range running {
-		if pods.IsReady(pod.Pod) {
+		if podutils.IsPodReady(pod.Pod) {
 			ready++
 		}
 	}

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Indexes is a set of completion indexes: disjoint intervals in order, none of which
-// touches the next. The zero value is empty. It is not changed once made.
-type Indexes []interval
+// indexSet is a set of completion indexes: disjoint intervals in order, none of which
+// touches the next. The zero value is empty. It is immutable.
+type indexSet []interval
 
-// interval is first to last, both included.
+// interval goes from first to last, both included.
 type interval struct{ first, last int }
 
-// ParseIndexes reads a set as status and policies write it: "1,3-5,7". Indexes from
+// parseIndexes reads a set as status and policies write it: "1,3-5,7". Indexes from
 // limit on are left out.
-func ParseIndexes(text string, limit int) (Indexes, error) {
+func parseIndexes(text string, limit int) (indexSet, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -45,9 +45,9 @@ func ParseIndexes(text string, limit int) (Indexes, error) {
 }
 
 // normal sorts intervals and joins those that touch.
-func normal(list []interval) Indexes {
+func normal(list []interval) indexSet {
 	slices.SortFunc(list, func(a, b interval) int { return a.first - b.first })
-	var joined Indexes
+	var joined indexSet
 	for _, next := range list {
 		if n := len(joined); n > 0 && next.first <= joined[n-1].last+1 {
 			joined[n-1].last = max(joined[n-1].last, next.last)
@@ -58,8 +58,8 @@ func normal(list []interval) Indexes {
 	return joined
 }
 
-// With is the set with more indexes in it.
-func (s Indexes) With(indexes ...int) Indexes {
+// With returns the set with more indexes in it.
+func (s indexSet) With(indexes ...int) indexSet {
 	if len(indexes) == 0 {
 		return s
 	}
@@ -70,8 +70,8 @@ func (s Indexes) With(indexes ...int) Indexes {
 	return normal(list)
 }
 
-// Has tells whether the index is in the set.
-func (s Indexes) Has(index int) bool {
+// Has reports whether the index is in the set.
+func (s indexSet) Has(index int) bool {
 	_, found := slices.BinarySearchFunc(s, index, func(i interval, index int) int {
 		switch {
 		case i.last < index:
@@ -84,8 +84,8 @@ func (s Indexes) Has(index int) bool {
 	return found
 }
 
-// Len is how many indexes are in the set.
-func (s Indexes) Len() int {
+// Len returns the number of indexes in the set.
+func (s indexSet) Len() int {
 	n := 0
 	for _, i := range s {
 		n += i.last - i.first + 1
@@ -93,8 +93,8 @@ func (s Indexes) Len() int {
 	return n
 }
 
-// Common is how many indexes are in both sets.
-func (s Indexes) Common(other Indexes) int {
+// Common returns the number of indexes that are in both sets.
+func (s indexSet) Common(other indexSet) int {
 	n := 0
 	for a, b := 0, 0; a < len(s) && b < len(other); {
 		n += max(0, min(s[a].last, other[b].last)-max(s[a].first, other[b].first)+1)
@@ -107,8 +107,8 @@ func (s Indexes) Common(other Indexes) int {
 	return n
 }
 
-// String writes the set as status has it: three or more in a row are a range.
-func (s Indexes) String() string {
+// String writes the set as in a status: three or more in a row are a range.
+func (s indexSet) String() string {
 	var parts []string
 	for _, i := range s {
 		switch {

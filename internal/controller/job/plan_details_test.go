@@ -82,11 +82,11 @@ func TestPlanOfIndexes(t *testing.T) {
 			job: jobWith(indexed, completed("1,3"), success(batchv1.SuccessPolicyRule{SucceededIndexes: new("1-2")})), pods: []string{"a index=0", "b index=2"},
 			want: "| active 2 ready 0 terminating 0 succeeded 2 failed 0 completed 1,3",
 		},
-		"enough of those that have to": {
+		"as many of the indexes as required": {
 			job: jobWith(indexed, completed("1,3"), success(batchv1.SuccessPolicyRule{SucceededIndexes: new("1-2"), SucceededCount: new(int32(1))})), pods: []string{"a free index=0 failed=1h"},
 			want: "| active 0 ready 0 terminating 0 succeeded 2 failed 0 completed 1,3 SuccessCriteriaMet=True:SuccessPolicy Complete=True:SuccessPolicy",
 		},
-		"a rule that nobody can read": {
+		"a rule that cannot be parsed": {
 			job: jobWith(indexed, completed("1,3"), success(batchv1.SuccessPolicyRule{SucceededIndexes: new("x")})), pods: []string{"a index=0", "b index=2"},
 			want: "| active 2 ready 0 terminating 0 succeeded 2 failed 0 completed 1,3",
 		},
@@ -191,12 +191,12 @@ func TestPodOf(t *testing.T) {
 		j.Spec.Template.Labels = map[string]string{"app": "a"}
 		j.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main"}, {Name: "own", Env: []corev1.EnvVar{{Name: indexVariable, Value: "mine"}}}}
 	})
-	p := podOf(job, NewPod{Index: 12, Failures: 2})
+	p := podOf(job, newPod{Index: 12, Failures: 2})
 	if want := strings.Repeat("x", 54) + "-12-"; p.GenerateName != want {
 		t.Errorf("named %s, want %s", p.GenerateName, want)
 	}
 	const key = batchv1.JobCompletionIndexAnnotation
-	if p.Labels[key] != "12" || p.Annotations[key] != "12" || p.Annotations[batchv1.JobIndexFailureCountAnnotation] != "2" || !Tracked(p) || p.Spec.Hostname != job.Name+"-12" {
+	if p.Labels[key] != "12" || p.Annotations[key] != "12" || p.Annotations[batchv1.JobIndexFailureCountAnnotation] != "2" || !isTracked(p) || p.Spec.Hostname != job.Name+"-12" {
 		t.Errorf("%v %v %v %s", p.Labels, p.Annotations, p.Finalizers, p.Spec.Hostname)
 	}
 	if env := p.Spec.Containers[0].Env; len(env) != 1 || env[0].ValueFrom.FieldRef.FieldPath != "metadata.labels['"+key+"']" {
@@ -208,14 +208,14 @@ func TestPodOf(t *testing.T) {
 	if _, there := job.Spec.Template.Labels[key]; there {
 		t.Error("the template was changed")
 	}
-	if p := podOf(jobWith(), NewPod{Index: unindexed}); p.GenerateName != "j-" || p.Spec.Hostname != "" || len(p.Annotations) > 0 {
+	if p := podOf(jobWith(), newPod{Index: unindexed}); p.GenerateName != "j-" || p.Spec.Hostname != "" || len(p.Annotations) > 0 {
 		t.Errorf("%s %s %v", p.GenerateName, p.Spec.Hostname, p.Annotations)
 	}
 }
 
 func TestIndexes(t *testing.T) {
 	for text, want := range map[string]string{"": "", "3": "3", "1,2": "1,2", "5,1-3,2-4": "1-5", "7-20": "7-9", "1,3-4,6-7,9": "1,3,4,6,7,9"} {
-		s, err := ParseIndexes(text, 10)
+		s, err := parseIndexes(text, 10)
 		if err != nil || s.String() != want {
 			t.Errorf("%q: %s, %v; want %s", text, s, err, want)
 		}
@@ -230,12 +230,12 @@ func TestIndexes(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"x", "1-", "3-2", ","} {
-		if s, err := ParseIndexes(text, 10); err == nil {
+		if s, err := parseIndexes(text, 10); err == nil {
 			t.Errorf("%q is read as %s", text, s)
 		}
 	}
-	a, _ := ParseIndexes("0-3,6,8-9", 10)
-	if b, _ := ParseIndexes("2-6,9", 10); a.Common(b) != 4 || b.Common(a) != 4 {
+	a, _ := parseIndexes("0-3,6,8-9", 10)
+	if b, _ := parseIndexes("2-6,9", 10); a.Common(b) != 4 || b.Common(a) != 4 {
 		t.Errorf("in common %d, %d", a.Common(b), b.Common(a))
 	}
 }

@@ -108,8 +108,8 @@ func pod(t *testing.T, line string) *corev1.Pod {
 	return p
 }
 
-// outcome writes a plan down: one line of what is done, one of the status.
-func outcome(p Plan) string {
+// summary writes a plan down: one line of what is done, one of the status.
+func summary(p Plan) string {
 	names := func(what string, list []*corev1.Pod) string {
 		if len(list) == 0 {
 			return ""
@@ -170,7 +170,7 @@ func runPlans(t *testing.T, tests map[string]planTest) {
 				seen.Leaving = map[types.UID]bool{types.UID(test.leaving): true}
 			}
 			before := test.job.DeepCopy()
-			if got := outcome(Decide(test.job, seen, now)); got != test.want {
+			if got := summary(Decide(test.job, seen, now)); got != test.want {
 				t.Errorf("\n got %s\nwant %s", got, test.want)
 			}
 			if diff := cmp.Diff(before, test.job); diff != "" {
@@ -298,7 +298,7 @@ func TestPlanOfBackoff(t *testing.T) {
 				t.Errorf("again %v, create %d; want %v", p.Again, len(p.Create), test.want)
 			}
 			// What is known is not known anew, and is not forgotten with the pods.
-			seen.History = p.History
+			seen.Backoff = p.Backoff
 			if p := Decide(counts(1), seen, now); p.Again != test.want {
 				t.Errorf("again %v at the second look, want %v", p.Again, test.want)
 			}

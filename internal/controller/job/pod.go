@@ -12,14 +12,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// indexVariable tells a container its index.
+// indexVariable is the environment variable in which a container finds its index.
 const indexVariable = "JOB_COMPLETION_INDEX"
 
-// podOf makes a pod of the job. The job owns it by what its creator adds.
-func podOf(job *batchv1.Job, of NewPod) *corev1.Pod {
+// podOf returns a pod of the job. PodControl adds the owner reference.
+func podOf(job *batchv1.Job, of newPod) *corev1.Pod {
 	pod := pods.FromTemplate(&job.Spec.Template, job.Namespace)
 	pod.GenerateName = pods.NamePrefix(job.Name)
-	if !Tracked(pod) {
+	if !isTracked(pod) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
 	}
 	if of.Index == unindexed {
@@ -35,23 +35,23 @@ func podOf(job *batchv1.Job, of NewPod) *corev1.Pod {
 			note(&pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(of.Ignored))
 		}
 	}
-	// A name that is no host name is one all the same for a job that needs none.
+	// A job may have a name that cannot be a host name: then its pods have none.
 	if host := job.Name + "-" + index; len(validation.IsDNS1123Label(host)) == 0 {
 		pod.Spec.Hostname = host
 	}
 	for i := range pod.Spec.InitContainers {
-		tellIndex(&pod.Spec.InitContainers[i].Env)
+		setIndexVariable(&pod.Spec.InitContainers[i].Env)
 	}
 	for i := range pod.Spec.Containers {
-		tellIndex(&pod.Spec.Containers[i].Env)
+		setIndexVariable(&pod.Spec.Containers[i].Env)
 	}
 	return pod
 }
 
 // namePrefix is pods.NamePrefix with an index that is never cut off.
 func namePrefix(job, index string) string {
-	room := len(pods.NamePrefix(strings.Repeat("x", validation.DNS1123LabelMaxLength))) - len("-"+index+"-")
-	return job[:min(len(job), room)] + "-" + index + "-"
+	longest := len(pods.NamePrefix(strings.Repeat("x", validation.DNS1123LabelMaxLength))) - len("-"+index+"-")
+	return job[:min(len(job), longest)] + "-" + index + "-"
 }
 
 func note(notes *map[string]string, key, value string) {
@@ -61,8 +61,8 @@ func note(notes *map[string]string, key, value string) {
 	(*notes)[key] = value
 }
 
-// tellIndex leaves a variable of that name alone.
-func tellIndex(env *[]corev1.EnvVar) {
+// setIndexVariable adds the variable, unless there is one of that name.
+func setIndexVariable(env *[]corev1.EnvVar) {
 	for _, v := range *env {
 		if v.Name == indexVariable {
 			return

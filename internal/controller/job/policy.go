@@ -11,9 +11,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// failureAction is what the job makes of a pod that has failed, and why when that is
-// the end of the job. Only pods whose containers have ended say why they did: what is
-// still terminating counts.
+// failureAction returns the action of the pod failure policy on a pod that has failed, and why
+// if a rule matches. Only pods whose containers have ended say why they did: one that is still
+// terminating counts.
 func failureAction(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) (batchv1.PodFailurePolicyAction, string) {
 	if policy == nil || pod.Status.Phase != corev1.PodFailed {
 		return batchv1.PodFailurePolicyActionCount, ""
@@ -32,7 +32,7 @@ func failureAction(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) (batchv1.P
 	return batchv1.PodFailurePolicyActionCount, ""
 }
 
-// isIgnored tells whether the pod's failure counts as none.
+// isIgnored reports whether the policy ignores the pod's failure.
 func isIgnored(job *batchv1.Job, pod *corev1.Pod) bool {
 	action, _ := failureAction(job.Spec.PodFailurePolicy, pod)
 	return action == batchv1.PodFailurePolicyActionIgnore
@@ -64,16 +64,16 @@ func conditionMatch(patterns []batchv1.PodFailurePolicyOnPodConditionsPattern, p
 	return ""
 }
 
-// successMatch is the index of the first rule that the completed indexes satisfy, -1
-// without one. A rule whose indexes cannot be read is never satisfied.
-func successMatch(policy *batchv1.SuccessPolicy, completed Indexes) int {
+// successMatch returns the index of the first rule that the completed indexes satisfy, -1 if
+// there is none. A rule whose indexes cannot be parsed is never satisfied.
+func successMatch(policy *batchv1.SuccessPolicy, completed indexSet) int {
 	if policy == nil {
 		return -1
 	}
 	return slices.IndexFunc(policy.Rules, func(rule batchv1.SuccessPolicyRule) bool {
 		have, needed := completed.Len(), math.MaxInt
 		if rule.SucceededIndexes != nil {
-			asked, err := ParseIndexes(*rule.SucceededIndexes, math.MaxInt)
+			asked, err := parseIndexes(*rule.SucceededIndexes, math.MaxInt)
 			if err != nil {
 				return false
 			}

@@ -11,12 +11,15 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// checkStatus holds a write to what the API asks of a job's status.
+// checkStatus checks what the API demands of a change of a job's status.
 func (s *simulation) checkStatus(old, now *batchv1.JobStatus) {
 	has := func(status *batchv1.JobStatus, t batchv1.JobConditionType) bool {
-		return held(&batchv1.Job{Status: *status}, t) != nil
+		return trueCondition(&batchv1.Job{Status: *status}, t) != nil
 	}
 	failed, complete := has(now, batchv1.JobFailed), has(now, batchv1.JobComplete)
 	for what, wrong := range map[string]bool{
@@ -51,20 +54,20 @@ func text(s batchv1.JobStatus) string {
 	return fmt.Sprintf("active %d succeeded %d (%s) failed %d uncounted %v%s", s.Active, s.Succeeded, s.CompletedIndexes, s.Failed, *s.UncountedTerminatedPods, conditions)
 }
 
-// settle lets everything come to its end.
-func (s *simulation) settle(failing int) {
-	s.wild = false
+// settle lets the job finish.
+func (s *simulation) settle() {
+	s.adverse = false
 	s.user(func(j *batchv1.Job) {
 		j.Spec.Suspend = new(false)
 		j.Spec.Parallelism = new(max(1, *j.Spec.Parallelism))
 	})
 	for range 5000 {
 		s.now = s.now.Add(time.Minute)
-		s.node(failing)
+		s.node()
 		s.cachedJob = s.job
 		s.catchUp(len(s.events))
-		s.pass()
-		if finished(s.job) != nil && !slices.ContainsFunc(slices.Collect(maps.Values(s.pods)), Tracked) {
+		s.reconcile()
+		if finished(s.job) != nil && !slices.ContainsFunc(slices.Collect(maps.Values(s.pods)), isTracked) {
 			return
 		}
 	}
@@ -72,13 +75,13 @@ func (s *simulation) settle(failing int) {
 }
 
 func TestR26_SimulatedJobs(t *testing.T) {
-	// One spec per kind of counting; the first number is of those that fail, in percent.
+	// One spec for each kind of counting; the first number is how many of 100 pods fail.
 	for name, test := range map[string]struct {
 		failing int
 		spec    batchv1.JobSpec
 	}{
 		"completions":             {20, batchv1.JobSpec{Completions: new(int32(8)), Parallelism: new(int32(3)), BackoffLimit: new(int32(1000))}},
-		"queue of work":           {20, batchv1.JobSpec{Parallelism: new(int32(3)), BackoffLimit: new(int32(1000))}},
+		"work queue":              {20, batchv1.JobSpec{Parallelism: new(int32(3)), BackoffLimit: new(int32(1000))}},
 		"a limit of failures":     {60, batchv1.JobSpec{Completions: new(int32(8)), Parallelism: new(int32(3)), BackoffLimit: new(int32(2))}},
 		"a deadline":              {20, batchv1.JobSpec{Completions: new(int32(8)), Parallelism: new(int32(3)), BackoffLimit: new(int32(1000)), ActiveDeadlineSeconds: new(int64(600))}},
 		"replaced when ended":     {20, batchv1.JobSpec{Completions: new(int32(8)), Parallelism: new(int32(3)), BackoffLimit: new(int32(1000)), PodReplacementPolicy: new(batchv1.Failed)}},
@@ -92,23 +95,21 @@ func TestR26_SimulatedJobs(t *testing.T) {
 		}()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(100) {
-				s := newSimulation(t, seed, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "j"}, Spec: *test.spec.DeepCopy()})
-				for range 150 {
-					s.step(test.failing)
-				}
-				s.settle(test.failing)
-				s.checkEnd(seed)
-			}
+			histories.Check(t, 100, 150, func(t *rapid.T) {
+				s := newSimulation(t, test.failing, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "j"}, Spec: *test.spec.DeepCopy()})
+				t.Repeat(s.actions())
+				s.settle()
+				s.checkEnd()
+			})
 		})
 	}
 }
 
 // checkEnd compares the counters of a job that has finished with the truth.
-func (s *simulation) checkEnd(seed uint64) {
+func (s *simulation) checkEnd() {
 	status := s.job.Status
 	if int(status.Failed) != s.ended(corev1.PodFailed) {
-		s.fail("seed %d: %d have failed, counted are %d", seed, s.ended(corev1.PodFailed), status.Failed)
+		s.fail("%d have failed, counted are %d", s.ended(corev1.PodFailed), status.Failed)
 	}
 	if isIndexed(s.job) {
 		var done []int
@@ -118,14 +119,14 @@ func (s *simulation) checkEnd(seed uint64) {
 				done = append(done, index)
 			}
 		}
-		if want := Indexes(nil).With(done...).String(); status.CompletedIndexes != want {
-			s.fail("seed %d: completed are %s, counted are %s", seed, want, status.CompletedIndexes)
+		if want := indexSet(nil).With(done...).String(); status.CompletedIndexes != want {
+			s.fail("completed are %s, counted are %s", want, status.CompletedIndexes)
 		}
 	} else if int(status.Succeeded) != s.ended(corev1.PodSucceeded) {
-		s.fail("seed %d: %d have succeeded, counted are %d", seed, s.ended(corev1.PodSucceeded), status.Succeeded)
+		s.fail("%d have succeeded, counted are %d", s.ended(corev1.PodSucceeded), status.Succeeded)
 	}
-	if held(s.job, batchv1.JobComplete) != nil && s.job.Spec.Completions != nil && s.job.Spec.SuccessPolicy == nil && status.Succeeded != *s.job.Spec.Completions {
-		s.fail("seed %d: complete with %d successes of %d", seed, status.Succeeded, *s.job.Spec.Completions)
+	if trueCondition(s.job, batchv1.JobComplete) != nil && s.job.Spec.Completions != nil && s.job.Spec.SuccessPolicy == nil && status.Succeeded != *s.job.Spec.Completions {
+		s.fail("complete with %d successes of %d", status.Succeeded, *s.job.Spec.Completions)
 	}
 }
 

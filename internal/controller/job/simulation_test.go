@@ -3,10 +3,8 @@ package job
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
-	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -14,17 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// simulation is a server with one job, what a controller with late caches sees of it, and
-// the truth about its pods. Every write may be the controller's last before it starts anew.
+// simulation is a server with one job, what a controller with caches that lag sees of it, and
+// the truth about its pods. The controller may crash before and after every write.
 type simulation struct {
-	t    *testing.T
-	rng  *rand.Rand
-	now  time.Time
-	wild bool // crashes, lost answers, users
+	t       *rapid.T
+	choose  histories.Choose
+	now     time.Time
+	failing int  // how many of 100 pods fail
+	adverse bool // with crashes, lost answers and users
 
 	version int
 	job     *batchv1.Job
@@ -33,12 +34,12 @@ type simulation struct {
 
 	cachedJob  *batchv1.Job
 	cachedPods map[types.UID]*corev1.Pod
-	cachedAt   view
+	cachedAt   cachedVersion
 
-	hand, written *controller.Ledger
-	history       History
+	podExpectations, written *controller.Expectations
+	backoff                  backoffRecord
 
-	// truth is how the pods have ended that carried the finalizer then.
+	// truth is how those pods have ended that carried the finalizer when they did.
 	truth map[types.UID]corev1.PodPhase
 	made  int
 	log   []string
@@ -49,21 +50,22 @@ type event struct {
 	gone bool
 }
 
-type view string
+// cachedVersion is how far the cache of pods has come.
+type cachedVersion string
 
-func (v *view) LastStoreSyncResourceVersion() string { return string(*v) }
+func (v *cachedVersion) LastStoreSyncResourceVersion() string { return string(*v) }
 
-// jobView is how far the cache of jobs has come.
-type jobView struct{ s *simulation }
+// jobCache is the cache of jobs.
+type jobCache struct{ s *simulation }
 
-func (v jobView) LastStoreSyncResourceVersion() string { return v.s.cachedJob.ResourceVersion }
+func (c jobCache) LastStoreSyncResourceVersion() string { return c.s.cachedJob.ResourceVersion }
 
-// broken ends a pass: the controller crashes, or is told of an error.
-type broken struct{ crash bool }
+// interrupted ends a reconciliation: the controller crashes, or a request fails.
+type interrupted struct{ crash bool }
 
-func newSimulation(t *testing.T, seed uint64, job *batchv1.Job) *simulation {
+func newSimulation(t *rapid.T, failing int, job *batchv1.Job) *simulation {
 	s := &simulation{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_800_000_000, 0), wild: true,
+		t: t, choose: histories.Choices(t), now: time.Unix(1_800_000_000, 0), failing: failing, adverse: true,
 		pods: map[types.UID]*corev1.Pod{}, truth: map[types.UID]corev1.PodPhase{},
 	}
 	job.CreationTimestamp = metav1.NewTime(s.now)
@@ -72,12 +74,12 @@ func newSimulation(t *testing.T, seed uint64, job *batchv1.Job) *simulation {
 	return s
 }
 
-// restart is what a crash leaves: nothing but what is on the server.
+// restart starts the controller, which knows nothing but what is on the server.
 func (s *simulation) restart() {
 	s.cachedJob, s.cachedPods, s.events = s.job, maps.Clone(s.pods), nil
-	s.cachedAt = view(strconv.Itoa(s.version))
-	s.hand, s.written = controller.NewLedger(&s.cachedAt), controller.NewLedger(jobView{s})
-	s.history = History{}
+	s.cachedAt = cachedVersion(strconv.Itoa(s.version))
+	s.podExpectations, s.written = controller.NewExpectations(&s.cachedAt), controller.NewExpectations(jobCache{s})
+	s.backoff = backoffRecord{}
 }
 
 func (s *simulation) note(format string, args ...any) {
@@ -113,47 +115,47 @@ func (s *simulation) store(pod *corev1.Pod) {
 
 // write is a request of the controller.
 func (s *simulation) write(what string, do func() bool) {
-	fate := s.rng.IntN(100)
-	if s.wild && fate < 3 {
+	fate := 99 - s.choose(100) // the least choice is the best, for shrinking
+	if s.adverse && fate < 3 {
 		s.note("crash before %s", what)
-		panic(broken{crash: true})
+		panic(interrupted{crash: true})
 	}
 	ok := do()
 	s.note("%s: %t", what, ok)
-	if s.wild && fate < 6 {
+	if s.adverse && fate < 6 {
 		s.note("crash after %s", what)
-		panic(broken{crash: true})
+		panic(interrupted{crash: true})
 	}
-	if !ok || s.wild && fate < 9 {
-		panic(broken{}) // a conflict, or an answer that was lost
+	if !ok || s.adverse && fate < 9 {
+		panic(interrupted{}) // a conflict, or an answer that was lost
 	}
 }
 
-// pass is one reconciliation, as the controller does it.
-func (s *simulation) pass() {
+// reconcile is one reconciliation, as the controller does it.
+func (s *simulation) reconcile() {
 	defer func() {
 		if r := recover(); r != nil {
-			b, ok := r.(broken)
+			end, ok := r.(interrupted)
 			if !ok {
 				panic(r)
 			}
-			if b.crash {
+			if end.crash {
 				s.restart()
 			}
 		}
 	}()
 	job := s.cachedJob
-	if finished(job) != nil || s.hand.Behind(job.UID) || s.written.Behind(job.UID) {
+	if finished(job) != nil || !s.podExpectations.Satisfied(job.UID) || !s.written.Satisfied(job.UID) {
 		return
 	}
-	seen := Observed{Mine: slices.Collect(maps.Values(s.cachedPods)), History: s.history}
+	seen := Observed{Mine: slices.Collect(maps.Values(s.cachedPods)), Backoff: s.backoff}
 	ending := map[types.UID]bool{}
 	for uid, pod := range s.cachedPods {
 		ending[uid] = pod.DeletionTimestamp != nil
 	}
-	seen.Leaving = s.hand.Leaving(job.UID, ending)
+	seen.Leaving = s.podExpectations.PendingDeletions(job.UID, ending)
 	plan := Decide(job, seen, s.now)
-	s.history = plan.History
+	s.backoff = plan.Backoff
 	if !equality.Semantic.DeepEqual(plan.Status, job.Status) {
 		s.write("status "+text(plan.Status), func() bool { return s.writeStatus(job, plan.Status) })
 	}
@@ -162,19 +164,19 @@ func (s *simulation) pass() {
 	}
 	for _, pod := range plan.Discard {
 		at := pod.ResourceVersion
-		if Tracked(pod) {
-			s.write("release "+pod.Name, func() bool { return s.removeFinalizer(pod, at) })
+		if isTracked(pod) {
+			s.write("remove the finalizer of "+pod.Name, func() bool { return s.removeFinalizer(pod, at) })
 			at = ""
 			if now := s.pods[pod.UID]; now != nil {
 				at = now.ResourceVersion
 			}
 		}
 		s.write("discard "+pod.Name, func() bool { return s.remove(pod.UID, at) })
-		s.hand.Deleted(job.UID, pod.UID)
+		s.podExpectations.ExpectDeletion(job.UID, pod.UID)
 	}
 	for _, pod := range plan.Delete {
 		s.write("delete "+pod.Name, func() bool { return s.remove(pod.UID, pod.ResourceVersion) })
-		s.hand.Deleted(job.UID, pod.UID)
+		s.podExpectations.ExpectDeletion(job.UID, pod.UID)
 	}
 	for _, of := range plan.Create {
 		s.create(job, of)
@@ -189,7 +191,7 @@ func (s *simulation) writeStatus(seen *batchv1.Job, status batchv1.JobStatus) bo
 	changed := s.job.DeepCopy()
 	changed.Status = status
 	s.storeJob(changed)
-	s.written.Created(changed.UID, changed.ResourceVersion)
+	s.written.ExpectVersion(changed.UID, changed.ResourceVersion)
 	return true
 }
 
@@ -201,7 +203,7 @@ func (s *simulation) removeFinalizer(pod *corev1.Pod, at string) bool {
 	if at != "" && now.ResourceVersion != at {
 		return false
 	}
-	if !Tracked(now) {
+	if !isTracked(now) {
 		return true
 	}
 	changed := now.DeepCopy()
@@ -230,24 +232,24 @@ func (s *simulation) markDeleted(pod *corev1.Pod) {
 	}
 	if changed.DeletionTimestamp == nil {
 		changed.DeletionTimestamp, changed.DeletionGracePeriodSeconds = &metav1.Time{Time: s.now.Add(time.Duration(grace) * time.Second)}, &grace
-		if !ended(pod) && Tracked(pod) {
+		if !ended(pod) && isTracked(pod) {
 			s.truth[pod.UID] = corev1.PodFailed // that is how the node ends it, if there is one
 		}
 		s.store(changed)
 	}
 }
 
-func (s *simulation) create(job *batchv1.Job, of NewPod) {
+func (s *simulation) create(job *batchv1.Job, of newPod) {
 	pod := podOf(job, of)
 	s.made++
 	pod.Name = pod.GenerateName + strconv.Itoa(s.made)
 	pod.UID, pod.CreationTimestamp = types.UID(pod.Name), metav1.NewTime(s.now)
 	pod.Status.Phase = corev1.PodPending
-	defer s.hand.Created(job.UID, strconv.Itoa(s.version+1)) // also when the answer is lost: the controller looks
+	defer s.podExpectations.ExpectVersion(job.UID, strconv.Itoa(s.version+1)) // also when the answer is lost: the controller looks
 	s.write("create "+pod.Name, func() bool { s.store(pod); return true })
 	running, indexes := 0, map[int]int{}
 	for _, p := range s.pods {
-		occupies := !ended(p) && (p.DeletionTimestamp == nil || waitsForEnds(&job.Spec) && p.Spec.NodeName != "")
+		occupies := !ended(p) && (p.DeletionTimestamp == nil || replacesWhenEnded(&job.Spec) && p.Spec.NodeName != "")
 		if occupies {
 			running++
 			indexes[indexOf(p)]++
@@ -260,7 +262,7 @@ func (s *simulation) create(job *batchv1.Job, of NewPod) {
 		s.fail("%d pods run of index %d", indexes[of.Index], of.Index)
 	}
 	if job.Spec.Completions != nil && !isIndexed(job) {
-		if n := s.ended(corev1.PodSucceeded) + running; n > int(*job.Spec.Completions) && !waitsForEnds(&job.Spec) {
+		if n := s.ended(corev1.PodSucceeded) + running; n > int(*job.Spec.Completions) && !replacesWhenEnded(&job.Spec) {
 			s.fail("%d pods have succeeded or may, of %d that have to", n, *job.Spec.Completions)
 		}
 	}
@@ -272,7 +274,7 @@ func ended(pod *corev1.Pod) bool {
 
 // end is a pod that ends as the node says.
 func (s *simulation) end(pod *corev1.Pod, as corev1.PodPhase) {
-	if Tracked(pod) {
+	if isTracked(pod) {
 		if _, known := s.truth[pod.UID]; !known {
 			s.truth[pod.UID] = as
 		}
@@ -304,11 +306,11 @@ func (s *simulation) anyPod(match func(*corev1.Pod) bool) *corev1.Pod {
 	if len(list) == 0 {
 		return nil
 	}
-	return list[s.rng.IntN(len(list))].DeepCopy()
+	return list[s.choose(len(list))].DeepCopy()
 }
 
 // node does something that the node of a pod does.
-func (s *simulation) node(failing int) {
+func (s *simulation) node() {
 	pod := s.anyPod(func(p *corev1.Pod) bool { return !ended(p) || p.DeletionTimestamp != nil })
 	switch {
 	case pod == nil:
@@ -321,7 +323,7 @@ func (s *simulation) node(failing int) {
 		pod.DeletionGracePeriodSeconds = &zero
 	case pod.Spec.NodeName == "":
 		pod.Spec.NodeName, pod.Status.Phase = "n", corev1.PodRunning
-	case s.rng.IntN(100) < failing:
+	case s.choose(100) >= 100-s.failing:
 		s.end(pod, corev1.PodFailed)
 	default:
 		s.end(pod, corev1.PodSucceeded)
@@ -333,7 +335,7 @@ func (s *simulation) node(failing int) {
 // catchUp lets the caches see more.
 func (s *simulation) catchUp(n int) {
 	for _, e := range s.events[:min(n, len(s.events))] {
-		s.cachedAt = view(e.pod.ResourceVersion)
+		s.cachedAt = cachedVersion(e.pod.ResourceVersion)
 		if e.gone {
 			delete(s.cachedPods, e.pod.UID)
 		} else {
@@ -352,28 +354,32 @@ func (s *simulation) user(change func(*batchv1.Job)) {
 	}
 }
 
-func (s *simulation) step(failing int) {
-	s.now = s.now.Add(time.Duration(s.rng.IntN(20)) * time.Second)
-	switch s.rng.IntN(12) {
-	case 0, 1, 2, 3:
-		s.pass()
-	case 4, 5, 6:
-		s.node(failing)
-	case 7, 8:
-		s.catchUp(s.rng.IntN(6))
-	case 9:
-		s.cachedJob = s.job
-	case 10:
-		if pod := s.anyPod(func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }); pod != nil && s.rng.IntN(4) == 0 {
-			s.note("user: delete %s", pod.Name)
-			s.markDeleted(pod)
-		}
-	case 11:
-		switch s.rng.IntN(12) {
-		case 0:
-			s.user(func(j *batchv1.Job) { j.Spec.Suspend = new(!isSuspended(j)) })
-		case 1:
-			s.user(func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(s.rng.IntN(6))) })
+// actions are what can happen, each of them some seconds after the one before.
+func (s *simulation) actions() map[string]func(*rapid.T) {
+	later := func(do func()) func(*rapid.T) {
+		return func(*rapid.T) {
+			s.now = s.now.Add(time.Duration(s.choose(20)) * time.Second)
+			do()
 		}
 	}
+	return histories.Actions(func(*rapid.T) {}, map[string]histories.Action{
+		"controller": {Weight: 16, Do: later(s.reconcile)},
+		"node":       {Weight: 12, Do: later(s.node)},
+		"pod cache":  {Weight: 8, Do: later(func() { s.catchUp(s.choose(6)) })},
+		"job cache":  {Weight: 4, Do: later(func() { s.cachedJob = s.job })},
+		"user deletes a pod": {Weight: 1, Do: later(func() {
+			if pod := s.anyPod(func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }); pod != nil {
+				s.note("user: delete %s", pod.Name)
+				s.markDeleted(pod)
+			}
+		})},
+		"user changes the job": {Weight: 1, Do: later(func() {
+			switch s.choose(2) {
+			case 0:
+				s.user(func(j *batchv1.Job) { j.Spec.Suspend = new(!isSuspended(j)) })
+			case 1:
+				s.user(func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(s.choose(6))) })
+			}
+		})},
+	})
 }

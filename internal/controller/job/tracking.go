@@ -20,45 +20,45 @@ import (
 
 func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind("Job") }
 
-// tracking makes the controller that frees pods whom no job counts any more: those of
-// jobs that have finished, are gone, or were deleted and have orphaned them. Without it
-// such pods would never go.
+// tracking returns the controller that removes the tracking finalizer from pods that no job
+// counts any more: those of jobs that have finished, are gone, or were deleted and have
+// orphaned them. Without it such pods could never be removed.
 func (c *reconciler) tracking(jobs cache.SharedIndexInformer, source coreinformers.PodInformer) *controller.Controller {
 	lister := source.Lister()
 	return &controller.Controller{
 		Name: "job-tracking-controller", Workers: workers,
 		Reconcile: func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-			return 0, c.free(ctx, lister, key)
+			return 0, c.untrackOrphan(ctx, lister, key)
 		},
 		Sources: []controller.Source{
 			{Informer: source.Informer(), Keys: func(obj any) []cache.ObjectName {
-				if pod, ok := obj.(*corev1.Pod); ok && Tracked(pod) {
+				if pod, ok := obj.(*corev1.Pod); ok && isTracked(pod) {
 					return []cache.ObjectName{cache.MetaObjectToName(pod)}
 				}
 				return nil
 			}},
-			{Informer: jobs, Keys: c.leftBehind},
+			{Informer: jobs, Keys: c.uncounted},
 		},
 	}
 }
 
-// leftBehind are the pods of a job that nobody counts any more.
-func (c *reconciler) leftBehind(obj any) []cache.ObjectName {
+// uncounted returns the tracked pods of a job that does not count them any more.
+func (c *reconciler) uncounted(obj any) []cache.ObjectName {
 	job, ok := obj.(*batchv1.Job)
 	if !ok || c.counts(job.Namespace, job.Name, job.UID) {
 		return nil
 	}
 	var keys []cache.ObjectName
 	for _, pod := range c.pods.ControlledBy(job.UID) {
-		if Tracked(pod) {
+		if isTracked(pod) {
 			keys = append(keys, cache.MetaObjectToName(pod))
 		}
 	}
 	return keys
 }
 
-// counts tells whether the cache has that job and it still counts its pods. Who manages
-// a job in our place also frees its pods.
+// counts reports whether the cache has that job and it still counts its pods. Another
+// controller that manages a job also removes the finalizers of its pods.
 func (c *reconciler) counts(namespace, name string, uid types.UID) bool {
 	job, err := c.jobs.Jobs(namespace).Get(name)
 	return err == nil && job.UID == uid && stillCounts(job)
@@ -68,15 +68,15 @@ func stillCounts(job *batchv1.Job) bool {
 	return finished(job) == nil || job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName
 }
 
-// free takes the finalizer from a pod if no job counts it. The cache of jobs may be behind
-// that of pods, and what is taken off a pod in error cannot be put back: the server is
-// asked.
-func (c *reconciler) free(ctx context.Context, lister corelisters.PodLister, key cache.ObjectName) error {
+// untrackOrphan removes the finalizer from a pod that no job counts. The cache of jobs may be
+// behind that of pods, and a finalizer that was removed by mistake cannot be added again: so
+// the server is asked.
+func (c *reconciler) untrackOrphan(ctx context.Context, lister corelisters.PodLister, key cache.ObjectName) error {
 	pod, err := lister.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !Tracked(pod) {
+	if err != nil || !isTracked(pod) {
 		return err
 	}
 	controller := metav1.GetControllerOfNoCopy(pod)

@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// windUp ends the pods of a job that is settled. Those of one that has failed count as
-// failed; those that a job no longer needs count as nothing.
-func (d *decision) windUp(v *verdict) {
+// endPods deletes the pods of a job that has an outcome. Those of one that has failed count
+// as failed; those that a job no longer needs do not count.
+func (d *decision) endPods(v *outcome) {
 	list := limited(podsOf(in(d.pods, active)))
 	if v.isFailure() {
 		d.plan.Delete = list
@@ -19,23 +19,23 @@ func (d *decision) windUp(v *verdict) {
 	}
 }
 
-// work keeps as many pods running as the job can use.
+// work keeps as many pods running as the job is to have.
 func (d *decision) work() {
 	running := in(d.pods, active)
 	want := d.wanted(len(running))
 	if surplus := d.surplus(running, want); len(surplus) > 0 {
 		d.plan.Discard = limited(surplus)
-		return // others take their place when these are seen to go
+		return // they are replaced when they are seen to go
 	}
 	missing := want - len(running)
-	if waitsForEnds(&d.job.Spec) {
+	if replacesWhenEnded(&d.job.Spec) {
 		missing -= len(in(d.pods, terminating))
 	}
 	missing = min(missing, burst)
 	if missing <= 0 {
 		return
 	}
-	if wait := d.plan.History.wait(d.now); wait > 0 && !isPerIndex(d.job) {
+	if wait := d.plan.Backoff.wait(d.now); wait > 0 && !isPerIndex(d.job) {
 		d.again(wait)
 		return
 	}
@@ -44,11 +44,11 @@ func (d *decision) work() {
 		return
 	}
 	for range missing {
-		d.plan.Create = append(d.plan.Create, NewPod{Index: unindexed})
+		d.plan.Create = append(d.plan.Create, newPod{Index: unindexed})
 	}
 }
 
-// wanted is how many pods should run. No pod is started on a queue of work that one has
+// wanted returns how many pods should run. No pod is started on a work queue that one has
 // found empty.
 func (d *decision) wanted(running int) int {
 	limit := parallelism(d.job)
@@ -61,9 +61,9 @@ func (d *decision) wanted(running int) int {
 	return limit
 }
 
-// surplus are the pods to be ended: those that could not be counted, those whose index
-// needs them no more, and of the rest as many as are too many.
-func (d *decision) surplus(running []sighting, want int) []*corev1.Pod {
+// surplus returns the pods to be deleted: those that could not be counted, those whose index
+// does not need them any more, and of the rest as many as are too many.
+func (d *decision) surplus(running []observedPod, want int) []*corev1.Pod {
 	var idle, rest []*corev1.Pod
 	taken := map[int]bool{}
 	for _, pod := range running {
@@ -76,27 +76,27 @@ func (d *decision) surplus(running []sighting, want int) []*corev1.Pod {
 		}
 	}
 	if over := len(rest) - want; over > 0 {
-		idle = append(idle, pods.First(rest, rest, d.now)[:over]...)
+		idle = append(idle, pods.DeletionOrder(rest, rest, d.now)[:over]...)
 	}
 	return idle
 }
 
-// nextIndexes are the lowest indexes that have no pod and may have one now.
-func (d *decision) nextIndexes(n int) []NewPod {
+// nextIndexes returns the lowest indexes that have no pod and may have one now.
+func (d *decision) nextIndexes(n int) []newPod {
 	taken := map[int]bool{}
-	occupants := []phase{active}
-	if waitsForEnds(&d.job.Spec) {
+	occupants := []state{active}
+	if replacesWhenEnded(&d.job.Spec) {
 		occupants = append(occupants, terminating)
 	}
 	for _, pod := range in(d.pods, occupants...) {
 		taken[pod.index] = true
 	}
-	var next []NewPod
+	var next []newPod
 	for index := 0; index < int(*d.job.Spec.Completions) && len(next) < n; index++ {
 		if taken[index] || !d.isOpen(index) {
 			continue
 		}
-		pod := NewPod{Index: index}
+		pod := newPod{Index: index}
 		if last, ok := d.retried[index]; ok {
 			if wait := d.follow(&pod, last); wait > 0 {
 				d.again(wait)
@@ -108,9 +108,9 @@ func (d *decision) nextIndexes(n int) []NewPod {
 	return next
 }
 
-// follow makes a pod the one after a failed pod of its index, and returns how long that
-// has to wait.
-func (d *decision) follow(pod *NewPod, last sighting) time.Duration {
+// follow makes a pod the successor of a failed pod of its index, and returns how long it has
+// to wait.
+func (d *decision) follow(pod *newPod, last observedPod) time.Duration {
 	pod.Failures, pod.Ignored = failures(last.Pod)
 	if isIgnored(d.job, last.Pod) {
 		pod.Ignored++

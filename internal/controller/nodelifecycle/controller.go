@@ -17,6 +17,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/pods"
@@ -26,7 +27,7 @@ const (
 	name    = "node-controller"
 	workers = 4
 
-	// DefaultGrace is how long a node may be silent: five heartbeats.
+	// DefaultGrace is how long a node may be silent: as long as five heartbeats take.
 	DefaultGrace = 50 * time.Second
 )
 
@@ -34,7 +35,7 @@ type reconciler struct {
 	client kubernetes.Interface
 	nodes  corelisters.NodeLister
 	leases cache.Indexer
-	world  *controller.World
+	shared *controller.Context
 	events record.EventRecorder
 	grace  time.Duration
 
@@ -42,30 +43,30 @@ type reconciler struct {
 	heard map[string]heard // guarded by mu; by the name of the node
 }
 
-// New makes the controller. A node that is silent for the grace period is unreachable.
-func New(w *controller.World, grace time.Duration) *controller.Controller {
-	nodes := w.Shared.Core().V1().Nodes()
-	leases := coordinationinformers.NewLeaseInformer(w.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
+// New returns the controller. A node that is silent for the grace period is unreachable.
+func New(shared *controller.Context, grace time.Duration) *controller.Controller {
+	nodes := shared.Informers.Core().V1().Nodes()
+	leases := coordinationinformers.NewLeaseInformer(shared.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
 	c := &reconciler{
-		client: w.Client, nodes: nodes.Lister(), leases: leases.GetIndexer(), world: w, events: w.Events(name), grace: grace,
+		client: shared.Client, nodes: nodes.Lister(), leases: leases.GetIndexer(), shared: shared, events: shared.Events(name), grace: grace,
 		heard: map[string]heard{},
 	}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers, Own: []cache.SharedIndexInformer{leases},
+		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{leases},
 		Sources: []controller.Source{
-			controller.Themselves(nodes.Informer()),
+			controller.For(nodes.Informer()),
 			{Informer: leases, Keys: func(obj any) []cache.ObjectName {
 				if lease, ok := obj.(*coordinationv1.Lease); ok {
 					return []cache.ObjectName{{Name: lease.Name}}
 				}
 				return nil
 			}},
-			{Informer: w.Shared.Core().V1().Pods().Informer(), Keys: c.tainted},
+			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.tainted},
 		},
 	}
 }
 
-// tainted is the node that a pod is bound to, if the pod may have to leave it.
+// tainted returns the node that a pod is bound to, if the pod may have to leave it.
 func (c *reconciler) tainted(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok || pod.Spec.NodeName == "" || pods.IsTerminating(pod) {
@@ -88,22 +89,22 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	now := c.world.Clock.Now()
-	verdict := Judge(node, c.lastHeard(node.Name, now), c.grace, now)
+	now := c.shared.Clock.Now()
+	health := healthOf(node, c.lastHeard(node.Name, now), c.grace, now)
 	switch changed := node.DeepCopy(); {
-	case !equality.Semantic.DeepEqual(verdict.Conditions, node.Status.Conditions):
-		changed.Status.Conditions = verdict.Conditions
+	case !equality.Semantic.DeepEqual(health.Conditions, node.Status.Conditions):
+		changed.Status.Conditions = health.Conditions
 		c.events.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
 		_, err = c.client.CoreV1().Nodes().UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-		return verdict.Again, err // its event brings the node again, for the taints
-	case !equality.Semantic.DeepEqual(verdict.Taints, node.Spec.Taints):
-		changed.Spec.Taints = verdict.Taints
+		return health.Again, err // its event brings the node again, for the taints
+	case !equality.Semantic.DeepEqual(health.Taints, node.Spec.Taints):
+		changed.Spec.Taints = health.Taints
 		_, err = c.client.CoreV1().Nodes().Update(ctx, changed, metav1.UpdateOptions{})
-		return verdict.Again, err
+		return health.Again, err
 	}
-	again, err := c.clear(ctx, node, now)
-	if again == 0 || verdict.Again > 0 && verdict.Again < again {
-		again = verdict.Again
+	again, err := c.evictPods(ctx, node, now)
+	if again == 0 || health.Again > 0 && health.Again < again {
+		again = health.Again
 	}
 	return again, err
 }
@@ -115,21 +116,21 @@ func (c *reconciler) lastHeard(node string, now time.Time) time.Time {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.heard[node].listen(lease, now)
+	h := c.heard[node].hear(lease, now)
 	c.heard[node] = h
 	return h.at
 }
 
-// clear marks the pods of a node that is not ready as not ready, and deletes those that
-// may not stay. It returns when the next one has to leave.
-func (c *reconciler) clear(ctx context.Context, node *corev1.Node, now time.Time) (again time.Duration, err error) {
+// evictPods marks the pods of a node that is not ready as not ready, and deletes those that
+// do not tolerate its taints. It returns when the next one has to leave.
+func (c *reconciler) evictPods(ctx context.Context, node *corev1.Node, now time.Time) (again time.Duration, err error) {
 	ready := readiness(node)
 	if ready == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
 		return 0, nil
 	}
 	var failed []error
-	for _, pod := range c.world.PodsOn(node.Name) {
-		at, leaves := Evict(pod, node.Spec.Taints, now)
+	for _, pod := range c.shared.PodsOn(node.Name) {
+		at, leaves := evictionTime(pod, node.Spec.Taints, now)
 		switch left := at.Sub(now); {
 		case pods.IsTerminating(pod):
 		case leaves && left <= 0:
@@ -138,14 +139,14 @@ func (c *reconciler) clear(ctx context.Context, node *corev1.Node, now time.Time
 		case leaves && (again == 0 || left < again):
 			again = left
 		}
-		if (ready == corev1.ConditionFalse || ready == corev1.ConditionUnknown) && pods.IsReady(pod) {
-			failed = append(failed, controller.IgnoreNotFound(c.unready(ctx, pod, now)))
+		if (ready == corev1.ConditionFalse || ready == corev1.ConditionUnknown) && podutils.IsPodReady(pod) {
+			failed = append(failed, controller.IgnoreNotFound(c.markNotReady(ctx, pod, now)))
 		}
 	}
 	return again, errors.Join(failed...)
 }
 
-func (c *reconciler) unready(ctx context.Context, pod *corev1.Pod, now time.Time) error {
+func (c *reconciler) markNotReady(ctx context.Context, pod *corev1.Pod, now time.Time) error {
 	changed := pod.DeepCopy()
 	pods.SetCondition(changed, corev1.PodCondition{
 		Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now), Reason: "NodeNotReady", Message: "Node is not ready",
@@ -156,7 +157,7 @@ func (c *reconciler) unready(ctx context.Context, pod *corev1.Pod, now time.Time
 	return nil
 }
 
-// evict deletes a pod with its own grace period: if its node is alive, it ends in order.
+// evict deletes a pod with its own grace period: if its node is alive, it shuts the pod down.
 func (c *reconciler) evict(ctx context.Context, pod *corev1.Pod, now time.Time) error {
 	marked := pod.DeepCopy()
 	pods.SetCondition(marked, corev1.PodCondition{

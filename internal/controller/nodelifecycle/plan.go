@@ -1,14 +1,13 @@
-// Package nodes watches over nodes by their heartbeats: the Leases that node agents renew
-// in kube-node-lease.
+// Package nodelifecycle watches over the nodes by their heartbeats, which are the Leases that
+// node agents renew in kube-node-lease, and evicts pods by taints.
 //
-//	node, its Lease ──▶ Judge (pure): conditions and taints that follow
-//	pod, the taints of its node ──▶ Evict (pure): stay, go at a time, go now
+//	node, its Lease ──▶ healthOf (pure): the conditions and taints that follow
+//	pod, the taints of its node ──▶ evictionTime (pure): whether and when the pod has to leave
 //
-// A node that is not heard of for the grace period is of unknown readiness, gets the
+// The readiness of a node without a heartbeat for the grace period is unknown: it gets the
 // taint node.kubernetes.io/unreachable, and its pods count as not ready. Pods that do not
-// tolerate a NoExecute taint are deleted, after the time for which they do. They stay in
-// the API, terminating, until a node agent says that they have ended: nobody knows
-// whether they still run.
+// tolerate a NoExecute taint are deleted, after their tolerationSeconds. They stay in the API,
+// terminating, until a node agent reports their end: until then they may still run.
 package nodelifecycle
 
 import (
@@ -21,15 +20,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// heard is when a node was last seen to be alive, by the clock of who watches: clocks of
+// heard is when a node was last seen to be alive, by the clock of this process: the clocks of
 // nodes may be wrong.
 type heard struct {
 	renewed metav1.MicroTime // as the Lease says
 	at      time.Time
 }
 
-// listen takes in what the Lease, which may be missing, says now.
-func (h heard) listen(lease *coordinationv1.Lease, now time.Time) heard {
+// hear returns h with what the Lease, which may be missing, says now.
+func (h heard) hear(lease *coordinationv1.Lease, now time.Time) heard {
 	switch {
 	case lease == nil || lease.Spec.RenewTime == nil:
 		if h.at.IsZero() {
@@ -41,44 +40,44 @@ func (h heard) listen(lease *coordinationv1.Lease, now time.Time) heard {
 	return h
 }
 
-// Verdict is what follows for a node. The objects are copies, nil where nothing changes.
-type Verdict struct {
-	// Conditions are those of a node that is not heard of.
+// health is what follows from the heartbeats and conditions of a node.
+type health struct {
+	// Conditions are all that the node is to have.
 	Conditions []corev1.NodeCondition
 	// Taints are all that the node is to have.
 	Taints []corev1.Taint
-	// Again is when the node has not been heard of for the grace period; 0 if it has not.
+	// Again is the time until the grace period is over; 0 if it is.
 	Again time.Duration
 }
 
-// Judge says what follows for a node that was last heard of at that time.
-func Judge(node *corev1.Node, last time.Time, grace time.Duration, now time.Time) Verdict {
-	v := Verdict{Conditions: slices.Clone(node.Status.Conditions)}
+// healthOf returns what follows for a node that was last heard of at that time.
+func healthOf(node *corev1.Node, last time.Time, grace time.Duration, now time.Time) health {
+	h := health{Conditions: slices.Clone(node.Status.Conditions)}
 	left := last.Add(grace).Sub(now)
 	ready := readiness(node)
 	switch {
 	case left > 0:
-		v.Again = left
+		h.Again = left
 	case ready != corev1.ConditionUnknown:
-		v.silence(now)
+		h.setUnknown(now)
 		ready = corev1.ConditionUnknown
 	}
-	v.Taints = taints(node, ready, now)
-	return v
+	h.Taints = taints(node, ready, now)
+	return h
 }
 
-// silence makes every condition that the node agent reports unknown.
-func (v *Verdict) silence(now time.Time) {
+// setUnknown makes every condition that the node agent reports unknown.
+func (h *health) setUnknown(now time.Time) {
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
-		i := slices.IndexFunc(v.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+		i := slices.IndexFunc(h.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
 		if i < 0 {
-			v.Conditions = append(v.Conditions, corev1.NodeCondition{
+			h.Conditions = append(h.Conditions, corev1.NodeCondition{
 				Type: kind, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now),
 				Reason: "NodeStatusNeverUpdated", Message: "Kubelet never posted node status.",
 			})
 			continue
 		}
-		c := &v.Conditions[i]
+		c := &h.Conditions[i]
 		if c.Status != corev1.ConditionUnknown {
 			c.LastTransitionTime = metav1.NewTime(now)
 		}
@@ -95,19 +94,19 @@ func readiness(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// taints are those that follow from readiness, pressure and cordoning, and those that
+// taints returns those that follow from readiness, pressure and cordoning, and those that
 // others have put on the node.
 func taints(node *corev1.Node, ready corev1.ConditionStatus, now time.Time) []corev1.Taint {
-	wished := map[string][]corev1.TaintEffect{}
+	wanted := map[string][]corev1.TaintEffect{}
 	switch ready {
 	case corev1.ConditionTrue:
 	case corev1.ConditionUnknown:
-		wished[corev1.TaintNodeUnreachable] = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}
+		wanted[corev1.TaintNodeUnreachable] = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}
 	default:
-		wished[corev1.TaintNodeNotReady] = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}
+		wanted[corev1.TaintNodeNotReady] = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}
 	}
 	if node.Spec.Unschedulable {
-		wished[corev1.TaintNodeUnschedulable] = []corev1.TaintEffect{corev1.TaintEffectNoSchedule}
+		wanted[corev1.TaintNodeUnschedulable] = []corev1.TaintEffect{corev1.TaintEffectNoSchedule}
 	}
 	for kind, key := range map[corev1.NodeConditionType]string{
 		corev1.NodeMemoryPressure: corev1.TaintNodeMemoryPressure, corev1.NodeDiskPressure: corev1.TaintNodeDiskPressure,
@@ -116,13 +115,13 @@ func taints(node *corev1.Node, ready corev1.ConditionStatus, now time.Time) []co
 		if slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == kind && c.Status == corev1.ConditionTrue
 		}) {
-			wished[key] = []corev1.TaintEffect{corev1.TaintEffectNoSchedule}
+			wanted[key] = []corev1.TaintEffect{corev1.TaintEffectNoSchedule}
 		}
 	}
 	var all []corev1.Taint
 	for _, taint := range node.Spec.Taints {
-		if i := slices.Index(wished[taint.Key], taint.Effect); i >= 0 {
-			wished[taint.Key] = slices.Delete(slices.Clone(wished[taint.Key]), i, i+1)
+		if i := slices.Index(wanted[taint.Key], taint.Effect); i >= 0 {
+			wanted[taint.Key] = slices.Delete(slices.Clone(wanted[taint.Key]), i, i+1)
 			all = append(all, taint)
 		} else if !ours(taint.Key) {
 			all = append(all, taint)
@@ -130,7 +129,7 @@ func taints(node *corev1.Node, ready corev1.ConditionStatus, now time.Time) []co
 	}
 	added := metav1.NewTime(now)
 	for _, key := range ourTaints() {
-		for _, effect := range wished[key] {
+		for _, effect := range wanted[key] {
 			taint := corev1.Taint{Key: key, Effect: effect}
 			if effect == corev1.TaintEffectNoExecute {
 				taint.TimeAdded = &added
@@ -141,7 +140,8 @@ func taints(node *corev1.Node, ready corev1.ConditionStatus, now time.Time) []co
 	return all
 }
 
-// ourTaints are those that nobody else puts on nodes, in the order in which they are added.
+// ourTaints returns those that only this controller puts on nodes, in the order in which they
+// are added.
 func ourTaints() []string {
 	return []string{
 		corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable, corev1.TaintNodeMemoryPressure,
@@ -151,9 +151,9 @@ func ourTaints() []string {
 
 func ours(key string) bool { return slices.Contains(ourTaints(), key) }
 
-// Evict says when a pod has to leave a node with these taints: not at all if the second
-// result is false. since is when each taint was added, for those that do not say.
-func Evict(pod *corev1.Pod, taints []corev1.Taint, since time.Time) (time.Time, bool) {
+// evictionTime returns when a pod has to leave a node with these taints: not at all if the
+// second result is false. since is when each taint was added, for those that do not say.
+func evictionTime(pod *corev1.Pod, taints []corev1.Taint, since time.Time) (time.Time, bool) {
 	var at time.Time
 	leaves := false
 	for i := range taints {
@@ -169,8 +169,8 @@ func Evict(pod *corev1.Pod, taints []corev1.Taint, since time.Time) (time.Time, 
 	return at, leaves
 }
 
-// tolerated is until when a pod tolerates a taint; for ever if the second result is false.
-// Of several tolerations the shortest counts.
+// tolerated returns until when a pod tolerates a taint; for ever if the second result is
+// false. Of several tolerations the shortest counts.
 func tolerated(pod *corev1.Pod, taint *corev1.Taint, since time.Time) (time.Time, bool) {
 	if taint.TimeAdded != nil {
 		since = taint.TimeAdded.Time

@@ -26,7 +26,7 @@ func taint(key string, effect corev1.TaintEffect) corev1.Taint {
 	return corev1.Taint{Key: key, Effect: effect}
 }
 
-func TestJudge(t *testing.T) {
+func TestHealth(t *testing.T) {
 	const noSchedule, noExecute = corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
 	cordoned := aNode("True")
 	cordoned.Spec.Unschedulable = true
@@ -51,7 +51,7 @@ func TestJudge(t *testing.T) {
 		"what is there is right": {node: aNode("Unknown", taint(corev1.TaintNodeUnreachable, noExecute), taint(corev1.TaintNodeUnreachable, noSchedule)), silent: time.Hour, ready: "Unknown", taints: []string{"node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := Judge(test.node, epoch.Add(-test.silent), grace, epoch)
+			v := healthOf(test.node, epoch.Add(-test.silent), grace, epoch)
 			var got []string
 			for _, taint := range v.Taints {
 				got = append(got, taint.Key+":"+string(taint.Effect))
@@ -77,14 +77,14 @@ func TestListen(t *testing.T) {
 	}{
 		{nil, 0}, {nil, 0}, {lease(wrong), 2}, {lease(wrong), 2}, {lease(wrong.Add(-time.Hour)), 4}, {nil, 4},
 	} {
-		h = h.listen(step.lease, epoch.Add(time.Duration(i)))
+		h = h.hear(step.lease, epoch.Add(time.Duration(i)))
 		if h.at.Sub(epoch) != step.want {
 			t.Errorf("step %d: heard at %d, want %d", i, h.at.Sub(epoch), step.want)
 		}
 	}
 }
 
-func TestEvict(t *testing.T) {
+func TestEvictionTime(t *testing.T) {
 	seconds := func(n int64) *int64 { return &n }
 	unreachable := taint(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)
 	unreachable.TimeAdded = &metav1.Time{Time: epoch}
@@ -107,7 +107,7 @@ func TestEvict(t *testing.T) {
 		"one of two not tolerated": {taints: []corev1.Taint{unreachable, taint("gone", corev1.TaintEffectNoExecute)}, tolerations: []corev1.Toleration{tolerating(corev1.TaintNodeUnreachable, nil)}, leaves: true, after: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, leaves := Evict(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: test.tolerations}}, test.taints, epoch.Add(time.Hour))
+			at, leaves := evictionTime(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: test.tolerations}}, test.taints, epoch.Add(time.Hour))
 			if leaves != test.leaves || leaves && at.Sub(epoch) != test.after {
 				t.Errorf("leaves %t after %s, want %t after %s", leaves, at.Sub(epoch), test.leaves, test.after)
 			}

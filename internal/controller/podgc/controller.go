@@ -20,10 +20,10 @@ import (
 
 const (
 	name = "pod-garbage-collector"
-	// period is how often all pods are looked at when nothing asks for it sooner.
+	// period is how often all pods are looked at if no event asks for it sooner.
 	period = 20 * time.Second
-	// together is how long events are gathered for one look at all pods.
-	together = 500 * time.Millisecond
+	// batchPeriod is how long events are gathered before all pods are looked at.
+	batchPeriod = 500 * time.Millisecond
 )
 
 type reconciler struct {
@@ -33,17 +33,17 @@ type reconciler struct {
 	limits Limits
 	now    func() time.Time
 
-	missed map[string]time.Time // by the one worker
+	missed map[string]time.Time // only the one worker uses it
 }
 
-// New makes the controller.
-func New(w *controller.World, limits Limits) *controller.Controller {
-	nodes, all := w.Shared.Core().V1().Nodes(), w.Shared.Core().V1().Pods()
-	c := &reconciler{client: w.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: w.Clock.Now, missed: map[string]time.Time{}}
-	// There is one key: what is decided is about all pods.
+// New returns the controller.
+func New(shared *controller.Context, limits Limits) *controller.Controller {
+	nodes, all := shared.Informers.Core().V1().Nodes(), shared.Informers.Core().V1().Pods()
+	c := &reconciler{client: shared.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: shared.Clock.Now, missed: map[string]time.Time{}}
+	// There is a single key: each decision is about all pods.
 	everything := []cache.ObjectName{{Name: "pods"}}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: 1, Pause: together,
+		Name: name, Reconcile: c.reconcile, Workers: 1, BatchPeriod: batchPeriod,
 		Sources: []controller.Source{
 			{Informer: nodes.Informer(), Keys: func(any) []cache.ObjectName { return everything }},
 			{Informer: all.Informer(), Keys: func(obj any) []cache.ObjectName {
@@ -107,7 +107,7 @@ func (c *reconciler) remove(ctx context.Context, r Removal) error {
 	if r.Reason == NodeGone {
 		_, err := c.client.CoreV1().Nodes().Get(ctx, r.Pod.Spec.NodeName, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
-			return err // nil for a node that is there again
+			return err // nil for a node that has come back
 		}
 	}
 	version := r.Pod.ResourceVersion
@@ -124,7 +124,7 @@ func (c *reconciler) remove(ctx context.Context, r Removal) error {
 	}))
 }
 
-// fail marks a pod as failed: controllers that wait for its end see how it ended.
+// fail sets the phase of a pod to Failed: controllers that wait for its end see how it ended.
 func (c *reconciler) fail(ctx context.Context, r Removal) (*corev1.Pod, error) {
 	failed := r.Pod.DeepCopy()
 	failed.Status.Phase = corev1.PodFailed

@@ -1,11 +1,12 @@
-// Package podgc removes pods that nobody else will: those of nodes that are gone, those
-// that are to end and never had a node, and the oldest of those that have finished when
-// there are too many. It is not the collector: these pods have owners, or need none.
+// Package podgc is the pod garbage collector: it removes pods that no node agent will remove,
+// which are those of nodes that are gone, those that are terminating and were never bound to
+// a node, and the oldest of the finished ones when there are too many. It has nothing to do
+// with owner references, which the collector looks at.
 //
-//	pods, nodes ──▶ Decide (pure) ──▶ for each pod: marked as failed, deleted with grace 0
+//	pods, nodes ──▶ Decide (pure) ──▶ for each pod: phase Failed, deleted with grace 0
 //
-// A pod of a node that is not there is removed only after the node has been missed for a
-// while and a live read has confirmed it: a node that is created anew may have kept its pods.
+// A pod of a node that does not exist is removed only after the node has been missing for a
+// while and a live read has confirmed it: a node that is created again may have kept its pods.
 package podgc
 
 import (
@@ -19,26 +20,26 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// Limits say when a pod goes.
+// Limits say when a pod is removed.
 type Limits struct {
 	// Finished is how many pods that have finished are kept.
 	Finished int
-	// Missing is how long a node must have been missed.
+	// Missing is how long a node must have been missing.
 	Missing time.Duration
 }
 
-// DefaultLimits are the field's.
+// DefaultLimits returns kube-controller-manager's defaults.
 func DefaultLimits() Limits { return Limits{Finished: 12500, Missing: 40 * time.Second} }
 
-// Reason says why a pod goes.
+// Reason says why a pod is removed.
 type Reason string
 
 // The reasons.
 const (
-	NodeGone    Reason = "the node it is bound to is gone"
-	NeverBound  Reason = "it is to end and is bound to no node"
-	OutOfOrder  Reason = "it is to end and its node is out of service"
-	TooManyDone Reason = "it has finished, and more have than are kept"
+	NodeGone        Reason = "the node it is bound to is gone"
+	NeverBound      Reason = "it is terminating and is bound to no node"
+	OutOfService    Reason = "it is terminating and its node is out of service"
+	TooManyFinished Reason = "it has finished, and more have than are kept"
 )
 
 // Removal is a pod to remove.
@@ -47,7 +48,7 @@ type Removal struct {
 	Reason Reason
 }
 
-// Observed is what there is.
+// Observed is what the caches show.
 type Observed struct {
 	Pods  []*corev1.Pod
 	Nodes map[string]*corev1.Node
@@ -55,8 +56,8 @@ type Observed struct {
 	MissedSince map[string]time.Time
 }
 
-// Decide says which pods to remove. wait is when to ask again because a node that is
-// missing now will have been missing for long enough; 0 for never.
+// Decide returns the pods to remove. wait is the time until a node that is missing now will
+// have been missing for long enough; 0 for never.
 func Decide(seen Observed, limits Limits, now time.Time) (removals []Removal, wait time.Duration) {
 	gone := map[types.UID]bool{}
 	remove := func(pod *corev1.Pod, why Reason) {
@@ -79,16 +80,16 @@ func Decide(seen Observed, limits Limits, now time.Time) (removals []Removal, wa
 				wait = left
 			}
 		case pods.IsTerminating(pod) && outOfService(node):
-			remove(pod, OutOfOrder)
+			remove(pod, OutOfService)
 		}
 	}
 	for _, pod := range excess(seen.Pods, limits.Finished) {
-		remove(pod, TooManyDone)
+		remove(pod, TooManyFinished)
 	}
 	return removals, wait
 }
 
-// missing is how much longer a node that is not there has to be missed.
+// missing returns how much longer a node that does not exist has to be missing.
 func (o Observed) missing(node string, limit time.Duration, now time.Time) time.Duration {
 	since, missed := o.MissedSince[node]
 	if !missed {
@@ -97,8 +98,8 @@ func (o Observed) missing(node string, limit time.Duration, now time.Time) time.
 	return since.Add(limit).Sub(now)
 }
 
-// excess are the oldest of the pods that have finished, beyond those that are kept; none
-// if the limit is 0.
+// excess returns the oldest of the finished pods, beyond those that are kept; none if the
+// limit is 0.
 func excess(all []*corev1.Pod, limit int) []*corev1.Pod {
 	var finished []*corev1.Pod
 	for _, pod := range all {
@@ -115,8 +116,8 @@ func excess(all []*corev1.Pod, limit int) []*corev1.Pod {
 	return finished[:len(finished)-limit]
 }
 
-// outOfService tells whether an administrator has said that a node that is not ready will
-// not come back.
+// outOfService reports whether a node is not ready and an administrator has tainted it as out
+// of service: it will not come back.
 func outOfService(node *corev1.Node) bool {
 	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

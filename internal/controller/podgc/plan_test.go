@@ -48,11 +48,11 @@ func TestDecide(t *testing.T) {
 		"its node was just missed":        {pods: []*corev1.Pod{pod("a", "n", running, false)}, missed: map[string]time.Time{"n": epoch}, wait: 40 * time.Second},
 		"its node is missed for long":     {pods: []*corev1.Pod{pod("a", "n", running, false)}, missed: map[string]time.Time{"n": epoch.Add(-time.Minute)}, want: []Removal{{pod("a", "n", "", false), NodeGone}}},
 		"terminating on a node":           {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("Unknown", corev1.TaintNodeUnreachable)}},
-		"on a node out of service":        {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("Unknown", corev1.TaintNodeOutOfService)}, want: []Removal{{pod("a", "n", "", true), OutOfOrder}}},
+		"on a node out of service":        {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("Unknown", corev1.TaintNodeOutOfService)}, want: []Removal{{pod("a", "n", "", true), OutOfService}}},
 		"out of service, but it is ready": {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("True", corev1.TaintNodeOutOfService)}},
 		"too many have finished": {
 			pods:  []*corev1.Pod{pod("c", "n", succeeded, false), pod("a", "n", corev1.PodFailed, false), pod("b", "n", succeeded, false), pod("d", "n", succeeded, true)},
-			nodes: map[string]*corev1.Node{"n": node("True")}, want: []Removal{{pod("a", "n", "", false), TooManyDone}},
+			nodes: map[string]*corev1.Node{"n": node("True")}, want: []Removal{{pod("a", "n", "", false), TooManyFinished}},
 		},
 		"for two reasons once": {
 			pods:   []*corev1.Pod{pod("a", "n", succeeded, false), pod("b", "n", succeeded, false), pod("c", "n", succeeded, false)},

@@ -19,29 +19,29 @@ import (
 const workers = 5
 
 type reconciler struct {
-	kind kind
-	pods *controller.Dependents[*corev1.Pod]
-	hand *controller.Hand
-	now  func() time.Time
+	kind       kind
+	pods       *controller.RefManager[*corev1.Pod]
+	podControl *controller.PodControl
+	now        func() time.Time
 }
 
-// ReplicaSets is the controller of apps/v1 ReplicaSet.
-func ReplicaSets(w *controller.World) *controller.Controller {
-	return newController(w, newReplicaSets(w.Client, w.Shared))
+// ReplicaSets returns the controller of apps/v1 ReplicaSet.
+func ReplicaSets(shared *controller.Context) *controller.Controller {
+	return newController(shared, newReplicaSets(shared.Client, shared.Informers))
 }
 
-// ReplicationControllers is the controller of v1 ReplicationController.
-func ReplicationControllers(w *controller.World) *controller.Controller {
-	return newController(w, newReplicationControllers(w.Client, w.Shared))
+// ReplicationControllers returns the controller of v1 ReplicationController.
+func ReplicationControllers(shared *controller.Context) *controller.Controller {
+	return newController(shared, newReplicationControllers(shared.Client, shared.Informers))
 }
 
-func newController(w *controller.World, k kind) *controller.Controller {
-	c := &reconciler{kind: k, pods: w.Pods, hand: w.Hand(k.name()), now: w.Clock.Now}
+func newController(shared *controller.Context, k kind) *controller.Controller {
+	c := &reconciler{kind: k, pods: shared.Pods, podControl: shared.PodControl(k.name()), now: shared.Clock.Now}
 	return &controller.Controller{
 		Name: k.name(), Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.Themselves(k.informer(), c.hand.Ledger),
-			w.Pods.Source(k.groupVersionKind(), k.matching),
+			controller.For(k.informer(), c.podControl.Expectations),
+			shared.Pods.Source(k.groupVersionKind(), k.matching),
 		},
 	}
 }
@@ -51,10 +51,10 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil || obj == nil {
 		return 0, err
 	}
-	if c.hand.Ledger.Behind(obj.GetUID()) {
+	if !c.podControl.Expectations.Satisfied(obj.GetUID()) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
-	mine, err := c.pods.Of(ctx, obj.Owner, c.hand.Ledger)
+	mine, err := c.pods.AdoptAndRelease(ctx, obj.Owner, c.podControl.Expectations)
 	if err != nil {
 		return 0, err
 	}
@@ -62,8 +62,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	for _, pod := range mine {
 		shown[pod.UID] = pods.IsTerminating(pod)
 	}
-	seen := Observed{Mine: mine, Leaving: c.hand.Ledger.Leaving(obj.GetUID(), shown)}
-	if len(mine) > int(obj.Replicas) { // only which pods to delete depends on them
+	seen := Observed{Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(obj.GetUID(), shown)}
+	if len(mine) > int(obj.Replicas) { // needed only to choose which pods to delete
 		seen.Related = c.related(obj)
 	}
 	plan := Decide(obj.Set, seen, c.now())
@@ -76,13 +76,13 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		}
 	}
 	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
-		failed = nil // no use to try again
+		failed = nil // no retry can succeed
 	}
 	return plan.Again, errors.Join(failed, obj.write(ctx, plan.Counts, reason))
 }
 
-// related are the pods of objects that have the same controller, which are the other
-// revisions of one Deployment.
+// related returns the pods of objects that have the same controller: of the other revisions of
+// a Deployment.
 func (c *reconciler) related(obj *object) []*corev1.Pod {
 	owner := metav1.GetControllerOfNoCopy(obj)
 	if owner == nil {
@@ -90,7 +90,7 @@ func (c *reconciler) related(obj *object) []*corev1.Pod {
 	}
 	indexed, err := c.kind.informer().GetIndexer().ByIndex(controller.ByController, string(owner.UID))
 	if err != nil {
-		return nil // nobody indexes these
+		return nil // no controller indexes these
 	}
 	var related []*corev1.Pod
 	for _, sibling := range indexed {
@@ -103,18 +103,18 @@ func (c *reconciler) related(obj *object) []*corev1.Pod {
 
 func (c *reconciler) carryOut(ctx context.Context, obj *object, plan Plan) error {
 	if plan.Create > 0 {
-		err := controller.Batch(ctx, plan.Create, func(ctx context.Context, _ int) error {
+		err := controller.SlowStartBatch(ctx, plan.Create, func(ctx context.Context, _ int) error {
 			pod := pods.FromTemplate(obj.Template, obj.GetNamespace())
 			pod.GenerateName = pods.NamePrefix(obj.GetName())
-			return c.hand.Create(ctx, obj.Owner, obj.on, pod)
+			return c.podControl.Create(ctx, obj.Owner, obj.on, pod)
 		})
 		return err
 	}
-	err := controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		return c.hand.Delete(ctx, obj.Owner, obj.on, plan.Delete[i])
+	err := controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		return c.podControl.Delete(ctx, obj.Owner, obj.on, plan.Delete[i])
 	})
 	if err != nil {
-		return fmt.Errorf("remove pods: %w", err)
+		return fmt.Errorf("delete pods: %w", err)
 	}
 	return nil
 }

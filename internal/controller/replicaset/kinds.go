@@ -23,12 +23,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// object is one ReplicaSet or ReplicationController as the cache shows it.
+// object is a ReplicaSet or ReplicationController as the cache shows it.
 type object struct {
 	controller.Owner
 	Set
 	on runtime.Object
-	// write writes the status if it is another than the cache shows.
+	// write writes the status if it differs from the one in the cache.
 	write func(ctx context.Context, counts Counts, failure *failure) error
 }
 
@@ -37,14 +37,14 @@ type failure struct{ reason, message string }
 
 const conditionFailure = "ReplicaFailure"
 
-// kind is one of the two.
+// kind is one of the two kinds.
 type kind interface {
 	name() string
 	groupVersionKind() schema.GroupVersionKind
 	informer() cache.SharedIndexInformer
-	// get is nil for an object that is gone.
+	// get returns nil for an object that is gone.
 	get(cache.ObjectName, func() time.Time) (*object, error)
-	// matching are the objects that may adopt a pod.
+	// matching returns the objects that may adopt a pod.
 	matching(*corev1.Pod) []cache.ObjectName
 }
 
@@ -115,9 +115,9 @@ func (k replicaSets) get(key cache.ObjectName, now func() time.Time) (*object, e
 func (k replicaSets) matching(pod *corev1.Pod) []cache.ObjectName {
 	list, err := k.lister.ReplicaSets(pod.Namespace).List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
-	return controller.Adopters(pod, list, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })
+	return controller.MatchingOwners(pod, list, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })
 }
 
 type replicationControllers struct {
@@ -186,9 +186,9 @@ func (k replicationControllers) get(key cache.ObjectName, now func() time.Time) 
 func (k replicationControllers) matching(pod *corev1.Pod) []cache.ObjectName {
 	list, err := k.lister.ReplicationControllers(pod.Namespace).List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
-	return controller.Adopters(pod, list, func(rc *corev1.ReplicationController) *metav1.LabelSelector {
+	return controller.MatchingOwners(pod, list, func(rc *corev1.ReplicationController) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}
 	})
 }

@@ -1,8 +1,8 @@
-// Package replicas keeps as many pods as a ReplicaSet or a ReplicationController says.
+// Package replicaset keeps the number of pods that a ReplicaSet or a ReplicationController
+// asks for.
 //
-// The two are the same rules with two forms of the object: kinds.go reads a Set from
-// each and writes its Status back, Decide is the rules (pure), controller.go gives it
-// the pods and carries out what it says.
+// The rules of the two are the same: kinds.go reads a Set from either and writes its status
+// back, Decide has the rules (pure), controller.go gives it the pods and carries its plan out.
 package replicaset
 
 import (
@@ -15,24 +15,24 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// burst is the most pods that are created or deleted for one Set before the others
+// burst is the highest number of pods that are created or deleted for one Set before others
 // have their turn.
 const burst = 500
 
-// Set is what is wished for.
+// Set is the desired state.
 type Set struct {
 	Replicas int32
 	Template *corev1.PodTemplateSpec
 	// MinReady is how long a pod must have been ready to count as available.
 	MinReady time.Duration
-	// Ending tells that the object is being deleted: its pods are the collector's.
+	// Ending is set while the object is being deleted: its pods are the collector's.
 	Ending bool
 }
 
-// Counts are of the pods that the object controls and that are not to end.
+// Counts are for the status, of the pods that the object controls and that are active.
 type Counts struct {
 	Replicas, FullyLabeled, Ready, Available int32
-	// Terminating pods are not in the others.
+	// Terminating pods are not in the other counts.
 	Terminating int32
 }
 
@@ -41,23 +41,24 @@ type Plan struct {
 	Create int
 	Delete []*corev1.Pod
 	Counts Counts
-	// Again is when a pod becomes available without an event; 0 for never.
+	// Again is the time until a pod becomes available, of which no event tells; 0 for never.
 	Again time.Duration
 }
 
-// Observed are the pods there are.
+// Observed is what the caches show of the pods.
 type Observed struct {
 	// Mine are those that the object controls.
 	Mine []*corev1.Pod
-	// Leaving are those of them whose deletion was asked for and is not seen yet.
+	// Leaving are those of them whose deletion was asked for and that the cache does not show
+	// to be terminating yet.
 	Leaving map[types.UID]bool
-	// Related are those of other revisions of the same application: the fewer of all of
-	// them are on a node, the longer a pod there stays.
+	// Related are those of other revisions of the same Deployment: pods are deleted first from
+	// nodes with more of all of these.
 	Related []*corev1.Pod
 }
 
-// Decide says what to do about a Set. Pods that have finished or are being deleted
-// count no more: others take their place at once.
+// Decide says what to do about a Set. Pods that have finished or are being deleted do not
+// count any more: they are replaced at once.
 func Decide(set Set, seen Observed, now time.Time) Plan {
 	var active []*corev1.Pod
 	var p Plan
@@ -76,7 +77,7 @@ func Decide(set Set, seen Observed, now time.Time) Plan {
 	case surplus < 0:
 		p.Create = min(-surplus, burst)
 	case surplus > 0:
-		p.Delete = pods.First(active, append(active, seen.Related...), now)[:min(surplus, burst)]
+		p.Delete = pods.DeletionOrder(active, append(active, seen.Related...), now)[:min(surplus, burst)]
 	}
 	return p
 }

@@ -70,8 +70,8 @@ func TestDecide(t *testing.T) {
 		delete  []string
 		counts  Counts
 	}{
-		"none yet": {set: set(3), create: 3},
-		"enough":   {set: set(1), mine: []*corev1.Pod{pod("a")}, counts: Counts{Replicas: 1, FullyLabeled: 1, Ready: 1, Available: 1}},
+		"none yet":           {set: set(3), create: 3},
+		"as many as desired": {set: set(1), mine: []*corev1.Pod{pod("a")}, counts: Counts{Replicas: 1, FullyLabeled: 1, Ready: 1, Available: 1}},
 		"what is terminating is made up for at once": {set: set(2), mine: []*corev1.Pod{pod("a"), pod("b", "terminating")}, create: 1, counts: Counts{Replicas: 1, FullyLabeled: 1, Ready: 1, Available: 1, Terminating: 1}},
 		"what has failed is made up for":             {set: set(1), mine: []*corev1.Pod{pod("a", "failed")}, create: 1},
 		"what has succeeded, too":                    {set: set(1), mine: []*corev1.Pod{pod("a", "succeeded")}, create: 1},
@@ -87,15 +87,15 @@ func TestDecide(t *testing.T) {
 			return s
 		}(), mine: []*corev1.Pod{pod("a", "relabelled")}, counts: Counts{Replicas: 1, Ready: 1, Available: 1}},
 
-		"unbound goes first":      {set: set(1), mine: []*corev1.Pod{pod("a", "unready"), pod("b", "unbound")}, delete: []string{"b"}, counts: Counts{Replicas: 2, FullyLabeled: 2}},
-		"pending before running":  {set: set(1), mine: []*corev1.Pod{pod("a", "unready"), pod("b", "pending")}, delete: []string{"b"}, counts: Counts{Replicas: 2, FullyLabeled: 2}},
-		"unready before ready":    {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "unready")}, delete: []string{"b"}, counts: Counts{Replicas: 2, FullyLabeled: 2, Ready: 1, Available: 1}},
-		"cheap before dear":       {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "cheap")}, delete: []string{"b"}, counts: all(2)},
-		"crowded before alone":    {set: set(2), mine: []*corev1.Pod{pod("a", "elsewhere"), pod("b"), pod("c")}, delete: []string{"b"}, counts: all(3)},
-		"just ready before long":  {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "just-ready")}, delete: []string{"b"}, counts: all(2)},
-		"restarted before steady": {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "restarted")}, delete: []string{"b"}, counts: all(2)},
-		"young before old":        {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "young")}, delete: []string{"b"}, counts: all(2)},
-		"all":                     {set: set(0), mine: []*corev1.Pod{pod("a"), pod("b", "unready")}, delete: []string{"b", "a"}, counts: Counts{Replicas: 2, FullyLabeled: 2, Ready: 1, Available: 1}},
+		"unbound goes first":               {set: set(1), mine: []*corev1.Pod{pod("a", "unready"), pod("b", "unbound")}, delete: []string{"b"}, counts: Counts{Replicas: 2, FullyLabeled: 2}},
+		"pending before running":           {set: set(1), mine: []*corev1.Pod{pod("a", "unready"), pod("b", "pending")}, delete: []string{"b"}, counts: Counts{Replicas: 2, FullyLabeled: 2}},
+		"unready before ready":             {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "unready")}, delete: []string{"b"}, counts: Counts{Replicas: 2, FullyLabeled: 2, Ready: 1, Available: 1}},
+		"low before high cost":             {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "cheap")}, delete: []string{"b"}, counts: all(2)},
+		"crowded before less crowded node": {set: set(2), mine: []*corev1.Pod{pod("a", "elsewhere"), pod("b"), pod("c")}, delete: []string{"b"}, counts: all(3)},
+		"just ready before long":           {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "just-ready")}, delete: []string{"b"}, counts: all(2)},
+		"restarted before not restarted":   {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "restarted")}, delete: []string{"b"}, counts: all(2)},
+		"young before old":                 {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "young")}, delete: []string{"b"}, counts: all(2)},
+		"all":                              {set: set(0), mine: []*corev1.Pod{pod("a"), pod("b", "unready")}, delete: []string{"b", "a"}, counts: Counts{Replicas: 2, FullyLabeled: 2, Ready: 1, Available: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := Observed{Mine: test.mine, Leaving: map[types.UID]bool{}}
@@ -116,7 +116,7 @@ func TestDecide(t *testing.T) {
 
 func all(n int32) Counts { return Counts{Replicas: n, FullyLabeled: n, Ready: n, Available: n} }
 
-// Available is who has been ready for long enough; when the next is, is said.
+// A pod is available when it has been ready for long enough; the plan says when the next is.
 func TestMinReadySeconds(t *testing.T) {
 	s := set(2)
 	s.MinReady = 10 * time.Second
@@ -136,9 +136,9 @@ func TestRelated(t *testing.T) {
 	}
 }
 
-// Whatever pods there are, after the plan there are as many as wished for, and no pod
-// that is kept is worse than one that goes.
-func TestDecideHitsTheMark(t *testing.T) {
+// Whatever pods exist, after the plan there are as many as desired, and only pods that count are
+// deleted.
+func TestDecideReachesTheDesiredNumber(t *testing.T) {
 	words := []string{"unbound", "pending", "unready", "failed", "succeeded", "terminating", "cheap", "restarted", "young", "just-ready", "elsewhere"}
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // reproducible on purpose
@@ -151,10 +151,10 @@ func TestDecideHitsTheMark(t *testing.T) {
 			}
 			mine = append(mine, p)
 		}
-		wished := r.Int32N(12)
-		plan := Decide(set(wished), Observed{Mine: mine}, epoch.Add(time.Hour))
-		if got := active + plan.Create - len(plan.Delete); got != int(wished) {
-			t.Fatalf("seed %d: %d pods, want %d", seed, got, wished)
+		desired := r.Int32N(12)
+		plan := Decide(set(desired), Observed{Mine: mine}, epoch.Add(time.Hour))
+		if got := active + plan.Create - len(plan.Delete); got != int(desired) {
+			t.Fatalf("seed %d: %d pods, want %d", seed, got, desired)
 		}
 		for _, p := range plan.Delete {
 			if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed {

@@ -1,7 +1,8 @@
-// Package accounts gives every namespace what pods in it need to talk to the server: the
-// service account "default" and the config map kube-root-ca.crt, which holds the
-// certificate authority that the server's certificate is verified by. What is deleted or
-// changed is made anew, until the namespace is being deleted.
+// Package serviceaccount gives every namespace what its pods need to talk to the server: the
+// service account "default" and the config map kube-root-ca.crt, which holds the certificate
+// authority that verifies the server's certificate. Both are restored when they are deleted or
+// changed, unless the namespace is being deleted. In Kubernetes these are two controllers,
+// serviceaccount and rootcacertpublisher.
 package serviceaccount
 
 import (
@@ -21,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// Names as everybody knows them.
+// The names are those of Kubernetes.
 const (
 	Account      = "default"
 	Authority    = "kube-root-ca.crt"
@@ -41,16 +42,16 @@ type reconciler struct {
 	authority  string
 }
 
-// New makes the controller. The authority is in PEM.
-func New(w *controller.World, authority []byte) *controller.Controller {
-	namespaces := w.Shared.Core().V1().Namespaces()
-	accounts := coreinformers.NewFilteredServiceAccountInformer(w.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Account))
-	maps := coreinformers.NewFilteredConfigMapInformer(w.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Authority))
-	c := &reconciler{w.Client, namespaces.Lister(), accounts.GetIndexer(), maps.GetIndexer(), string(authority)}
+// New returns the controller. The authority is in PEM.
+func New(shared *controller.Context, authority []byte) *controller.Controller {
+	namespaces := shared.Informers.Core().V1().Namespaces()
+	accounts := coreinformers.NewFilteredServiceAccountInformer(shared.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Account))
+	maps := coreinformers.NewFilteredConfigMapInformer(shared.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Authority))
+	c := &reconciler{shared.Client, namespaces.Lister(), accounts.GetIndexer(), maps.GetIndexer(), string(authority)}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers, Own: []cache.SharedIndexInformer{accounts, maps},
+		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{accounts, maps},
 		Sources: []controller.Source{
-			controller.Themselves(namespaces.Informer()), {Informer: accounts, Keys: namespaceOf}, {Informer: maps, Keys: namespaceOf},
+			controller.For(namespaces.Informer()), {Informer: accounts, Keys: namespaceOf}, {Informer: maps, Keys: namespaceOf},
 		},
 	}
 }
@@ -118,7 +119,7 @@ func (c *reconciler) ensureAuthority(ctx context.Context, namespace string) erro
 		_, err = c.client.CoreV1().ConfigMaps(namespace).Update(ctx, changed, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("keep config map %s/%s: %w", namespace, Authority, err)
+		return fmt.Errorf("write config map %s/%s: %w", namespace, Authority, err)
 	}
 	return nil
 }

@@ -30,62 +30,62 @@ import (
 const (
 	name    = "statefulset-controller"
 	workers = 5
-	// hashLabel is where the revisions of stateful sets have their hash.
+	// hashLabel is the label of revisions that has their hash.
 	hashLabel = "controller.kubernetes.io/hash"
-	// keptRevisions is how many old revisions there are where the set does not say.
-	keptRevisions = 10
+	// defaultHistoryLimit is how many old revisions are kept if the set does not say.
+	defaultHistoryLimit = 10
 )
 
 type reconciler struct {
-	client  kubernetes.Interface
-	sets    appslisters.StatefulSetLister
-	claims  corelisters.PersistentVolumeClaimLister
-	pods    *controller.Dependents[*corev1.Pod]
-	history *controllerrevision.Keeper
-	hand    *controller.Hand
-	// written knows the statuses that the cache does not show yet: which revision is the
-	// current one is known from there alone.
-	written *controller.Ledger
-	// claimed knows the claims that the cache does not show yet: one that is not seen would
+	client     kubernetes.Interface
+	sets       appslisters.StatefulSetLister
+	claims     corelisters.PersistentVolumeClaimLister
+	pods       *controller.RefManager[*corev1.Pod]
+	revisions  *controllerrevision.Control
+	podControl *controller.PodControl
+	// written expects the statuses that were written: they alone say which revision is the
+	// current one.
+	written *controller.Expectations
+	// volumeClaims expects the volume claims that were written: one that is not seen would
 	// outlive its pod.
-	claimed *controller.Ledger
-	now     func() time.Time
+	volumeClaims *controller.Expectations
+	now          func() time.Time
 }
 
-// object is one set as the caches show it.
+// object is a set as the caches show it.
 type object struct {
 	*appsv1.StatefulSet
 
-	owner controller.Owner
-	past  controllerrevision.History
-	mine  []*corev1.Pod
+	owner     controller.Owner
+	revisions controllerrevision.Revisions
+	mine      []*corev1.Pod
 }
 
 func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("StatefulSet") }
 
-// New makes the controller of apps/v1 StatefulSet.
-func New(w *controller.World) (*controller.Controller, error) {
-	keeper, err := controllerrevision.NewKeeper(w, hashLabel)
+// New returns the controller of apps/v1 StatefulSet.
+func New(shared *controller.Context) (*controller.Controller, error) {
+	revisions, err := controllerrevision.NewControl(shared, hashLabel)
 	if err != nil {
 		return nil, err
 	}
-	sets, claims := w.Shared.Apps().V1().StatefulSets(), w.Shared.Core().V1().PersistentVolumeClaims()
+	sets, claims := shared.Informers.Apps().V1().StatefulSets(), shared.Informers.Core().V1().PersistentVolumeClaims()
 	c := &reconciler{
-		client: w.Client, sets: sets.Lister(), claims: claims.Lister(), pods: w.Pods, history: keeper,
-		hand: w.Hand(name), now: w.Clock.Now,
-		written: controller.NewLedger(sets.Informer().GetIndexer()), claimed: controller.NewLedger(claims.Informer().GetIndexer()),
+		client: shared.Client, sets: sets.Lister(), claims: claims.Lister(), pods: shared.Pods, revisions: revisions,
+		podControl: shared.PodControl(name), now: shared.Clock.Now,
+		written: controller.NewExpectations(sets.Informer().GetIndexer()), volumeClaims: controller.NewExpectations(claims.Informer().GetIndexer()),
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.Themselves(sets.Informer(), c.hand.Ledger, keeper.Ledger(), c.written, c.claimed),
-			w.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName {
+			controller.For(sets.Informer(), c.podControl.Expectations, revisions.Expectations(), c.written, c.volumeClaims),
+			shared.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName {
 				return c.matching(pod, func(set *appsv1.StatefulSet) bool { return isMember(set, pod) })
 			}),
-			keeper.Revisions().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName {
+			revisions.RefManager().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName {
 				return c.matching(r, func(*appsv1.StatefulSet) bool { return true })
 			}),
-			{Informer: claims.Informer(), Keys: c.using},
+			{Informer: claims.Informer(), Keys: c.setsOfClaim},
 		},
 	}, nil
 }
@@ -95,14 +95,14 @@ func isMember(set *appsv1.StatefulSet, obj metav1.Object) bool {
 	return ok
 }
 
-// matching are the sets that may adopt an object.
+// matching returns the sets that may adopt an object.
 func (c *reconciler) matching(obj metav1.Object, may func(*appsv1.StatefulSet) bool) []cache.ObjectName {
 	list, err := c.sets.StatefulSets(obj.GetNamespace()).List(labels.Everything())
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache returns no errors
 	}
 	list = slices.DeleteFunc(list, func(set *appsv1.StatefulSet) bool { return !may(set) })
-	return controller.Adopters(obj, list, func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector })
+	return controller.MatchingOwners(obj, list, func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector })
 }
 
 func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
@@ -113,29 +113,29 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	if c.hand.Ledger.Behind(set.UID) || c.history.Behind(set.UID) || c.written.Behind(set.UID) || c.claimed.Behind(set.UID) {
+	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) || !c.written.Satisfied(set.UID) || !c.volumeClaims.Satisfied(set.UID) {
 		return 0, nil // the event that the cache waits for brings the key again
 	}
 	o := object{StatefulSet: set}
 	if o.owner, err = c.owner(set); err != nil {
 		return 0, err
 	}
-	if o.past, err = c.past(ctx, set, o.owner); err != nil {
+	if o.revisions, err = c.syncRevisions(ctx, set, o.owner); err != nil {
 		return 0, err
 	}
-	o.owner.Member = func(obj metav1.Object) bool { return isMember(set, obj) }
-	if o.mine, err = c.pods.Of(ctx, o.owner, c.hand.Ledger); err != nil {
+	o.owner.Match = func(obj metav1.Object) bool { return isMember(set, obj) }
+	if o.mine, err = c.pods.AdoptAndRelease(ctx, o.owner, c.podControl.Expectations); err != nil {
 		return 0, err
 	}
-	wanted := wish(set, o.past)
-	plan := Decide(wanted, Observed{Mine: o.mine, Leaving: c.leaving(o)}, c.now())
-	if !wanted.Ending {
-		err = errors.Join(c.carryOut(ctx, o, plan), c.trim(ctx, o))
+	want := desired(set, o.revisions)
+	plan := Decide(want, Observed{Mine: o.mine, Leaving: c.leaving(o)}, c.now())
+	if !want.Ending {
+		err = errors.Join(c.carryOut(ctx, o, plan), c.truncate(ctx, o))
 	}
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		err = nil // no use to try again
+		err = nil // no retry can succeed
 	}
-	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, wanted, plan))
+	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, want, plan))
 }
 
 func (c *reconciler) owner(set *appsv1.StatefulSet) (controller.Owner, error) {
@@ -148,17 +148,17 @@ func (c *reconciler) owner(set *appsv1.StatefulSet) (controller.Owner, error) {
 	}}, nil
 }
 
-// past are the revisions of the set. A set that is being deleted gets no more.
-func (c *reconciler) past(ctx context.Context, set *appsv1.StatefulSet, owner controller.Owner) (controllerrevision.History, error) {
+// syncRevisions returns the revisions of the set. One that is being deleted gets no new ones.
+func (c *reconciler) syncRevisions(ctx context.Context, set *appsv1.StatefulSet, owner controller.Owner) (controllerrevision.Revisions, error) {
 	subject := controllerrevision.Subject{Owner: owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
 	if set.DeletionTimestamp != nil {
-		return c.history.Look(subject)
+		return c.revisions.Get(subject)
 	}
-	return c.history.Of(ctx, subject)
+	return c.revisions.Sync(ctx, subject)
 }
 
-// wish reads the set.
-func wish(set *appsv1.StatefulSet, past controllerrevision.History) Set {
+// desired returns the desired state of a set.
+func desired(set *appsv1.StatefulSet, revisions controllerrevision.Revisions) Set {
 	s := Set{
 		Name: set.Name, Start: start(set), Replicas: replicas(set),
 		Parallel: set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
@@ -167,17 +167,17 @@ func wish(set *appsv1.StatefulSet, past controllerrevision.History) Set {
 		Current:  set.Status.CurrentRevision, Update: set.Status.UpdateRevision,
 		Ending: set.DeletionTimestamp != nil, MaxUnavailable: 1,
 	}
-	if past.Update != nil {
-		s.Update = past.Update.Name
+	if revisions.Update != nil {
+		s.Update = revisions.Update.Name
 	}
-	if revisionNamed(past, s.Current) == nil && !s.Ending {
+	if revisionNamed(revisions, s.Current) == nil && !s.Ending {
 		s.Current = s.Update
 	}
 	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
 		if rolling.Partition != nil {
 			s.Partition = int(*rolling.Partition)
 		}
-		// Of a percentage, the part of a pod is not taken away; validation has seen the rest.
+		// Percentages are rounded down; validation has refused what cannot be scaled.
 		if n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(rolling.MaxUnavailable, intstr.FromInt32(1)), s.Replicas, false); err == nil {
 			s.MaxUnavailable = max(n, 1)
 		}
@@ -199,8 +199,8 @@ func replicas(set *appsv1.StatefulSet) int {
 	return int(*set.Spec.Replicas)
 }
 
-func revisionNamed(past controllerrevision.History, name string) *appsv1.ControllerRevision {
-	for _, r := range past.Revisions {
+func revisionNamed(revisions controllerrevision.Revisions, name string) *appsv1.ControllerRevision {
+	for _, r := range revisions.All {
 		if r.Name == name {
 			return r
 		}
@@ -213,16 +213,16 @@ func (c *reconciler) leaving(o object) map[types.UID]bool {
 	for _, pod := range o.mine {
 		shown[pod.UID] = pods.IsTerminating(pod)
 	}
-	return c.hand.Ledger.Leaving(o.UID, shown)
+	return c.podControl.Expectations.PendingDeletions(o.UID, shown)
 }
 
-// carryOut does what the plan says. Owners of claims come first: they say what becomes
-// of a claim when its pod goes.
+// carryOut carries the plan out. The owners of volume claims come first: they decide what
+// becomes of a volume claim when its pod is gone.
 func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
-	if err := c.retain(ctx, o); err != nil {
+	if err := c.setClaimOwners(ctx, o); err != nil {
 		return err
 	}
-	if err := c.claimAgain(ctx, o); err != nil {
+	if err := c.recreateClaims(ctx, o); err != nil {
 		return err
 	}
 	for _, pod := range plan.Label {
@@ -230,34 +230,34 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 			return err
 		}
 	}
-	err := controller.Batch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+	err := controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
 		return c.create(ctx, o, plan.Create[i])
 	})
 	if err != nil {
 		return err
 	}
-	err = controller.Batch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		return c.hand.Delete(ctx, o.owner, o.StatefulSet, plan.Delete[i])
+	err = controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
+		return c.podControl.Delete(ctx, o.owner, o.StatefulSet, plan.Delete[i])
 	})
 	return err
 }
 
 func (c *reconciler) create(ctx context.Context, o object, at Place) error {
 	template := &o.Spec.Template
-	if r := revisionNamed(o.past, at.Revision); r != nil && r != o.past.Update {
+	if r := revisionNamed(o.revisions, at.Revision); r != nil && r != o.revisions.Update {
 		var err error
 		if template, err = controllerrevision.Template(r); err != nil {
 			return err
 		}
 	}
 	pod := newPod(o.StatefulSet, template, at.Revision, at.Ordinal)
-	if usable, err := c.claim(ctx, o, pod.Name); err != nil || !usable {
+	if usable, err := c.ensureClaims(ctx, o, pod.Name); err != nil || !usable {
 		return err
 	}
-	return c.hand.Create(ctx, o.owner, o.StatefulSet, pod)
+	return c.podControl.Create(ctx, o.owner, o.StatefulSet, pod)
 }
 
-// label gives an adopted pod what it is selected by.
+// label gives an adopted pod the labels of its identity.
 func (c *reconciler) label(ctx context.Context, o object, pod *corev1.Pod) error {
 	ordinal, _ := ordinalOf(o.Name, pod.Name)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -270,32 +270,32 @@ func (c *reconciler) label(ctx context.Context, o object, pod *corev1.Pod) error
 	if err != nil {
 		return fmt.Errorf("label pod %s: %w", pod.Name, err)
 	}
-	c.hand.Ledger.Created(o.UID, changed.ResourceVersion)
+	c.podControl.Expectations.ExpectVersion(o.UID, changed.ResourceVersion)
 	return nil
 }
 
-// trim removes revisions that no pod is of and that are too many.
-func (c *reconciler) trim(ctx context.Context, o object) error {
-	live := map[string]bool{o.Status.CurrentRevision: true, o.past.Update.Name: true}
+// truncate removes the revisions beyond the history limit that no pod has.
+func (c *reconciler) truncate(ctx context.Context, o object) error {
+	live := map[string]bool{o.Status.CurrentRevision: true, o.revisions.Update.Name: true}
 	for _, pod := range o.mine {
 		live[pod.Labels[appsv1.ControllerRevisionHashLabelKey]] = true
 	}
-	limit := int32(keptRevisions)
+	limit := int32(defaultHistoryLimit)
 	if o.Spec.RevisionHistoryLimit != nil {
 		limit = *o.Spec.RevisionHistoryLimit
 	}
-	return c.history.Trim(ctx, o.past, func(r *appsv1.ControllerRevision) bool { return live[r.Name] }, limit)
+	return c.revisions.Truncate(ctx, o.revisions, func(r *appsv1.ControllerRevision) bool { return live[r.Name] }, limit)
 }
 
-func (c *reconciler) writeStatus(ctx context.Context, o object, wanted Set, plan Plan) error {
+func (c *reconciler) writeStatus(ctx context.Context, o object, want Set, plan Plan) error {
 	n := plan.Counts
 	status := appsv1.StatefulSetStatus{
-		ObservedGeneration: o.Generation, Conditions: o.Status.Conditions, CollisionCount: &o.past.Collisions,
+		ObservedGeneration: o.Generation, Conditions: o.Status.Conditions, CollisionCount: &o.revisions.Collisions,
 		Replicas: n.Replicas, ReadyReplicas: n.Ready, AvailableReplicas: n.Available, CurrentReplicas: n.Current, UpdatedReplicas: n.Updated,
-		CurrentRevision: wanted.Current, UpdateRevision: wanted.Update,
+		CurrentRevision: want.Current, UpdateRevision: want.Update,
 	}
 	if plan.Updated {
-		status.CurrentRevision, status.CurrentReplicas = wanted.Update, n.Updated
+		status.CurrentRevision, status.CurrentReplicas = want.Update, n.Updated
 	}
 	if equality.Semantic.DeepEqual(status, o.Status) {
 		return nil
@@ -306,6 +306,6 @@ func (c *reconciler) writeStatus(ctx context.Context, o object, wanted Set, plan
 	if err != nil {
 		return fmt.Errorf("write the status: %w", err)
 	}
-	c.written.Created(o.UID, written.ResourceVersion)
+	c.written.ExpectVersion(o.UID, written.ResourceVersion)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// ordinalOf is the number in the name of a pod of that set. The second result is false
+// ordinalOf returns the ordinal in the name of a pod of that set. The second result is false
 // for a pod that has no such name.
 func ordinalOf(set, pod string) (int, bool) {
 	digits, ok := strings.CutPrefix(pod, set+"-")
@@ -26,11 +26,11 @@ func ordinalOf(set, pod string) (int, bool) {
 
 func podName(set string, ordinal int) string { return set + "-" + strconv.Itoa(ordinal) }
 
-// claimName is the claim of a template for one pod. It is the same for every pod that
-// ever has that name, and so is the volume.
+// claimName returns the name of a pod's volume claim of that template. It is the same for every
+// pod that ever has the name, and so is the volume.
 func claimName(template, pod string) string { return template + "-" + pod }
 
-// newPod is the pod of that ordinal, made from a template of that revision.
+// newPod returns the pod of that ordinal, from the template of that revision.
 func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision string, ordinal int) *corev1.Pod {
 	pod := pods.FromTemplate(template, set.Namespace)
 	pod.Name = podName(set.Name, ordinal)
@@ -45,12 +45,13 @@ func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision 
 	return pod
 }
 
-// identityLabels are what a pod is selected by that is to be one of a set.
+// identityLabels returns the labels by which a single pod of a set can be selected.
 func identityLabels(pod string, ordinal int) map[string]string {
 	return map[string]string{appsv1.StatefulSetPodNameLabel: pod, appsv1.PodIndexLabel: strconv.Itoa(ordinal)}
 }
 
-// volumes are those of the claims, and those of the template that no claim replaces.
+// volumes returns those of the volume claims, and those of the template that none of these
+// replaces.
 func volumes(pod *corev1.Pod, templates []corev1.PersistentVolumeClaim) []corev1.Volume {
 	list := slices.DeleteFunc(slices.Clone(pod.Spec.Volumes), func(v corev1.Volume) bool {
 		return slices.ContainsFunc(templates, func(c corev1.PersistentVolumeClaim) bool { return c.Name == v.Name })
@@ -63,7 +64,7 @@ func volumes(pod *corev1.Pod, templates []corev1.PersistentVolumeClaim) []corev1
 	return list
 }
 
-// newClaim is the claim of a template for a pod.
+// newClaim returns a pod's volume claim of that template.
 func newClaim(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, pod string) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{

@@ -96,16 +96,16 @@ func TestRetention(t *testing.T) {
 	for _, c := range []struct {
 		deleted, scaled policy
 		condemned       bool
-		want            Retention
+		want            retention
 	}{
-		{keep, keep, false, Retention{}},
-		{keep, keep, true, Retention{}},
-		{remove, keep, false, Retention{WithSet: true}},
-		{remove, keep, true, Retention{WithSet: true}},
-		{keep, remove, false, Retention{}},
-		{keep, remove, true, Retention{WithPod: true}},
-		{remove, remove, false, Retention{WithSet: true}},
-		{remove, remove, true, Retention{WithPod: true}},
+		{keep, keep, false, retention{}},
+		{keep, keep, true, retention{}},
+		{remove, keep, false, retention{WithSet: true}},
+		{remove, keep, true, retention{WithSet: true}},
+		{keep, remove, false, retention{}},
+		{keep, remove, true, retention{WithPod: true}},
+		{remove, remove, false, retention{WithSet: true}},
+		{remove, remove, true, retention{WithPod: true}},
 	} {
 		set := setWithVolumes()
 		set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: c.deleted, WhenScaled: c.scaled}
@@ -113,7 +113,7 @@ func TestRetention(t *testing.T) {
 			t.Errorf("when deleted %s, when scaled %s, condemned %t: %+v, want %+v", c.deleted, c.scaled, c.condemned, got, c.want)
 		}
 	}
-	if got := retentionOf(setWithVolumes(), true); got != (Retention{}) {
+	if got := retentionOf(setWithVolumes(), true); got != (retention{}) {
 		t.Errorf("without a policy: %+v", got)
 	}
 }
@@ -130,25 +130,25 @@ func TestOwners(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		has     []metav1.OwnerReference
-		policy  Retention
+		policy  retention
 		want    []metav1.OwnerReference
 		changed bool
 	}{
-		{"none, and none", nil, Retention{}, nil, false},
-		{"with the set", nil, Retention{WithSet: true}, []metav1.OwnerReference{set}, true},
-		{"with the set, as it is", []metav1.OwnerReference{set}, Retention{WithSet: true}, []metav1.OwnerReference{set}, false},
-		{"from the set to the pod", []metav1.OwnerReference{set}, Retention{WithPod: true}, []metav1.OwnerReference{pod}, true},
-		{"from the pod back to the set", []metav1.OwnerReference{pod}, Retention{WithSet: true}, []metav1.OwnerReference{set}, true},
-		{"with nothing any more", []metav1.OwnerReference{pod}, Retention{}, nil, true},
-		{"an earlier pod of that name", []metav1.OwnerReference{oldPod}, Retention{}, nil, true},
-		{"a reference that does not block", []metav1.OwnerReference{plain}, Retention{WithSet: true}, []metav1.OwnerReference{set}, true},
-		{"others stay", []metav1.OwnerReference{bystander, pod}, Retention{WithSet: true}, []metav1.OwnerReference{bystander, set}, true},
-		{"another order is no change", []metav1.OwnerReference{set, bystander}, Retention{WithSet: true}, []metav1.OwnerReference{bystander, set}, false},
-		{"somebody else controls it", []metav1.OwnerReference{other}, Retention{WithSet: true}, []metav1.OwnerReference{other}, false},
+		{"none, and none", nil, retention{}, nil, false},
+		{"with the set", nil, retention{WithSet: true}, []metav1.OwnerReference{set}, true},
+		{"with the set, as it is", []metav1.OwnerReference{set}, retention{WithSet: true}, []metav1.OwnerReference{set}, false},
+		{"from the set to the pod", []metav1.OwnerReference{set}, retention{WithPod: true}, []metav1.OwnerReference{pod}, true},
+		{"from the pod back to the set", []metav1.OwnerReference{pod}, retention{WithSet: true}, []metav1.OwnerReference{set}, true},
+		{"with nothing any more", []metav1.OwnerReference{pod}, retention{}, nil, true},
+		{"an earlier pod of that name", []metav1.OwnerReference{oldPod}, retention{}, nil, true},
+		{"a reference that does not block", []metav1.OwnerReference{plain}, retention{WithSet: true}, []metav1.OwnerReference{set}, true},
+		{"others stay", []metav1.OwnerReference{bystander, pod}, retention{WithSet: true}, []metav1.OwnerReference{bystander, set}, true},
+		{"another order is no change", []metav1.OwnerReference{set, bystander}, retention{WithSet: true}, []metav1.OwnerReference{bystander, set}, false},
+		{"another object controls it", []metav1.OwnerReference{other}, retention{WithSet: true}, []metav1.OwnerReference{other}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: c.has}}
-			got, changed := Owners(claim, &set, &pod, c.policy)
+			got, changed := claimOwners(claim, &set, &pod, c.policy)
 			if changed != c.changed {
 				t.Errorf("changed is %t", changed)
 			}

@@ -1,17 +1,18 @@
 // Package statefulset keeps the pods of a StatefulSet: each with a name, an ordinal and
 // volumes that are its own for as long as the set lasts.
 //
-//	identity.go   what a pod and a claim of an ordinal look like
-//	plan.go       Decide: which ordinals get a pod, which pods go (pure)
-//	retention.go  Owners: what a claim is deleted with (pure)
-//	controller.go reads, carries out, writes the status; claims.go does so for claims
+//	identity.go   what the pod and the volume claims of an ordinal look like
+//	plan.go       Decide: which ordinals get a pod, which pods are deleted (pure)
+//	retention.go  claimOwners: with what a volume claim is deleted (pure)
+//	controller.go reads, carries out, writes the status; volume_claims.go does so for the
+//	              volume claims
 //
-// A pod's name is what makes two pods of one ordinal impossible: the server has a name
-// once. A pod is therefore never made before the one that had its name is gone. When a
-// pod is on a node that does not answer, that takes as long as it takes.
+// The name of a pod makes two pods of one ordinal impossible: the server has a name only
+// once. A pod is therefore never created before the one that had its name is gone. If that
+// one is on a node that does not answer, this takes until the node is back or removed.
 //
-// The set does not undo what a person does: pods below a partition keep a newer revision
-// that they have.
+// The controller does not undo what a user does: pods below a partition that have a newer
+// revision keep it.
 package statefulset
 
 import (
@@ -22,22 +23,23 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// burst is the most pods that are created or deleted for one set before the others
+// burst is the highest number of pods that are created or deleted for one set before others
 // have their turn.
 const burst = 500
 
-// Set is what is wished for.
+// Set is the desired state.
 type Set struct {
 	Name string
 	// Start is the first ordinal.
 	Start, Replicas int
-	// Parallel makes and removes pods without waiting for others.
+	// Parallel creates and deletes pods without waiting for others.
 	Parallel bool
-	// OnDelete leaves it to people to delete pods of another revision.
+	// OnDelete leaves it to users to delete pods of another revision.
 	OnDelete bool
 	// Partition is how many pods, from the first on, are not updated.
 	Partition int
@@ -47,15 +49,16 @@ type Set struct {
 	MinReady time.Duration
 	// Current and Update are revisions: of the pods before an update, and after it.
 	Current, Update string
-	// Ending tells that the object is being deleted: its pods are the collector's.
+	// Ending is set while the object is being deleted: its pods are the collector's.
 	Ending bool
 }
 
-// Observed are the pods there are.
+// Observed is what the caches show of the pods.
 type Observed struct {
 	// Mine are those that the set controls.
 	Mine []*corev1.Pod
-	// Leaving are those of them whose deletion was asked for and is not seen yet.
+	// Leaving are those of them whose deletion was asked for and that the cache does not show
+	// to be terminating yet.
 	Leaving map[types.UID]bool
 }
 
@@ -77,41 +80,41 @@ type Plan struct {
 	Create []Place
 	Delete []*corev1.Pod
 	Counts Counts
-	// Updated tells that all pods are of the revision Update, which thereby becomes the
-	// current one.
+	// Updated is set if all pods are of the revision Update, which thereby becomes the current
+	// one.
 	Updated bool
-	// Again is when a pod becomes available without an event; 0 for never.
+	// Again is the time until a pod becomes available, of which no event tells; 0 for never.
 	Again time.Duration
 }
 
-// state is how a place stands.
+// state is that of a place.
 type state int
 
 const (
-	missing   state = iota
-	finished        // its containers have ended for good: to be deleted, and made anew
-	leaving         // it terminates
-	unready         // not running, or not ready
-	young           // ready, but not for long enough
-	available       // the only one that counts
+	missing  state = iota
+	finished       // its containers have ended for good: to be deleted and replaced
+	leaving        // it terminates
+	unready        // not running, or not ready
+	young          // ready, but not for minReadySeconds
+	available
 )
 
-// place is an ordinal that is wished for, with its pod.
+// place is a desired ordinal, with its pod.
 type place struct {
 	Place
 
 	pod   *corev1.Pod
 	state state
-	// outdated tells that the pod is to be replaced by one of the revision Update.
+	// outdated is set if the pod is to be replaced by one of the revision Update.
 	outdated bool
 }
 
 // Decide says what to do about a set.
 //
-// In order of ordinals: a place gets its pod when all before it are available. When all
-// are, pods that are one too many go, the highest first, one at a time; when there are
-// none, pods of another revision go, the highest first. Parallel: all of that at once,
-// but for the update.
+// In the order of ordinals: a place gets its pod when all before it are available. When all
+// are, condemned pods are deleted, one at a time; when there are none, pods of another
+// revision; both beginning with the highest ordinal. With Parallel all of that happens at
+// once, except for the update.
 func Decide(set Set, seen Observed, now time.Time) Plan {
 	var p Plan
 	places, condemned := p.arrange(set, seen, now)
@@ -136,8 +139,8 @@ func Decide(set Set, seen Observed, now time.Time) Plan {
 	return p
 }
 
-// arrange puts the pods to their places, and counts them. The pods that are one too many
-// come with the highest ordinal first.
+// arrange assigns the pods to their places, and counts them. The condemned pods, which have no
+// place, come with the highest ordinal first.
 func (p *Plan) arrange(set Set, seen Observed, now time.Time) (places, condemned []place) {
 	places = make([]place, set.Replicas)
 	for i := range places {
@@ -186,7 +189,7 @@ func (p *Plan) stateOf(set Set, seen Observed, pod *corev1.Pod, now time.Time) s
 
 func (p *Plan) count(set Set, at place) {
 	p.Counts.Replicas++
-	if at.pod.Status.Phase == corev1.PodRunning && pods.IsReady(at.pod) {
+	if at.pod.Status.Phase == corev1.PodRunning && podutils.IsPodReady(at.pod) {
 		p.Counts.Ready++
 	}
 	if at.state == available {
@@ -207,8 +210,8 @@ func (p *Plan) count(set Set, at place) {
 	}
 }
 
-// advance takes the first step that there is to take from the lowest place on, and tells
-// whether there was none to take nor to wait for.
+// advance takes the next step at the lowest place that needs one, and reports whether none
+// does and none has to be waited for.
 func (p *Plan) advance(places []place) bool {
 	for _, at := range places {
 		switch at.state {
@@ -219,7 +222,7 @@ func (p *Plan) advance(places []place) bool {
 		case finished:
 			p.remove(at)
 		case unready:
-			// It would be waited for. If what is wrong with it is its template, then for ever.
+			// It would be waited for, and for ever if its template is what keeps it unready.
 			if at.outdated {
 				p.remove(at)
 			}
@@ -243,8 +246,7 @@ func (p *Plan) fill(places []place) {
 	}
 }
 
-// shrink removes the highest of the pods that are one too many, and tells whether there
-// are none.
+// shrink deletes the highest of the condemned pods, and reports whether there are none.
 func (p *Plan) shrink(condemned []place) bool {
 	if len(condemned) > 0 && !slices.ContainsFunc(condemned, func(c place) bool { return c.state == leaving }) {
 		p.remove(condemned[0])
@@ -258,24 +260,24 @@ func (p *Plan) remove(at place) {
 	}
 }
 
-// update removes pods of another revision, the highest first, as long as no more than
+// update deletes pods of another revision, the highest first, as long as no more than
 // MaxUnavailable of all are unavailable. A pod that is not ready is replaced although it
-// counts as unavailable itself: else nothing could be rolled back that never became
-// ready. As many as that, too, are on their way at a time.
+// counts as unavailable itself: otherwise an update that never becomes ready could not be
+// rolled back. No more than MaxUnavailable of these are being replaced at a time.
 func (p *Plan) update(set Set, places []place) {
-	unavailable, onTheWay := 0, 0
+	unavailable, replacing := 0, 0
 	for _, at := range places {
 		if at.state != available {
 			unavailable++
 			if !at.outdated || at.state != unready {
-				onTheWay++
+				replacing++
 			}
 		}
 	}
 	for _, at := range slices.Backward(places) {
-		if at.outdated && at.state == unready && onTheWay < set.MaxUnavailable {
+		if at.outdated && at.state == unready && replacing < set.MaxUnavailable {
 			p.remove(at)
-			onTheWay++
+			replacing++
 		}
 	}
 	for _, at := range slices.Backward(places) {
@@ -288,7 +290,7 @@ func (p *Plan) update(set Set, places []place) {
 			p.remove(at)
 			unavailable++
 		case at.state == young:
-			p.remove(at) // it is among the unavailable
+			p.remove(at) // it is unavailable already
 		}
 	}
 }

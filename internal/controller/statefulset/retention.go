@@ -9,30 +9,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Retention says with what a claim is deleted: with the set, with a pod that is one too
-// many, with neither.
-type Retention struct{ WithSet, WithPod bool }
+// retention says with what a volume claim is deleted: with the set, with a pod that is not
+// desired any more, or with neither.
+type retention struct{ WithSet, WithPod bool }
 
-// retentionOf is the policy for the claims of a pod.
-func retentionOf(set *appsv1.StatefulSet, condemned bool) Retention {
+// retentionOf returns the policy for the volume claims of a pod.
+func retentionOf(set *appsv1.StatefulSet, condemned bool) retention {
 	policy := set.Spec.PersistentVolumeClaimRetentionPolicy
 	if policy == nil {
-		return Retention{}
+		return retention{}
 	}
 	const remove = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	withPod := condemned && policy.WhenScaled == remove
-	return Retention{WithPod: withPod, WithSet: policy.WhenDeleted == remove && !withPod}
+	return retention{WithPod: withPod, WithSet: policy.WhenDeleted == remove && !withPod}
 }
 
-// Owners are the owner references that a claim is to have, and whether they are others
-// than it has. References to set and to pod are replaced, those to others stay. A claim
-// that somebody else controls is left as it is.
-func Owners(claim *corev1.PersistentVolumeClaim, set, pod *metav1.OwnerReference, policy Retention) ([]metav1.OwnerReference, bool) {
-	if c := metav1.GetControllerOfNoCopy(claim); c != nil && !isThe(c, set) && !isThe(c, pod) {
+// claimOwners returns the owner references that a volume claim is to have, and whether they
+// differ from those that it has. References to set and to pod are replaced, others stay. A
+// volume claim that another object controls is left as it is.
+func claimOwners(claim *corev1.PersistentVolumeClaim, set, pod *metav1.OwnerReference, policy retention) ([]metav1.OwnerReference, bool) {
+	if c := metav1.GetControllerOfNoCopy(claim); c != nil && !names(c, set) && !names(c, pod) {
 		return claim.OwnerReferences, false
 	}
 	wanted := slices.DeleteFunc(slices.Clone(claim.OwnerReferences), func(r metav1.OwnerReference) bool {
-		return isThe(&r, set) || isThe(&r, pod)
+		return names(&r, set) || names(&r, pod)
 	})
 	if policy.WithSet {
 		wanted = append(wanted, *set)
@@ -47,13 +47,13 @@ func Owners(claim *corev1.PersistentVolumeClaim, set, pod *metav1.OwnerReference
 	return wanted, changed
 }
 
-// isThe tells whether a reference names the same owner, or an earlier one of its name.
-func isThe(ref, owner *metav1.OwnerReference) bool {
+// names reports whether a reference is to that owner, or to an earlier one of its name.
+func names(ref, owner *metav1.OwnerReference) bool {
 	return ref.Kind == owner.Kind && ref.APIVersion == owner.APIVersion && ref.Name == owner.Name
 }
 
-// isStale tells whether a claim is about to go: it is being deleted, or is to be deleted
-// with an earlier pod of that name. The next pod gets another one.
+// isStale reports whether a volume claim is about to go: it is being deleted, or will be
+// collected with an earlier pod of that name. The next pod gets a new one.
 func isStale(claim *corev1.PersistentVolumeClaim, pod string) bool {
 	return claim.DeletionTimestamp != nil || slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool {
 		return r.Kind == "Pod" && r.APIVersion == "v1" && r.Name == pod

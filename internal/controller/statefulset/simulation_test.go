@@ -1,9 +1,7 @@
 package statefulset
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -15,37 +13,37 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/controller/controllerrevision"
-	"github.com/coppice-dev/coppice/internal/testing/lagging"
+	"github.com/coppice-dev/coppice/internal/testing/histories"
+	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
 
-// simulation is a set, its controller on caches that lag, kubelets, a collector, and a
+// simulation is a set, its controller on caches that lag, kubelets, a garbage collector, and a
 // user who changes everything that can be changed.
 type simulation struct {
-	*lagging.World
-	t      *testing.T
-	rand   *rand.Rand
+	*laggingcache.Cluster
+	choose histories.Choose
 	image  int
 	down   map[string]bool // ordinals that the controller has made unavailable
-	broken string          // what contradicts a rule; the first of them
+	broken string          // the first rule that was broken
 }
 
-func newSimulation(t *testing.T, seed uint64) *simulation {
-	t.Helper()
-	random := rand.New(rand.NewPCG(seed, 1))
-	w, err := lagging.New(now, random, New)
+func newSimulation(t *rapid.T) *simulation {
+	choose := histories.Choices(t)
+	c, err := laggingcache.New(now, choose, New)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &simulation{World: w, t: t, rand: random, down: map[string]bool{}}
-	w.Watch = s.watch
-	replicas, partition, limit := int32(random.IntN(5)), int32(random.IntN(3)), int32(2)
-	unavailable := intstr.FromInt32(int32(1 + random.IntN(2)))
+	s := &simulation{Cluster: c, choose: choose, down: map[string]bool{}}
+	c.Watch = s.watch
+	replicas, partition, limit := int32(choose(5)), int32(choose(3)), int32(2)
+	unavailable := intstr.FromInt32(int32(1 + choose(2)))
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: &replicas, MinReadySeconds: int32(random.IntN(2) * 5), RevisionHistoryLimit: &limit,
+			Replicas: &replicas, MinReadySeconds: int32(choose(2) * 5), RevisionHistoryLimit: &limit,
 			Selector:             &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 			Template:             corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}},
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
@@ -55,16 +53,16 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: s.policy(), WhenScaled: s.policy()},
 		},
 	}
-	if random.IntN(2) == 0 {
+	if choose(2) == 0 {
 		set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
 	}
 	s.setImage(set, 0)
-	lagging.Put(w, "statefulsets", set)
+	laggingcache.Put(c, "statefulsets", set)
 	return s
 }
 
 func (s *simulation) policy() appsv1.PersistentVolumeClaimRetentionPolicyType {
-	if s.rand.IntN(2) == 0 {
+	if s.choose(2) == 0 {
 		return appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	}
 	return appsv1.RetainPersistentVolumeClaimRetentionPolicyType
@@ -75,19 +73,19 @@ func (s *simulation) setImage(set *appsv1.StatefulSet, n int) {
 }
 
 func (s *simulation) set() *appsv1.StatefulSet {
-	return lagging.All[*appsv1.StatefulSet](s.World, "statefulsets")[0]
+	return laggingcache.All[*appsv1.StatefulSet](s.Cluster, "statefulsets")[0]
 }
 
-func (s *simulation) pods() []*corev1.Pod { return lagging.All[*corev1.Pod](s.World, "pods") }
+func (s *simulation) pods() []*corev1.Pod { return laggingcache.All[*corev1.Pod](s.Cluster, "pods") }
 
 func (s *simulation) minReady(set *appsv1.StatefulSet) time.Duration {
 	return time.Duration(set.Spec.MinReadySeconds) * time.Second
 }
 
-// watch sees what the controller does, beside what it knows to be wished for.
+// watch checks what the controller does against the set that its cache shows.
 func (s *simulation) watch(verb string, obj runtime.Object) {
 	pod, ok := obj.(*corev1.Pod)
-	set, err := s.Shared.Apps().V1().StatefulSets().Lister().StatefulSets("ns").Get("web")
+	set, err := s.Informers.Apps().V1().StatefulSets().Lister().StatefulSets("ns").Get("web")
 	if !ok || err != nil || s.broken != "" {
 		return
 	}
@@ -99,28 +97,28 @@ func (s *simulation) watch(verb string, obj runtime.Object) {
 	}
 }
 
-// created: a pod below the partition is of the current revision, and has a claim that is
-// not about to go with an earlier pod.
+// created: a pod below the partition is of the current revision, and has a volume claim that
+// will not be collected with an earlier pod.
 func (s *simulation) created(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	n, _ := ordinalOf("web", pod.Name)
-	current := lagging.Peek[*appsv1.StatefulSet](s.World, "statefulsets", "ns/web").Status.CurrentRevision
+	current := laggingcache.Peek[*appsv1.StatefulSet](s.Cluster, "statefulsets", "ns/web").Status.CurrentRevision
 	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
 	if below := n-start(set) < int(*set.Spec.UpdateStrategy.RollingUpdate.Partition); below && current != "" && revision != current {
 		return fmt.Sprintf("%s is below the partition and made of %s, the current revision is %s", pod.Name, revision, current)
 	}
-	claim := lagging.Peek[*corev1.PersistentVolumeClaim](s.World, "persistentvolumeclaims", "ns/"+claimName("data", pod.Name))
+	claim := laggingcache.Peek[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims", "ns/"+claimName("data", pod.Name))
 	if claim == nil || isStale(claim, pod.Name) {
-		return fmt.Sprintf("%s is made for a claim that is not to stay: %v", pod.Name, claim)
+		return fmt.Sprintf("%s is created for a volume claim that is about to go: %v", pod.Name, claim)
 	}
 	return ""
 }
 
-// deleted: of the pods that are available not more may be taken down than the set says;
-// those that people or nodes take down are not the controller's doing. A pod that is one
-// too many takes its claim along where that is the policy.
+// deleted: of the available pods no more may be taken down than the set says; those that users
+// or nodes take down do not count. A condemned pod takes its volume claim along if that is the
+// policy.
 func (s *simulation) deleted(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	if isCondemned(set, pod) {
-		claim := lagging.Peek[*corev1.PersistentVolumeClaim](s.World, "persistentvolumeclaims", "ns/"+claimName("data", pod.Name))
+		claim := laggingcache.Peek[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims", "ns/"+claimName("data", pod.Name))
 		if claim != nil && retentionOf(set, true).WithPod != metav1.IsControlledBy(claim, pod) {
 			return fmt.Sprintf("%s goes, and its claim has owners %v", pod.Name, claim.OwnerReferences)
 		}
@@ -136,8 +134,8 @@ func (s *simulation) deleted(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	return ""
 }
 
-// recover takes in which pods are available again, or are no longer wished for.
-func (s *simulation) recover() {
+// Observe notes which pods are available again, or are no longer desired.
+func (s *simulation) Observe() string {
 	set := s.set()
 	for name := range s.down {
 		if isCondemned(set, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}) {
@@ -149,13 +147,14 @@ func (s *simulation) recover() {
 			delete(s.down, pod.Name)
 		}
 	}
+	return s.broken
 }
 
-// live lets the kubelet of one pod in that many, and the collector, do something.
-func (s *simulation) live(many int) bool {
+// Live lets the kubelet of one pod in that many, and the garbage collector, do something.
+func (s *simulation) Live(many int) bool {
 	worked := false
 	for _, pod := range s.pods() {
-		if s.rand.IntN(many) == 0 && s.Work(pod, func(*corev1.Pod) string { return "node" }) {
+		if s.choose(many) == 0 && s.Kubelet(pod, func(*corev1.Pod) string { return "node" }) {
 			worked = true
 		}
 	}
@@ -163,41 +162,40 @@ func (s *simulation) live(many int) bool {
 	for _, pod := range s.pods() {
 		pods[pod.UID] = true
 	}
-	for _, claim := range lagging.All[*corev1.PersistentVolumeClaim](s.World, "persistentvolumeclaims") {
-		if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "Pod" && !pods[owner.UID] && s.rand.IntN(many) == 0 {
-			lagging.Remove(s.World, "persistentvolumeclaims", claim)
+	for _, claim := range laggingcache.All[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims") {
+		if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "Pod" && !pods[owner.UID] && s.choose(many) == 0 {
+			laggingcache.Remove(s.Cluster, "persistentvolumeclaims", claim)
 			worked = true
 		}
 	}
-	s.recover()
 	return worked
 }
 
-// disturb does something that a user does, or an accident.
-func (s *simulation) disturb() {
+// Disturb does something that a user does, or an accident.
+func (s *simulation) Disturb() {
 	set := s.set()
 	set.Generation++
-	switch s.rand.IntN(8) {
+	switch s.choose(8) {
 	case 0:
-		n := int32(s.rand.IntN(5))
+		n := int32(s.choose(5))
 		set.Spec.Replicas = &n
 	case 1:
 		s.image++
 		s.setImage(set, s.image)
 	case 2:
-		s.setImage(set, s.rand.IntN(s.image+1))
+		s.setImage(set, s.choose(s.image+1))
 	case 3:
-		n := int32(s.rand.IntN(4))
+		n := int32(s.choose(4))
 		set.Spec.UpdateStrategy.RollingUpdate.Partition = &n
 	case 4:
 		set.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, set.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted = s.policy(), s.policy()
 	case 5:
-		set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: int32(s.rand.IntN(3))}
+		set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: int32(s.choose(3))}
 	default:
 		s.accident()
 		return
 	}
-	lagging.Put(s.World, "statefulsets", set)
+	laggingcache.Put(s.Cluster, "statefulsets", set)
 }
 
 func (s *simulation) accident() {
@@ -205,35 +203,20 @@ func (s *simulation) accident() {
 	if len(list) == 0 {
 		return
 	}
-	switch pod := list[s.rand.IntN(len(list))]; s.rand.IntN(3) {
+	switch pod := list[s.choose(len(list))]; s.choose(3) {
 	case 0:
-		lagging.Remove(s.World, "pods", pod)
+		laggingcache.Remove(s.Cluster, "pods", pod)
 	case 1:
-		s.Fail(pod)
+		s.SetFailed(pod)
 	default:
 		if pod.Spec.NodeName != "" {
-			s.Run(pod, false)
+			s.SetRunning(pod, false)
 		}
 	}
 }
 
-// settle lets everything come to rest: nobody has anything to do, nor will have as time
-// passes. It is false when that does not end.
-func (s *simulation) settle(ctx context.Context) bool {
-	for range 500 {
-		if !s.Rest(ctx) {
-			return false
-		}
-		if !s.live(1) && !s.Soon(time.Hour) {
-			return true
-		}
-		s.recover()
-	}
-	return false
-}
-
-// atRest says what is not as it ought to be when nothing happens any more.
-func (s *simulation) atRest() string {
+// AtRest implements laggingcache.Scenario.
+func (s *simulation) AtRest() string {
 	set := s.set()
 	want := map[string]bool{}
 	for i := range replicas(set) {
@@ -242,10 +225,14 @@ func (s *simulation) atRest() string {
 	var wrong []string
 	update := s.revision(set)
 	for _, pod := range s.pods() {
-		ordinal, _ := ordinalOf("web", pod.Name)
+		ordinal, ok := ordinalOf("web", pod.Name)
 		switch {
+		case !ok:
+			wrong = append(wrong, pod.Name+" is no name of a pod of the set")
+		case !labels.SelectorFromSet(identityLabels(pod.Name, ordinal)).Matches(labels.Set(pod.Labels)):
+			wrong = append(wrong, fmt.Sprintf("%s has labels %v", pod.Name, pod.Labels))
 		case !want[pod.Name]:
-			wrong = append(wrong, pod.Name+" is one too many")
+			wrong = append(wrong, pod.Name+" is condemned")
 		case !s.Available(pod, s.minReady(set)):
 			wrong = append(wrong, pod.Name+" is not available")
 		case ordinal-start(set) >= int(*set.Spec.UpdateStrategy.RollingUpdate.Partition) && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != update:
@@ -263,13 +250,13 @@ func (s *simulation) atRest() string {
 	return strings.Join(append(wrong, s.claims(set)), "; ")
 }
 
-// revision is the one that holds the template, which must have the highest number.
+// revision returns the one that holds the template, which must have the highest number.
 func (s *simulation) revision(set *appsv1.StatefulSet) string {
 	data, err := controllerrevision.Data(&set.Spec.Template)
 	if err != nil {
 		return err.Error()
 	}
-	all := lagging.All[*appsv1.ControllerRevision](s.World, "controllerrevisions")
+	all := laggingcache.All[*appsv1.ControllerRevision](s.Cluster, "controllerrevisions")
 	controllerrevision.Sort(all)
 	for i := 1; i < len(all); i++ {
 		if all[i].Revision == all[i-1].Revision {
@@ -285,10 +272,10 @@ func (s *simulation) revision(set *appsv1.StatefulSet) string {
 	return all[len(all)-1].Name
 }
 
-// claims says what is wrong with the claims of pods.
+// claims returns what is wrong with the volume claims of pods.
 func (s *simulation) claims(set *appsv1.StatefulSet) string {
 	known := map[string]*corev1.PersistentVolumeClaim{}
-	for _, claim := range lagging.All[*corev1.PersistentVolumeClaim](s.World, "persistentvolumeclaims") {
+	for _, claim := range laggingcache.All[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims") {
 		known[claim.Name] = claim
 	}
 	for _, pod := range s.pods() {
@@ -304,49 +291,9 @@ func (s *simulation) claims(set *appsv1.StatefulSet) string {
 	return ""
 }
 
-// TestRandomHistories lets users, nodes and a controller on caches that lag do what they
-// do, in any order and with requests that fail, and then lets it come to rest.
 func TestRandomHistories(t *testing.T) {
-	const histories = 120
-	for seed := range uint64(histories) {
-		s := newSimulation(t, seed)
-		if seed%3 == 0 {
-			s.Fate = lagging.Unlucky(rand.New(rand.NewPCG(seed, 2)), 20)
-		}
-		s.Adverse = seed%2 == 0
-		for range 600 {
-			switch n := s.rand.IntN(100); {
-			case n < 2:
-				s.disturb()
-			case n < 15:
-				s.live(2)
-			case n < 20:
-				s.Soon(3 * time.Second)
-			default:
-				s.Step(t.Context())
-			}
-			s.recover()
-		}
-		s.Fate = nil
-		if !s.settle(t.Context()) {
-			t.Fatalf("seed %d: it does not come to rest: %s", seed, s.atRest())
-		}
-		if wrong := s.atRest(); wrong != "" || s.broken != "" || len(s.Wrong) > 0 {
-			t.Fatalf("seed %d: at rest: %q; on the way: %q; errors: %v", seed, wrong, s.broken, s.Wrong)
-		}
-		for _, pod := range s.pods() {
-			if !labels.SelectorFromSet(identityLabels(pod.Name, ordinal(t, pod))).Matches(labels.Set(pod.Labels)) {
-				t.Fatalf("seed %d: %s has labels %v", seed, pod.Name, pod.Labels)
-			}
-		}
-	}
-}
-
-func ordinal(t *testing.T, pod *corev1.Pod) int {
-	t.Helper()
-	n, ok := ordinalOf("web", pod.Name)
-	if !ok {
-		t.Fatalf("%s is no name of a pod of the set", pod.Name)
-	}
-	return n
+	histories.Check(t, 120, 600, func(t *rapid.T) {
+		s := newSimulation(t)
+		s.Play(t, s)
+	})
 }

@@ -1,21 +1,22 @@
-// Package protection keeps claims and volumes from being removed while they are used
-// (R23). The API server puts a finalizer on each when it is created:
+// Package volumeprotection keeps PersistentVolumeClaims and PersistentVolumes from being
+// removed while they are in use (R23), as the pvc-protection and pv-protection controllers of
+// Kubernetes do. The API server puts a finalizer on each when it is created:
 //
 //	PersistentVolumeClaim  kubernetes.io/pvc-protection  while a pod uses it
-//	PersistentVolume       kubernetes.io/pv-protection   while it is bound to a claim
+//	PersistentVolume       kubernetes.io/pv-protection   while it is bound to a volume claim
 //
-// and this package takes it away from those that are being deleted and not used.
+// and this package removes it from those that are being deleted and are not in use.
 //
-//	watch event: pending claim or volume, pod or claim that is gone ──▶ queue of keys
-//	key ──▶ the object as it is now ──▶ DecideClaim, DecideVolume (plan.go) ──▶ Release: one patch
+//	watch event: pending volume claim or volume, pod or volume claim that is gone ──▶ key
+//	key ──▶ the object as it is now ──▶ DecideClaim, DecideVolume (plan.go) ──▶ RemoveFinalizer: one patch
 //
-// Pods are watched from the first claim on that is being deleted: most servers never
-// delete one. A claim is released only after a list of the pods that began when the
-// claim was seen to be terminating; a pod that is bound to a node later than that finds
-// its claim terminating and is not started. The patch is conditioned on uid and
+// Pods are watched from the first volume claim on that is being deleted: on most servers none
+// ever is. The finalizer is removed only after a list of the pods that began when the volume
+// claim was seen to be terminating; a pod that is bound to a node later than that finds its
+// volume claim terminating and is not started. The patch is conditioned on uid and
 // resourceVersion.
 //
-// This package does not bind claims to volumes, and deletes nothing.
+// This package does not bind volume claims to volumes, and deletes nothing.
 package volumeprotection
 
 import (
@@ -25,6 +26,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,11 +35,15 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// workers is how many objects are worked on at a time.
-const workers = 2
+const (
+	name    = "volume-protection-controller"
+	workers = 2
+)
 
 // Config is what a controller needs. Both fields are required.
 type Config struct {
@@ -45,30 +51,26 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Controller takes the protection from claims and volumes that are being deleted, when
+// Controller removes the protection of volume claims and volumes that are being deleted, when
 // nothing uses them.
 type Controller struct {
 	client  kubernetes.Interface
 	log     *slog.Logger
 	claims  cache.SharedIndexInformer
-	volumes cache.SharedIndexInformer // by claim
-	pods    cache.SharedIndexInformer // by claim; runs from the first pending claim on
-	queue   workqueue.TypedRateLimitingInterface[key]
+	volumes cache.SharedIndexInformer // by volume claim
+	pods    cache.SharedIndexInformer // by volume claim; runs from the first pending one on
 
 	podsNeeded sync.Once
 	startPods  chan struct{} // closed by podsNeeded
 }
 
-// key names an object to be looked at: a claim, or, without a namespace, a volume.
-type key struct{ namespace, name string }
-
-// byClaim is the index of volumes and pods by the claims that they name.
+// byClaim is the index of volumes and pods by the volume claims that they name.
 const byClaim = "claim"
 
-// New makes a controller. It sends no request.
+// New returns a controller. It sends no request.
 func New(c Config) (*Controller, error) {
 	if c.Client == nil || c.Logger == nil {
-		return nil, errors.New("protection: Client and Logger are required")
+		return nil, errors.New("volumeprotection: Client and Logger are required")
 	}
 	p := &Controller{
 		client: c.Client, log: c.Logger,
@@ -88,12 +90,11 @@ func New(c Config) (*Controller, error) {
 			}
 			return keys, nil
 		}}),
-		queue:     workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[key]()),
 		startPods: make(chan struct{}),
 	}
 	for _, informer := range []cache.SharedIndexInformer{p.claims, p.volumes, p.pods} {
 		if err := informer.SetTransform(essentials); err != nil {
-			return nil, fmt.Errorf("protection: %w", err)
+			return nil, fmt.Errorf("volumeprotection: %w", err)
 		}
 	}
 	return p, nil
@@ -101,26 +102,10 @@ func New(c Config) (*Controller, error) {
 
 // Run works until ctx ends, and returns when all it started has ended. A controller runs once.
 func (p *Controller) Run(ctx context.Context) error {
-	for informer, observe := range map[cache.SharedIndexInformer]func(any){
-		p.claims: p.observeClaim, p.volumes: p.observeVolume, p.pods: p.observePod,
-	} {
-		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    observe,
-			UpdateFunc: func(_, now any) { observe(now) },
-			DeleteFunc: func(obj any) {
-				if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = last.Obj
-				}
-				observe(obj)
-			},
-		})
-		if err != nil {
-			return fmt.Errorf("watch for protection: %w", err)
-		}
-	}
 	var running sync.WaitGroup
-	running.Go(func() { p.claims.RunWithContext(ctx) })
-	running.Go(func() { p.volumes.RunWithContext(ctx) })
+	defer running.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	running.Go(func() {
 		select {
 		case <-p.startPods:
@@ -128,81 +113,72 @@ func (p *Controller) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	})
-	for range workers {
-		running.Go(func() { p.work(ctx) })
+	c := controller.Controller{
+		Name: name, Reconcile: p.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{p.claims, p.volumes},
+		Sources: []controller.Source{
+			{Informer: p.claims, Keys: p.keysOfClaim}, {Informer: p.volumes, Keys: keysOfVolume}, {Informer: p.pods, Keys: p.keysOfPod, Late: true},
+		},
 	}
-	<-ctx.Done()
-	p.queue.ShutDown()
-	running.Wait()
-	return nil
+	return c.Run(ctx, p.log, clock.RealClock{})
 }
 
-// observeClaim takes in that a claim has changed or is gone. Its volume may be free now.
-func (p *Controller) observeClaim(obj any) {
+// keysOfClaim returns a volume claim that has changed or is gone, and its volume, which may not
+// be bound any more. A key with a namespace is a volume claim, one without a volume.
+func (p *Controller) keysOfClaim(obj any) []cache.ObjectName {
 	claim, ok := obj.(*corev1.PersistentVolumeClaim)
 	if !ok {
-		return
+		return nil
 	}
+	var keys []cache.ObjectName
 	if isPending(claim, ClaimFinalizer) {
-		p.queue.Add(key{claim.Namespace, claim.Name})
+		keys = append(keys, cache.MetaObjectToName(claim))
 	}
 	volumes, err := p.volumes.GetIndexer().ByIndex(byClaim, claim.Namespace+"/"+claim.Name)
 	if err != nil {
-		return // there is that index
+		return keys // the only error is that there is no such index
 	}
 	for _, volume := range volumes {
-		p.observeVolume(volume)
+		keys = append(keys, keysOfVolume(volume)...)
 	}
+	return keys
 }
 
-func (p *Controller) observeVolume(obj any) {
+func keysOfVolume(obj any) []cache.ObjectName {
 	if volume, ok := obj.(*corev1.PersistentVolume); ok && isPending(volume, VolumeFinalizer) {
-		p.queue.Add(key{name: volume.Name})
+		return []cache.ObjectName{cache.MetaObjectToName(volume)}
 	}
+	return nil
 }
 
-// observePod takes in that a pod has changed or is gone. Its claims may be free now.
-func (p *Controller) observePod(obj any) {
+// keysOfPod returns the volume claims of a pod that has changed or is gone: they may not be in
+// use any more.
+func (p *Controller) keysOfPod(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
-		return
+		return nil
 	}
+	var keys []cache.ObjectName
 	for _, name := range claimsOf(pod) {
 		known, exists, err := p.claims.GetStore().GetByKey(pod.Namespace + "/" + name)
 		if claim, ok := known.(*corev1.PersistentVolumeClaim); ok && exists && err == nil && isPending(claim, ClaimFinalizer) {
-			p.queue.Add(key{pod.Namespace, name})
+			keys = append(keys, cache.MetaObjectToName(claim))
 		}
 	}
+	return keys
 }
 
-func (p *Controller) work(ctx context.Context) {
-	for {
-		k, shutdown := p.queue.Get()
-		if shutdown {
-			return
-		}
-		switch err := p.reconcile(ctx, k); {
-		case err == nil, apierrors.IsNotFound(err):
-			p.queue.Forget(k)
-		case ctx.Err() != nil:
-		case apierrors.IsConflict(err):
-			p.queue.AddRateLimited(k)
-		default:
-			p.log.WarnContext(ctx, "protection not released", "object", k, "error", err)
-			p.queue.AddRateLimited(k)
-		}
-		p.queue.Done(k)
+// reconcile reads one object from the server and decides about it.
+func (p *Controller) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if key.Namespace == "" {
+		return 0, controller.IgnoreNotFound(p.reconcileVolume(ctx, key))
 	}
+	return 0, controller.IgnoreNotFound(p.reconcileClaim(ctx, key))
 }
 
-// reconcile reads one object anew and decides about it.
-func (p *Controller) reconcile(ctx context.Context, k key) error {
-	if k.namespace == "" {
-		return p.reconcileVolume(ctx, k)
-	}
-	claim, err := p.client.CoreV1().PersistentVolumeClaims(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+func (p *Controller) reconcileClaim(ctx context.Context, key cache.ObjectName) error {
+	claim, err := p.client.CoreV1().PersistentVolumeClaims(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("get claim %s/%s: %w", k.namespace, k.name, err)
+		return fmt.Errorf("get volume claim %s: %w", key, err)
 	}
 	if !isPending(claim, ClaimFinalizer) {
 		return nil
@@ -211,10 +187,11 @@ func (p *Controller) reconcile(ctx context.Context, k key) error {
 	if err != nil {
 		return err
 	}
-	return p.apply(ctx, k, claim, decision)
+	return p.apply(ctx, key, claim, decision)
 }
 
-// decideClaim decides by the pods that the watch has shown, and releases only by a list.
+// decideClaim decides by the pods that the watch has shown; that a volume claim is not in use
+// it decides by a list only.
 func (p *Controller) decideClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (Decision, error) {
 	// Before the list, so that the watch shows the end of every pod that the list has.
 	p.podsNeeded.Do(func() { close(p.startPods) })
@@ -223,7 +200,7 @@ func (p *Controller) decideClaim(ctx context.Context, claim *corev1.PersistentVo
 	}
 	known, err := p.pods.GetIndexer().ByIndex(byClaim, claim.Namespace+"/"+claim.Name)
 	if err != nil {
-		return nil, fmt.Errorf("find the pods of a claim: %w", err)
+		return nil, fmt.Errorf("find the pods of a volume claim: %w", err)
 	}
 	var pods []corev1.Pod
 	for _, pod := range known {
@@ -239,10 +216,10 @@ func (p *Controller) decideClaim(ctx context.Context, claim *corev1.PersistentVo
 	return DecideClaim(claim, list.Items), nil
 }
 
-func (p *Controller) reconcileVolume(ctx context.Context, k key) error {
-	volume, err := p.client.CoreV1().PersistentVolumes().Get(ctx, k.name, metav1.GetOptions{})
+func (p *Controller) reconcileVolume(ctx context.Context, key cache.ObjectName) error {
+	volume, err := p.client.CoreV1().PersistentVolumes().Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("get volume %s: %w", k.name, err)
+		return fmt.Errorf("get volume %s: %w", key.Name, err)
 	}
 	var claim *corev1.PersistentVolumeClaim
 	if ref := volume.Spec.ClaimRef; ref != nil {
@@ -251,49 +228,49 @@ func (p *Controller) reconcileVolume(ctx context.Context, k key) error {
 		case err == nil:
 			claim = found
 		case !apierrors.IsNotFound(err):
-			return fmt.Errorf("get claim %s/%s of volume %s: %w", ref.Namespace, ref.Name, k.name, err)
+			return fmt.Errorf("get volume claim %s/%s of volume %s: %w", ref.Namespace, ref.Name, key.Name, err)
 		}
 	}
-	return p.apply(ctx, k, volume, DecideVolume(volume, claim))
+	return p.apply(ctx, key, volume, DecideVolume(volume, claim))
 }
 
 // apply carries out a decision about the object that it was made on.
-func (p *Controller) apply(ctx context.Context, k key, object metav1.Object, d Decision) error {
-	var release Release
+func (p *Controller) apply(ctx context.Context, key cache.ObjectName, object metav1.Object, d Decision) error {
+	var finalizers []string
 	switch d := d.(type) {
 	case Keep:
-		p.log.DebugContext(ctx, "protected", "object", k, "reason", d.Reason)
+		p.log.DebugContext(ctx, "protected", "object", describe(key), "reason", d.Reason)
 		return nil
-	case Release:
-		release = d
+	case RemoveFinalizer:
+		finalizers = d.Finalizers
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "finalizers": release.Finalizers,
+		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "finalizers": finalizers,
 	}})
 	if err != nil {
-		return fmt.Errorf("release %v: %w", k, err)
+		return fmt.Errorf("remove the protection of %s: %w", describe(key), err)
 	}
-	if k.namespace == "" {
-		_, err = p.client.CoreV1().PersistentVolumes().Patch(ctx, k.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if key.Namespace == "" {
+		_, err = p.client.CoreV1().PersistentVolumes().Patch(ctx, key.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	} else {
-		_, err = p.client.CoreV1().PersistentVolumeClaims(k.namespace).Patch(ctx, k.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = p.client.CoreV1().PersistentVolumeClaims(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("release %v: %w", k, err)
+		return fmt.Errorf("remove the protection of %s: %w", describe(key), err)
 	}
-	p.log.InfoContext(ctx, "released, as nothing uses it", "object", k, "uid", object.GetUID())
+	p.log.InfoContext(ctx, "protection removed, nothing uses it", "object", describe(key), "uid", object.GetUID())
 	return nil
 }
 
-// String names the object in logs.
-func (k key) String() string {
-	if k.namespace == "" {
-		return "persistentvolume " + k.name
+// describe names the object in logs and errors.
+func describe(key cache.ObjectName) string {
+	if key.Namespace == "" {
+		return "persistentvolume " + key.Name
 	}
-	return "persistentvolumeclaim " + k.namespace + "/" + k.name
+	return "persistentvolumeclaim " + key.String()
 }
 
-// essentials keeps of an object what is looked at here.
+// essentials keeps the fields that are needed here.
 func essentials(obj any) (any, error) {
 	if object, ok := obj.(metav1.Object); ok {
 		object.SetManagedFields(nil)
@@ -312,7 +289,7 @@ func essentials(obj any) (any, error) {
 	return obj, nil
 }
 
-// claimVolumes are the volumes that stand for claims, and of these the names.
+// claimVolumes returns the volumes that stand for volume claims, with nothing but the names.
 func claimVolumes(volumes []corev1.Volume) []corev1.Volume {
 	var kept []corev1.Volume
 	for _, v := range volumes {

@@ -13,19 +13,19 @@ import (
 const (
 	// ClaimFinalizer keeps a PersistentVolumeClaim while a pod uses it.
 	ClaimFinalizer = finalizers.PVCProtection
-	// VolumeFinalizer keeps a PersistentVolume while it is bound to a claim.
+	// VolumeFinalizer keeps a PersistentVolume while it is bound to a volume claim.
 	VolumeFinalizer = finalizers.PVProtection
 )
 
-// Decision is what to do about one object: Release or Keep.
+// Decision is what to do about one object: RemoveFinalizer or Keep.
 //
 //sumtype:decl
 type Decision interface{ decision() }
 
 type (
-	// Release removes our finalizer: nothing needs the object any more.
-	Release struct {
-		// Finalizers is the list without ours, in the order that it had.
+	// RemoveFinalizer removes the protection: nothing uses the object any more.
+	RemoveFinalizer struct {
+		// Finalizers are the others, in the order that they had.
 		Finalizers []string
 	}
 	// Keep does nothing now.
@@ -34,36 +34,36 @@ type (
 	}
 )
 
-func (Release) decision() {}
-func (Keep) decision()    {}
+func (RemoveFinalizer) decision() {}
+func (Keep) decision()            {}
 
-// DecideClaim decides about a claim. pods are those of its namespace, as many as are
-// known to use it or all of them.
+// DecideClaim decides about a volume claim. pods are those of its namespace: all of them, or
+// those that are known to name it.
 func DecideClaim(claim *corev1.PersistentVolumeClaim, pods []corev1.Pod) Decision {
 	if !isPending(claim, ClaimFinalizer) {
-		return Keep{Reason: "not to be released"}
+		return Keep{Reason: "not protected, or not being deleted"}
 	}
 	for i := range pods {
 		if uses(&pods[i], claim) {
 			return Keep{Reason: fmt.Sprintf("pod %s uses it", pods[i].Name)}
 		}
 	}
-	return Release{without(claim.Finalizers, ClaimFinalizer)}
+	return RemoveFinalizer{without(claim.Finalizers, ClaimFinalizer)}
 }
 
-// DecideVolume decides about a volume. claim is what there is under the name that its
-// claimRef gives; nil for nothing.
+// DecideVolume decides about a volume. claim is the volume claim that has the name in its
+// claimRef; nil if there is none.
 func DecideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) Decision {
 	if !isPending(volume, VolumeFinalizer) {
-		return Keep{Reason: "not to be released"}
+		return Keep{Reason: "not protected, or not being deleted"}
 	}
 	if isBound(volume, claim) {
-		return Keep{Reason: fmt.Sprintf("claim %s/%s is bound to it", claim.Namespace, claim.Name)}
+		return Keep{Reason: fmt.Sprintf("volume claim %s/%s is bound to it", claim.Namespace, claim.Name)}
 	}
-	return Release{without(volume.Finalizers, VolumeFinalizer)}
+	return RemoveFinalizer{without(volume.Finalizers, VolumeFinalizer)}
 }
 
-// isPending tells whether an object is being deleted and has the finalizer.
+// isPending reports whether an object is being deleted and has the finalizer.
 func isPending(object metav1.Object, finalizer string) bool {
 	return object.GetDeletionTimestamp() != nil && slices.Contains(object.GetFinalizers(), finalizer)
 }
@@ -72,10 +72,10 @@ func without(finalizers []string, finalizer string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == finalizer })
 }
 
-// uses tells whether a pod uses a claim. One that is on no node does not: a node does
-// not start a pod whose claim is being deleted. One that has ended does, for as long as
-// it exists, except that a claim made for the pod alone is free when its node is done
-// with it.
+// uses reports whether a pod uses a volume claim. One that is on no node does not: a node does
+// not start a pod whose volume claim is being deleted. One that has ended does, for as long as
+// it exists, except that the volume claim of an ephemeral volume is free when the node has shut
+// the pod down.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" {
 		return false
@@ -91,17 +91,18 @@ func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	})
 }
 
-// ephemeralClaim is the name of the claim that is made for an ephemeral volume of a pod.
+// ephemeralClaim returns the name of the volume claim that is created for an ephemeral volume of
+// a pod.
 func ephemeralClaim(pod *corev1.Pod, v corev1.Volume) string { return pod.Name + "-" + v.Name }
 
-// isShutDown tells whether the node has ended the pod and only its object is left.
+// isShutDown reports whether the node has shut the pod down and only its object is left.
 func isShutDown(pod *corev1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
 	return pod.DeletionTimestamp != nil && grace != nil && *grace == 0
 }
 
-// isBound tells whether a volume and a claim are bound to one another: the volume names
-// this very claim, and either the claim names the volume, or whoever binds them says so.
+// isBound reports whether a volume and a volume claim are bound to each other: the volume names
+// this very claim, and either the claim names the volume or the volume's phase says so.
 func isBound(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	if ref == nil || claim == nil || ref.UID != "" && ref.UID != claim.UID {
@@ -110,7 +111,7 @@ func isBound(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClai
 	return claim.Spec.VolumeName == volume.Name || volume.Status.Phase == corev1.VolumeBound
 }
 
-// claimsOf are the names of the claims that a pod may use.
+// claimsOf returns the names of the volume claims that a pod may use.
 func claimsOf(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {

@@ -49,10 +49,10 @@ func TestR23_Claim(t *testing.T) {
 		pods  []corev1.Pod
 		want  []string // the finalizers that are left; nil: it is kept
 	}{
-		"used by nobody":                   {protected, nil, []string{foreign}},
+		"not used":                         {protected, nil, []string{foreign}},
 		"the only finalizer":               {claim("data", ClaimFinalizer), nil, []string{}},
 		"not being deleted":                {active, nil, nil},
-		"not ours to release":              {claim("data", foreign), nil, nil},
+		"not protected":                    {claim("data", foreign), nil, nil},
 		"used":                             {protected, []corev1.Pod{pod(named("other")), pod(named("data"))}, nil},
 		"another claim is used":            {protected, []corev1.Pod{pod(named("other"))}, []string{foreign}},
 		"pod on no node":                   {protected, []corev1.Pod{unscheduled}, []string{foreign}},
@@ -91,7 +91,7 @@ func TestR23_Volume(t *testing.T) {
 		"the claim is gone":        {volume(func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }), nil, true},
 		"the claim is another one": {volume(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "former" }), names, true},
 		"bound by name":            {volume(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "" }), names, false},
-		"meant for nobody":         {volume(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef = nil }), nil, true},
+		"without a claimRef":       {volume(func(v *corev1.PersistentVolume) { v.Spec.ClaimRef = nil }), nil, true},
 		"not being deleted":        {volume(func(v *corev1.PersistentVolume) { v.DeletionTimestamp = nil }), nil, false},
 		"without the finalizer":    {volume(func(v *corev1.PersistentVolume) { v.Finalizers = nil }), nil, false},
 	} {
@@ -105,17 +105,17 @@ func TestR23_Volume(t *testing.T) {
 	}
 }
 
-// check compares a decision with the finalizers that are to be left; nil stands for Keep.
+// check compares a decision with the finalizers that are left; nil stands for Keep.
 func check(t *testing.T, got Decision, want []string) {
 	t.Helper()
 	switch d := got.(type) {
 	case Keep:
 		if want != nil {
-			t.Errorf("kept, because %s; want it released with %v", d.Reason, want)
+			t.Errorf("kept, because %s; want it to have %v left", d.Reason, want)
 		}
-	case Release:
+	case RemoveFinalizer:
 		if want == nil || !slices.Equal(d.Finalizers, want) {
-			t.Errorf("released with %v, want %v (nil: kept)", d.Finalizers, want)
+			t.Errorf("it has %v left, want %v (nil: kept)", d.Finalizers, want)
 		}
 	}
 }

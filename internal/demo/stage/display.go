@@ -17,7 +17,7 @@ type Plain struct{ Out io.Writer }
 // Say implements Display.
 func (d Plain) Say(lines ...string) {
 	for _, line := range lines {
-		_, _ = fmt.Fprintln(d.Out, strings.TrimRight(line, "\n")) // who does not read it misses nothing else
+		_, _ = fmt.Fprintln(d.Out, strings.TrimRight(line, "\n")) // output that cannot be written is lost
 	}
 }
 
@@ -28,16 +28,17 @@ func (d Plain) Change(line string, _ *demo.View) {
 	}
 }
 
-// Pause implements Display: nobody reads along.
+// Pause implements Display. There is no reader to wait for.
 func (Plain) Pause(context.Context) {}
 
-// Terminal draws the tree in place, below what has been said. Only one goroutine may use it.
+// Terminal draws the tree in place, below the lines that were said. It is not safe for
+// concurrent use.
 type Terminal struct {
 	Out io.Writer
-	// Size is how many columns and lines there are.
+	// Size returns the size of the terminal.
 	Size func() (columns, lines int)
-	// Rest is how long a reader is given.
-	Rest time.Duration
+	// PauseTime is the duration of a Pause.
+	PauseTime time.Duration
 
 	tree  []demo.Line
 	drawn int // lines of the tree on the screen, above the cursor
@@ -55,7 +56,7 @@ const (
 	yellow    = "\x1b[33m"
 )
 
-// Say implements Display: the lines go where the tree was, and the tree below.
+// Say implements Display. The lines replace the tree, which is drawn again below them.
 func (d *Terminal) Say(lines ...string) {
 	var said strings.Builder
 	for _, line := range lines {
@@ -73,12 +74,12 @@ func (d *Terminal) Change(line string, v *demo.View) {
 	d.draw("")
 }
 
-// Leave lets the tree stand, and begins anew below it.
+// Leave keeps the tree on the screen, and starts a new one below it.
 func (d *Terminal) Leave() { d.tree, d.drawn = nil, 0 }
 
 // Pause implements Display.
 func (d *Terminal) Pause(ctx context.Context) {
-	rest := time.NewTimer(d.Rest)
+	rest := time.NewTimer(d.PauseTime)
 	defer rest.Stop()
 	select {
 	case <-rest.C:
@@ -86,15 +87,15 @@ func (d *Terminal) Pause(ctx context.Context) {
 	}
 }
 
-// draw replaces the tree on the screen by what is said and the tree as it is now, in one
-// write, so that it does not flicker. A line that is wider than the screen would be two,
-// and a tree that is higher could not be taken back: both are cut.
+// draw replaces the tree on the screen by the new lines and the current tree, in one write so
+// that it does not flicker. Lines that are wider than the screen would wrap, and a tree that
+// is higher could not be replaced: both are cut.
 func (d *Terminal) draw(said string) {
 	columns, lines := d.Size()
 	text := demo.Text(d.tree)
-	moods := d.tree
-	if room := max(lines-2, 1); len(text) > room {
-		text, moods = text[:room], moods[:room]
+	shown := d.tree
+	if most := max(lines-2, 1); len(text) > most {
+		text, shown = text[:most], shown[:most]
 	}
 	var b strings.Builder
 	if d.drawn > 0 {
@@ -102,13 +103,13 @@ func (d *Terminal) draw(said string) {
 	}
 	b.WriteString("\r" + clearDown + said)
 	for i, line := range text {
-		b.WriteString(color(moods[i].Mood) + cut(line, columns-1) + reset + "\n")
+		b.WriteString(color(shown[i].Emphasis) + cut(line, columns-1) + reset + "\n")
 	}
 	d.drawn = len(text)
-	_, _ = io.WriteString(d.Out, b.String()) // a terminal that is gone shows nothing
+	_, _ = io.WriteString(d.Out, b.String()) // output that cannot be written is lost
 }
 
-// paint gives a line that was said its color.
+// paint colors a line by its prefix.
 func paint(line string) string {
 	switch {
 	case strings.HasPrefix(line, "$ "):
@@ -119,18 +120,18 @@ func paint(line string) string {
 	return line
 }
 
-func color(m demo.Mood) string {
+func color(m demo.Emphasis) string {
 	switch m {
-	case demo.Leaving:
+	case demo.Deleting:
 		return red
-	case demo.Trouble:
+	case demo.Problem:
 		return yellow
-	case demo.Calm:
+	case demo.Normal:
 	}
 	return dim
 }
 
-// cut shortens a line to so many columns.
+// cut shortens a line to a number of columns.
 func cut(line string, columns int) string {
 	if columns < 1 || utf8.RuneCountInString(line) <= columns {
 		return line

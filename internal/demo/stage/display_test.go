@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/demo"
 )
 
-// screenOf is what a terminal of that many lines shows after it was sent text, and what
-// has left it at the top; a line that is wider than it is two lines.
+// screenOf returns what a terminal shows after it was sent text, including what has scrolled
+// off the top. A line that is wider than the terminal is two lines.
 func screenOf(t *testing.T, text string, columns, lines int) []string {
 	t.Helper()
 	screen, row, column := []string{""}, 0, 0
@@ -37,7 +37,7 @@ func screenOf(t *testing.T, text string, columns, lines int) []string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What has scrolled off the top cannot be gone back to.
+			// The cursor cannot move to lines that have scrolled off the top.
 			row = max(row-n, len(screen)-lines, 0)
 		case token == clearDown:
 			screen = screen[:row+1]
@@ -60,10 +60,10 @@ func terminal(out *bytes.Buffer, columns, lines int) *Terminal {
 }
 
 func pod(name, standing string) demo.Object {
-	return demo.Object{Kind: "Pod", Name: name, UID: "a", Standing: standing}
+	return demo.Object{Kind: "Pod", Name: name, UID: "a", State: standing}
 }
 
-// TestTreeInPlace: the tree is always the last there is, and there once, below what was said.
+// TestTreeInPlace: the tree is always last, and there once, below the lines that were said.
 func TestTreeInPlace(t *testing.T) {
 	var out bytes.Buffer
 	d, v := terminal(&out, 80, 24), demo.NewView()
@@ -79,7 +79,7 @@ func TestTreeInPlace(t *testing.T) {
 	see("first", "of two", "Pod/a  Pending")
 	d.Change(v.Put(pod("a", "Running")), v)
 	see("first", "of two", "Pod/a  Running")
-	other := demo.Object{Kind: "Pod", Name: "b", UID: "b", Standing: "Running"}
+	other := demo.Object{Kind: "Pod", Name: "b", UID: "b", State: "Running"}
 	d.Change(v.Put(other), v)
 	d.Say("✓ two", "lines")
 	see("first", "of two", "✓ two", "lines", "Pod/a  Running", "Pod/b  Running")
@@ -91,7 +91,7 @@ func TestTreeInPlace(t *testing.T) {
 	before := out.Len()
 	d.Change("", v)
 	if out.Len() != before {
-		t.Error("it draws what has not changed")
+		t.Error("it draws although nothing has changed")
 	}
 }
 
@@ -102,7 +102,7 @@ func TestTreeFitsTheScreen(t *testing.T) {
 	d, v := terminal(&out, 20, 6), demo.NewView()
 	d.Say("said")
 	for name := range strings.SplitSeq("abcdefgh", "") {
-		o := demo.Object{Kind: "Pod", Name: "long-name-" + name, UID: types.UID(name), Standing: "Running"}
+		o := demo.Object{Kind: "Pod", Name: "long-name-" + name, UID: types.UID(name), State: "Running"}
 		d.Change(v.Put(o), v)
 	}
 	want := []string{"said", "Pod/long-name-a  R…", "Pod/long-name-b  R…", "Pod/long-name-c  R…", "Pod/long-name-d  R…", ""}
@@ -139,5 +139,5 @@ func TestPlain(t *testing.T) {
 func TestPauseEndsWithTheDemo(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	(&Terminal{Rest: time.Hour}).Pause(ctx)
+	(&Terminal{PauseTime: time.Hour}).Pause(ctx)
 }

@@ -1,10 +1,9 @@
 // Package stage plays the stories of package demo on a control plane.
 //
-// Play makes the namespace of a story, follows what is in it by watches of its own, and
-// goes through the steps: it tells what is about to happen, runs the command, and waits
-// for what is to come of it, with a deadline. What the watches tell is shown meanwhile,
-// by a Display: on a terminal as a tree that is drawn anew in its place, elsewhere as a
-// line per change.
+// Play creates the namespace of a story, watches the objects in it, and goes through the
+// steps: it announces what is about to happen, runs the command, and waits until what the
+// step expects has become true, with a deadline. Meanwhile a Display shows what the watches
+// show: on a terminal as a tree that is redrawn in place, elsewhere as a line per change.
 package stage
 
 import (
@@ -23,18 +22,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/demo"
 )
 
-// Display shows a play to a person.
+// Display shows a story to a person.
 type Display interface {
 	// Say adds lines that stay.
 	Say(lines ...string)
-	// Change is told of every change of the view: as a line, if the tree shows it, and
-	// the view as it is now.
+	// Change is called after every change of the view, with a line that describes it, or ""
+	// if the tree does not show it.
 	Change(line string, v *demo.View)
-	// Pause gives a reader time.
+	// Pause gives the reader time.
 	Pause(ctx context.Context)
 }
 
-// Config says where a story is played.
+// Config is where a story is played.
 type Config struct {
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
@@ -42,11 +41,11 @@ type Config struct {
 	// returns what it printed.
 	Kubectl func(ctx context.Context, namespace string, args []string) (string, error)
 	Display Display
-	// Patience is how long each step may take.
-	Patience time.Duration
+	// Timeout bounds each step.
+	Timeout time.Duration
 }
 
-// Play plays a story. The error says in one line what did not come out as said.
+// Play plays a story. The error says in one line what did not happen as announced.
 func Play(ctx context.Context, c Config, s demo.Story) error {
 	if err := c.prepare(ctx, s.Namespace); err != nil {
 		return fmt.Errorf("story %s: %w", s.Name, err)
@@ -70,18 +69,18 @@ func Play(ctx context.Context, c Config, s demo.Story) error {
 	return nil
 }
 
-// prepare makes the namespace of a story, and waits until pods can be made in it.
+// prepare creates the namespace of a story, and waits until pods can be created in it.
 func (c Config) prepare(ctx context.Context, namespace string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Patience)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if _, err := c.Client.CoreV1().Namespaces().Create(ctx, object, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("make its namespace: %w", err)
+		return fmt.Errorf("create its namespace: %w", err)
 	}
 	return c.defaultAccount(ctx, namespace)
 }
 
-// defaultAccount waits for the service account that pods get.
+// defaultAccount waits for the default service account, which pods need.
 func (c Config) defaultAccount(ctx context.Context, namespace string) error {
 	accounts := c.Client.CoreV1().ServiceAccounts(namespace)
 	list, err := accounts.List(ctx, metav1.ListOptions{})
@@ -111,7 +110,7 @@ func (c Config) defaultAccount(ctx context.Context, namespace string) error {
 	return errors.Join(errors.New("its namespace gets no service account"), ctx.Err())
 }
 
-// play is a story that is being played.
+// play is a story in progress.
 type play struct {
 	Config
 	story  demo.Story
@@ -121,22 +120,22 @@ type play struct {
 	lost   chan error
 }
 
-// answer is what a command printed.
-type answer struct {
+// result is that of a command.
+type result struct {
 	out string
 	err error
 }
 
-// step runs a command, and waits until it has ended and all that is expected has come true.
+// step runs a command, and waits until it has ended and every expectation has become true.
 func (p *play) step(ctx context.Context, s demo.Step) error {
 	p.Display.Say("", s.Tell, "$ "+s.Command())
 	p.Display.Pause(ctx)
-	timed, cancel := context.WithTimeout(ctx, p.Patience)
+	timed, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
-	answers := make(chan answer, 1)
+	answers := make(chan result, 1)
 	go func() {
 		out, err := p.Kubectl(timed, p.story.Namespace, s.Kubectl)
-		answers <- answer{out, err}
+		answers <- result{out, err}
 	}()
 	open, err := p.watch(timed, answers, s.Expect)
 	switch {
@@ -144,14 +143,14 @@ func (p *play) step(ctx context.Context, s demo.Step) error {
 		p.Display.Pause(ctx)
 		return nil
 	case timed.Err() != nil:
-		return missed(timed, p.Patience, open)
+		return missed(timed, p.Timeout, open)
 	}
 	return fmt.Errorf("%s: %w", s.Command(), err)
 }
 
-// watch waits until a command has ended and all that is expected has come true. If it
-// fails it returns what has not come true.
-func (p *play) watch(ctx context.Context, answers <-chan answer, open []demo.Expectation) ([]demo.Expectation, error) {
+// watch waits until a command has ended and every expectation has become true. With an error
+// it returns those that have not.
+func (p *play) watch(ctx context.Context, answers <-chan result, open []demo.Expectation) ([]demo.Expectation, error) {
 	for running := true; running || len(open) > 0; {
 		select {
 		case a := <-answers:
@@ -163,30 +162,30 @@ func (p *play) watch(ctx context.Context, answers <-chan answer, open []demo.Exp
 		case e := <-p.events:
 			p.take(e)
 		case err := <-p.lost:
-			return open, errors.Join(errors.New("nothing more can be seen"), err)
+			return open, errors.Join(errors.New("the watches ended"), err)
 		case <-ctx.Done():
 			return open, ctx.Err()
 		}
 		var err error
-		if open, err = p.come(ctx, open); err != nil {
+		if open, err = p.check(ctx, open); err != nil {
 			return open, err
 		}
 	}
 	return nil, nil
 }
 
-// missed says what did not come true in time.
-func missed(ctx context.Context, patience time.Duration, open []demo.Expectation) error {
+// missed returns the error of a step that took too long.
+func missed(ctx context.Context, timeout time.Duration, open []demo.Expectation) error {
 	switch {
 	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return ctx.Err()
 	case len(open) == 0:
-		return fmt.Errorf("the command did not end within %s", patience)
+		return fmt.Errorf("the command did not end within %s", timeout)
 	}
-	return fmt.Errorf("it was to be so that %s, and was not within %s", open[0].Says, patience)
+	return fmt.Errorf("after %s it is not true that %s", timeout, open[0].Says)
 }
 
-// take shows what a watch has told.
+// take adds a watch event to the view, and shows it.
 func (p *play) take(e event) {
 	var line string
 	if e.gone {
@@ -197,9 +196,9 @@ func (p *play) take(e event) {
 	p.Display.Change(line, p.view)
 }
 
-// come tells of each expectation, in their order, that has come true, and returns the
-// others. The last one is asked of the server too: watches may have missed something.
-func (p *play) come(ctx context.Context, open []demo.Expectation) ([]demo.Expectation, error) {
+// check announces the expectations that have become true, in their order, and returns the
+// others. The last one must hold in lists, too: watches may have missed something.
+func (p *play) check(ctx context.Context, open []demo.Expectation) ([]demo.Expectation, error) {
 	for len(open) > 0 && open[0].Holds(p.view) {
 		if len(open) == 1 {
 			objects, err := listAll(ctx, p.all)

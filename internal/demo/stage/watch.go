@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/demo"
 )
 
-// furniture is a config map that every namespace has, and no story is about.
-const furniture = "kube-root-ca.crt"
+// rootCA is a config map that every namespace has, and no story is about.
+const rootCA = "kube-root-ca.crt"
 
 // shown are the resources that the tree shows, beside the namespace itself.
 func shown() []schema.GroupVersionResource {
@@ -42,7 +42,7 @@ func collections(client dynamic.Interface, namespace string) []collection {
 	for _, r := range shown() {
 		c := collection{name: r.Resource, client: client.Resource(r).Namespace(namespace)}
 		if r.Resource == "configmaps" {
-			c.selector = fields.OneTermNotEqualSelector(metav1.ObjectNameField, furniture).String()
+			c.selector = fields.OneTermNotEqualSelector(metav1.ObjectNameField, rootCA).String()
 		}
 		all = append(all, c)
 	}
@@ -53,13 +53,13 @@ func collections(client dynamic.Interface, namespace string) []collection {
 	})
 }
 
-// event is what a watch has told.
+// event is a watch event.
 type event struct {
 	object demo.Object
 	gone   bool
 }
 
-// list reads what is there now.
+// list lists the objects.
 func (c collection) list(ctx context.Context) (objects []demo.Object, version string, err error) {
 	list, err := c.client.List(ctx, metav1.ListOptions{FieldSelector: c.selector})
 	if err != nil {
@@ -71,8 +71,8 @@ func (c collection) list(ctx context.Context) (objects []demo.Object, version st
 	return objects, list.GetResourceVersion(), nil
 }
 
-// follow sends what is there, and then what changes, until ctx ends. The server ends a
-// watch after half an hour at the earliest, which no story takes: it is an error.
+// follow sends the objects, and then the changes, until ctx ends. That the watch ends is an
+// error: servers end watches after half an hour at the earliest, and no story takes as long.
 func (c collection) follow(ctx context.Context, events chan<- event) error {
 	objects, version, err := c.list(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ func followAll(ctx context.Context, all []collection, events chan<- event) error
 	return group.Wait()
 }
 
-// listAll reads what is there now of every collection.
+// listAll lists the objects of every collection.
 func listAll(ctx context.Context, all []collection) ([]demo.Object, error) {
 	var objects []demo.Object
 	for _, c := range all {

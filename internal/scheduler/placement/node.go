@@ -8,7 +8,7 @@
 // first (preferred node affinity, no PreferNoSchedule taint); then the one with the fewest
 // pods of the same controller; then the one that has most left.
 //
-// Affinity between pods and topology spread constraints are not looked at.
+// Affinity between pods and topology spread constraints are ignored.
 package placement
 
 import (
@@ -20,7 +20,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Node is a node with the pods that are on it, or are to be. Make one with NewNode.
+// Node is a node with the pods that are bound to it, or are being bound. Create one with
+// NewNode.
 type Node struct {
 	object *corev1.Node
 	free   map[corev1.ResourceName]int64 // what is allocatable, milli units for CPU
@@ -29,7 +30,7 @@ type Node struct {
 	owned  map[types.UID]int // pods by controller
 }
 
-// use is what a pod takes of a node.
+// use is what a pod uses of a node.
 type use struct {
 	requests map[corev1.ResourceName]int64
 	ports    []port
@@ -43,14 +44,14 @@ type port struct {
 	number   int32
 }
 
-// NewNode is a node without pods.
+// NewNode returns a node without pods.
 func NewNode(object *corev1.Node) *Node {
 	n := &Node{pods: map[types.UID]use{}, ports: map[port]int{}, owned: map[types.UID]int{}}
 	n.Update(object)
 	return n
 }
 
-// Update takes in what the API has of the node now.
+// Update replaces the node's object.
 func (n *Node) Update(object *corev1.Node) {
 	n.object, n.free = object, amounts(object.Status.Allocatable)
 	for _, u := range n.pods {
@@ -58,13 +59,13 @@ func (n *Node) Update(object *corev1.Node) {
 	}
 }
 
-// Name is the node's.
+// Name returns the node's name.
 func (n *Node) Name() string { return n.object.Name }
 
-// Pods are how many pods are on it.
+// Pods returns the number of pods on the node.
 func (n *Node) Pods() int { return len(n.pods) }
 
-// Add puts a pod on the node. One that has ended takes nothing.
+// Add adds a pod to the node. One that has ended needs nothing.
 func (n *Node) Add(pod *corev1.Pod) {
 	n.Remove(pod.UID)
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
@@ -81,7 +82,7 @@ func (n *Node) Add(pod *corev1.Pod) {
 	}
 }
 
-// Remove takes a pod from the node, if it is there.
+// Remove removes a pod from the node, if it is there.
 func (n *Node) Remove(uid types.UID) {
 	u, ok := n.pods[uid]
 	if !ok {
@@ -124,7 +125,7 @@ func useOf(pod *corev1.Pod) use {
 	return u
 }
 
-// anyIP is where a host port is that names no address.
+// anyIP is the address of a host port that names none.
 const anyIP = "0.0.0.0"
 
 func hostIP(ip string) string {
@@ -134,7 +135,7 @@ func hostIP(ip string) string {
 	return ip
 }
 
-// hasPort tells whether a port is taken, by one that has it on this address or on all.
+// hasPort reports whether a port is in use, on this address or on all.
 func (n *Node) hasPort(wanted port) bool {
 	if wanted.ip != anyIP {
 		all := wanted

@@ -12,21 +12,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// enough is how many nodes that fit are compared. More would take longer, and not be
-// much better.
-const enough = 100
+// maxCompared is how many fitting nodes are compared. More would take longer, and hardly find a
+// better one. Compare minFeasibleNodesToFind of kube-scheduler.
+const maxCompared = 100
 
-// discouraged is what a PreferNoSchedule taint takes from the preference for a node: more
-// than the heaviest preferred affinity gives.
-const discouraged = 101
+// taintPenalty is what a PreferNoSchedule taint takes from the preference for a node: more than
+// the heaviest preferred affinity gives.
+const taintPenalty = 101
 
-// Unplaced is that no node fits.
+// Unplaced is the error that no node fits.
 type Unplaced struct {
 	Nodes   int
 	Reasons map[string]int // how many nodes each reason rules out
 }
 
-// Error tells it as the field does.
+// Error returns the message in the form of kube-scheduler's.
 func (u Unplaced) Error() string {
 	var reasons []string
 	for reason, count := range u.Reasons {
@@ -40,7 +40,7 @@ func (u Unplaced) Error() string {
 	return text + "."
 }
 
-// request is a pod that asks for a node.
+// request is a pod that needs a node.
 type request struct {
 	use
 	pod      *corev1.Pod
@@ -48,9 +48,9 @@ type request struct {
 	prefers  *nodeaffinity.PreferredSchedulingTerms
 }
 
-// Place finds the node for a pod among nodes, beginning with the one at index first, so
-// that not always the same ones are looked at. The error is an Unplaced, or says what is
-// wrong with the pod.
+// Place finds the node for a pod among nodes, beginning with the one at index first, so that it
+// does not always look at the same ones. The error is an Unplaced, or says what is wrong with
+// the pod.
 func Place(pod *corev1.Pod, nodes []*Node, first int) (*Node, error) {
 	r := request{use: useOf(pod), pod: pod, required: nodeaffinity.GetRequiredNodeAffinity(pod)}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
@@ -59,18 +59,18 @@ func Place(pod *corev1.Pod, nodes []*Node, first int) (*Node, error) {
 			return nil, fmt.Errorf("preferred node affinity: %w", err)
 		}
 	}
-	none := Unplaced{Nodes: len(nodes), Reasons: map[string]int{}}
+	unplaced := Unplaced{Nodes: len(nodes), Reasons: map[string]int{}}
 	var best *Node
 	var bestScore score
 	fit := 0
 	for i := range nodes {
 		n := nodes[(first+i)%len(nodes)]
-		reasons, err := r.against(n)
+		reasons, err := r.obstacles(n)
 		if err != nil {
 			return nil, err
 		}
 		for _, reason := range reasons {
-			none.Reasons[reason]++
+			unplaced.Reasons[reason]++
 		}
 		if len(reasons) > 0 {
 			continue
@@ -78,18 +78,18 @@ func Place(pod *corev1.Pod, nodes []*Node, first int) (*Node, error) {
 		if s := r.score(n); best == nil || s.betterThan(bestScore) {
 			best, bestScore = n, s
 		}
-		if fit++; fit == enough {
+		if fit++; fit == maxCompared {
 			break
 		}
 	}
 	if best == nil {
-		return nil, none
+		return nil, unplaced
 	}
 	return best, nil
 }
 
-// against are the reasons why a pod cannot go to a node; none if it can.
-func (r *request) against(n *Node) ([]string, error) {
+// obstacles returns the reasons why a pod cannot go to a node; none if it can.
+func (r *request) obstacles(n *Node) ([]string, error) {
 	spec := &n.object.Spec
 	matches, err := r.required.Match(n.object)
 	if err != nil {
@@ -123,7 +123,7 @@ func untolerated(pod *corev1.Pod, n *Node, effects ...corev1.TaintEffect) (corev
 		func(t *corev1.Taint) bool { return slices.Contains(effects, t.Effect) }, false)
 }
 
-// insufficient are the resources of which a node has too little left.
+// insufficient returns a reason for each resource of which a node has too little left.
 func (r *request) insufficient(n *Node) []string {
 	var reasons []string
 	for _, name := range slices.Sorted(maps.Keys(r.requests)) {
@@ -162,7 +162,7 @@ func (r *request) score(n *Node) score {
 		s.preferred = r.prefers.Score(n.object)
 	}
 	if _, tainted := untolerated(r.pod, n, corev1.TaintEffectPreferNoSchedule); tainted {
-		s.preferred -= discouraged
+		s.preferred -= taintPenalty
 	}
 	if r.owner != "" {
 		s.siblings = n.owned[r.owner]
@@ -170,8 +170,8 @@ func (r *request) score(n *Node) score {
 	return s
 }
 
-// left is the share of the node that nobody has asked for, on the average of CPU, memory
-// and number of pods.
+// left returns the share of the node that no pod requests, as the average of CPU, memory and
+// number of pods.
 func (n *Node) left() float64 {
 	var sum float64
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {

@@ -110,7 +110,7 @@ func TestPlace(t *testing.T) {
 		"selector":                 {aPod("p", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "b"} }), []*placement.Node{aNode("a"), aNode("b")}, "b"},
 		"affinity":                 {aPod("p", named("b")), []*placement.Node{aNode("a"), aNode("b")}, "b"},
 		"affinity, none":           {aPod("p", named("x")), []*placement.Node{aNode("a")}, "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."},
-		"affinity, wished":         {aPod("p", prefers("b")), []*placement.Node{aNode("a"), holding(aNode("b"), aPod("o", requests("3", "7Gi"))), aNode("c")}, "b"},
+		"preferred affinity":       {aPod("p", prefers("b")), []*placement.Node{aNode("a"), holding(aNode("b"), aPod("o", requests("3", "7Gi"))), aNode("c")}, "b"},
 		"resources in use":         {aPod("p", requests("2", "1Gi")), []*placement.Node{holding(aNode("a"), aPod("o", requests("3", "1Gi"))), aNode("b")}, "b"},
 		"of ended pods":            {aPod("p", requests("2", "1Gi")), []*placement.Node{holding(aNode("a"), aPod("o", requests("3", "1Gi"), ended))}, "a"},
 		"two reasons":              {aPod("p", requests("5", "9Gi")), []*placement.Node{aNode("a")}, "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."},
@@ -138,7 +138,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestSpread: pods of one controller spread evenly, and what is removed leaves room.
+// TestSpread: pods of one controller spread evenly, and what is removed frees resources.
 func TestSpread(t *testing.T) {
 	nodes := []*placement.Node{aNode("a"), aNode("b"), aNode("c")}
 	for i := range 30 {
@@ -155,7 +155,7 @@ func TestSpread(t *testing.T) {
 		}
 	}
 	if _, err := placement.Place(aPod("p"), nodes, 0); err == nil {
-		t.Error("a pod is placed where there is no room")
+		t.Error("a pod is placed on a node without the resources")
 	}
 	nodes[1].Remove("1")
 	for range 3 {
@@ -166,7 +166,7 @@ func TestSpread(t *testing.T) {
 	}
 	nodes[1].Add(aPod("p"))
 	if _, err := placement.Place(aPod("q"), nodes, 0); err == nil {
-		t.Error("a pod is placed where there is no room")
+		t.Error("a pod is placed on a node without the resources")
 	}
 }
 
@@ -178,6 +178,6 @@ func TestUpdateKeepsWhatIsTaken(t *testing.T) {
 	object.Status.Allocatable = list("4", "8Gi", "10")
 	n.Update(object)
 	if _, err := placement.Place(aPod("p", requests("2", "1Gi")), []*placement.Node{n}, 0); err == nil {
-		t.Error("a pod is placed where there is no room")
+		t.Error("a pod is placed on a node without the resources")
 	}
 }

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/election"
+	"github.com/coppice-dev/coppice/internal/web"
+)
+
+// diagnosticsAddress is the default of coppice collect's --bind-address.
+const diagnosticsAddress = "127.0.0.1:10270"
+
+// checkAddresses checks the flags about diagnostics.
+func (f *collectFlags) checkAddresses() error {
+	if f.bindAddress != "0" && !isLoopbackAddress(f.bindAddress) {
+		return usageError{fmt.Errorf("--bind-address %s is not an address of the loopback interface with a port, such as %s: "+
+			"the diagnostics name objects, and requests for them are not authenticated; for probes and Prometheus there is --metrics-address", f.bindAddress, diagnosticsAddress)}
+	}
+	if _, _, err := net.SplitHostPort(f.metricsAddress); f.metricsAddress != "0" && err != nil {
+		return usageError{fmt.Errorf("--metrics-address %s is not an address with a port, such as :10271", f.metricsAddress)}
+	}
+	return nil
+}
+
+func isLoopbackAddress(hostPort string) bool {
+	host, port, err := net.SplitHostPort(hostPort)
+	if err != nil || port == "" {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// listen opens the addresses of the diagnostics, so that one that is taken is an error at
+// the start, and returns functions that serve them.
+func (f *collectFlags) listen(ctx context.Context, c coppice.Controllers, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
+	var servers []func(context.Context) error
+	for _, endpoint := range []struct {
+		flag, address string
+		handler       http.Handler
+	}{
+		{"--bind-address", f.bindAddress, web.Local(web.StandBy(r.StandsBy, c.Handler()))},
+		{"--metrics-address", f.metricsAddress, web.StandBy(r.StandsBy, c.ProbeHandler())},
+	} {
+		if endpoint.address == "0" {
+			continue
+		}
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", endpoint.address)
+		if err != nil {
+			return nil, fmt.Errorf("listen on %s: %w; choose another address with %s, 0 for none", endpoint.address, causeOf(err), endpoint.flag)
+		}
+		log.InfoContext(ctx, "serving diagnostics", "flag", endpoint.flag, "address", "http://"+listener.Addr().String())
+		servers = append(servers, serveOn(listener, endpoint.handler))
+	}
+	return servers, nil
+}
+
+// serveOn returns a function that serves until its context ends.
+func serveOn(listener net.Listener, handler http.Handler) func(context.Context) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	return func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+		defer stop()
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve the diagnostics: %w", err)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,106 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	podrules "github.com/coppice-dev/coppice/internal/pods"
+)
+
+// Context is what the controllers of one process share. They see one cache of each
+// resource that any of them needs.
+type Context struct {
+	Client    kubernetes.Interface
+	Informers informers.SharedInformerFactory
+	Pods      *RefManager[*corev1.Pod]
+	Clock     clock.WithTicker
+	Log       *slog.Logger
+
+	events record.EventBroadcaster
+}
+
+// NewContext creates the caches, which hold nothing until Run.
+func NewContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.Logger) (*Context, error) {
+	if client == nil || clock == nil || log == nil {
+		return nil, errors.New("controller: a client, a clock and a logger are required")
+	}
+	shared := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
+	pods, err := NewRefManager(shared.Core().V1().Pods().Informer(),
+		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*corev1.Pod, error) {
+			return client.CoreV1().Pods(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
+		})
+	if err != nil {
+		return nil, err
+	}
+	if err := shared.Core().V1().Pods().Informer().AddIndexers(cache.Indexers{podrules.ByNode: podrules.NodeKey}); err != nil {
+		return nil, fmt.Errorf("index pods by node: %w", err)
+	}
+	return &Context{Client: client, Informers: shared, Pods: pods, Clock: clock, Log: log, events: record.NewBroadcaster()}, nil
+}
+
+// PodsOn lists the pods in the cache that are bound to a node. They are the cache's own.
+func (c *Context) PodsOn(node string) []*corev1.Pod {
+	objects, err := c.Pods.Indexer().ByIndex(podrules.ByNode, node)
+	if err != nil {
+		return nil // the only error is that there is no such index
+	}
+	list := make([]*corev1.Pod, 0, len(objects))
+	for _, obj := range objects {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			list = append(list, pod)
+		}
+	}
+	return list
+}
+
+// withoutManagedFields drops what no controller reads, and is as large as the rest.
+func withoutManagedFields(obj any) (any, error) {
+	if o, ok := obj.(metav1.Object); ok {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// PodControl creates and deletes pods for the controller of that name.
+func (c *Context) PodControl(component string) *PodControl {
+	return &PodControl{Client: c.Client, Expectations: NewExpectations(c.Pods.Indexer()), Events: c.Events(component)}
+}
+
+// Events records events of a component. They are for people: they are written in the
+// background, one that cannot be written is lost, and repetitions are counted.
+func (c *Context) Events(component string) record.EventRecorder {
+	return c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
+}
+
+// Run runs the controllers until ctx ends or one of them fails, and returns when all it
+// started has ended.
+func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
+	c.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
+	defer c.events.Shutdown()
+	group, ctx := errgroup.WithContext(ctx)
+	c.Informers.StartWithContext(ctx)
+	defer c.Informers.Shutdown()
+	for _, controller := range controllers {
+		group.Go(func() error {
+			if err := controller.Run(ctx, c.Log, c.Clock); err != nil {
+				return fmt.Errorf("controller %s: %w", controller.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}

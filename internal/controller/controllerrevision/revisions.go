@@ -1,0 +1,221 @@
+package controllerrevision
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+// longestPrefix is the longest start of a name to which a hash can be added.
+const longestPrefix = 223
+
+// attempts is how many names are tried for one revision.
+const attempts = 5
+
+// Control keeps the revisions of the owners of one controller. It is safe for concurrent
+// use.
+type Control struct {
+	client       kubernetes.Interface
+	refs         *controller.RefManager[*appsv1.ControllerRevision]
+	expectations *controller.Expectations
+	hashLabel    string
+}
+
+// Subject is an owner and its template.
+type Subject struct {
+	controller.Owner
+	Template *corev1.PodTemplateSpec
+	// Collisions is how many names were found taken until now; nil for none.
+	Collisions *int32
+}
+
+// Revisions are those of a Subject.
+type Revisions struct {
+	// All are sorted, the oldest first.
+	All []*appsv1.ControllerRevision
+	// Update holds the template; nil if there is none and none is to be created.
+	Update *appsv1.ControllerRevision
+	// Collisions is for the owner's status.
+	Collisions int32
+}
+
+// NewControl returns the control of revisions that carry their hash in that label.
+func NewControl(shared *controller.Context, hashLabel string) (*Control, error) {
+	refs, err := controller.NewRefManager(shared.Informers.Apps().V1().ControllerRevisions().Informer(),
+		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*appsv1.ControllerRevision, error) {
+			return shared.Client.AppsV1().ControllerRevisions(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
+		})
+	if err != nil {
+		return nil, err
+	}
+	return &Control{shared.Client, refs, controller.NewExpectations(refs.Indexer()), hashLabel}, nil
+}
+
+// RefManager returns the cache of all revisions.
+func (c *Control) RefManager() *controller.RefManager[*appsv1.ControllerRevision] { return c.refs }
+
+// Satisfied reports whether the cache shows what was done about an owner's revisions. Until
+// then their numbers would be wrong.
+func (c *Control) Satisfied(owner types.UID) bool { return c.expectations.Satisfied(owner) }
+
+// Expectations returns those about the owners' revisions.
+func (c *Control) Expectations() *controller.Expectations { return c.expectations }
+
+// Get returns the revisions as they are. Nothing is written, adopted or released.
+func (c *Control) Get(s Subject) (Revisions, error) {
+	data, err := Data(s.Template)
+	if err != nil {
+		return Revisions{}, err
+	}
+	r := Revisions{All: c.refs.ControlledBy(s.GetUID()), Collisions: collisions(s)}
+	Sort(r.All)
+	r.Update = Decide(r.All, data).Update
+	return r, nil
+}
+
+// Sync returns the revisions, adopted and released, among them one of the template, which
+// has the highest number.
+func (c *Control) Sync(ctx context.Context, s Subject) (Revisions, error) {
+	r := Revisions{Collisions: collisions(s)}
+	data, err := Data(s.Template)
+	if err != nil {
+		return r, err
+	}
+	if r.All, err = c.refs.AdoptAndRelease(ctx, s.Owner, c.expectations); err != nil {
+		return r, err
+	}
+	plan := Decide(r.All, data)
+	switch {
+	case plan.Update == nil:
+		r.Update, err = c.create(ctx, s, data, plan.Number, &r.Collisions)
+		r.All = append(r.All, r.Update)
+	case plan.Update.Revision < plan.Number:
+		r.Update, err = c.renumber(ctx, s.GetUID(), plan)
+		r.All[slices.Index(r.All, plan.Update)] = r.Update
+	default:
+		r.Update = plan.Update
+	}
+	if err != nil {
+		return Revisions{}, err
+	}
+	Sort(r.All)
+	return r, nil
+}
+
+func collisions(s Subject) int32 {
+	if s.Collisions == nil {
+		return 0
+	}
+	return *s.Collisions
+}
+
+// create creates a revision. Its name is a hash of what it holds, so that the same one is not
+// created twice; if another revision has the name, the next hash is tried.
+func (c *Control) create(ctx context.Context, s Subject, data []byte, number int64, collisions *int32) (*appsv1.ControllerRevision, error) {
+	for range attempts {
+		revision, err := c.draft(s, data, *collisions)
+		if err != nil {
+			return nil, err
+		}
+		revision.Revision = number
+		created, err := c.client.AppsV1().ControllerRevisions(s.GetNamespace()).Create(ctx, revision, metav1.CreateOptions{})
+		if err == nil {
+			c.expectations.ExpectVersion(s.GetUID(), created.ResourceVersion)
+			return created, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("create revision %s: %w", revision.Name, err)
+		}
+		there, err := c.client.AppsV1().ControllerRevisions(s.GetNamespace()).Get(ctx, revision.Name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read revision %s: %w", revision.Name, err)
+		case same(there, data) && metav1.IsControlledBy(there, s):
+			c.expectations.ExpectVersion(s.GetUID(), there.ResourceVersion)
+			return there, nil
+		case s.Adopts(there):
+			return nil, apierrors.NewConflict(appsv1.Resource("controllerrevisions"), there.Name, errors.New("it has to be adopted first"))
+		}
+		*collisions++
+	}
+	return nil, apierrors.NewConflict(appsv1.Resource("controllerrevisions"), s.GetName(), errors.New("every name that was tried is taken"))
+}
+
+func (c *Control) draft(s Subject, data []byte, collisions int32) (*appsv1.ControllerRevision, error) {
+	salt := &collisions
+	if collisions == 0 {
+		salt = nil
+	}
+	hash, err := pods.Hash(json.RawMessage(data), salt)
+	if err != nil {
+		return nil, err
+	}
+	revision := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.GetNamespace(), Name: s.GetName()[:min(len(s.GetName()), longestPrefix)] + "-" + hash,
+			Labels: maps.Clone(s.Template.Labels), Annotations: maps.Clone(s.GetAnnotations()),
+			OwnerReferences: []metav1.OwnerReference{*s.Reference()},
+		},
+		Data: runtime.RawExtension{Raw: data},
+	}
+	// The annotations are there for kubernetes.io/change-cause, which rollout history shows.
+	delete(revision.Annotations, corev1.LastAppliedConfigAnnotation)
+	metav1.SetMetaDataLabel(&revision.ObjectMeta, c.hashLabel, hash)
+	return revision, nil
+}
+
+func (c *Control) renumber(ctx context.Context, owner types.UID, plan Plan) (*appsv1.ControllerRevision, error) {
+	r := plan.Update
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": r.UID, "resourceVersion": r.ResourceVersion}, "revision": plan.Number,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write a patch: %w", err)
+	}
+	changed, err := c.client.AppsV1().ControllerRevisions(r.Namespace).Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("number revision %s: %w", r.Name, err)
+	}
+	c.expectations.ExpectVersion(owner, changed.ResourceVersion)
+	return changed, nil
+}
+
+// Truncate removes the oldest of the revisions that are not live, down to limit.
+func (c *Control) Truncate(ctx context.Context, r Revisions, live func(*appsv1.ControllerRevision) bool, limit int32) error {
+	for _, old := range Surplus(r.All, live, limit) {
+		err := c.client.AppsV1().ControllerRevisions(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("remove revision %s: %w", old.Name, err)
+		}
+	}
+	return nil
+}
+
+// Hash returns the hash that tells a revision from others: its label or, if another controller has
+// written it without that label, the end of its name.
+func (c *Control) Hash(owner metav1.Object, revision *appsv1.ControllerRevision) string {
+	if hash := revision.Labels[c.hashLabel]; hash != "" {
+		return hash
+	}
+	prefix := len(owner.GetName()) + 1
+	if len(revision.Name) > prefix {
+		return revision.Name[prefix:]
+	}
+	return revision.Name
+}

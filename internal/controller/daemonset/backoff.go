@@ -1,0 +1,60 @@
+package daemonset
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Back-off before failed pods of a node are replaced. The first one is replaced at once.
+const (
+	firstBackoff = time.Second
+	lastBackoff  = 15 * time.Minute
+)
+
+// backoffKey says where pods fail: on which node, and of which revision. A new template starts
+// without a back-off.
+type backoffKey struct {
+	set  types.UID
+	hash string
+	node string
+}
+
+// backoffs remember where pods fail again and again. They are safe for concurrent use.
+type backoffs struct {
+	mu    sync.Mutex
+	byKey map[backoffKey]backoff // guarded by mu
+}
+
+type backoff struct {
+	length time.Duration
+	until  time.Time
+}
+
+// left returns what is left of a back-off; not positive if there is none.
+func (b *backoffs) left(at backoffKey, now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known, ok := b.byKey[at]; ok {
+		return known.until.Sub(now)
+	}
+	return 0
+}
+
+// failed begins a back-off, twice as long as the one before. Those that ended longer ago than
+// the longest back-off lasts are forgotten.
+func (b *backoffs) failed(at backoffKey, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for other, known := range b.byKey {
+		if now.Sub(known.until) > lastBackoff {
+			delete(b.byKey, other)
+		}
+	}
+	length := firstBackoff
+	if known, ok := b.byKey[at]; ok {
+		length = min(2*known.length, lastBackoff)
+	}
+	b.byKey[at] = backoff{length, now.Add(length)}
+}

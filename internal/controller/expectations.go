@@ -1,0 +1,181 @@
+package controller
+
+import (
+	"maps"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// Expectations remember what a controller has done that its cache of dependents may not
+// show yet: up to which resourceVersion it has written, and which dependents it has asked
+// to be deleted (R25). They differ from those of Kubernetes, which count events and expire
+// after a time: a resourceVersion is reached or not, so nothing here expires.
+//
+// They hold nothing about owners whose dependents are all in the cache. They are safe for
+// concurrent use.
+type Expectations struct {
+	cache versioned
+
+	mu     sync.Mutex
+	owners map[types.UID]*expectation // guarded by mu
+}
+
+// versioned is a cache that knows how far it has come.
+type versioned interface {
+	LastStoreSyncResourceVersion() string
+}
+
+// expectation is what the cache does not show yet of one owner's dependents.
+type expectation struct {
+	version string             // the highest resourceVersion that was written; may be empty
+	deleted map[types.UID]bool // dependents
+	unknown outcomes
+}
+
+// outcomes are requests whose outcome is not known because no answer came.
+type outcomes struct {
+	creations int                  // how many
+	deletions map[types.UID]string // names by uid
+}
+
+func (o outcomes) none() bool { return o.creations == 0 && len(o.deletions) == 0 }
+
+// NewExpectations returns expectations of a cache of dependents. There are none yet.
+func NewExpectations(cache versioned) *Expectations {
+	return &Expectations{cache: cache, owners: map[types.UID]*expectation{}}
+}
+
+// ExpectVersion notes that a dependent was created or changed, adopted or released, which
+// gave it that resourceVersion.
+func (e *Expectations) ExpectVersion(owner types.UID, resourceVersion string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x := e.ofLocked(owner); older(x.version, resourceVersion) {
+		x.version = resourceVersion
+	}
+}
+
+// ExpectDeletion notes that a dependent was asked to be deleted.
+func (e *Expectations) ExpectDeletion(owner, dependent types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ofLocked(owner).deleted[dependent] = true
+}
+
+func (e *Expectations) ofLocked(owner types.UID) *expectation {
+	x := e.owners[owner]
+	if x == nil {
+		x = &expectation{deleted: map[types.UID]bool{}, unknown: outcomes{deletions: map[types.UID]string{}}}
+		e.owners[owner] = x
+	}
+	return x
+}
+
+// Satisfied reports whether the cache shows everything that was written for an owner.
+func (e *Expectations) Satisfied(owner types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.owners[owner]
+	if x == nil || x.version == "" {
+		return true
+	}
+	if older(e.cache.LastStoreSyncResourceVersion(), x.version) {
+		return false
+	}
+	x.version = ""
+	e.tidyLocked(owner, x)
+	return true
+}
+
+// PendingDeletions returns the dependents whose deletion was asked for and that the cache
+// still shows as they were before. shown are the owner's dependents in the cache, with
+// true for those that are seen to be terminating.
+func (e *Expectations) PendingDeletions(owner types.UID, shown map[types.UID]bool) map[types.UID]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.owners[owner]
+	if x == nil {
+		return nil
+	}
+	pending := map[types.UID]bool{}
+	for uid := range x.deleted {
+		if terminating, exists := shown[uid]; exists && !terminating {
+			pending[uid] = true
+		} else {
+			delete(x.deleted, uid)
+		}
+	}
+	e.tidyLocked(owner, x)
+	return pending
+}
+
+// Forget drops what is known about an owner that is gone.
+func (e *Expectations) Forget(owner types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.owners, owner)
+}
+
+// creationUnknown notes that a creation was not answered.
+func (e *Expectations) creationUnknown(owner types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ofLocked(owner).unknown.creations++
+}
+
+// deletionUnknown notes that the deletion of a dependent was not answered.
+func (e *Expectations) deletionUnknown(owner, dependent types.UID, name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ofLocked(owner).unknown.deletions[dependent] = name
+}
+
+// unknown returns the requests for an owner whose outcomes are not known.
+func (e *Expectations) unknown(owner types.UID) outcomes {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.owners[owner]
+	if x == nil {
+		return outcomes{}
+	}
+	return outcomes{x.unknown.creations, maps.Clone(x.unknown.deletions)}
+}
+
+// creationsKnown notes that the outcomes of that many creations have become known. If there
+// are more by now, the server was asked too early about them, and all stay unknown.
+func (e *Expectations) creationsKnown(owner types.UID, asked int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x := e.owners[owner]; x != nil && x.unknown.creations == asked {
+		x.unknown.creations = 0
+		e.tidyLocked(owner, x)
+	}
+}
+
+// deletionKnown notes that the outcome of the deletion of a dependent has become known.
+func (e *Expectations) deletionKnown(owner, dependent types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x := e.owners[owner]; x != nil {
+		delete(x.unknown.deletions, dependent)
+		e.tidyLocked(owner, x)
+	}
+}
+
+func (e *Expectations) tidyLocked(owner types.UID, x *expectation) {
+	if x.version == "" && len(x.deleted) == 0 && x.unknown.none() {
+		delete(e.owners, owner)
+	}
+}
+
+// older reports whether resourceVersion a is before b. Versions that cannot be compared
+// count as equal: a server whose versions have no order must not stop its controllers.
+func older(a, b string) bool {
+	if a == "" {
+		return b != ""
+	}
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}

@@ -1,0 +1,134 @@
+package job
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/pods"
+)
+
+// Observed is what is known of a job's pods.
+type Observed struct {
+	// Mine are the pods that the job controls.
+	Mine []*corev1.Pod
+	// Leaving are those of them whose deletion was asked for and that the cache does not show
+	// to be terminating yet.
+	Leaving map[types.UID]bool
+	// Backoff is the Plan.Backoff of the last Decide for the job, zero before.
+	Backoff backoffRecord
+}
+
+// unindexed stands for the index of a pod that has none.
+const unindexed = -1
+
+// observedPod is a pod with what it is to its job.
+type observedPod struct {
+	*corev1.Pod
+	index   int
+	tracked bool // it carries the finalizer: it has not been counted completely
+	state   state
+}
+
+// isDiscarded reports whether a pod was deleted and does not count. (A pod that had been
+// counted before it was deleted looks the same, and needs no counting either.)
+func (s observedPod) isDiscarded() bool { return !s.tracked && pods.IsTerminating(s.Pod) }
+
+// state is what a pod is to a job.
+type state int
+
+const (
+	active      state = iota // runs, or is going to
+	terminating              // is being deleted and still runs, and is not counted before it has ended
+	leaving                  // is being deleted and may still run, but counts as failed already
+	failed
+	succeeded
+)
+
+// stateOf returns the state of a pod, whose deletion may have been asked for. One that is
+// being deleted has failed when nothing of it can run any more: it is bound to no node, or its
+// node has set its grace period to 0. Unless the job replaces pods only when they have ended,
+// it has failed as soon as it is being deleted.
+func stateOf(pod *corev1.Pod, asked, replaceWhenEnded bool) state {
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded:
+		return succeeded
+	case pod.Status.Phase == corev1.PodFailed:
+		return failed
+	case !pods.IsTerminating(pod) && !asked:
+		return active
+	case !pods.IsTerminating(pod):
+		return terminating // how it will end is not decided
+	case pod.Spec.NodeName == "", pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0:
+		return failed
+	case replaceWhenEnded:
+		return terminating
+	}
+	return leaving
+}
+
+// replacesWhenEnded reports whether a pod is replaced only when it has ended.
+func replacesWhenEnded(spec *batchv1.JobSpec) bool {
+	return spec.PodFailurePolicy != nil || spec.PodReplacementPolicy != nil && *spec.PodReplacementPolicy == batchv1.Failed
+}
+
+// classify returns the pods with their states, the oldest first.
+func classify(job *batchv1.Job, seen Observed) []observedPod {
+	list := make([]observedPod, 0, len(seen.Mine))
+	for _, pod := range seen.Mine {
+		list = append(list, observedPod{
+			Pod: pod, index: indexOf(pod),
+			tracked: isTracked(pod),
+			state:   stateOf(pod, seen.Leaving[pod.UID], replacesWhenEnded(&job.Spec)),
+		})
+	}
+	slices.SortFunc(list, func(a, b observedPod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// in returns the pods in one of the states.
+func in(list []observedPod, states ...state) []observedPod {
+	var found []observedPod
+	for _, s := range list {
+		if slices.Contains(states, s.state) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func podsOf(list []observedPod) []*corev1.Pod {
+	bare := make([]*corev1.Pod, len(list))
+	for i, s := range list {
+		bare[i] = s.Pod
+	}
+	return bare
+}
+
+// isTracked reports whether the pod carries the tracking finalizer of jobs.
+func isTracked(pod *corev1.Pod) bool {
+	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
+}
+
+// indexOf returns the completion index that the pod was created for.
+func indexOf(pod *corev1.Pod) int {
+	index, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation])
+	if err != nil || index < 0 {
+		return unindexed
+	}
+	return index
+}
+
+// failures returns how many predecessors of a pod, of the same index, have failed: those that
+// count, and those that are ignored.
+func failures(pod *corev1.Pod) (counted, ignored int) {
+	counted, _ = strconv.Atoi(pod.Annotations[batchv1.JobIndexFailureCountAnnotation])
+	ignored, _ = strconv.Atoi(pod.Annotations[batchv1.JobIndexIgnoredFailureCountAnnotation])
+	return counted, ignored
+}

@@ -1,0 +1,142 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+)
+
+// PodControl creates and deletes the pods of owners. It keeps the Expectations, and tells
+// users by events on the owner. It is safe for concurrent use.
+//
+// When a request is not answered, the server is asked what has become of it before
+// anything else is created or deleted for the owner: a decision from a cache that lags
+// could do it twice (R25). Until the server has told, Create and Delete fail, and the key
+// is retried with the queue's back-off.
+type PodControl struct {
+	Client       kubernetes.Interface
+	Expectations *Expectations
+	Events       record.EventRecorder
+}
+
+// Create creates a pod that the owner controls. on is the owner as events name it.
+func (p *PodControl) Create(ctx context.Context, owner Owner, on runtime.Object, pod *corev1.Pod) error {
+	if err := p.checkUnknown(ctx, owner); err != nil {
+		return err
+	}
+	pod.OwnerReferences = append(pod.OwnerReferences, *owner.Reference())
+	created, err := p.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		p.Expectations.ExpectVersion(owner.GetUID(), created.ResourceVersion)
+		p.Events.Eventf(on, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", created.Name)
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return err // the namespace says so itself, and no retry can succeed
+	case apierrors.IsAlreadyExists(err):
+		return err // an earlier pod of that name is about to go
+	case isUnanswered(err):
+		p.Expectations.creationUnknown(owner.GetUID())
+		err = errors.Join(err, p.resolveUnknown(ctx, owner))
+	}
+	p.Events.Eventf(on, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+	return fmt.Errorf("create a pod: %w", err)
+}
+
+// Delete asks for the deletion of a pod as the cache shows it.
+func (p *PodControl) Delete(ctx context.Context, owner Owner, on runtime.Object, pod *corev1.Pod) error {
+	if err := p.checkUnknown(ctx, owner); err != nil {
+		return err
+	}
+	err := p.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+	})
+	switch {
+	case err == nil:
+		p.Expectations.ExpectDeletion(owner.GetUID(), pod.UID)
+		p.Events.Eventf(on, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)
+		return nil
+	case apierrors.IsNotFound(err):
+		return nil
+	case isUnanswered(err):
+		p.Expectations.deletionUnknown(owner.GetUID(), pod.UID, pod.Name)
+		err = errors.Join(err, p.resolveUnknown(ctx, owner))
+	}
+	if !apierrors.IsConflict(err) {
+		p.Events.Eventf(on, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+	}
+	return fmt.Errorf("delete pod %s: %w", pod.Name, err)
+}
+
+// isUnanswered reports whether an error leaves open if the request was carried out.
+func isUnanswered(err error) bool {
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
+}
+
+// checkUnknown fails if the outcome of an earlier request for the owner was not known until
+// now: what is about to be done was decided without it.
+func (p *PodControl) checkUnknown(ctx context.Context, owner Owner) error {
+	if p.Expectations.unknown(owner.GetUID()).none() {
+		return nil
+	}
+	if err := p.resolveUnknown(ctx, owner); err != nil {
+		return err
+	}
+	return apierrors.NewConflict(corev1.Resource("pods"), owner.GetName(), errors.New("an earlier request for its owner was not answered at once"))
+}
+
+// resolveUnknown asks the server for the outcomes of all requests for the owner that were
+// not answered.
+func (p *PodControl) resolveUnknown(ctx context.Context, owner Owner) error {
+	var failed []error
+	unknown := p.Expectations.unknown(owner.GetUID())
+	if unknown.creations > 0 {
+		failed = append(failed, p.resolveCreations(ctx, owner, unknown.creations))
+	}
+	for uid, name := range unknown.deletions {
+		failed = append(failed, p.resolveDeletion(ctx, owner, uid, name))
+	}
+	return errors.Join(failed...)
+}
+
+// resolveCreations makes the owner wait until the cache shows the pods that it controls
+// now. Their own versions count, not that of the list: only the event of such a pod brings
+// the owner's key again.
+func (p *PodControl) resolveCreations(ctx context.Context, owner Owner, creations int) error {
+	list, err := p.Client.CoreV1().Pods(owner.GetNamespace()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("look for pods whose creation was not answered: %w", err)
+	}
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], owner) {
+			p.Expectations.ExpectVersion(owner.GetUID(), list.Items[i].ResourceVersion)
+		}
+	}
+	p.Expectations.creationsKnown(owner.GetUID(), creations)
+	return nil
+}
+
+// resolveDeletion expects the deletion of a pod that is gone or going after all. One that
+// is still there was not deleted.
+func (p *PodControl) resolveDeletion(ctx context.Context, owner Owner, uid types.UID, name string) error {
+	live, err := p.Client.CoreV1().Pods(owner.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		p.Expectations.ExpectDeletion(owner.GetUID(), uid)
+	case err != nil:
+		return fmt.Errorf("look for pod %s, whose deletion was not answered: %w", name, err)
+	case live.UID != uid || live.DeletionTimestamp != nil:
+		p.Expectations.ExpectDeletion(owner.GetUID(), uid)
+	}
+	p.Expectations.deletionKnown(owner.GetUID(), uid)
+	return nil
+}

@@ -1,0 +1,200 @@
+package controller
+
+import (
+	"errors"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+)
+
+func newPodControl(objects ...runtime.Object) (*PodControl, *fake.Clientset) {
+	client, cache := fake.NewClientset(objects...), fakeCache("10")
+	return &PodControl{Client: client, Expectations: NewExpectations(&cache), Events: record.NewFakeRecorder(100)}, client
+}
+
+func newOwner() (Owner, *appsv1.ReplicaSet) {
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "owner"}}
+	return Owner{Object: set, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet")}, set
+}
+
+func newPod(version string, change ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1", UID: "pod", ResourceVersion: version}}
+	for _, c := range change {
+		c(pod)
+	}
+	return pod
+}
+
+// refuse makes the first questions fail, as on a server that cannot be reached, or one that
+// has taken away the right to ask. It returns how often that has happened.
+func refuse(client *fake.Clientset, verb string, times int, refusal error) *int {
+	refused := 0
+	client.PrependReactor(verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if refused == times {
+			return false, nil, nil
+		}
+		refused++
+		return true, nil, refusal
+	})
+	return &refused
+}
+
+// count returns how often a verb was requested.
+func count(client *fake.Clientset, verb string) int {
+	n := 0
+	for _, action := range client.Actions() {
+		if action.GetVerb() == verb {
+			n++
+		}
+	}
+	return n
+}
+
+// TestR25DeletionThatIsNotAnswered: whether the pod is going is asked of the server until it
+// tells, and nothing else is deleted before. A pod that is gone, terminating, or replaced
+// counts as leaving; one that is there as before does not, and is deleted again.
+func TestR25DeletionThatIsNotAnswered(t *testing.T) {
+	now := metav1.Now()
+	reset := errors.New("connection reset")
+	for name, c := range map[string]struct {
+		there   []runtime.Object
+		fails   error
+		leaving bool
+	}{
+		"it is gone":        {nil, reset, true},
+		"it is terminating": {[]runtime.Object{newPod("11", func(p *corev1.Pod) { p.DeletionTimestamp, p.Finalizers = &now, []string{"x/y"} })}, reset, true},
+		"it is another":     {[]runtime.Object{newPod("11", func(p *corev1.Pod) { p.UID = "another" })}, reset, true},
+		"it is there":       {[]runtime.Object{newPod("9")}, reset, false},
+		"a timeout":         {nil, apierrors.NewTimeoutError("late", 1), true},
+	} {
+		for kind, refusal := range map[string]error{
+			"unreachable": errors.New("connection refused"), "forbidden": apierrors.NewForbidden(corev1.Resource("pods"), "", nil),
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				podControl, client := newPodControl(c.there...)
+				client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.fails })
+				refused := refuse(client, "get", 2, refusal)
+				owner, on := newOwner()
+				for range 3 { // deleted and asked, asked, asked and told
+					if err := podControl.Delete(t.Context(), owner, on, newPod("9")); err == nil {
+						t.Error("it has not failed")
+					}
+				}
+				if n := count(client, "delete"); n != 1 || *refused != 2 {
+					t.Errorf("%d deletions were requested, and %d questions refused", n, *refused)
+				}
+				pending := podControl.Expectations.PendingDeletions(owner.GetUID(), map[types.UID]bool{"pod": false})
+				if pending["pod"] != c.leaving {
+					t.Errorf("pending: %v", pending)
+				}
+				if !podControl.Expectations.unknown(owner.GetUID()).none() {
+					t.Error("the outcome counts as unknown still")
+				}
+			})
+		}
+	}
+}
+
+// TestR25DeletionThatIsRefused: an answer that is clear leaves nothing to ask.
+func TestR25DeletionThatIsRefused(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"a refusal":  apierrors.NewForbidden(corev1.Resource("pods"), "web-1", nil),
+		"a conflict": apierrors.NewConflict(corev1.Resource("pods"), "web-1", errors.New("changed")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			podControl, client := newPodControl(newPod("9"))
+			client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refusal })
+			owner, on := newOwner()
+			if err := podControl.Delete(t.Context(), owner, on, newPod("9")); err == nil {
+				t.Error("it has not failed")
+			}
+			if pending := podControl.Expectations.PendingDeletions(owner.GetUID(), map[types.UID]bool{"pod": false}); len(pending) > 0 {
+				t.Errorf("pending: %v", pending)
+			}
+			if len(client.Actions()) != 1 {
+				t.Errorf("requests: %v", client.Actions())
+			}
+		})
+	}
+}
+
+// TestR25CreationThatIsNotAnswered: the owner waits for the pods that there are, its own and
+// of a version that the cache has not come to, and nothing is created before they are known.
+func TestR25CreationThatIsNotAnswered(t *testing.T) {
+	owner, on := newOwner()
+	controlled := func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{*owner.Reference()} }
+	reset := errors.New("connection reset")
+	for name, c := range map[string]struct {
+		there     []runtime.Object
+		fails     error
+		refused   int
+		creations int // of three calls
+		satisfied bool
+	}{
+		"it was created":      {[]runtime.Object{newPod("11", controlled)}, reset, 0, 3, false},
+		"it is not known yet": {[]runtime.Object{newPod("11", controlled)}, reset, 2, 1, false},
+		"it was not":          {nil, reset, 0, 3, true},
+		"an earlier one":      {[]runtime.Object{newPod("9", controlled)}, reset, 0, 3, true},
+		"another owner's":     {[]runtime.Object{newPod("11")}, reset, 0, 3, true},
+		"an internal error":   {[]runtime.Object{newPod("11", controlled)}, apierrors.NewInternalError(errors.New("late")), 0, 3, false},
+		"a refusal":           {[]runtime.Object{newPod("11", controlled)}, apierrors.NewForbidden(corev1.Resource("pods"), "web-1", nil), 0, 3, true},
+		"there is one by now": {[]runtime.Object{newPod("11", controlled)}, apierrors.NewAlreadyExists(corev1.Resource("pods"), "web-1"), 0, 3, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			podControl, client := newPodControl(c.there...)
+			client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.fails })
+			refuse(client, "list", c.refused, apierrors.NewForbidden(corev1.Resource("pods"), "", nil))
+			for range 3 {
+				if err := podControl.Create(t.Context(), owner, on, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}); err == nil {
+					t.Error("it has not failed")
+				}
+			}
+			if got := podControl.Expectations.Satisfied(owner.GetUID()); got != c.satisfied {
+				t.Errorf("satisfied: %t", got)
+			}
+			if n := count(client, "create"); n != c.creations {
+				t.Errorf("%d creations were requested, want %d", n, c.creations)
+			}
+		})
+	}
+}
+
+// TestR25CreationsAtOnce: a list that began before another creation failed says nothing about
+// that one.
+func TestR25CreationsAtOnce(t *testing.T) {
+	cache := fakeCache("10")
+	e := NewExpectations(&cache)
+	e.creationUnknown("owner")
+	asked := e.unknown("owner").creations
+	e.creationUnknown("owner")
+	if e.creationsKnown("owner", asked); e.unknown("owner").none() {
+		t.Error("the second creation counts as known")
+	}
+	if e.creationsKnown("owner", 2); !e.unknown("owner").none() || len(e.owners) > 0 {
+		t.Error("both creations are known, and count as unknown")
+	}
+}
+
+// TestR25WhatWasDone is expected: an answer that is good needs no question.
+func TestR25WhatWasDone(t *testing.T) {
+	podControl, client := newPodControl(newPod("9"))
+	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, newPod("11"), nil })
+	owner, on := newOwner()
+	if err := podControl.Create(t.Context(), owner, on, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}); err != nil || podControl.Expectations.Satisfied("owner") {
+		t.Errorf("satisfied %t, %v", podControl.Expectations.Satisfied("owner"), err)
+	}
+	if err := podControl.Delete(t.Context(), owner, on, newPod("9")); err != nil || !podControl.Expectations.PendingDeletions("owner", map[types.UID]bool{"pod": false})["pod"] {
+		t.Errorf("it does not count as leaving, %v", err)
+	}
+	if len(client.Actions()) != 2 {
+		t.Errorf("requests: %v", client.Actions())
+	}
+}

@@ -1,0 +1,68 @@
+// Package histories checks state machines by random histories, with pgregory.net/rapid: it
+// draws them, prints the seed of one that fails, shrinks it and leaves a file by which it
+// can be replayed (-rapid.failfile).
+package histories
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Check runs that many histories, in which Repeat takes that many steps on average. -rapid.checks
+// and -rapid.steps on the command line override these.
+func Check(t *testing.T, histories, steps int, history func(*rapid.T)) {
+	t.Helper()
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, value := range map[string]int{"rapid.checks": histories, "rapid.steps": steps} {
+		f := flag.Lookup(name)
+		if before := f.Value.String(); !given[name] {
+			set(t, f, strconv.Itoa(value))
+			defer set(t, f, before)
+		}
+	}
+	rapid.Check(t, history)
+}
+
+// set sets a flag without marking it as given on the command line.
+func set(t *testing.T, f *flag.Flag, value string) {
+	t.Helper()
+	if err := f.Value.Set(value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Action is something that can happen, and how often it does compared with the others.
+type Action struct {
+	Weight int
+	Do     func(*rapid.T)
+}
+
+// Actions returns actions for Repeat, each as often as its weight. After each of them check
+// is called. Shrinking prefers what comes first in the order of names.
+func Actions(check func(*rapid.T), actions map[string]Action) map[string]func(*rapid.T) {
+	all := map[string]func(*rapid.T){"": check}
+	for name, action := range actions {
+		for i := range action.Weight {
+			all[fmt.Sprintf("%s/%d", name, i)] = action.Do
+		}
+	}
+	return all
+}
+
+// Choose returns a number from 0 to n-1; n is positive.
+type Choose func(n int) int
+
+// Choices draws numbers. The smaller ones are the simpler ones.
+func Choices(t *rapid.T) Choose {
+	return func(n int) int {
+		if n == 1 {
+			return 0
+		}
+		return rapid.IntRange(0, n-1).Draw(t, "choice")
+	}
+}

@@ -1,0 +1,325 @@
+// Package laggingcache is an API server in memory, and caches that lag behind it, for the
+// tests of controllers.
+//
+// A Cluster has a real controller context and real controllers. Their client writes to the
+// Server at once; what they read are caches that lag behind it, each by as much as the test
+// lets it: Step brings one event of one resource to its cache, or lets one controller
+// reconcile one key. Requests can be refused, and answers lost. Play does so at random.
+//
+// The server knows names, uids, resourceVersions, preconditions, patches and statuses. It
+// validates nothing, and no garbage is collected.
+package laggingcache
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// errLost is the error of a client if the answer to a request is lost.
+var errLost = errors.New("the connection was lost")
+
+// object is what the server holds.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// change is one watch event. For an object that is gone it has the last state.
+type change struct {
+	object object
+	gone   bool
+}
+
+// Server is an API server in memory. It is safe for concurrent use.
+type Server struct {
+	// Fate decides what becomes of a request; nil if all are answered.
+	Fate func(verb, resource, name string) Fate
+	// Watch is called with an object before it is created, and with one that is there before it
+	// is deleted.
+	Watch func(verb string, obj runtime.Object)
+
+	now func() time.Time
+
+	mu       sync.Mutex
+	revision int                          // guarded by mu, as is all below
+	objects  map[string]map[string]object // by resource and key
+	changes  map[string][]change          // by resource
+}
+
+// Fate is what becomes of a request.
+type Fate int
+
+// The fates.
+const (
+	Answered Fate = iota
+	Refused       // it is not carried out
+	Lost          // it is carried out, and the answer is lost
+)
+
+func newServer(now func() time.Time) *Server {
+	return &Server{now: now, objects: map[string]map[string]object{}, changes: map[string][]change{}}
+}
+
+func (s *Server) client() *fake.Clientset {
+	c := &fake.Clientset{}
+	c.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		obj, err := s.serve(action)
+		return true, obj, err
+	})
+	return c
+}
+
+func (s *Server) serve(action clienttesting.Action) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resource, name := action.GetResource().Resource, nameIn(action)
+	fate := Answered
+	if s.Fate != nil {
+		fate = s.Fate(action.GetVerb(), resource, name)
+	}
+	if fate == Refused {
+		return nil, apierrors.NewInternalError(errors.New("refused"))
+	}
+	obj, err := s.carryOutLocked(action, resource, action.GetNamespace()+"/"+name)
+	if fate == Lost && err == nil {
+		return nil, errLost
+	}
+	return obj, err
+}
+
+func nameIn(action clienttesting.Action) string {
+	switch a := action.(type) {
+	case clienttesting.GetAction: // deletions and patches, too: they have its methods
+		return a.GetName()
+	case clienttesting.UpdateAction:
+		if o, err := meta.Accessor(a.GetObject()); err == nil {
+			return o.GetName()
+		}
+	}
+	return ""
+}
+
+func (s *Server) carryOutLocked(action clienttesting.Action, resource, key string) (runtime.Object, error) {
+	if create, ok := action.(clienttesting.CreateAction); ok && action.GetVerb() == "create" {
+		obj, ok := create.GetObject().DeepCopyObject().(object)
+		if !ok {
+			return nil, fmt.Errorf("create %T", create.GetObject())
+		}
+		obj.SetNamespace(action.GetNamespace())
+		return s.createLocked(resource, obj)
+	}
+	if action.GetVerb() == "list" {
+		return s.listLocked(resource, action.GetNamespace())
+	}
+	was := s.objects[resource][key]
+	if was == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: resource}, key)
+	}
+	switch a := action.(type) {
+	case clienttesting.PatchAction:
+		return s.patchLocked(resource, was, a)
+	case clienttesting.UpdateAction:
+		return s.updateLocked(resource, was, a)
+	case clienttesting.DeleteAction:
+		if action.GetVerb() == "delete" {
+			return nil, s.deleteLocked(resource, was, a.GetDeleteOptions())
+		}
+	}
+	return was.DeepCopyObject(), nil
+}
+
+func (s *Server) createLocked(resource string, obj object) (runtime.Object, error) {
+	if obj.GetName() == "" {
+		obj.SetName(obj.GetGenerateName() + strconv.Itoa(s.revision))
+	}
+	if s.objects[resource][keyOf(obj)] != nil {
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: resource}, obj.GetName())
+	}
+	if s.Watch != nil {
+		s.Watch("create", obj)
+	}
+	obj.SetUID(uidOf(resource, s.revision+1))
+	obj.SetCreationTimestamp(metav1.NewTime(s.now()))
+	obj.SetGeneration(1)
+	if pod, ok := obj.(*corev1.Pod); ok {
+		pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	}
+	return s.putLocked(resource, obj), nil
+}
+
+// listLocked lists pods: controllers list nothing else.
+func (s *Server) listLocked(resource, namespace string) (runtime.Object, error) {
+	if resource != "pods" {
+		return nil, fmt.Errorf("list %s: not modelled", resource)
+	}
+	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.revision)}}
+	for _, key := range slices.Sorted(maps.Keys(s.objects[resource])) {
+		if pod, ok := s.objects[resource][key].(*corev1.Pod); ok && pod.Namespace == namespace {
+			list.Items = append(list.Items, *pod.DeepCopy())
+		}
+	}
+	return list, nil
+}
+
+func (s *Server) patchLocked(resource string, was object, action clienttesting.PatchAction) (runtime.Object, error) {
+	var patch map[string]any
+	if err := json.Unmarshal(action.GetPatch(), &patch); err != nil {
+		return nil, err
+	}
+	metadata, _ := patch["metadata"].(map[string]any)
+	if uid, ok := metadata["uid"]; ok && uid != string(was.GetUID()) {
+		return nil, conflict(resource, was)
+	}
+	if version, ok := metadata["resourceVersion"]; ok && version != was.GetResourceVersion() {
+		return nil, conflict(resource, was)
+	}
+	before, err := json.Marshal(was)
+	if err != nil {
+		return nil, err
+	}
+	var after []byte
+	if action.GetPatchType() == types.StrategicMergePatchType {
+		after, err = strategicpatch.StrategicMergePatch(before, action.GetPatch(), was)
+	} else {
+		after, err = mergePatch(before, patch)
+	}
+	if err != nil {
+		return nil, err
+	}
+	changed, ok := was.DeepCopyObject().(object)
+	if !ok {
+		return nil, fmt.Errorf("patch %T", was)
+	}
+	// Decoding adds to what there is: the lists that a patch shortens begin empty.
+	changed.SetOwnerReferences(nil)
+	changed.SetLabels(nil)
+	if err := json.Unmarshal(after, changed); err != nil {
+		return nil, err
+	}
+	return s.putLocked(resource, changed), nil
+}
+
+// mergePatch is RFC 7386.
+func mergePatch(before []byte, patch map[string]any) ([]byte, error) {
+	var into map[string]any
+	if err := json.Unmarshal(before, &into); err != nil {
+		return nil, err
+	}
+	merge(into, patch)
+	return json.Marshal(into)
+}
+
+func merge(into, patch map[string]any) {
+	for key, value := range patch {
+		inner, isMap := value.(map[string]any)
+		there, wasMap := into[key].(map[string]any)
+		switch {
+		case value == nil:
+			delete(into, key)
+		case isMap && wasMap:
+			merge(there, inner)
+		default:
+			into[key] = value
+		}
+	}
+}
+
+// updateLocked writes statuses: controllers update nothing else.
+func (s *Server) updateLocked(resource string, was object, action clienttesting.UpdateAction) (runtime.Object, error) {
+	sent, ok := action.GetObject().(object)
+	if !ok || action.GetSubresource() != "status" {
+		return nil, fmt.Errorf("update %s: not modelled", resource)
+	}
+	if sent.GetResourceVersion() != was.GetResourceVersion() || sent.GetUID() != was.GetUID() {
+		return nil, conflict(resource, was)
+	}
+	switch changed := was.DeepCopyObject().(type) {
+	case *appsv1.StatefulSet:
+		changed.Status = sent.(*appsv1.StatefulSet).Status //nolint:forcetypeassert // of one resource
+		return s.putLocked(resource, changed), nil
+	case *appsv1.DaemonSet:
+		changed.Status = sent.(*appsv1.DaemonSet).Status //nolint:forcetypeassert // of one resource
+		return s.putLocked(resource, changed), nil
+	default:
+		return nil, fmt.Errorf("write the status of %T: not modelled", was)
+	}
+}
+
+// deleteLocked removes an object; a pod that is on a node is marked, for its kubelet.
+func (s *Server) deleteLocked(resource string, was object, options metav1.DeleteOptions) error {
+	if p := options.Preconditions; p != nil {
+		if p.UID != nil && *p.UID != was.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != was.GetResourceVersion() {
+			return conflict(resource, was)
+		}
+	}
+	if s.Watch != nil {
+		s.Watch("delete", was)
+	}
+	pod, ok := was.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName == "" {
+		s.removeLocked(resource, was)
+		return nil
+	}
+	if pod.DeletionTimestamp == nil {
+		marked := pod.DeepCopy()
+		at := metav1.NewTime(s.now())
+		marked.DeletionTimestamp = &at
+		s.putLocked(resource, marked)
+	}
+	return nil
+}
+
+func conflict(resource string, obj object) error {
+	return apierrors.NewConflict(schema.GroupResource{Resource: resource}, obj.GetName(), errors.New("it has changed"))
+}
+
+func keyOf(obj metav1.Object) string { return obj.GetNamespace() + "/" + obj.GetName() }
+
+func (s *Server) putLocked(resource string, obj object) runtime.Object {
+	s.revision++
+	obj.SetResourceVersion(strconv.Itoa(s.revision))
+	if s.objects[resource] == nil {
+		s.objects[resource] = map[string]object{}
+	}
+	s.objects[resource][keyOf(obj)] = obj
+	s.changes[resource] = append(s.changes[resource], change{object: obj})
+	return obj.DeepCopyObject()
+}
+
+func (s *Server) removeLocked(resource string, was object) {
+	s.revision++
+	last, ok := was.DeepCopyObject().(object)
+	if !ok {
+		return
+	}
+	last.SetResourceVersion(strconv.Itoa(s.revision))
+	delete(s.objects[resource], keyOf(was))
+	s.changes[resource] = append(s.changes[resource], change{object: last, gone: true})
+}
+
+func uidOf(resource string, revision int) types.UID {
+	return types.UID(fmt.Sprintf("%s-%d", resource, revision))
+}
+
+// isExpected reports whether a lagging cache or the Fate of a request explains an error.
+func isExpected(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err) || errors.Is(err, errLost)
+}

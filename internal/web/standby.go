@@ -1,0 +1,23 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// StandBy wraps a handler for a process of which only the leader has answers. While
+// standsBy reports that this process stands by, it is healthy and ready, serves its
+// metrics, and names the holder of the Lease in place of other answers.
+func StandBy(standsBy func() (holder string, yes bool), next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		holder, yes := standsBy()
+		switch {
+		case !yes, r.URL.Path == Metrics, r.URL.Path == Healthz, r.URL.Path == Livez:
+			next.ServeHTTP(w, r)
+		case r.URL.Path == Readyz:
+			_, _ = fmt.Fprintf(w, "ok, standing by: %s leads\n", holder)
+		default:
+			http.Error(w, "standing by: "+holder+" leads", http.StatusServiceUnavailable)
+		}
+	})
+}

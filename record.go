@@ -1,0 +1,74 @@
+package coppice
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Record is a decision that changed something on the server, and the evidence for it.
+type Record struct {
+	Number uint64         `json:"number"` // counts from 1
+	Time   time.Time      `json:"time"`   // of the response
+	Object RecordedObject `json:"object"`
+	Action Action         `json:"action"`
+	// Decision is the decision in words: "delete Background: owners absent: ReplicaSet.apps web".
+	Decision string `json:"decision"`
+	// Policy is that of a delete, or of the deletion of the owner that the action is part of.
+	Policy metav1.DeletionPropagation `json:"policy,omitempty"`
+	// Owners are those of the object, in the stored order; when the object is orphaned, only
+	// the owner that is being deleted.
+	Owners []RecordedOwner `json:"owners,omitempty"`
+	// MoreOwners is how many were left out of Owners.
+	MoreOwners int    `json:"moreOwners,omitempty"`
+	Answer     Answer `json:"answer"`
+	Error      string `json:"error,omitempty"` // when the Answer is AnswerUnknown
+}
+
+// Action is what was done to an object.
+type Action string
+
+// The actions.
+const (
+	ActionDelete  Action = "delete"  // the object was deleted
+	ActionDetach  Action = "detach"  // references to absent and to waiting owners were removed
+	ActionUnblock Action = "unblock" // references inside a cycle do not block any more
+	ActionOrphan  Action = "orphan"  // the reference to an owner that is being deleted was removed
+	ActionRelease Action = "release" // a finalizer of the garbage collector was removed
+)
+
+// Answer is how the server answered.
+type Answer string
+
+// The answers. Refused requests change nothing and are not recorded.
+const (
+	AnswerDone    Answer = "done"
+	AnswerUnknown Answer = "unknown"  // there was no response: it may have been done or not
+	AnswerNone    Answer = "observed" // no request was sent (Options.ObserveOnly)
+)
+
+// RecordedObject is the object that a decision was about, as it was observed then.
+type RecordedObject struct {
+	Kind            string `json:"kind"` // "ReplicaSet.apps"
+	Namespace       string `json:"namespace,omitempty"`
+	Name            string `json:"name"`
+	UID             UID    `json:"uid"`
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// RecordedOwner is an owner of such an object, and what was known of it.
+type RecordedOwner struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	UID       UID    `json:"uid"`
+	// Standing is how the owner reference stood: "solid", "waiting", "dangling", … (rules R5, R7).
+	Standing string `json:"standing"`
+	// Evidence is "observation", "deleted event", "live read", or "none" if nothing was known
+	// (rule R3).
+	Evidence string `json:"evidence"`
+	// Revision is the resourceVersion of the observation or of the event.
+	Revision uint64 `json:"revision,omitempty"`
+	// Time is when the event or the response to the live read came.
+	Time time.Time `json:"time,omitzero"`
+}
