@@ -19,7 +19,7 @@
 //     what the collector needs: metadata and one revision. The collector's own tests use it.
 //   - simulation splits a request, its execution and its answer into steps, keeps every version
 //     of every object for the oracle, and restores backups (see its doc.go).
-//   - lagging holds whole typed objects, which workload controllers read and apimodel does not
+//   - laggingcache holds whole typed objects, which workload controllers read and apimodel does not
 //     have, and caches that are behind by as much as the test lets them be.
 //   - internal/feed's tests serve HTTP: discovery, lists, watches and bookmarks as bytes, and
 //     no rules of deletion.
