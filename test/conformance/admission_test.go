@@ -39,7 +39,7 @@ func TestNamespaceRequests(t *testing.T) {
 			t.Errorf("after a patch: %v", got)
 		}
 	})
-	t.Run("NS-19 NS-20 NS-21 the status, the rest and the tokens are each written in their own way", func(t *testing.T) {
+	t.Run("NS-19 NS-20 NS-21 the status, the rest and spec.finalizers are each written in their own way", func(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
 		api := w.server.kube.CoreV1().Namespaces()
@@ -61,14 +61,14 @@ func TestNamespaceRequests(t *testing.T) {
 			t.Errorf("after an update: %v", got)
 		}
 		if got := write("finalize", api.Finalize, "finalized"); len(got.Spec.Finalizers) != 2 || len(got.Status.Conditions) != 1 {
-			t.Errorf("after a write of the tokens: %v", got)
+			t.Errorf("after a write of spec.finalizers: %v", got)
 		}
-		w.setTokens(corev1.FinalizerKubernetes)
+		w.setSpecFinalizers(corev1.FinalizerKubernetes)
 	})
 	t.Run("NS-23 one write marks a namespace and says that it terminates", func(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
-		w.addToken()
+		w.addSpecFinalizer()
 		ns := w.namespace()
 		err := w.objects(w.itself()).Delete(t.Context(), w.space, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(uuid.NewUUID())}})
 		if !apierrors.IsConflict(err) {
@@ -96,10 +96,10 @@ func TestNamespaceRequests(t *testing.T) {
 			t.Parallel()
 			w := shared(t)
 			self := w.itself()
-			w.setTokens(foreignToken)
+			w.setSpecFinalizers(foreignFinalizer)
 			w.patch(self, map[string]any{"finalizers": []string{hold}})
 			w.remove(self, background)
-			empty := map[string]func(){"spec": func() { w.setTokens() }, "metadata": func() { w.letGo(self) }}
+			empty := map[string]func(){"spec": func() { w.setSpecFinalizers() }, "metadata": func() { w.letGo(self) }}
 			empty[order[0]]()
 			if ns := w.namespace(); ns.UID != self.uid || !isMarked(ns) {
 				t.Errorf("held by one list, it is %v", ns)
@@ -117,7 +117,7 @@ func TestNamespaceRequests(t *testing.T) {
 			t.Skip("R18: this is how our server differs: upstream's removes it with the second DELETE")
 		}
 		self := w.itself()
-		w.setTokens()
+		w.setSpecFinalizers()
 		w.remove(self, background)
 		if now, ok := w.look(self); ok {
 			t.Errorf("it is there: %s", describe(now))
@@ -125,8 +125,8 @@ func TestNamespaceRequests(t *testing.T) {
 	})
 }
 
-// endWith deletes the world's namespace, and returns the server's answer.
-func (w *world) endWith(options metav1.DeleteOptions) *corev1.Namespace {
+// endWith deletes the test's namespace, and returns the server's answer.
+func (w *cluster) endWith(options metav1.DeleteOptions) *corev1.Namespace {
 	w.t.Helper()
 	answer := &corev1.Namespace{}
 	err := w.server.kube.CoreV1().RESTClient().Delete().Resource(namespaces.Resource).Name(w.space).Body(&options).Do(w.t.Context()).Into(answer)
@@ -179,7 +179,7 @@ func TestNamespaceAdmission(t *testing.T) {
 	t.Run("NS-25 in a namespace that is missing nothing is created, changed, or found", func(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
-		missing := &world{t: t, server: w.server, space: w.space + "-missing"}
+		missing := &cluster{t: t, server: w.server, space: w.space + "-missing"}
 		_, err := missing.tryCreate(configMaps, "object")
 		var status apierrors.APIStatus
 		if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details.Kind != namespaces.Resource {
@@ -253,9 +253,9 @@ func TestNamespaceAdmission(t *testing.T) {
 	})
 }
 
-// asksForAccess asks in the world's namespace what may be done there, which is answered
+// asksForAccess asks in the test's namespace what may be done there, which is answered
 // whatever becomes of the namespace.
-func (w *world) asksForAccess() {
+func (w *cluster) asksForAccess() {
 	w.t.Helper()
 	review := &authorizationv1.LocalSubjectAccessReview{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.space},
@@ -271,7 +271,7 @@ func (w *world) asksForAccess() {
 
 // race deletes a namespace while objects are created there, and looks for those that
 // were created and are left when the namespace is gone.
-func (w *world) race() {
+func (w *cluster) race() {
 	w.t.Helper()
 	space := w.another()
 	began := make(chan struct{})

@@ -25,6 +25,7 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	gc "github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/pace"
 )
@@ -46,7 +47,7 @@ func BenchmarkBarrier(b *testing.B) {
 	for _, policy := range []metav1.DeletionPropagation{foreground, orphan} {
 		b.Run(string(policy), func(b *testing.B) {
 			w := quiet(b)
-			spaces := []*world{w}
+			spaces := []*cluster{w}
 			for len(spaces) < crowdSpaces {
 				spaces = append(spaces, w.another())
 			}
@@ -85,7 +86,7 @@ type cost struct {
 }
 
 // deleteCrowd makes a crowd, deletes the owners, and measures until all are gone.
-func deleteCrowd(b *testing.B, spaces []*world, policy metav1.DeletionPropagation, barrier bool, turn int) cost {
+func deleteCrowd(b *testing.B, spaces []*cluster, policy metav1.DeletionPropagation, barrier bool, turn int) cost {
 	b.Helper()
 	w, tap := spaces[0], &tap{whole: true}
 	stop := w.collectWith(tap, withBarrier(barrier))
@@ -129,7 +130,7 @@ func withBarrier(on bool) controllers {
 			return nil, err
 		}
 		observed := feed.New(discoveryClient, metadataClient, feed.Config{Ignore: coppice.DefaultIgnore(), Logger: log})
-		api, err := gc.NewClient(config, observed)
+		api, err := client.New(config, observed)
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +166,7 @@ func (c *bareCollector) Synced() bool { return c.synced.Load() }
 
 // watchOwners watches all config maps from now on. A server ends the watch of a client
 // that falls behind, as one does that shares two processors with it: it is taken up again.
-func watchOwners(b *testing.B, w *world) watch.Interface {
+func watchOwners(b *testing.B, w *cluster) watch.Interface {
 	b.Helper()
 	all := w.server.metadata.Resource(configMaps.GroupVersionResource)
 	now, err := all.List(b.Context(), metav1.ListOptions{Limit: 1})
@@ -193,7 +194,7 @@ func cpuSeconds(b *testing.B) float64 {
 }
 
 // makeCrowd makes owners with their dependents in all namespaces.
-func makeCrowd(b *testing.B, spaces []*world, name string) []object {
+func makeCrowd(b *testing.B, spaces []*cluster, name string) []object {
 	b.Helper()
 	owners := make([]object, crowdOwners)
 	all(b, len(owners), func(_ context.Context, i int) error {

@@ -26,7 +26,7 @@ const (
 //
 //	go test -run '^$' -bench FakeOwners -benchtime 5x ./test/conformance
 func BenchmarkFakeOwners(b *testing.B) {
-	w, tap := quiet(b), &tap{}
+	w, tap := quietWith(b, unchecked), &tap{}
 	attacker := w.another()
 	w.collect(tap)
 	w.settle(configMaps, secrets)
@@ -54,7 +54,7 @@ func withData(n int) option {
 
 // slowest is p99 of the seconds that cascades take, one after the other, of an owner
 // with one dependent each. attack is called when all is prepared.
-func slowest(b *testing.B, w *world, name string, attack func()) float64 {
+func slowest(b *testing.B, w *cluster, name string, attack func()) float64 {
 	b.Helper()
 	owners, dependents := make([]object, bystanderCascades), make([]object, bystanderCascades)
 	for i := range owners {

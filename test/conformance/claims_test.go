@@ -41,7 +41,7 @@ func TestClaims(t *testing.T) {
 	})
 	t.Run("VN-05 a cluster-scoped object is never deleted for a namespaced owner", func(t *testing.T) {
 		t.Parallel()
-		w := shared(t)
+		w := sharedWith(t, unchecked)
 		owner := w.create(configMaps, "owner")
 		w.settle(configMaps)
 		child := w.create(clusterRoles, "child", ownedBy(ref(owner)))
@@ -97,7 +97,7 @@ func TestClaims(t *testing.T) {
 	}
 	t.Run("VN-07 VN-08 a kind that nobody serves keeps its dependents", func(t *testing.T) {
 		t.Parallel()
-		w := shared(t)
+		w := sharedWith(t, unchecked)
 		child := w.create(secrets, "child", ownedBy(nobody(unknownKind)))
 		w.stay(child)
 		both := w.create(secrets, "both", ownedBy(nobody(unknownKind), nobody(configMaps)))
@@ -111,11 +111,11 @@ func TestAlternateCoordinates(t *testing.T) {
 	t.Parallel()
 	type variant struct {
 		name    string
-		child   *world // where the child lives; nil for where the owner does
+		child   *cluster // where the child lives; nil for where the owner does
 		claim   func(r metav1.OwnerReference) metav1.OwnerReference
 		isRight bool
 	}
-	check := func(t *testing.T, w *world, owner object, v variant) {
+	check := func(t *testing.T, w *cluster, owner object, v variant) {
 		t.Helper()
 		space := w
 		if v.child != nil {
@@ -224,7 +224,7 @@ func TestClaimsInAnyOrder(t *testing.T) {
 		elsewhere.stay(owner)
 	})
 	t.Run("VN-04 a cluster-scoped child is observed before its namespaced owner", func(t *testing.T) {
-		w, tap := quiet(t), &tap{}
+		w, tap := quietWith(t, unchecked), &tap{}
 		w.collect(tap)
 		resume := tap.stall(configMaps)
 		owner := w.create(configMaps, "owner")
@@ -279,7 +279,7 @@ func TestClaimsInAnyOrder(t *testing.T) {
 	}
 	for id, childFirst := range map[string]bool{"VN-14": true, "VN-16": false} {
 		t.Run(fmt.Sprintf("%s a cluster-scoped and a namespaced child of an absent owner, the cluster-scoped first: %t", id, childFirst), func(t *testing.T) {
-			w, tap := quiet(t), &tap{}
+			w, tap := quietWith(t, unchecked), &tap{}
 			w.collect(tap)
 			gone := nobody(configMaps)
 			var bad, good object
@@ -302,7 +302,7 @@ func TestClaimsInAnyOrder(t *testing.T) {
 		})
 	}
 	t.Run("VN-15 a cluster-scoped and a namespaced child, and an owner that is observed late", func(t *testing.T) {
-		w, tap := quiet(t), &tap{}
+		w, tap := quietWith(t, unchecked), &tap{}
 		w.collect(tap)
 		resume := tap.stall(configMaps)
 		owner := w.create(configMaps, "owner")
@@ -322,7 +322,7 @@ func TestClaimsInAnyOrder(t *testing.T) {
 			elsewhere := w.another()
 			owner := w.create(configMaps, "owner")
 			type claimant struct {
-				space *world
+				space *cluster
 				claim metav1.OwnerReference
 			}
 			claims := []claimant{{w, ref(owner)}, {elsewhere, ref(owner)}}
@@ -403,7 +403,7 @@ func TestReferencesAcrossNamespaces(t *testing.T) {
 		elsewhere.eventuallyGone(valid...)
 	})
 	t.Run("CS-01 the watch of the owners' kind lags", func(t *testing.T) {
-		w, tap := quiet(t), &tap{}
+		w, tap := quietWith(t, unchecked), &tap{}
 		w.collect(tap)
 		resume := tap.stall(clusterRoles)
 		owner := w.create(clusterRoles, "owner")
@@ -416,7 +416,7 @@ func TestReferencesAcrossNamespaces(t *testing.T) {
 		w.stay(kept, unknown, owner)
 	})
 	t.Run("CS-01 an object that waits for an unknown kind is reconsidered when it is served", func(t *testing.T) {
-		w := quiet(t)
+		w := quietWith(t, unchecked)
 		w.collect(nil)
 		later := kind{GroupVersionResource: schema.GroupVersionResource{Group: w.space + ".example.com", Version: "v1", Resource: "gizmos"}, name: "Gizmo"}
 		child := w.create(secrets, "child", ownedBy(nobody(later)))

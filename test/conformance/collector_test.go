@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // collector is our collector, run in this process.
@@ -72,12 +73,12 @@ func (c *collector) stop() {
 
 // collect runs a collector behind tap until the test ends or the function that it
 // returns is called.
-func (w *world) collect(tap *tap) (stop func()) {
+func (w *cluster) collect(tap *tap) (stop func()) {
 	w.t.Helper()
 	return w.collectWith(tap, collecting)
 }
 
-func (w *world) collectWith(tap *tap, newControllers controllers) (stop func()) {
+func (w *cluster) collectWith(tap *tap, newControllers controllers) (stop func()) {
 	w.t.Helper()
 	stop = w.collectSoon(tap, newControllers)
 	waitFor(w.t, w.server.collector)
@@ -85,7 +86,7 @@ func (w *world) collectWith(tap *tap, newControllers controllers) (stop func()) 
 }
 
 // collectSoon is collect for a collector that has something to wait for.
-func (w *world) collectSoon(tap *tap, newControllers controllers) (stop func()) {
+func (w *cluster) collectSoon(tap *tap, newControllers controllers) (stop func()) {
 	w.t.Helper()
 	config := rest.CopyConfig(w.server.config)
 	if tap != nil {
@@ -135,36 +136,48 @@ func (l *lastLines) String() string {
 
 // quiet is a fresh namespace on a server where nothing collects until the test
 // says so. Such tests do not run in parallel.
-func quiet(t testing.TB) *world {
+func quiet(t testing.TB) *cluster {
 	t.Helper()
-	s, err := quietServer()
+	return quietWith(t, checked)
+}
+
+// quietWith is quiet on a server with that admission of owner references.
+func quietWith(t testing.TB, a admission) *cluster {
+	t.Helper()
+	s, err := quietServer(a)
 	switch {
 	case err != nil:
 		t.Fatal(err)
 	case s == nil:
 		t.Skip("the server's own collector cannot be stopped or disturbed")
 	}
-	return newWorld(t, s)
+	return newCluster(t, s)
 }
 
 // shared is a fresh namespace on the server that all tests share, where a
 // collector runs.
-func shared(t testing.TB) *world {
+func shared(t testing.TB) *cluster {
 	t.Helper()
-	s, err := sharedServer()
+	return sharedWith(t, checked)
+}
+
+// sharedWith is shared on a server with that admission of owner references.
+func sharedWith(t testing.TB, a admission) *cluster {
+	t.Helper()
+	s, err := sharedServer(a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.collector != nil {
 		waitFor(t, s.collector)
 	}
-	return newWorld(t, s)
+	return newCluster(t, s)
 }
 
 // waitFor waits until a collector collects.
 func waitFor(t testing.TB, c *collector) {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		select {
 		case err := <-c.ended:
 			c.ended <- err
@@ -179,7 +192,7 @@ func waitFor(t testing.TB, c *collector) {
 }
 
 // ours skips a test that asks for more than the server's own collector promises.
-func (w *world) ours(why string) {
+func (w *cluster) ours(why string) {
 	w.t.Helper()
 	if w.server.foreign {
 		w.t.Skip("this is how our collector differs: " + why)

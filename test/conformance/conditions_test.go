@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // What the conditions of a namespace say while it is emptied.
@@ -19,7 +21,7 @@ func TestNamespaceConditions(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
 		hanging := w.create(configMaps, "hanging", held)
-		w.addToken()
+		w.addSpecFinalizer()
 		ns := w.namespace()
 		ns.Status.Conditions = []corev1.NamespaceCondition{{Type: "Unrelated", Status: corev1.ConditionTrue, Reason: "Test", Message: "by a test"}}
 		if _, err := w.server.kube.CoreV1().Namespaces().UpdateStatus(t.Context(), ns, metav1.UpdateOptions{}); err != nil {
@@ -30,7 +32,7 @@ func TestNamespaceConditions(t *testing.T) {
 		w.eventuallySays(unrelated, discovered, parsed, deleted, remain("configmaps. has 1 resource instances"), preserved(hold+" in 1 resource instances"))
 		w.letGo(hanging)
 		w.eventuallySays(unrelated, discovered, parsed, deleted, removed, finished)
-		w.setTokens()
+		w.setSpecFinalizers()
 		w.eventuallyGone(self)
 	})
 	t.Run("NS-10 the time of a condition is that of its status", func(t *testing.T) {
@@ -38,11 +40,11 @@ func TestNamespaceConditions(t *testing.T) {
 		w := shared(t)
 		w.ours("R22: lastTransitionTime changes with the status; upstream changes it with every message")
 		hanging := w.createMany(2, configMaps, "hanging", held)
-		w.addToken()
+		w.addSpecFinalizer()
 		w.end()
 		w.eventuallySays(discovered, parsed, deleted, remain("configmaps. has 2 resource instances"), preserved(hold+" in 2 resource instances"))
 		before := w.namespace().Status.Conditions
-		eventually(t, func() string { // times have seconds
+		eventually.Agrees(t, func() string { // times have seconds
 			if since := time.Since(before[len(before)-1].LastTransitionTime.Time); since < 2*time.Second {
 				return fmt.Sprintf("the conditions are %s old", since)
 			}
@@ -69,7 +71,7 @@ func TestNamespaceConditions(t *testing.T) {
 		const other = "conformance.example.com/other"
 		two := w.createMany(2, configMaps, "one-finalizer", held)
 		one := w.create(secrets, "two-finalizers", withFinalizers(hold, other))
-		w.addToken()
+		w.addSpecFinalizer()
 		self := w.end()
 		w.eventuallySays(discovered, parsed, deleted, remain("configmaps. has 2 resource instances, secrets. has 1 resource instances"),
 			preserved(hold+" in 3 resource instances, "+other+" in 1 resource instances"))
@@ -80,7 +82,7 @@ func TestNamespaceConditions(t *testing.T) {
 		w.letGo(two[1])
 		w.letGo(one)
 		w.eventuallySays(discovered, parsed, deleted, removed, finished)
-		w.setTokens()
+		w.setSpecFinalizers()
 		w.eventuallyGone(self)
 	})
 	t.Run("NS-12 a deployment that hangs holds its namespace, which says so", func(t *testing.T) {
@@ -138,7 +140,7 @@ var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", V
 
 // breakGroup registers an API group whose server does not exist, and waits until
 // discovery fails for it. Servers that aggregate no others have no such groups.
-func (w *world) breakGroup(group string) (repair func()) {
+func (w *cluster) breakGroup(group string) (repair func()) {
 	w.t.Helper()
 	registry := w.server.dynamic.Resource(apiServices)
 	if _, err := registry.List(w.t.Context(), listOne); isGone(err) {
@@ -160,7 +162,7 @@ func (w *world) breakGroup(group string) (repair func()) {
 		defer cancel()
 		_ = registry.Delete(ctx, service.GetName(), metav1.DeleteOptions{}) // if the test has not
 	})
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		var answer string
 		_, lists, err := w.server.kube.Discovery().ServerGroupsAndResources()
 		if err != nil {

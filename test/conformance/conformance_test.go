@@ -23,11 +23,12 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 // patience is how long a test waits for what must happen; what goes well takes a
 // small part of it. Upstream's collector asks discovery twice a minute, and repeats
 // what failed after up to 1000 s.
-const patience = 3 * time.Minute
+const patience = eventually.Patience
 
 func TestMain(m *testing.M) {
 	// The servers in this process say a lot that is of no use here.
@@ -50,6 +51,10 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := m.Run()
+	if missing := notRun(); code == 0 && len(missing) > 0 {
+		fmt.Fprintf(os.Stderr, "matrix.txt says that these are tested here, and no test with their ID has run to its end: %v\n", missing)
+		code = 1
+	}
 	if err := stopServers(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the servers:", err)
 		code = max(code, 1)

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -28,12 +30,12 @@ func version(name string, served, stored bool) any {
 }
 
 // define defines a kind in a group of its own, with one version, and waits until it is served.
-func (w *world) define(plural string) kind {
+func (w *cluster) define(plural string) kind {
 	w.t.Helper()
 	return w.defineAs(plural, definition{versions: []any{version("v1", true, true)}})
 }
 
-func (w *world) defineAs(plural string, d definition) kind {
+func (w *cluster) defineAs(plural string, d definition) kind {
 	w.t.Helper()
 	group := w.space + ".example.com"
 	name := strings.TrimSuffix(plural, "s")
@@ -74,13 +76,13 @@ func (k kind) at(version string) kind {
 func (k kind) definition() string { return k.Resource + "." + k.Group }
 
 // undefine deletes a definition, and waits until it and its instances are gone.
-func (w *world) undefine(k kind) {
+func (w *cluster) undefine(k kind) {
 	w.t.Helper()
 	crds := w.server.dynamic.Resource(definitions)
 	if err := crds.Delete(w.t.Context(), k.definition(), metav1.DeleteOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		if now, err := crds.Get(w.t.Context(), k.definition(), metav1.GetOptions{}); !isGone(err) {
 			conditions, _, _ := unstructured.NestedSlice(now.Object, "status", "conditions")
 			if !w.server.ours() && strings.Contains(fmt.Sprint(conditions), "InstanceDeletionFailed") {
@@ -100,7 +102,7 @@ func (w *world) undefine(k kind) {
 }
 
 // redefine changes the spec of a definition by a JSON merge patch.
-func (w *world) redefine(k kind, patch string) {
+func (w *cluster) redefine(k kind, patch string) {
 	w.t.Helper()
 	_, err := w.server.dynamic.Resource(definitions).Patch(w.t.Context(), k.definition(), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
@@ -111,7 +113,7 @@ func (w *world) redefine(k kind, patch string) {
 // breakReading makes a kind unreadable in every version that is served: there are
 // objects stored in each version, and the webhook that converts them does not
 // answer. It returns one object for each version, and what repairs the kind.
-func (w *world) breakReading(k kind, options ...option) (stored []object, repair func()) {
+func (w *cluster) breakReading(k kind, options ...option) (stored []object, repair func()) {
 	w.t.Helper()
 	stored = append(stored, w.create(k.at("v1"), "stored-as-v1", options...))
 	const versions = `{"name":%q,"served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`
@@ -121,7 +123,7 @@ func (w *world) breakReading(k kind, options ...option) (stored []object, repair
 	w.server.serves(w.t, k.at("v2").GroupVersionResource)
 	stored = append(stored, w.create(k.at("v2"), "stored-as-v2", options...))
 	w.redefine(k, `{"spec":{"conversion":`+nowhere+`}}`)
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		for _, v := range []string{"v1", "v2"} {
 			// At once: a client that is told to try again later does, for a long time.
 			path := "/apis/" + k.Group + "/" + v + "/" + k.Resource
@@ -190,7 +192,7 @@ func TestCustomResources(t *testing.T) {
 			// A definition that comes again under its old name may be served a moment
 			// after it is established.
 			var owner object
-			eventually(t, func() string {
+			eventually.Agrees(t, func() string {
 				var err error
 				if owner, err = w.tryCreate(gizmos, "owner"); err != nil {
 					return err.Error()

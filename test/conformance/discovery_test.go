@@ -6,16 +6,18 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 const serverError, serverErrorReason = http.StatusInternalServerError, metav1.StatusReasonInternalError
 
 // hint makes a collector ask discovery again: something about a definition changes.
-func (w *world) hint(k kind, tap *tap) {
+func (w *cluster) hint(k kind, tap *tap) {
 	w.t.Helper()
 	asked := tap.count(anyDiscovery)
 	w.redefine(k, fmt.Sprintf(`{"metadata":{"annotations":{"conformance.example.com/hint":"%d"}}}`, asked))
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		if tap.count(anyDiscovery) == asked {
 			return "discovery is not asked again"
 		}
@@ -68,7 +70,7 @@ func TestDiscovery(t *testing.T) {
 		repair() // the server does not remove what it cannot convert
 		w.undefine(gizmos)
 		w.settle(configMaps, gadgets)
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			if n := tap.open(gizmos); n > 0 {
 				return fmt.Sprintf("%d watches of a kind that is gone", n)
 			}
@@ -103,7 +105,7 @@ func TestDiscovery(t *testing.T) {
 			}
 			t.Logf("%d lists and watches", tap.count(reads(gizmos))-before)
 			w.undefine(gizmos)
-			eventually(t, func() string {
+			eventually.Agrees(t, func() string {
 				if n := tap.open(gizmos); n > 0 {
 					return fmt.Sprintf("%d watches of a kind that is gone", n)
 				}

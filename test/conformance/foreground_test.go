@@ -39,11 +39,11 @@ func TestForeground(t *testing.T) {
 		})
 	}
 	// The three ways to free an owner that is held.
-	for way, free := range map[string]func(w *world, owner, dependent object){
-		"the dependent goes":           func(w *world, _, dependent object) { w.letGo(dependent) },
-		"the reference goes":           func(w *world, _, dependent object) { w.setOwners(dependent) },
-		"the reference blocks no more": func(w *world, owner, dependent object) { w.setOwners(dependent, notBlocking(owner)) },
-		"the reference says nothing":   func(w *world, owner, dependent object) { w.setOwners(dependent, ref(owner)) },
+	for way, free := range map[string]func(w *cluster, owner, dependent object){
+		"the dependent goes":           func(w *cluster, _, dependent object) { w.letGo(dependent) },
+		"the reference goes":           func(w *cluster, _, dependent object) { w.setOwners(dependent) },
+		"the reference blocks no more": func(w *cluster, owner, dependent object) { w.setOwners(dependent, notBlocking(owner)) },
+		"the reference says nothing":   func(w *cluster, owner, dependent object) { w.setOwners(dependent, ref(owner)) },
 	} {
 		t.Run("FG-03 TR-05 TR-06 one blocking dependent holds the owner until "+way, func(t *testing.T) {
 			t.Parallel()

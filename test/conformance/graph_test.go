@@ -42,7 +42,7 @@ func TestGraph(t *testing.T) {
 }
 
 // chain creates objects of two kinds, each owned by the one before it.
-func (w *world) chain(n int) []object {
+func (w *cluster) chain(n int) []object {
 	w.t.Helper()
 	chain := []object{w.create(configMaps, "link-0")}
 	for i := range n - 1 {

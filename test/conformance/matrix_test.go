@@ -2,6 +2,7 @@ package conformance
 
 import (
 	_ "embed"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -30,6 +32,7 @@ var (
 
 // TestMatrix holds the matrix to what there is: every behaviour is tested, and where
 // the matrix says, by a test that names it; and no test names a behaviour that is not in it.
+// That the tests of this package do run is checked when all have (notRun).
 func TestMatrix(t *testing.T) {
 	here := idsInNames(t, ".")
 	scenarios := idsIn(t, filepath.Join(root, "internal", "verdict", "testdata"))
@@ -56,7 +59,7 @@ func TestMatrix(t *testing.T) {
 		for place := range strings.SplitSeq(fields[1], ",") {
 			dir, test, _ := strings.Cut(place, ".")
 			switch place {
-			case "here":
+			case "here", "kubernetes":
 				if !here[id] {
 					t.Errorf("%s: no test of this package has it in its name", id)
 				}
@@ -67,6 +70,9 @@ func TestMatrix(t *testing.T) {
 			default:
 				if tests[dir] == nil {
 					tests[dir] = testsIn(t, filepath.Join(root, filepath.FromSlash(dir)))
+				}
+				if strings.HasPrefix(test, "Benchmark") && !strings.Contains(fields[1], ",") {
+					t.Errorf("%s: only a benchmark is about it, which no run of the tests runs", id)
 				}
 				switch ids, ok := tests[dir][test]; {
 				case !ok:
@@ -87,6 +93,66 @@ func TestMatrix(t *testing.T) {
 			t.Errorf("%s is tested here and not in the matrix", id)
 		}
 	}
+}
+
+// ended are the IDs in the names of the tests that have ended.
+var ended struct {
+	sync.Mutex
+	ran, skipped map[string]bool // guarded
+}
+
+// record notes at the end of a test that it has run, or was skipped. Every test of the matrix gets here,
+// as each makes a namespace of its own or calls it.
+func record(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		ended.Lock()
+		defer ended.Unlock()
+		if ended.ran == nil {
+			ended.ran, ended.skipped = map[string]bool{}, map[string]bool{}
+		}
+		// The testing package writes spaces of names as underscores.
+		for _, id := range behaviour.FindAllString(strings.ReplaceAll(t.Name(), "_", " "), -1) {
+			if t.Skipped() {
+				ended.skipped[id] = true
+			} else {
+				ended.ran[id] = true
+			}
+		}
+	})
+}
+
+// notRun returns the IDs that the matrix counts as tested by this package on the server in
+// use, and that were not. A run of some tests only says nothing about the others.
+func notRun() []string {
+	for _, name := range []string{"test.run", "test.skip", "test.list", "test.bench"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
+			return nil
+		}
+	}
+	place := "here"
+	if os.Getenv(kubeconfigVariable) != "" {
+		place = "kubernetes"
+		if os.Getenv(collectorVariable) == "none" {
+			return nil // what tests our collector is skipped
+		}
+	}
+	ended.Lock()
+	defer ended.Unlock()
+	var missing []string
+	for line := range strings.Lines(matrix) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		id, places := fields[0], strings.Split(fields[1], ",")
+		// What is skipped on our server is to run on kube-apiserver.
+		isSkipped := ended.skipped[id] && (place == "kubernetes" || !slices.Contains(places, "kubernetes"))
+		if slices.Contains(places, place) && (!ended.ran[id] || isSkipped) {
+			missing = append(missing, id)
+		}
+	}
+	return missing
 }
 
 // idsInNames are the IDs in the names of subtests of a package: the first argument

@@ -12,6 +12,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // namespaces is the kind of what worlds are made in.
@@ -25,11 +27,11 @@ var (
 	networkPolicies = kind{networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "NetworkPolicy", false, map[string]any{"spec": map[string]any{"podSelector": map[string]any{}}}}
 )
 
-// foreignToken is one of somebody else's in spec.finalizers.
-const foreignToken corev1.FinalizerName = "conformance.example.com/token"
+// foreignFinalizer is an entry of spec.finalizers that is somebody else's.
+const foreignFinalizer corev1.FinalizerName = "conformance.example.com/hold"
 
-// namespace reads the world's namespace, which has to be there.
-func (w *world) namespace() *corev1.Namespace {
+// namespace reads the test's namespace, which has to be there.
+func (w *cluster) namespace() *corev1.Namespace {
 	w.t.Helper()
 	ns, err := w.server.kube.CoreV1().Namespaces().Get(w.t.Context(), w.space, metav1.GetOptions{})
 	if err != nil {
@@ -38,23 +40,23 @@ func (w *world) namespace() *corev1.Namespace {
 	return ns
 }
 
-// itself is the world's namespace, as an object.
-func (w *world) itself() object {
+// itself is the test's namespace, as an object.
+func (w *cluster) itself() object {
 	w.t.Helper()
 	return object{kind: namespaces, name: w.space, uid: w.namespace().UID}
 }
 
-// end deletes the world's namespace and returns it.
-func (w *world) end() object {
+// end deletes the test's namespace and returns it.
+func (w *cluster) end() object {
 	w.t.Helper()
 	self := w.itself()
 	w.remove(self, background)
 	return self
 }
 
-// endHeld deletes the world's namespace after giving it a finalizer of somebody else's,
+// endHeld deletes the test's namespace after giving it a finalizer of somebody else's,
 // so that it is there for as long as the test has something to look at.
-func (w *world) endHeld() object {
+func (w *cluster) endHeld() object {
 	w.t.Helper()
 	self := w.itself()
 	w.patch(self, map[string]any{"finalizers": []string{hold}})
@@ -67,8 +69,8 @@ func (w *world) endHeld() object {
 	return self
 }
 
-// comeAgain creates the world's namespace, which is gone, again.
-func (w *world) comeAgain() *corev1.Namespace {
+// comeAgain creates the test's namespace, which is gone, again.
+func (w *cluster) comeAgain() *corev1.Namespace {
 	w.t.Helper()
 	ns, err := w.server.kube.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.space}}, metav1.CreateOptions{})
 	if err != nil {
@@ -79,10 +81,10 @@ func (w *world) comeAgain() *corev1.Namespace {
 
 // createSoon makes an object in a namespace that has come again: for a moment admission
 // may take it for the one that is gone.
-func (w *world) createSoon(k kind, name string) object {
+func (w *cluster) createSoon(k kind, name string) object {
 	w.t.Helper()
 	var o object
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		var err error
 		if o, err = w.tryCreate(k, name); err != nil && !isAway(err) {
 			w.t.Fatalf("create %s %s: %v", k.name, name, err)
@@ -95,12 +97,12 @@ func (w *world) createSoon(k kind, name string) object {
 	return o
 }
 
-// setTokens replaces spec.finalizers of the world's namespace.
-func (w *world) setTokens(tokens ...corev1.FinalizerName) {
+// setSpecFinalizers replaces spec.finalizers of the test's namespace.
+func (w *cluster) setSpecFinalizers(finalizers ...corev1.FinalizerName) {
 	w.t.Helper()
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		ns := w.namespace()
-		ns.Spec.Finalizers = tokens
+		ns.Spec.Finalizers = finalizers
 		_, err := w.server.kube.CoreV1().Namespaces().Finalize(w.t.Context(), ns, metav1.UpdateOptions{})
 		if err != nil && !apierrors.IsConflict(err) {
 			w.t.Fatalf("set spec.finalizers of %s: %v", w.space, err)
@@ -112,25 +114,25 @@ func (w *world) setTokens(tokens ...corev1.FinalizerName) {
 	})
 }
 
-// addToken has a token of somebody else's keep the world's namespace, beside the one
+// addSpecFinalizer has an entry of somebody else's keep the test's namespace, beside the one
 // that it has.
-func (w *world) addToken() {
+func (w *cluster) addSpecFinalizer() {
 	w.t.Helper()
-	w.setTokens(corev1.FinalizerKubernetes, foreignToken)
+	w.setSpecFinalizers(corev1.FinalizerKubernetes, foreignFinalizer)
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if ns, err := w.server.kube.CoreV1().Namespaces().Get(ctx, w.space, metav1.GetOptions{}); err == nil {
-			ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == foreignToken })
+			ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == foreignFinalizer })
 			_, _ = w.server.kube.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{})
 		}
 	})
 }
 
-// eventuallyTokens waits until spec.finalizers of the world's namespace is this.
-func (w *world) eventuallyTokens(want ...corev1.FinalizerName) {
+// eventuallySpecFinalizers waits until spec.finalizers of the test's namespace is this.
+func (w *cluster) eventuallySpecFinalizers(want ...corev1.FinalizerName) {
 	w.t.Helper()
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		if got := w.namespace().Spec.Finalizers; !slices.Equal(got, want) {
 			return fmt.Sprintf("spec.finalizers of %s: %v, want %v", w.space, got, want)
 		}
@@ -138,9 +140,9 @@ func (w *world) eventuallyTokens(want ...corev1.FinalizerName) {
 	})
 }
 
-// settleNamespaces waits until whoever takes namespaces apart has worked off what was
+// settleNamespaces waits until the namespace controller has worked off what was
 // there before: a namespace that is deleted now is gone after it. Twice, as in settle.
-func (w *world) settleNamespaces() {
+func (w *cluster) settleNamespaces() {
 	w.t.Helper()
 	for range 2 {
 		sentinel := w.another()
@@ -148,8 +150,8 @@ func (w *world) settleNamespaces() {
 	}
 }
 
-// conditionLines are the conditions of the world's namespace, in their order.
-func (w *world) conditionLines() []string {
+// conditionLines are the conditions of the test's namespace, in their order.
+func (w *cluster) conditionLines() []string {
 	w.t.Helper()
 	var lines []string
 	for _, c := range w.namespace().Status.Conditions {
@@ -158,10 +160,10 @@ func (w *world) conditionLines() []string {
 	return lines
 }
 
-// eventuallySays waits until the conditions of the world's namespace are these lines.
-func (w *world) eventuallySays(want ...string) {
+// eventuallySays waits until the conditions of the test's namespace are these lines.
+func (w *cluster) eventuallySays(want ...string) {
 	w.t.Helper()
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		if diff := cmp.Diff(want, w.conditionLines()); diff != "" {
 			return fmt.Sprintf("conditions of %s (-want +got):\n%s", w.space, diff)
 		}
@@ -169,11 +171,11 @@ func (w *world) eventuallySays(want ...string) {
 	})
 }
 
-// eventuallyMentions waits until a condition of the world's namespace begins like this,
+// eventuallyMentions waits until a condition of the test's namespace begins like this,
 // and has all these words in it.
-func (w *world) eventuallyMentions(begin string, words ...string) {
+func (w *cluster) eventuallyMentions(begin string, words ...string) {
 	w.t.Helper()
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		lines := w.conditionLines()
 		for _, line := range lines {
 			lacks := slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
@@ -203,7 +205,7 @@ func preserved(by string) string {
 	return "NamespaceFinalizersRemaining True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: " + by
 }
 
-// isAway tells whether a creation was refused because its namespace is gone, or is going.
+// isAway reports whether a creation was refused because its namespace is gone, or is going.
 func isAway(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

@@ -66,7 +66,7 @@ func TestOrphan(t *testing.T) {
 }
 
 // areOrphans asserts that objects stay and have no owner references.
-func (w *world) areOrphans(dependents ...object) {
+func (w *cluster) areOrphans(dependents ...object) {
 	w.t.Helper()
 	w.stay(dependents...)
 	for _, d := range dependents {
@@ -96,7 +96,7 @@ func TestStressing(t *testing.T) {
 	}
 	type group struct {
 		way
-		space             *world
+		space             *cluster
 		owners, dependent []object
 	}
 	groups := make([]*group, len(ways))
@@ -107,6 +107,7 @@ func TestStressing(t *testing.T) {
 		for _, g := range groups {
 			t.Run("OR-02 "+g.name, func(t *testing.T) {
 				t.Parallel()
+				record(t)
 				w := g.space
 				for i := range 10 {
 					owner := w.create(replicationControllers, fmt.Sprint("owner-", i), withFinalizers(g.preset...))

@@ -39,7 +39,7 @@ func TestNamespacePasses(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		active, finalized := w.another(), w.another()
 		contents := []object{active.create(configMaps, "content"), finalized.create(configMaps, "content")}
-		finalized.setTokens()
+		finalized.setSpecFinalizers()
 		self := finalized.endHeld()
 		answer := tap.refuse(anyDiscovery, serverError, serverErrorReason)
 		w.collectWith(tap, emptying)
@@ -52,7 +52,7 @@ func TestNamespacePasses(t *testing.T) {
 		w.eventuallyGone(pending)
 		w.settleNamespaces()
 		w.areKept(contents...)
-		for _, space := range []*world{active, finalized} {
+		for _, space := range []*cluster{active, finalized} {
 			if calls := tap.calls(match{space: space.space}); len(calls) > 0 {
 				t.Errorf("requests about a namespace where there is nothing to do: %v", calls)
 			}
@@ -112,7 +112,7 @@ func TestNamespacePasses(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		const many = 120
 		next := w.another()
-		for _, space := range []*world{w, next} {
+		for _, space := range []*cluster{w, next} {
 			space.createMany(many, configMaps, "content")
 		}
 		answer := tap.refuse(match{verbs: "deletecollection"}, http.StatusNotFound, metav1.StatusReasonNotFound)

@@ -25,6 +25,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // server is an API server under test, and what collects there.
@@ -34,38 +35,58 @@ type server struct {
 	metadata metadata.Interface
 	kube     kubernetes.Interface
 
-	// foreign tells that the collector is not ours.
+	// foreign is set where the collector is not ours.
 	foreign bool
 	// collector is ours, if it runs in this process and not in the server. It is
 	// nil while it is stopped.
 	collector *collector
-	// inside tells that the server has a collector of its own.
+	// inside is set where the server has a collector of its own.
 	inside bool
 	// stop ends the server; nil if it is not ours to end.
 	stop func() error
 }
 
+// disabled returns the admission plug-ins that are off.
+func (a admission) disabled() []string {
+	if a == unchecked {
+		return []string{system.OwnerReferencesPlugin}
+	}
+	return nil
+}
+
 // servers are those that were started so far. They live as long as the process.
 var servers struct {
 	sync.Mutex
-	plane    *server // ours, complete; guarded, as is all below
-	bare     *server // ours, without any controller
+	plane    [2]*server // ours, complete, by admission; guarded, as is all below
+	bare     [2]*server // ours, without any controller, by admission
 	external *server
 }
 
+// admission is what becomes of owner references that are mistakes: of kinds that are not
+// served, of cluster-scoped objects to namespaced ones, to the object itself, by the thousand.
+type admission int
+
+const (
+	// checked refuses them, as our server does by default.
+	checked admission = iota
+	// unchecked accepts them, as kube-apiserver does, and as ours can be told to: for tests of
+	// what the collector makes of them.
+	unchecked
+)
+
 // sharedServer is the server on which most tests run, with its collector running.
-func sharedServer() (*server, error) {
+func sharedServer(a admission) (*server, error) {
 	servers.Lock()
 	defer servers.Unlock()
 	if os.Getenv(kubeconfigVariable) == "" {
-		if servers.plane == nil {
-			s, err := startPlane()
+		if servers.plane[a] == nil {
+			s, err := startPlane(a)
 			if err != nil {
 				return nil, err
 			}
-			servers.plane = s
+			servers.plane[a] = s
 		}
-		return servers.plane, nil
+		return servers.plane[a], nil
 	}
 	s, err := externalServerLocked()
 	if err != nil {
@@ -80,18 +101,18 @@ func sharedServer() (*server, error) {
 }
 
 // quietServer is a server where nothing collects, or nil if there is no such server.
-func quietServer() (*server, error) {
+func quietServer(a admission) (*server, error) {
 	servers.Lock()
 	defer servers.Unlock()
 	if os.Getenv(kubeconfigVariable) == "" {
-		if servers.bare == nil {
-			s, err := startBare()
+		if servers.bare[a] == nil {
+			s, err := startBare(a)
 			if err != nil {
 				return nil, err
 			}
-			servers.bare = s
+			servers.bare[a] = s
 		}
-		return servers.bare, nil
+		return servers.bare[a], nil
 	}
 	s, err := externalServerLocked()
 	if err != nil || s.inside {
@@ -104,14 +125,14 @@ func quietServer() (*server, error) {
 	return s, nil
 }
 
-// ours tells that the server is ours, and in this process.
+// ours reports whether the server is ours, and in this process.
 func (s *server) ours() bool { return s.stop != nil }
 
 func stopServers() error {
 	servers.Lock()
 	defer servers.Unlock()
 	var failures []error
-	for _, s := range []*server{servers.plane, servers.bare, servers.external} {
+	for _, s := range append(append(servers.plane[:], servers.bare[:]...), servers.external) {
 		if s == nil {
 			continue
 		}
@@ -166,12 +187,12 @@ func externalServerLocked() (*server, error) {
 	return s, nil
 }
 
-// startPlane starts our control plane, as coppice up does.
-func startPlane() (*server, error) {
+// startPlane starts our control plane, as coppice up does, without the controllers of workloads.
+func startPlane(a admission) (*server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan system.Plane, 1), make(chan error, 1)
 	go func() {
-		ended <- system.Run(ctx, system.Options{Ephemeral: true, DisableAdmissionPlugins: []string{system.OwnerReferencesPlugin}, Workloads: system.Disabled, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
+		ended <- system.Run(ctx, system.Options{Ephemeral: true, DisableAdmissionPlugins: a.disabled(), Workloads: system.Disabled, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
 			func(p system.Plane) { ready <- p })
 	}()
 	var plane system.Plane
@@ -201,7 +222,7 @@ func startPlane() (*server, error) {
 }
 
 // startBare starts our API server alone.
-func startBare() (_ *server, err error) {
+func startBare(a admission) (_ *server, err error) {
 	dir, err := os.MkdirTemp("", "coppice-conformance-*")
 	if err != nil {
 		return nil, err
@@ -240,7 +261,7 @@ func startBare() (_ *server, err error) {
 		return nil, err
 	}
 	api, err := apiserver.New(ctx, apiserver.Config{
-		OwnersUnchecked: true, // the matrix has references that the server would refuse
+		OwnersUnchecked: a == unchecked,
 		Listener:        listener, Store: store, Authority: authority, Version: "v1.37.2", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -269,7 +290,7 @@ func startBare() (_ *server, err error) {
 // serves waits until the server serves a resource.
 func (s *server) serves(t testing.TB, resource schema.GroupVersionResource) {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		_, err := s.dynamic.Resource(resource).List(t.Context(), listOne)
 		if err != nil {
 			return err.Error()
@@ -278,23 +299,5 @@ func (s *server) serves(t testing.TB, resource schema.GroupVersionResource) {
 	})
 }
 
-// eventually waits until check returns "", and fails with what it returned last.
-func eventually(t testing.TB, check func() string) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		problem := check()
-		if problem == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %s", patience, problem)
-		}
-		<-tick.C
-	}
-}
-
-// isGone tells whether an answer says that there is no such object.
+// isGone reports whether an answer means that there is no such object.
 func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsGone(err) }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // tap stands between a collector and its server. It notes the collector's
@@ -126,7 +128,7 @@ func (t *tap) calls(m match) []call {
 // awaits waits for a call that fits.
 func (t *tap) awaits(test testing.TB, m match) {
 	test.Helper()
-	eventually(test, func() string {
+	eventually.Agrees(test, func() string {
 		if t.count(m) == 0 {
 			return fmt.Sprintf("no request like %+v", m)
 		}

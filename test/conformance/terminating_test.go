@@ -9,16 +9,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // Namespaces are deleted, and what is in them goes. Not beside the other tests: a kind
 // that comes or goes there would hold every namespace for a moment.
 func TestTerminatingNamespaces(t *testing.T) {
-	t.Run("NS-01 a namespace without the token is left alone", func(t *testing.T) {
+	t.Run("NS-01 a namespace without our entry in spec.finalizers is left alone", func(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
 		content := w.create(configMaps, "content")
-		w.setTokens()
+		w.setSpecFinalizers()
 		self := w.endHeld()
 		w.settleNamespaces()
 		w.areKept(content)
@@ -29,18 +31,18 @@ func TestTerminatingNamespaces(t *testing.T) {
 		w.letGo(self)
 		w.eventuallyGone(self)
 	})
-	t.Run("NS-02 only our token goes, and the namespace stays for the others", func(t *testing.T) {
+	t.Run("NS-02 only our entry of spec.finalizers goes, and the namespace stays for the others", func(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
 		content := w.create(configMaps, "content")
-		w.addToken()
+		w.addSpecFinalizer()
 		self := w.end()
 		w.eventuallyGone(content)
-		w.eventuallyTokens(foreignToken)
+		w.eventuallySpecFinalizers(foreignFinalizer)
 		w.eventuallySays(discovered, parsed, deleted, removed, finished)
 		w.settleNamespaces()
-		w.eventuallyTokens(foreignToken)
-		w.setTokens()
+		w.eventuallySpecFinalizers(foreignFinalizer)
+		w.setSpecFinalizers()
 		w.eventuallyGone(self)
 	})
 	t.Run("NS-03 NS-15 all contents go, the pods first and the namespace last", func(t *testing.T) {
@@ -132,7 +134,7 @@ func TestTerminatingNamespaces(t *testing.T) {
 		const all = 100
 		w.crowd(all)
 		for _, most := range []int{all / 10, 0} {
-			eventually(t, func() string {
+			eventually.Agrees(t, func() string {
 				if left := w.crowdLeft(); left > most {
 					return fmt.Sprintf("%d of %d namespaces are left, want at most %d", left, all, most)
 				}
@@ -185,7 +187,7 @@ func onNode(name string) option {
 const crowdLabel = "conformance.example.com/crowd"
 
 // crowd makes n namespaces with a pod and a config map each, and deletes them.
-func (w *world) crowd(n int) {
+func (w *cluster) crowd(n int) {
 	w.t.Helper()
 	var group errgroup.Group
 	group.SetLimit(8)
@@ -213,8 +215,8 @@ func (w *world) crowd(n int) {
 	}
 }
 
-// crowdLeft is how many of the world's crowd are there.
-func (w *world) crowdLeft() int {
+// crowdLeft is how many of the crowd are there.
+func (w *cluster) crowdLeft() int {
 	w.t.Helper()
 	list, err := w.server.kube.CoreV1().Namespaces().List(w.t.Context(), metav1.ListOptions{LabelSelector: crowdLabel + "=" + w.space})
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // removals notes at which revision objects of a namespace were removed.
@@ -19,10 +21,10 @@ type removals struct {
 	fail error               // guarded by mu; why the account is not complete
 }
 
-// watch notes the removals of objects of some kinds from now on, in the world's
+// watch notes the removals of objects of some kinds from now on, in the test's
 // namespace, or anywhere if they are in none. The revisions of one server count for all
 // its kinds.
-func (w *world) watch(kinds ...kind) *removals {
+func (w *cluster) watch(kinds ...kind) *removals {
 	w.t.Helper()
 	r := &removals{t: w.t, at: map[types.UID]int64{}}
 	for _, k := range kinds {
@@ -65,7 +67,7 @@ func (r *removals) note(event watch.Event) {
 func (r *removals) of(o object) int64 {
 	r.t.Helper()
 	var at int64
-	eventually(r.t, func() string {
+	eventually.Agrees(r.t, func() string {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.fail != nil {

@@ -44,7 +44,7 @@ type daemon struct {
 	command *exec.Cmd
 	log     *os.File
 	runtime internalapi.RuntimeService
-	// network tells that pods can have a network of their own here.
+	// network is set where pods can have a network of their own.
 	network bool
 	why     string // not
 }
@@ -66,6 +66,7 @@ func tools() (paths map[string]string, missing []string) {
 	find("kubectl")
 	find("runc", "/usr/sbin/runc", "/usr/local/sbin/runc")
 	find("loopback", "/usr/lib/cni/loopback", "/opt/cni/bin/loopback")
+	find("ptp", "/usr/lib/cni/ptp", "/opt/cni/bin/ptp")
 	find("busybox", "/bin/busybox")
 	if path := paths["busybox"]; path != "" && !isStatic(path) {
 		missing = append(missing, "a static busybox")
@@ -76,7 +77,7 @@ func tools() (paths map[string]string, missing []string) {
 	return paths, missing
 }
 
-// isStatic tells whether a program needs no libraries.
+// isStatic reports whether a program needs no libraries.
 func isStatic(path string) bool {
 	file, err := elf.Open(path)
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // TestGrace: TERM comes after preStop; a container that obeys has the time it takes.
@@ -143,7 +145,7 @@ func idsOf(pod *corev1.Pod) []string {
 // known by one of these ids.
 func (d *daemon) nothingIsLeft(t *testing.T, ids []string) {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		for _, what := range []string{"containers", "tasks"} {
 			found, err := d.list(what)
 			if err != nil {

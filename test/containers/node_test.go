@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // TestNodeOutside: a node of real containers in a process of its own. Its pods run, with
@@ -56,7 +58,7 @@ func TestNodeOutside(t *testing.T) {
 		t.Errorf("logs without an agent: %s %v", out, err)
 	}
 	outside()
-	eventually(t, func() string { // the agent is ready before it has looked at its pods
+	eventually.Agrees(t, func() string { // the agent is ready before it has looked at its pods
 		out, err := p.try("", "logs", second.name, "--tail=1")
 		if err != nil {
 			return err.Error()
@@ -68,7 +70,7 @@ func TestNodeOutside(t *testing.T) {
 	})
 	p.run(t, "delete", "pod", s.name, second.name)
 	d.nothingIsLeft(t, append(idsOf(followed), idsOf(pod)...))
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		for _, gone := range []*corev1.Pod{followed, pod} {
 			if _, err := os.Stat(filepath.Join(dir, "pods", string(gone.UID))); !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Sprintf("the files of pod %s are there still: %v", gone.Name, err)

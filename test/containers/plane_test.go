@@ -7,12 +7,10 @@
 package containers
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,20 +19,22 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/controlplane"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // patience is how long a test waits for what must happen; what goes well takes a small
 // part of it.
-const patience = 3 * time.Minute
+const patience = eventually.Patience
 
 var (
-	workDir     string   // of all tests
-	environment []string // as it was when they began
-	binary      string   // the built coppice
-	once        struct {
+	workDir string // of all tests
+	home    string // as it was when they began
+	binary  string // the built coppice
+	once    struct {
 		sync.Once
 		daemon *daemon
 		err    error
@@ -49,7 +49,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
-	environment = os.Environ()
+	home = os.Getenv("HOME")
 	var err error
 	if workDir, err = os.MkdirTemp("", "cri-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -60,7 +60,7 @@ func run(m *testing.M) (code int) {
 	stopped := make(chan os.Signal, 1)
 	signal.Notify(stopped, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-stopped // whoever stops the tests gets rid of the containers too
+		<-stopped // stopping the tests removes the containers too
 		fmt.Fprintln(os.Stderr, "stopped", end())
 		os.Exit(1)
 	}()
@@ -80,7 +80,7 @@ func run(m *testing.M) (code int) {
 // end ends what the tests have started.
 func end() error {
 	if shared.plane != nil {
-		if err := shared.plane.stop(); err != nil {
+		if err := shared.plane.Stop(); err != nil {
 			return err
 		}
 	}
@@ -110,48 +110,26 @@ func needDaemon(t *testing.T) *daemon {
 		t.Fatal(once.err)
 	}
 	if !once.daemon.network {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("pods cannot have a network of their own, without which CI tests less than it says: %s", once.daemon.why)
+		}
 		t.Logf("pods share the host's network, for lack of their own: %s", once.daemon.why)
 	}
 	return once.daemon
 }
 
-func build() error {
-	binary = filepath.Join(workDir, "coppice")
-	command := exec.Command("go", "build", "-o", binary, "./cmd/coppice")
-	command.Dir = filepath.Join("..", "..")
-	command.Env = append(environment, "CGO_ENABLED=0")
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("build coppice: %w: %s", err, out)
-	}
-	return nil
+func build() (err error) {
+	os.Setenv("HOME", home) // where the build cache is
+	defer os.Setenv("HOME", workDir)
+	binary, err = controlplane.Build(filepath.Join("..", ".."), workDir)
+	return err
 }
 
 // plane is a running control plane, or the agent of a node in a process of its own.
 type plane struct {
+	*controlplane.Process
+
 	kubeconfig string // a control plane's
-	command    *exec.Cmd
-	stderr     *transcript
-	exited     chan error
-}
-
-// transcript is what a process writes while it runs.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-// Write implements io.Writer.
-func (t *transcript) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(p)
-}
-
-// String implements fmt.Stringer.
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
 }
 
 // start runs coppice up with a node of real containers, and waits until it is ready.
@@ -161,69 +139,19 @@ func start(d *daemon, args ...string) (*plane, error) {
 
 // launch runs coppice, and waits until it is ready.
 func launch(args ...string) (*plane, error) {
-	p := &plane{stderr: &transcript{}, exited: make(chan error, 1)}
-	p.command = exec.Command(binary, args...)
-	p.command.Stderr = p.stderr
-	stdout, err := p.command.StdoutPipe()
+	p, err := controlplane.Start(binary, args...)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.command.Start(); err != nil {
-		return nil, err
-	}
-	isReady := make(chan struct{})
-	go func() {
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			if path, ok := strings.CutPrefix(lines.Text(), "export KUBECONFIG="); ok {
-				p.kubeconfig = path
-			}
-			if strings.HasPrefix(lines.Text(), "ready ") {
-				close(isReady)
-			}
-		}
-		_, _ = io.Copy(io.Discard, stdout)
-		p.exited <- p.command.Wait()
-	}()
-	select {
-	case <-isReady:
-		return p, nil
-	case err := <-p.exited:
-		return nil, fmt.Errorf("coppice %s: %w: %s", args[0], err, p.stderr)
-	case <-time.After(patience):
-		_ = p.command.Process.Kill()
-		<-p.exited
-		return nil, fmt.Errorf("coppice %s is not ready after %s: %s", args[0], patience, p.stderr)
-	}
-}
-
-// stop sends Ctrl-C and waits for the process to end.
-func (p *plane) stop() error {
-	if p.command.ProcessState != nil {
-		return nil
-	}
-	if err := p.command.Process.Signal(syscall.SIGINT); err != nil {
-		return err
-	}
-	select {
-	case err := <-p.exited:
-		if err != nil {
-			return fmt.Errorf("coppice %s did not stop cleanly: %w: %s", p.command.Args[1], err, p.stderr)
-		}
-		return nil
-	case <-time.After(patience):
-		_ = p.command.Process.Kill()
-		<-p.exited
-		return fmt.Errorf("coppice %s does not stop: %s", p.command.Args[1], p.stderr)
-	}
+	return &plane{Process: p, kubeconfig: p.Kubeconfig}, nil
 }
 
 // kill ends the process with SIGKILL.
 func (p *plane) kill(t *testing.T) {
 	t.Helper()
-	if err := p.command.Process.Kill(); err != nil {
+	if err := p.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-p.exited
 }
 
 // sharedPlane is the control plane that most tests share.
@@ -252,7 +180,7 @@ func ownPlane(t *testing.T, d *daemon, args ...string) *plane {
 func stopAtEnd(t *testing.T, p *plane) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := p.stop(); err != nil {
+		if err := p.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -310,35 +238,17 @@ func (p *plane) pod(t *testing.T, name string) *corev1.Pod {
 	return &pods[0]
 }
 
-// eventually waits until check returns "", and fails with what it returned last.
-func eventually(t *testing.T, check func() string) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		problem := check()
-		if problem == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %s", patience, problem)
-		}
-		<-tick.C
-	}
-}
-
 // eventuallyReady waits until a pod is ready, and returns it.
 func (p *plane) eventuallyReady(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if pod = p.pod(t, name); pod == nil {
 			return "no pod " + name
 		}
 		if !isReady(pod) {
 			status, _ := json.Marshal(pod.Status)
-			return fmt.Sprintf("pod %s is not ready: %s\n%s", name, status, p.stderr)
+			return fmt.Sprintf("pod %s is not ready: %s\n%s", name, status, p.Log())
 		}
 		return ""
 	})

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // seen is what the container of TestReferences finds.
@@ -23,7 +25,7 @@ func TestReferences(t *testing.T) {
 	s := newStory(t, p)
 	p.run(t, "create", "secret", "generic", "keys", "--from-literal=key=s3cret")
 	p.apply(t, pod(s.name, s.out))
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		there := p.pod(t, s.name)
 		if there == nil || len(there.Status.ContainerStatuses) == 0 {
 			return "no container yet"

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 func intOrString(n int32) intstr.IntOrString { return intstr.FromInt32(n) }
@@ -46,7 +48,7 @@ func TestRestart(t *testing.T) {
 	keepOnly(t, dir, "node")
 	ownPlane(t, d, "--data-dir="+dir)
 	d.nothingIsLeft(t, idsOf(other))
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if _, err := os.Stat(filepath.Join(dir, "node", "pods", string(other.UID))); err == nil {
 			return "the files of a pod that is gone are there still"
 		}
@@ -83,7 +85,7 @@ func TestEphemeral(t *testing.T) {
 	s := &story{t, p, "own", bystander.out}
 	s.create(corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(3600)), Containers: []corev1.Container{{Name: "main", Command: shell(deaf)}}})
 	pod := p.eventuallyReady(t, s.name)
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	d.nothingIsLeft(t, idsOf(pod))

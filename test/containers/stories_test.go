@@ -18,6 +18,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // lastPort is given out last: pods that share the network of the host must not meet.
@@ -68,10 +70,10 @@ func (s *story) create(spec corev1.PodSpec) {
 func (s *story) mark(name string) time.Time {
 	s.t.Helper()
 	var at time.Time
-	eventually(s.t, func() string {
+	eventually.Agrees(s.t, func() string {
 		info, err := os.Stat(filepath.Join(s.out, name))
 		if err != nil {
-			return err.Error() + "\n" + s.p.stderr.String()
+			return err.Error() + "\n" + s.p.Log()
 		}
 		at = info.ModTime()
 		return ""
@@ -79,7 +81,7 @@ func (s *story) mark(name string) time.Time {
 	return at
 }
 
-// has tells whether the pod has written a file.
+// has reports whether the pod has written a file.
 func (s *story) has(name string) bool {
 	s.t.Helper()
 	_, err := os.Stat(filepath.Join(s.out, name))
@@ -128,7 +130,7 @@ func TestPod(t *testing.T) {
 	if got := s.read("main"); !slices.Contains(strings.Fields(got), "1") || !slices.Contains(strings.Fields(got), "beside") {
 		t.Errorf("the container found %q when it started, want what the init container and the sidecar wrote", got)
 	}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if got, want := p.run(t, "logs", s.name, "-c", "main"), "I am "+s.name+"\nprepared\n"; got != want {
 			return fmt.Sprintf("logs: %q, want %q", got, want)
 		}
@@ -137,7 +139,7 @@ func TestPod(t *testing.T) {
 	if got := p.run(t, "logs", s.name, "-c", "main", "--tail=1"); got != "prepared\n" {
 		t.Errorf("logs --tail=1: %q", got)
 	}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if got := p.run(t, "logs", s.name, "-c", "beside"); got != "trouble\n" {
 			return fmt.Sprintf("logs of what was written to stderr: %q", got)
 		}
@@ -171,7 +173,7 @@ func (s *story) read(name string) string {
 	return string(text)
 }
 
-// TestLogsFollow: whoever follows a log gets it until the container ends.
+// TestLogsFollow follows a log, which goes on until the container ends.
 func TestLogsFollow(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
@@ -211,7 +213,7 @@ func (s *story) follow() *corev1.Pod {
 	if err := command.Wait(); err != nil {
 		t.Errorf("logs -f: %v", err)
 	}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if pod := p.pod(t, s.name); pod.Status.Phase != corev1.PodSucceeded {
 			return fmt.Sprintf("phase %s, want Succeeded", pod.Status.Phase)
 		}
@@ -243,9 +245,9 @@ func TestProbes(t *testing.T) {
 				Name: "main", Command: shell(script), ReadinessProbe: &corev1.Probe{ProbeHandler: handler(n), PeriodSeconds: 1, TimeoutSeconds: 30},
 			}}})
 			s.mark("up")
-			eventually(t, func() string {
-				if strings.Count(p.stderr.String(), "default/"+s.name+" ") == 0 { // its log of a probe that failed
-					return "no probe has failed: " + p.stderr.String()
+			eventually.Agrees(t, func() string {
+				if strings.Count(p.Log(), "default/"+s.name+" ") == 0 { // its log of a probe that failed
+					return "no probe has failed: " + p.Log()
 				}
 				return ""
 			})
@@ -272,7 +274,7 @@ func TestLiveness(t *testing.T) {
 		Command: shell(`trap 'echo told to end; exit 7' TERM; touch /tmp/well
 			if [ -e /out/again ]; then echo second; else echo first; touch /out/again; rm /tmp/well; fi; while :; do sleep 0.1; done`),
 	}}})
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		pod := p.pod(t, s.name)
 		if pod == nil || len(pod.Status.ContainerStatuses) == 0 {
 			return "no container yet"
@@ -320,7 +322,7 @@ func TestUnsupported(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := newStory(t, p)
 			s.create(test.spec)
-			eventually(t, func() string {
+			eventually.Agrees(t, func() string {
 				pod := p.pod(t, s.name)
 				if pod == nil || len(pod.Status.ContainerStatuses) == 0 {
 					return "no container yet"

@@ -32,7 +32,7 @@ func podTemplate() map[string]any {
 }
 
 // kindsUnderTest differ in how they are deleted: at once, gracefully, orphaning by
-// default, held by a list of their own, by a registry of the library.
+// default, held by a list of their own, by a registry of apiextensions-apiserver.
 func kindsUnderTest() []kind {
 	bound := map[string]any{"spec": map[string]any{"nodeName": "node-1", "containers": []any{map[string]any{"name": "a", "image": "a"}}}}
 	unbound := map[string]any{"spec": map[string]any{"terminationGracePeriodSeconds": 5, "containers": []any{map[string]any{"name": "a", "image": "a"}}}}

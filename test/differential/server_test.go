@@ -10,29 +10,27 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 const widgetGroup = "differential.coppice.dev"
 
-// server is one of the two, spoken to in JSON.
-type server struct {
+// apiServer is one of the two API servers, spoken to in JSON.
+type apiServer struct {
 	name   string
 	client *http.Client
 	base   string
 }
 
-func newServer(t *testing.T, name string, config *rest.Config) *server {
+func newServer(t *testing.T, name string, config *rest.Config) *apiServer {
 	t.Helper()
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
@@ -40,11 +38,11 @@ func newServer(t *testing.T, name string, config *rest.Config) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &server{name: name, client: client, base: config.Host}
+	return &apiServer{name: name, client: client, base: config.Host}
 }
 
 // send makes one request and decodes what is answered.
-func (s *server) send(ctx context.Context, method, path, contentType string, body any) (int, *unstructured.Unstructured, error) {
+func (s *apiServer) send(ctx context.Context, method, path, contentType string, body any) (int, *unstructured.Unstructured, error) {
 	var content io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -58,6 +56,7 @@ func (s *server) send(ctx context.Context, method, path, contentType string, bod
 		return 0, nil, err
 	}
 	r.Header.Set("Accept", "application/json")
+	r.Header.Set("User-Agent", "differential") // managed fields name it
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}
@@ -78,7 +77,7 @@ func (s *server) send(ctx context.Context, method, path, contentType string, bod
 }
 
 // define makes the custom resource, and waits until it is served.
-func (s *server) define(t *testing.T) {
+func (s *apiServer) define(t *testing.T) {
 	t.Helper()
 	free := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	definition := map[string]any{
@@ -98,19 +97,17 @@ func (s *server) define(t *testing.T) {
 	}
 	// A create is refused for longer than a list.
 	probe := map[string]any{"apiVersion": widgetGroup + "/v1", "kind": "Widget", "metadata": map[string]any{"name": "probe"}}
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	eventually.Succeeds(t, func() error {
 		code, answer, err := s.send(t.Context(), http.MethodPost, "/apis/"+widgetGroup+"/v1/namespaces/default/widgets", "application/json", probe)
-		if err == nil && (code == http.StatusCreated || code == http.StatusConflict) {
-			return
+		if err == nil && code != http.StatusCreated && code != http.StatusConflict {
+			err = fmt.Errorf("%s: create a custom resource: %d %v", s.name, code, answer)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: the custom resource is not served: %d %v %v", s.name, code, answer, err)
-		}
-	}
+		return err
+	})
 }
 
 // prepare makes the namespace of a sequence.
-func (s *server) prepare(ctx context.Context, namespace string) error {
+func (s *apiServer) prepare(ctx context.Context, namespace string) error {
 	code, answer, err := s.send(ctx, http.MethodPost, "/api/v1/namespaces", "application/json", map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
 	})
@@ -171,55 +168,8 @@ func (m *memory) version(word string) *string {
 	return &version
 }
 
-// outcome is what came of a request: what was answered, and what there is after it.
-type outcome struct {
-	Code   int
-	Reason string
-	Answer any
-	After  any
-}
-
-func (o outcome) diff(other outcome) string { return cmp.Diff(o, other) }
-
-// play makes a request, and looks at what it has left.
-func (s *server) play(ctx context.Context, r request, m *memory) (outcome, error) {
-	path := r.collection()
-	if err := s.look(ctx, r, m, path); err != nil {
-		return outcome{}, err
-	}
-	code, answer, err := s.carryOut(ctx, r, m, path)
-	if err != nil {
-		return outcome{}, err
-	}
-	result := outcome{Code: code, Answer: essence(answer)}
-	if answer.GetKind() == "Status" {
-		result.Reason, _, _ = unstructured.NestedString(answer.Object, "reason")
-	}
-	if r.name == "" {
-		_, list, err := s.send(ctx, http.MethodGet, path, "", nil)
-		if err != nil {
-			return outcome{}, err
-		}
-		result.After = essence(list)
-		return result, nil
-	}
-	after, err := s.get(ctx, path+"/"+r.name)
-	if err != nil {
-		return outcome{}, err
-	}
-	if after != nil {
-		result.After = essence(after)
-	}
-	answered := r.verb == "delete" && code == http.StatusOK && answer.GetKind() == r.kind.kind
-	dryRun := r.kind.kind == "Pod" && r.options != nil && len(r.options.DryRun) > 0
-	if answered && (after == nil || dryRun) {
-		unmark(result.Answer) // declared: ours shows a removed object as it was stored last
-	}
-	return result, nil
-}
-
 // look remembers what there is before a request.
-func (s *server) look(ctx context.Context, r request, m *memory, path string) error {
+func (s *apiServer) look(ctx context.Context, r request, m *memory, path string) error {
 	m.all = nil
 	if r.name == "" {
 		_, answer, err := s.send(ctx, http.MethodGet, path, "", nil)
@@ -244,15 +194,7 @@ func (s *server) look(ctx context.Context, r request, m *memory, path string) er
 	return nil
 }
 
-// unmark takes away what marks an object as being deleted.
-func unmark(essence any) {
-	m := essence.(map[string]any)["metadata"].(map[string]any)
-	for _, mark := range []string{"deletionTimestamp", "deletionGracePeriodSeconds", "generation", "finalizers"} {
-		delete(m, mark)
-	}
-}
-
-func (s *server) get(ctx context.Context, path string) (*unstructured.Unstructured, error) {
+func (s *apiServer) get(ctx context.Context, path string) (*unstructured.Unstructured, error) {
 	code, answer, err := s.send(ctx, http.MethodGet, path, "", nil)
 	switch {
 	case err != nil:
@@ -265,7 +207,7 @@ func (s *server) get(ctx context.Context, path string) (*unstructured.Unstructur
 	return answer, nil
 }
 
-func (s *server) carryOut(ctx context.Context, r request, m *memory, path string) (int, *unstructured.Unstructured, error) {
+func (s *apiServer) carryOut(ctx context.Context, r request, m *memory, path string) (int, *unstructured.Unstructured, error) {
 	object := path + "/" + r.name
 	switch r.verb {
 	case "create":
@@ -290,7 +232,7 @@ func (s *server) carryOut(ctx context.Context, r request, m *memory, path string
 }
 
 // put replaces the object by what it is with other finalizers.
-func (s *server) put(ctx context.Context, r request, m *memory, path string) (int, *unstructured.Unstructured, error) {
+func (s *apiServer) put(ctx context.Context, r request, m *memory, path string) (int, *unstructured.Unstructured, error) {
 	if m.before == nil {
 		return s.send(ctx, http.MethodGet, path, "", nil)
 	}
@@ -314,7 +256,7 @@ func (s *server) put(ctx context.Context, r request, m *memory, path string) (in
 	return s.send(ctx, http.MethodPut, path, "application/json", changed.Object)
 }
 
-func (s *server) delete(ctx context.Context, r request, m *memory, path string) (int, *unstructured.Unstructured, error) {
+func (s *apiServer) delete(ctx context.Context, r request, m *memory, path string) (int, *unstructured.Unstructured, error) {
 	query := url.Values{}
 	var body any
 	if r.options != nil {
@@ -353,57 +295,4 @@ func inQuery(o *metav1.DeleteOptions) url.Values {
 		query.Add("dryRun", d)
 	}
 	return query
-}
-
-// essence is what of an answer must be the same on both servers.
-func essence(o *unstructured.Unstructured) any {
-	if o == nil {
-		return nil
-	}
-	switch {
-	case o.GetKind() == "Status":
-		details, _, _ := unstructured.NestedMap(o.Object, "details")
-		if _, ok := details["uid"]; ok {
-			details["uid"] = "set"
-		}
-		delete(details, "causes") // their words are not compared
-		if o.Object["reason"] == string(metav1.StatusReasonConflict) {
-			delete(details, "kind") // upstream names the kind or the resource, by where it finds the conflict
-		}
-		return map[string]any{"status": o.Object["status"], "code": o.Object["code"], "details": details}
-	case o.IsList():
-		list, err := o.ToList()
-		if err != nil {
-			return err.Error()
-		}
-		all := map[string]any{}
-		for i := range list.Items {
-			all[list.Items[i].GetName()] = essence(&list.Items[i])
-		}
-		return all
-	}
-	m, _, _ := unstructured.NestedMap(o.Object, "metadata")
-	for _, varies := range []string{"resourceVersion", "managedFields", "creationTimestamp", "uid"} {
-		delete(m, varies)
-	}
-	if m["deletionTimestamp"] != nil {
-		m["deletionTimestamp"] = "set"
-	}
-	if labels, ok := m["labels"].(map[string]any); ok {
-		for key, value := range labels {
-			if value == string(o.GetUID()) {
-				labels[key] = "its uid"
-			}
-		}
-	}
-	result := map[string]any{"metadata": m}
-	if o.GetKind() == "Namespace" {
-		delete(m, "deletionGracePeriodSeconds") // declared: ours sets it, as on every kind
-		if finalizers, ok := m["finalizers"].([]any); ok {
-			// Upstream puts the collector's in another place here than on every other kind.
-			slices.SortFunc(finalizers, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-		}
-		result["spec"], result["status"] = o.Object["spec"], o.Object["status"]
-	}
-	return result
 }

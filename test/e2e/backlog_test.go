@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // backlogSize is how many objects of one namespace are made to wait for the collector:
@@ -36,7 +38,7 @@ const (
 
 // TestBacklogOfANamespace has more objects of a namespace wait for the collector than the
 // server lets pile up. Until they do not any more, references to owners that are not there
-// are refused in that namespace (E1 (d)), in words that say why; all else goes on.
+// are refused in that namespace, with the reason; everything else goes on.
 func TestBacklogOfANamespace(t *testing.T) {
 	s := pileUp(t)
 	for name, send := range map[string]func() (string, string){
@@ -75,7 +77,7 @@ func TestBacklogOfANamespace(t *testing.T) {
 
 	s.release()
 	// Refusals ask for patience, and have an end.
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if code, body := s.create(s.busy, "dangling", "nobody"); code != "201" {
 			return code + " " + body
 		}
@@ -140,7 +142,7 @@ func pileUp(t *testing.T, args ...string) *pile {
 	}
 	s.k.run(t, "delete", "-n", s.busy, "configmap", "owner", "--wait=false")
 	depth := regexp.MustCompile(`(?m)^coppice_queue_depth (\S+)$`)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		found := depth.FindStringSubmatch(s.k.run(t, "get", "--raw", "/coppice/metrics"))
 		if found == nil {
 			return "the metrics do not tell how much waits"
@@ -198,7 +200,7 @@ func holdDeletions(t *testing.T, client kubernetes.Interface, namespace string) 
 				return
 			}
 		}
-		_ = json.NewEncoder(w).Encode(review) // whoever has given up does not read it
+		_ = json.NewEncoder(w).Encode(review) // a client that has given up does not read it
 	}))
 	t.Cleanup(hook.Close)
 	release = sync.OnceFunc(func() { close(released) })
@@ -221,7 +223,7 @@ func holdDeletions(t *testing.T, client kubernetes.Interface, namespace string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		objects := client.CoreV1().ConfigMaps(namespace)
 		if _, err := objects.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: bystander}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 //go:embed testdata/frontend.yaml
@@ -217,7 +219,7 @@ func TestTwoOwners(t *testing.T) {
 				k.apply(t, namespace, pod("both", first+second)+pod("one", first))
 				k.run(t, "delete", "-n", namespace, "configmap", "first", "--cascade="+policy)
 				k.eventuallyNames(t, namespace, "pods", "pod/both")
-				eventually(t, func() string {
+				eventually.Agrees(t, func() string {
 					if got := k.get(t, namespace, "pod/both", "{.metadata.ownerReferences[*].name}"); got != "second" {
 						return "owners of the pod with two owners: " + got
 					}

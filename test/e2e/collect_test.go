@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // collector is a running coppice collect.
@@ -26,7 +28,7 @@ type collector struct {
 	stderr bytes.Buffer // guarded by mu
 }
 
-// Write takes in what the process says on stderr.
+// Write implements io.Writer.
 func (c *collector) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +101,7 @@ func (c *collector) waitSynced(t *testing.T) {
 func (c *collector) address(t *testing.T) string {
 	t.Helper()
 	var address string
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		for line := range strings.Lines(c.log()) {
 			if _, after, ok := strings.Cut(line, "flag=--bind-address address="); ok {
 				address = strings.TrimSpace(after)
@@ -145,7 +147,7 @@ func TestCollectFromOutside(t *testing.T) {
 	}
 	// Its owner went before the collector came, so nobody has seen it go.
 	k.eventuallyNames(t, "background", "replicasets,pods")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		return strings.Join(k.names(t, "default", "namespaces", "--field-selector=metadata.name=going"), " ")
 	})
 	if log := c.log(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "level=WARN") {
@@ -168,7 +170,7 @@ func checkDiagnostics(t *testing.T, k kubectl, c *collector) {
 		}
 		return string(out)
 	}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if dot := graph("--uid", uid); !strings.Contains(dot, `name="dependent"`) || !strings.HasPrefix(dot, "strict digraph") {
 			return dot
 		}
@@ -215,7 +217,7 @@ func TestCollectHandsOver(t *testing.T) {
 	first.waitSynced(t)
 	second := startCollector(t, p, "--leader-elect")
 	address := second.address(t)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if code, body := curl(t, address+"/readyz"); code != "200" || !strings.Contains(body, "standing by") {
 			return code + " " + body
 		}
@@ -287,7 +289,7 @@ func TestCollectObserveOnly(t *testing.T) {
 	c := startCollector(t, p, "--observe-only")
 	c.waitSynced(t)
 	address := c.address(t)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if _, body := curl(t, address+"/records"); strings.Count(body, `"name": "frontend-`) < 3 {
 			return "the records do not name the three pods: " + body
 		}
@@ -315,7 +317,7 @@ func TestCollectPauses(t *testing.T) {
 	c.waitSynced(t)
 	address := c.address(t)
 	k.run(t, "delete", "replicaset", "frontend", "--cascade=background")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if _, body := curl(t, address+"/metrics"); !strings.Contains(body, `coppice_breaker_paused{kind="Pod"} 1`) {
 			return "not paused"
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // widgets is a custom resource of a group of the test's own.
@@ -50,7 +52,7 @@ func defineWidgets(t *testing.T, k kubectl, group string) {
 	t.Helper()
 	k.apply(t, "default", widgets(group))
 	k.run(t, "wait", "--for=condition=Established", "crd/widgets."+group, "--timeout=30s")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if _, errs, err := k.try(t, "", "get", "-n", "default", "widgets."+group); err != nil {
 			return errs
 		}

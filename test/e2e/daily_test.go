@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // TestDaily types what a user types in a day, and compares what is printed to the
@@ -84,7 +86,7 @@ func (s *session) run(t *testing.T, lines string) string {
 func (s *session) eventually(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	var got string
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if got = s.run(t, d.Input); d.Rewrite || strings.TrimSpace(got) == strings.TrimSpace(d.Expected) {
 			return ""
 		}

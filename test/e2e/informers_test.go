@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // TestInformers watches with client-go's informers, through the server's death: what
@@ -115,7 +117,7 @@ func (s *sightings) eventually(t *testing.T, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	began := time.Now()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		got := slices.Sorted(slices.Values(s.what))

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // kubelet plays the scheduler and the kubelets of a control plane without either: it
@@ -151,7 +153,7 @@ func (k *kubelet) readyLocked(namespace string) int {
 // there are as many as there ought to be.
 func (k *kubelet) watch(t *testing.T, namespace string, pods int) {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if n := k.readyLocked(namespace); n != pods {

@@ -43,7 +43,7 @@ func TestStateSurvivesKill(t *testing.T) {
 		t.Fatalf("config maps after the kill: %s", got)
 	}
 	k.run(t, "delete", "-n", "default", "configmap", "owner")
-	k.eventuallyNames(t, "default", "configmaps", "configmap/"+furniture)
+	k.eventuallyNames(t, "default", "configmaps", "configmap/"+rootCAConfigMap)
 }
 
 // TestKubeconfigSurvivesRestart keeps using one kubeconfig across a restart on the same port.
@@ -58,7 +58,7 @@ func TestKubeconfigSurvivesRestart(t *testing.T) {
 	if err := os.WriteFile(kept, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	p = startPlane(t, "--data-dir", dir, "--secure-port="+port)
@@ -87,19 +87,18 @@ func TestSecondUpSaysWhoHoldsTheData(t *testing.T) {
 	}
 }
 
-// TestStopsCleanly sends Ctrl-C with a watch open: within 2 s, unless the machine has
-// better things to do three times.
+// TestStopsCleanly sends Ctrl-C with a watch open. It takes 2 s on a machine that does nothing
+// else; a stop that waits for the watch to end by itself takes minutes.
 func TestStopsCleanly(t *testing.T) {
-	var took time.Duration
+	const limit = 10 * time.Second
 	for range 3 {
-		if took = stopped(t); took <= 2*time.Second {
-			return
+		if took := stopped(t); took > limit {
+			t.Errorf("stopping took %s, want at most %s", took, limit)
 		}
 	}
-	t.Errorf("stopping took %s", took)
 }
 
-// stopped tells how long a control plane takes to stop with a watch open.
+// stopped returns how long a control plane takes to stop with a watch open.
 func stopped(t *testing.T) time.Duration {
 	t.Helper()
 	p := startPlane(t, "--ephemeral", "--secure-port=0")
@@ -116,7 +115,7 @@ func stopped(t *testing.T) time.Duration {
 	k.run(t, "get", "pods")
 	dir := filepath.Dir(p.kubeconfig)
 	began := time.Now()
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	took := time.Since(began)

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // TestNamespaceGoesAndComesBack deletes a namespace with contents and creates it again.
@@ -39,7 +41,7 @@ func TestNamespaceWaitsForFinalizers(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, pod("held", "", "example.com/hold")+configMap("free", ""))
 		k.run(t, "delete", "namespace", namespace, "--wait=false")
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			message := k.get(t, namespace, "namespace/"+namespace, `{.status.conditions[?(@.type=="NamespaceFinalizersRemaining")].message}`)
 			if !strings.Contains(message, "example.com/hold in 1 resource instances") {
 				return "condition NamespaceFinalizersRemaining says: " + message
@@ -54,7 +56,7 @@ func TestNamespaceWaitsForFinalizers(t *testing.T) {
 			t.Errorf("creating in a terminating namespace: %v %s", err, errs)
 		}
 		k.run(t, "patch", "-n", namespace, "pod", "held", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			return strings.Join(k.names(t, namespace, "namespaces", "--field-selector=metadata.name="+namespace), " ")
 		})
 	})
@@ -105,35 +107,40 @@ func removed(t *testing.T, client kubernetes.Interface, name string, began time.
 	return 0
 }
 
-// R22: an empty namespace that is deleted is gone within 50 ms. One of many, on a machine
-// that does other things at the same time.
+// R22: an empty namespace that is deleted is gone within 50 ms, or, where the machine is busy
+// with other things, within the time of 20 requests.
 func TestEmptyNamespaceIsGoneAtOnce(t *testing.T) {
 	client := namespaceClient(t)
-	var took []time.Duration
+	var took, requests []time.Duration
 	for i := range 21 {
 		name := fmt.Sprintf("empty-%d", i)
+		began := time.Now()
 		if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
+		requests = append(requests, time.Since(began))
+		began = time.Now()
 		if err := client.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		took = append(took, removed(t, client, name, began, patience))
 	}
 	slices.Sort(took)
-	t.Logf("fastest %s, median %s, longest %s", took[0], took[len(took)/2], took[len(took)-1])
-	if fastest := took[0]; fastest > 50*time.Millisecond {
-		t.Errorf("the fastest goes in %s, want at most 50 ms", fastest)
+	slices.Sort(requests)
+	median, request := took[len(took)/2], requests[len(requests)/2]
+	t.Logf("fastest %s, median %s, longest %s; a request takes %s", took[0], median, took[len(took)-1], request)
+	if limit := max(50*time.Millisecond, 20*request); median > limit {
+		t.Errorf("the median goes in %s, want at most %s", median, limit)
 	}
 }
 
-// NS-16, NS-17: all of 100 namespaces with contents go. It is to take 30 s at most, which the
-// log says and a busy machine does not.
+// NS-16, NS-17: all of 100 namespaces with contents go, within 30 s, or, where the machine is
+// busy with other things, within three times what it took to fill them.
 func TestHundredNamespacesGo(t *testing.T) {
 	const all = 100
 	client := namespaceClient(t)
 	var filling sync.WaitGroup
+	began := time.Now()
 	for lane := range 4 {
 		filling.Go(func() {
 			for i := lane; i < all; i += 4 {
@@ -155,7 +162,8 @@ func TestHundredNamespacesGo(t *testing.T) {
 		})
 	}
 	filling.Wait()
-	began := time.Now()
+	filled := time.Since(began)
+	began = time.Now()
 	for i := range all {
 		if err := client.CoreV1().Namespaces().Delete(t.Context(), fmt.Sprintf("hundred-%d", i), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -164,5 +172,9 @@ func TestHundredNamespacesGo(t *testing.T) {
 	for i := range all {
 		removed(t, client, fmt.Sprintf("hundred-%d", i), began, patience)
 	}
-	t.Logf("%d namespaces with 20 objects each went in %s", all, time.Since(began))
+	took := time.Since(began)
+	t.Logf("%d namespaces with 20 objects each were filled in %s and went in %s", all, filled, took)
+	if limit := max(30*time.Second, 3*filled); took > limit {
+		t.Errorf("%d namespaces went in %s, want at most %s", all, took, limit)
+	}
 }

@@ -1,48 +1,28 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/controlplane"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // nodeAgent is a running coppice node.
 type nodeAgent struct {
 	kubeconfig string
 	args       []string
-	command    *exec.Cmd
-	exited     chan error
+	process    *controlplane.Process
 	stopped    bool // by SIGSTOP
-
-	mu     sync.Mutex
-	stderr bytes.Buffer // guarded by mu
-}
-
-// Write takes in what the process says on stderr.
-func (n *nodeAgent) Write(p []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.stderr.Write(p)
-}
-
-func (n *nodeAgent) log() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.stderr.String()
 }
 
 // quickNodes make a node that is silent not ready soon. A machine under load may keep an
@@ -64,63 +44,31 @@ func startWithNode(t *testing.T, name string) (kubectl, *nodeAgent) {
 // start runs the agent and waits until the node is registered.
 func (n *nodeAgent) start(t *testing.T) {
 	t.Helper()
-	n.exited = make(chan error, 1)
-	n.command = exec.Command(binary, n.args...)
-	n.command.Stderr = n
-	stdout, err := n.command.StdoutPipe()
-	if err != nil {
+	var err error
+	if n.process, err = controlplane.Start(binary, n.args...); err != nil {
 		t.Fatal(err)
-	}
-	if err := n.command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ready := make(chan struct{})
-	go func() {
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			if strings.HasPrefix(lines.Text(), "ready ") {
-				close(ready)
-			}
-		}
-		_, _ = io.Copy(io.Discard, stdout)
-		n.exited <- n.command.Wait()
-	}()
-	select {
-	case <-ready:
-	case err := <-n.exited:
-		n.exited <- err
-		t.Fatalf("coppice node: %v: %s", err, n.log())
-	case <-time.After(patience):
-		t.Fatalf("coppice node is not ready after %s: %s", patience, n.log())
 	}
 }
 
 // end ends the agent by a signal, if it runs.
 func (n *nodeAgent) end(t *testing.T, signal syscall.Signal) {
 	t.Helper()
-	if n.command.ProcessState != nil {
-		return
-	}
 	if n.stopped {
 		n.resume(t)
 	}
-	if err := n.command.Process.Signal(signal); err != nil {
-		t.Error(err)
+	end := n.process.Stop
+	if signal == syscall.SIGKILL {
+		end = n.process.Kill
 	}
-	select {
-	case err := <-n.exited:
-		if err != nil && signal == syscall.SIGINT {
-			t.Errorf("coppice node did not stop cleanly: %v: %s", err, n.log())
-		}
-	case <-time.After(patience):
-		_ = n.command.Process.Kill()
-		t.Errorf("coppice node does not stop: %s", n.log())
+	if err := end(); err != nil {
+		t.Error(err)
 	}
 }
 
 // freeze stops the agent as a machine that hangs does.
 func (n *nodeAgent) freeze(t *testing.T) {
 	t.Helper()
-	if err := n.command.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := n.process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	n.stopped = true
@@ -128,7 +76,7 @@ func (n *nodeAgent) freeze(t *testing.T) {
 
 func (n *nodeAgent) resume(t *testing.T) {
 	t.Helper()
-	if err := n.command.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := n.process.Signal(syscall.SIGCONT); err != nil {
 		t.Error(err)
 	}
 	n.stopped = false
@@ -137,7 +85,7 @@ func (n *nodeAgent) resume(t *testing.T) {
 // nodeIs waits until the node is of that readiness.
 func nodeIs(t *testing.T, k kubectl, name, ready string) {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if got := k.get(t, "", "node/"+name, `{.status.conditions[?(@.type=="Ready")].status}`); got != ready {
 			return "node " + name + " is ready: " + got
 		}
@@ -151,7 +99,7 @@ func running(t *testing.T, k kubectl) (namespace string, pods []string) {
 	t.Helper()
 	namespace = newNamespace(t, k)
 	k.run(t, "create", "deployment", "-n", namespace, "web", "--image=web", "--replicas=3")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if got := k.get(t, namespace, "deployment/web", "{.status.readyReplicas}"); got != "3" {
 			return got + " replicas are ready"
 		}
@@ -188,7 +136,7 @@ func TestStoppedNode(t *testing.T) {
 			nodeIs(t, k, "worker", "Unknown")
 
 			k.run(t, "delete", "-n", namespace, "deployment/web", "--cascade=foreground", "--wait=false")
-			eventually(t, func() string {
+			eventually.Agrees(t, func() string {
 				marked := k.get(t, namespace, "pods", "{.items[*].metadata.deletionTimestamp}")
 				if len(strings.Fields(marked)) != 3 {
 					return "pods being deleted: " + marked
@@ -240,7 +188,7 @@ func TestNodeRestarts(t *testing.T) {
 	agent.end(t, syscall.SIGKILL)
 	k.run(t, "delete", "-n", namespace, pods[0], "--wait=false")
 	agent.start(t)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if strings.Contains(strings.Join(k.names(t, namespace, "pods"), " "), pods[0]) {
 			return pods[0] + " is there"
 		}
@@ -287,7 +235,7 @@ func TestNodeLogs(t *testing.T) {
 	namespace := newNamespace(t, k)
 	k.run(t, "run", "-n", namespace, "web", "--image=web",
 		"--annotations=simulated.coppice.dev/exit-after=0s", "--annotations=simulated.coppice.dev/exit-after-times=1")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if got := k.get(t, namespace, "pod/web", "{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}"); got != "1 true" {
 			return "restarts and readiness: " + got
 		}
@@ -321,7 +269,7 @@ func TestNodeLogs(t *testing.T) {
 		t.Errorf("without an agent: %v %s", err, errs)
 	}
 	agent.start(t)
-	eventually(t, func() string { // the agent is ready before it has looked at its pods
+	eventually.Agrees(t, func() string { // the agent is ready before it has looked at its pods
 		if got, errs, err := k.try(t, "", "logs", "-n", namespace, "web"); err != nil || strings.TrimSpace(got) != started {
 			return fmt.Sprintf("of the agent that took over: %q %s %v", got, errs, err)
 		}
@@ -329,7 +277,7 @@ func TestNodeLogs(t *testing.T) {
 	})
 }
 
-// ask asks with the certificate of a kubeconfig, whoever answers.
+// ask asks with the certificate of a kubeconfig, and trusts any server.
 func ask(t *testing.T, kubeconfig, url string) (status string, err error) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,14 +18,16 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/controlplane"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // patience is how long a test waits for what must happen; what goes well takes
 // a small part of it.
-const patience = 3 * time.Minute
+const patience = eventually.Patience
 
 var (
 	binary string // the built coppice
@@ -51,14 +52,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "coppice")
-	// Stamped as a release is: an unstamped kubectl finds fault with its own version.
-	stamp := "-X k8s.io/component-base/version.gitVersion=v1.37.2+e2e"
-	build := exec.Command("go", "build", "-ldflags", stamp, "-o", binary, "./cmd/coppice")
-	build.Dir = filepath.Join("..", "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build coppice: %v\n%s", err, out)
+	if binary, err = controlplane.Build(filepath.Join("..", ".."), dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	// kubectl caches discovery in the home directory, across servers on one port.
@@ -66,8 +61,11 @@ func run(m *testing.M) int {
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("COPPICE_DATA_DIR")
 	code := m.Run()
-	if shared.plane != nil {
-		if err := shared.plane.stop(); err != nil {
+	for _, p := range []*plane{shared.plane, batch.plane} {
+		if p == nil {
+			continue
+		}
+		if err := p.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
 		}
@@ -77,77 +75,27 @@ func run(m *testing.M) int {
 
 // plane is a running control plane.
 type plane struct {
+	*controlplane.Process
+
 	kubeconfig string
 	server     string
-	ready      time.Duration // from the start of the process to its ready line
-	command    *exec.Cmd
-	stderr     *bytes.Buffer
-	exited     chan error
 }
 
 // start runs coppice up with args and waits until it is ready.
 func start(args ...string) (*plane, error) {
-	p := &plane{stderr: &bytes.Buffer{}, exited: make(chan error, 1)}
-	p.command = exec.Command(binary, append([]string{"up"}, args...)...)
-	p.command.Stderr = p.stderr
-	stdout, err := p.command.StdoutPipe()
+	p, err := controlplane.Start(binary, append([]string{"up"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	if err := p.command.Start(); err != nil {
-		return nil, err
-	}
-	isReady := make(chan struct{})
-	go func() {
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			if path, ok := strings.CutPrefix(lines.Text(), "export KUBECONFIG="); ok {
-				p.kubeconfig = path
-			}
-			if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
-				p.server, _, _ = strings.Cut(rest, " ")
-				p.ready = time.Since(began)
-				close(isReady)
-			}
-		}
-		_, _ = io.Copy(io.Discard, stdout)
-		p.exited <- p.command.Wait()
-	}()
-	select {
-	case <-isReady:
-		return p, nil
-	case err := <-p.exited:
-		return nil, fmt.Errorf("coppice up %s: %w: %s", strings.Join(args, " "), err, p.stderr)
-	case <-time.After(patience):
-		_ = p.command.Process.Kill()
-		return nil, fmt.Errorf("coppice up %s: not ready after %s: %s", strings.Join(args, " "), patience, p.stderr)
-	}
-}
-
-// stop sends Ctrl-C and waits for the process to end.
-func (p *plane) stop() error {
-	if err := p.command.Process.Signal(syscall.SIGINT); err != nil {
-		return err
-	}
-	select {
-	case err := <-p.exited:
-		if err != nil {
-			return fmt.Errorf("coppice up did not stop cleanly: %w: %s", err, p.stderr)
-		}
-		return nil
-	case <-time.After(patience):
-		_ = p.command.Process.Kill()
-		return fmt.Errorf("coppice up does not stop: %s", p.stderr)
-	}
+	return &plane{Process: p, kubeconfig: p.Kubeconfig, server: p.Server}, nil
 }
 
 // kill ends the process with SIGKILL.
 func (p *plane) kill(t *testing.T) {
 	t.Helper()
-	if err := p.command.Process.Kill(); err != nil {
+	if err := p.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-p.exited
 }
 
 // sharedPlane is the control plane that most tests share.
@@ -176,10 +124,8 @@ func startPlane(t *testing.T, args ...string) *plane {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if p.command.ProcessState == nil {
-			if err := p.stop(); err != nil {
-				t.Error(err)
-			}
+		if err := p.Stop(); err != nil {
+			t.Error(err)
 		}
 	})
 	return p
@@ -283,36 +229,18 @@ func (k kubectl) names(t *testing.T, namespace, resources string, more ...string
 	return strings.Fields(k.run(t, args...))
 }
 
-// furniture is a config map that every namespace has.
-const furniture = "kube-root-ca.crt"
+// rootCAConfigMap is the config map that every namespace has.
+const rootCAConfigMap = "kube-root-ca.crt"
 
-// own are the names but for what every namespace has.
+// own leaves out of names what every namespace has.
 func own(names []string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return name == "configmap/"+furniture })
-}
-
-// eventually waits until check returns "", and fails with what it returned last.
-func eventually(t *testing.T, check func() string) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		problem := check()
-		if problem == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %s", patience, problem)
-		}
-		<-tick.C
-	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "configmap/"+rootCAConfigMap })
 }
 
 // eventuallyNames waits until just these objects are there.
 func (k kubectl) eventuallyNames(t *testing.T, namespace, resources string, want ...string) {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		got := k.names(t, namespace, resources)
 		if strings.Join(got, " ") == strings.Join(want, " ") {
 			return ""

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // statefulWeb is a set of three with a claim for each pod.
@@ -62,7 +64,7 @@ func TestStatefulSetRollout(t *testing.T) {
 	rollout("status", "--timeout=60s")
 	images := func(want string) {
 		t.Helper()
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			return differs(k.get(t, namespace, "pods", "{.items[*].spec.containers[0].image}"), want)
 		})
 	}
@@ -84,7 +86,7 @@ func TestStatefulSetRollout(t *testing.T) {
 	rollout("undo")
 	images("web:1 web:1 web:1")
 	rollout("restart")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		restarted := k.get(t, namespace, "pods", `{.items[*].metadata.annotations.kubectl\.kubernetes\.io/restartedAt}`)
 		if n := len(strings.Fields(restarted)); n != 3 {
 			return fmt.Sprintf("%d of the pods were restarted", n)
@@ -122,7 +124,7 @@ func TestStatefulSetOrphan(t *testing.T) {
 
 	k.apply(t, namespace, statefulWeb)
 	uid := uidOf(t, k, namespace, "statefulset/web")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		return differs(k.get(t, namespace, "pods,controllerrevisions", "{.items[*].metadata.ownerReferences[*].uid}"), strings.Join([]string{uid, uid, uid, uid}, " "))
 	})
 	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=60s")
@@ -186,7 +188,7 @@ func TestDaemonSetRollout(t *testing.T) {
 	}
 	images := func(want string) {
 		t.Helper()
-		eventually(t, func() string {
+		eventually.Agrees(t, func() string {
 			return differs(k.get(t, namespace, "pods", "{.items[*].spec.containers[0].image}"), want)
 		})
 	}
@@ -207,7 +209,7 @@ func TestDaemonSetRollout(t *testing.T) {
 		t.Errorf("the history is\n%s", history)
 	}
 	k.run(t, "set", "image", "-n", namespace, "daemonset/agent", "agent=sick")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if list := k.get(t, namespace, "pods", "{.items[*].spec.containers[0].image}"); !strings.Contains(list, "sick") {
 			return list
 		}
@@ -223,12 +225,12 @@ func TestDaemonSetRollout(t *testing.T) {
 
 	k.run(t, "taint", "node", "node-2", "mine=yes:NoExecute")
 	k.eventuallyNames(t, "default", "nodes", "node/node-1", "node/node-2", "node/node-3")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		return differs(k.get(t, namespace, "daemonset/agent", "{.status.desiredNumberScheduled} {.status.currentNumberScheduled} {.status.numberMisscheduled}"), "2 2 0")
 	})
 	k.run(t, "label", "node", "node-3", "kubernetes.io/hostname-", "disk=ssd")
 	k.run(t, "patch", "-n", namespace, "daemonset/agent", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"disk":"ssd"}}}}}`)
-	eventually(t, func() string { return differs(k.get(t, namespace, "pods", "{.items[*].spec.nodeName}"), "node-3") })
+	eventually.Agrees(t, func() string { return differs(k.get(t, namespace, "pods", "{.items[*].spec.nodeName}"), "node-3") })
 }
 
 // TestDaemonSetOrphan deletes a set and leaves its pods and revisions; one of the same
@@ -249,7 +251,7 @@ func TestDaemonSetOrphan(t *testing.T) {
 	k.eventuallyNames(t, namespace, "pods,controllerrevisions", append(slices.Clone(pods), revisions...)...)
 	k.apply(t, namespace, daemonAgent)
 	uid := uidOf(t, k, namespace, "daemonset/agent")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		return differs(k.get(t, namespace, "pods,controllerrevisions", "{.items[*].metadata.ownerReferences[*].uid}"), strings.Join([]string{uid, uid, uid}, " "))
 	})
 	k.run(t, "rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=60s")

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // TestSnapshotAndRestore goes back in time, from a control plane that runs, with a
@@ -35,7 +37,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 	}
 	k.run(t, "delete", "-n", "default", "configmap", "owner")
 	k.eventuallyNames(t, "default", "configmaps")
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -141,7 +143,7 @@ func TestFullStore(t *testing.T) {
 	for _, name := range names {
 		k.run(t, "delete", "-n", "default", "configmap", name)
 	}
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		_, errs, err := k.try(t, "", "create", "-n", "default", "configmap", "more", "--from-file="+large)
 		if err != nil {
 			return errs
@@ -176,7 +178,7 @@ func TestSnapshotOfAnEtcdCluster(t *testing.T) {
 	k.run(t, "delete", "-n", namespace, "configmap", "gone")
 	k.apply(t, namespace, configMap("late", ""))
 	last := revisionOf(t, k)
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	// Without a control plane there is nobody to ask: the objects are elsewhere.

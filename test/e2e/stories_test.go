@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // slowly are annotations of pods that take their time to become ready and to end, so that
@@ -54,7 +56,7 @@ type stage struct {
 // pods waits until that many pods are ready, and returns their names and uids.
 func (s stage) pods(t *testing.T, count int) string {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		ready := s.get(t, s.namespace, "pods", `{.items[*].status.conditions[?(@.type=="Ready")].status}`)
 		return differs(ready, strings.TrimSpace(strings.Repeat("True ", count)))
 	})
@@ -137,7 +139,7 @@ func (s stage) statefulSet(t *testing.T) {
 
 	s.apply(t, s.namespace, strings.Replace(statefulWeb, "replicas: 3", "replicas: 2", 1))
 	uid := uidOf(t, s.kubectl, s.namespace, "statefulset/web")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		return differs(s.get(t, s.namespace, "pods,controllerrevisions", "{.items[*].metadata.ownerReferences[*].uid}"), strings.Join([]string{uid, uid, uid}, " "))
 	})
 	if after := strings.Join(strings.Fields(s.pods(t, 2)), " "); after != strings.Join(strings.Fields(uids)[:2], " ") {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // shipped is a control plane as coppice up runs it, but without nodes: pods stay where
@@ -18,7 +20,7 @@ func shipped(t *testing.T) kubectl {
 // settled waits until a deployment has as many pods of its newest template as it is to have.
 func settled(t *testing.T, k kubectl, namespace, name string, replicas int) {
 	t.Helper()
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		got := k.get(t, namespace, "deployment/"+name, "{.status.replicas} {.status.observedGeneration} {.metadata.generation}")
 		var has, seen, generation int
 		if _, err := fmt.Sscan(got, &has, &seen, &generation); err != nil || has != replicas || seen != generation {
@@ -80,7 +82,7 @@ func TestRollout(t *testing.T) {
 	settled(t, k, namespace, "web", 1)
 	first := k.names(t, namespace, "replicasets")
 	k.run(t, "set", "image", "-n", namespace, "deployment/web", "web=web:2")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if sets := k.names(t, namespace, "replicasets"); len(sets) != 2 {
 			return fmt.Sprint(sets)
 		}
@@ -92,10 +94,10 @@ func TestRollout(t *testing.T) {
 		t.Errorf("the history is\n%s", history)
 	}
 	k.run(t, "rollout", "undo", "-n", namespace, "deployment/web")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		return differs(k.get(t, namespace, "deployment/web", `{.metadata.annotations.deployment\.kubernetes\.io/revision}`), "3")
 	})
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		return differs(k.get(t, namespace, first[0], "{.spec.replicas}"), "1")
 	})
 	k.run(t, "rollout", "pause", "-n", namespace, "deployment/web")
@@ -107,7 +109,7 @@ func TestRollout(t *testing.T) {
 	}
 	k.run(t, "rollout", "resume", "-n", namespace, "deployment/web")
 	k.run(t, "rollout", "restart", "-n", namespace, "deployment/web")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if sets := k.names(t, namespace, "replicasets"); len(sets) < 3 {
 			return fmt.Sprint(sets)
 		}
@@ -129,7 +131,7 @@ func TestReplicaSetLetsGo(t *testing.T) {
 	k := shipped(t)
 	namespace := newNamespace(t, k)
 	k.apply(t, namespace, frontend)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if pods := k.names(t, namespace, "pods"); len(pods) != 3 {
 			return fmt.Sprint(pods)
 		}
@@ -137,7 +139,7 @@ func TestReplicaSetLetsGo(t *testing.T) {
 	})
 	pod := k.names(t, namespace, "pods")[0]
 	k.run(t, "label", "-n", namespace, pod, "--overwrite", "tier=debug")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if pods := k.names(t, namespace, "pods"); len(pods) != 4 {
 			return fmt.Sprint(pods)
 		}
@@ -147,7 +149,7 @@ func TestReplicaSetLetsGo(t *testing.T) {
 		t.Errorf("the pod that no longer matches has owners: %s", owners)
 	}
 	k.run(t, "label", "-n", namespace, pod, "--overwrite", "tier=frontend")
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		pods := k.names(t, namespace, "pods")
 		owned := k.get(t, namespace, "pods", "{.items[*].metadata.ownerReferences[*].name}")
 		if len(pods) != 3 || owned != "frontend frontend frontend" {
@@ -176,7 +178,7 @@ spec:
     metadata: {labels: {app: web}}
     spec: {containers: [{name: web, image: web}]}
 `)
-			eventually(t, func() string {
+			eventually.Agrees(t, func() string {
 				if pods := k.names(t, namespace, "pods"); len(pods) != 2 {
 					return fmt.Sprint(pods)
 				}
@@ -203,8 +205,8 @@ spec:
 	}
 }
 
-// TestNamespaceFurniture: what every namespace has, it has again when it was removed.
-func TestNamespaceFurniture(t *testing.T) {
+// TestNamespaceDefaultsComeBack removes what every namespace has: it is made again.
+func TestNamespaceDefaultsComeBack(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)
 	namespace := newNamespace(t, k)
@@ -216,7 +218,7 @@ func TestNamespaceFurniture(t *testing.T) {
 	k.run(t, "delete", "-n", namespace, "serviceaccount/default", "configmap/kube-root-ca.crt")
 	k.eventuallyNames(t, namespace, "serviceaccounts,configmaps", "serviceaccount/default", "configmap/kube-root-ca.crt")
 	k.run(t, "patch", "-n", namespace, "configmap/kube-root-ca.crt", "-p", `{"data":{"ca.crt":"forged"}}`)
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		return differs(k.get(t, namespace, "configmap/kube-root-ca.crt", `{.data.ca\.crt}`), before)
 	})
 	k.run(t, "delete", "namespace", namespace)

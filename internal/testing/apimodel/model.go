@@ -4,7 +4,7 @@
 // It holds the metadata of objects and one revision that counts all writes. A
 // request goes through four steps:
 //
-//  1. Before hooks: a test changes the world between the collector's decision
+//  1. Before hooks: a test changes the objects between the collector's decision
 //     and its request.
 //  2. Faults: an answer, or the lack of one, in place of what would happen.
 //  3. The rules (rules.go): preconditions, finalizers, the three propagation
@@ -13,15 +13,15 @@
 //     revisions within a kind, when the test wants it (watch.go).
 //
 // For the barrier (R15) it lists, page by page and from one state (list.go), and
-// tells what is watched (Watched, Undiscovered), how far (Reached, Bookmark), and, if
-// it is to, what was written last (TellNewest).
+// says what is watched (Watched, Undiscovered), how far (Reached, Bookmark), and, when
+// asked to, what was written last (TellNewest).
 // Lists pass through hooks and faults as all requests do: their Verb is "list",
-// their Ref has no name, and across namespaces no namespace; Fault.Kind befalls
+// their Ref has no name, and across namespaces no namespace; Fault.Kind hits
 // all requests for one kind. For epochs (R4) it can be put back to where it was
 // (Backup, Restore).
 //
 // It starts no goroutine and reads no clock, so the same calls in the same order
-// give the same history. It is safe for concurrent use. Mistakes of the test,
+// give the same result. It is safe for concurrent use. Mistakes of the test,
 // such as the update of an object that is not there, panic.
 package apimodel
 
@@ -30,6 +30,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/feed"
@@ -180,7 +182,7 @@ func (s *Server) mustFindLocked(ref collector.Ref) stored {
 // no finalizers is removed by the write (R18).
 func (s *Server) commitLocked(object stored) stored {
 	ref := collector.RefOf(object.Object)
-	object.Phase = ownership.PhaseOf(object.deleting, object.Finalizers)
+	object.Phase = object.phase()
 	if before, ok := s.objects[ref]; ok && before.equal(object) {
 		return object
 	}
@@ -196,6 +198,21 @@ func (s *Server) commitLocked(object stored) stored {
 	s.pending[object.Kind] = append(s.pending[object.Kind], event{object: clone(object.Object), gone: gone, revision: s.revision})
 	object.Object = clone(object.Object)
 	return object
+}
+
+// phase returns how far the deletion has come. It is stated here a second time, so that a
+// fault of ownership.PhaseOf shows. Where an object carries both finalizers, orphan wins (TR-04).
+func (o stored) phase() ownership.Phase {
+	switch {
+	case !o.deleting:
+		return ownership.Active
+	case slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents):
+		return ownership.Orphaning
+	case slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents):
+		return ownership.Foreground
+	default:
+		return ownership.Terminating
+	}
 }
 
 func (o stored) equal(other stored) bool {

@@ -1,7 +1,8 @@
 // Package eventually waits in tests for what other goroutines or processes do.
 //
-// Each function asks at once and then every few milliseconds, and fails the test when the
-// answer has not come within [Patience]. Patience is far longer than anything takes: it is
+// Each function asks at once and then again, after a few milliseconds at first and seldom
+// later, so that many tests that wait do not keep a server busy; it fails the test when
+// the answer has not come within [Patience]. Patience is far longer than anything takes: it is
 // there so that a hang is reported, never to assert how fast something is. In a
 // testing/synctest bubble the time is fake, and the wait costs nothing.
 package eventually
@@ -14,8 +15,9 @@ import (
 const (
 	// Patience is how long a condition may take before the test fails.
 	Patience = 3 * time.Minute
-	// interval is the time between two questions.
-	interval = 10 * time.Millisecond
+	// shortest and longest are the times between two questions.
+	shortest = 5 * time.Millisecond
+	longest  = 50 * time.Millisecond
 )
 
 // Succeeds waits until check returns nil, and fails the test with the last error otherwise.
@@ -46,12 +48,12 @@ func Holds(t testing.TB, what string, condition func() bool) {
 
 // poll asks until the answer is true or Patience is over.
 func poll(condition func() bool) bool {
-	for deadline := time.Now().Add(Patience); ; time.Sleep(interval) {
-		if condition() {
-			return true
-		}
+	deadline := time.Now().Add(Patience)
+	for interval := shortest; !condition(); interval = min(2*interval, longest) {
 		if time.Now().After(deadline) {
 			return false
 		}
+		time.Sleep(interval)
 	}
+	return true
 }

@@ -81,7 +81,7 @@ func (c *call) void() {
 
 // api is the server as a collector sees it: every request stops the worker that
 // sends it, until the scheduler lets it go on.
-type api struct{ world *world }
+type api struct{ cluster *cluster }
 
 var _ collector.API = api{}
 
@@ -106,7 +106,7 @@ func (a api) Survey(context.Context) (feed.Watched, error) {
 
 // Newest implements collector.API.
 func (a api) Newest(context.Context, []ownership.Kind) (collector.Newest, error) {
-	if !a.world.tellsNewest {
+	if !a.cluster.tellsNewest {
 		return collector.Newest{}, nil
 	}
 	c := &call{verb: newest}
@@ -115,7 +115,7 @@ func (a api) Newest(context.Context, []ownership.Kind) (collector.Newest, error)
 }
 
 // watched is what the feed watches.
-func (w *world) watched() feed.Watched {
+func (w *cluster) watched() feed.Watched {
 	var watched feed.Watched
 	for i, r := range w.server.resources {
 		switch {
@@ -133,14 +133,14 @@ func (w *world) watched() feed.Watched {
 
 // Reached implements collector.API.
 func (a api) Reached(kind ownership.Kind) string {
-	if st := a.world.in.streams[a.world.server.index(kind)]; st.listed {
+	if st := a.cluster.in.streams[a.cluster.server.index(kind)]; st.listed {
 		return strconv.Itoa(st.seen)
 	}
 	return ""
 }
 
 // send stops the worker that sends the request, until it has its answer.
-func (a api) send(c *call) (ownership.Object, error) { return a.world.in.send(c) }
+func (a api) send(c *call) (ownership.Object, error) { return a.cluster.in.send(c) }
 
 // Delete implements collector.API.
 func (a api) Delete(_ context.Context, observed ownership.Object, propagation verdict.Propagation) error {

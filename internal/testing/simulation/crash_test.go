@@ -41,7 +41,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// mishaps are all that can befall a request.
+// mishaps returns everything that can go wrong with a request.
 func mishaps(uid Step) map[string][]Step {
 	with := func(op Op, failure string) Step {
 		uid.Op, uid.Failure = op, failure
@@ -66,7 +66,8 @@ func mishaps(uid Step) map[string][]Step {
 
 // TestMishaps lets each request of each scenario go wrong in every way. Nothing
 // may be violated, and what is left at the end is what is left when all goes well;
-// not so in a race, where users and collector are after the same thing.
+// not so in a race, where a user and the collector write to the same object and the one
+// that comes first decides what is left.
 func TestMishaps(t *testing.T) {
 	points, runs := 0, 0
 	for name, schedule := range traces(t, "scenarios") {
@@ -90,6 +91,9 @@ func TestMishaps(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests of %d scenarios, %d runs", points, len(traces(t, "scenarios")), runs)
+	if points < 200 || runs < 200*len(mishaps(Step{})) {
+		t.Errorf("%d requests went wrong in %d runs: the scenarios have lost requests", points, runs)
+	}
 }
 
 // TestLostEvents lets a watch break at every step of each scenario: events are lost
@@ -116,6 +120,9 @@ func TestLostEvents(t *testing.T) {
 		}
 	}
 	t.Logf("%d runs", runs)
+	if runs < scaled(10_000) {
+		t.Errorf("%d runs lost an event: the scenarios have lost steps", runs)
+	}
 }
 
 // survivors runs a schedule and says what is left at the end.

@@ -34,7 +34,7 @@ type visit struct {
 	crashes    int   // that may still happen
 }
 
-// isNew tells whether a restart was not followed so far.
+// isNew reports whether a restart was not followed so far.
 func (e *exploration) isNew(v visit) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -49,7 +49,7 @@ func (e *exploration) isNew(v visit) bool {
 // schedule in the ordinary order.
 func (e *exploration) explore(given Schedule, order Order, crashes int) {
 	var ways [][]visit // for each step, the restarts after each kind of crash
-	look := func(w *world) {
+	look := func(w *cluster) {
 		var visits []visit
 		for _, crash := range e.crashes {
 			v := visit{standstill: w.standstill(crash).key(e.orders), crashes: crashes - 1}
@@ -61,7 +61,7 @@ func (e *exploration) explore(given Schedule, order Order, crashes int) {
 		ways = append(ways, visits)
 	}
 	if crashes == 0 {
-		look = func(*world) {}
+		look = func(*cluster) {}
 	}
 	unfolded, from := unfold(e.t.Context(), given, order, look)
 	if e.runs.Add(1); unfolded.Violation != nil {
@@ -196,7 +196,7 @@ func TestRestartsWithOneKeyGoTheSameWay(t *testing.T) {
 	for g := range Graphs(Search{Objects: 3, Edges: []Edge{NoEdge, Refers, Blocks}, Deletes: 1, Policies: []Fate{DeletedForeground, DeletedOrphan}}) {
 		var keys []string
 		var requests []int
-		unfolded, from := unfold(t.Context(), g.Schedule(), Lazy, func(w *world) {
+		unfolded, from := unfold(t.Context(), g.Schedule(), Lazy, func(w *cluster) {
 			keys = append(keys, w.standstill(Step{Op: Crash}).key(orders))
 			requests = append(requests, w.requests)
 		})

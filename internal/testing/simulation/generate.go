@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// generator makes up a schedule, one step after the other, looking at the world
+// generator makes up a schedule, one step after the other, looking at the cluster
 // so that most steps apply. The seed first picks a profile: what happens often in
 // this schedule, what seldom, and what not at all. A thousand schedules of a
 // thousand different profiles find more than a thousand of one.
@@ -26,13 +26,13 @@ type generator struct {
 	finalizers int // of a hundred objects, how many are created with a foreign finalizer
 	meddling   int // of a hundred writes of users, how many hit what the collector is about to write
 
-	following []Step // steps that were made up together with one before
+	following []Step // steps that belong to one made up before
 }
 
 // weight is how often a kind of step is made up, compared with others.
 type weight struct {
 	share int
-	make  func(g *generator, w *world) Step
+	make  func(g *generator, w *cluster) Step
 }
 
 // DefaultSteps is how many steps a random schedule has, on average.
@@ -90,7 +90,7 @@ func (g *generator) weigh() {
 }
 
 // next makes up the next step; false when the schedule is over.
-func (g *generator) next(w *world) (Step, bool) {
+func (g *generator) next(w *cluster) (Step, bool) {
 	if w.applied == g.steps || g.attempts == 0 {
 		return Step{}, false
 	}
@@ -121,7 +121,7 @@ func (g *generator) chance(n int) bool { return g.random.IntN(100) < n }
 
 func (g *generator) watched() string { return pick(g, []string{pod, pod, set, node, zone, widget}) }
 
-func (g *generator) deliver(w *world) Step {
+func (g *generator) deliver(w *cluster) Step {
 	var lagging []string
 	for i, r := range w.server.resources {
 		if w.hasEvent(i) {
@@ -131,16 +131,16 @@ func (g *generator) deliver(w *world) Step {
 	return Step{Op: Deliver, Kind: pick(g, append(lagging, pod)[:max(1, len(lagging))])}
 }
 
-func (g *generator) relist(*world) Step {
+func (g *generator) relist(*cluster) Step {
 	return Step{Op: Relist, Kind: g.watched(), Stale: g.random.IntN(4) * g.random.IntN(2)}
 }
 
-func (g *generator) travel(*world) Step {
+func (g *generator) travel(*cluster) Step {
 	return Step{Op: Travel, Kind: g.watched(), Stale: 1 + g.random.IntN(4)}
 }
 
 // restore puts a backup in place. The watches find out one after the other.
-func (g *generator) restore(*world) Step {
+func (g *generator) restore(*cluster) Step {
 	for _, short := range []string{pod, set, node, zone, widget} {
 		if g.chance(70) {
 			g.following = append(g.following, Step{Op: Relist, Kind: short})
@@ -149,9 +149,9 @@ func (g *generator) restore(*world) Step {
 	return Step{Op: Restore, Stale: 1 + g.random.IntN(6)}
 }
 
-func (g *generator) repeat(*world) Step { return Step{Op: Repeat, Kind: g.watched()} }
+func (g *generator) repeat(*cluster) Step { return Step{Op: Repeat, Kind: g.watched()} }
 
-func (g *generator) collect(w *world) Step {
+func (g *generator) collect(w *cluster) Step {
 	if len(w.in.queue.waiting) == 0 || len(w.in.workers) >= maxWorkers {
 		return g.answer(w)
 	}
@@ -159,14 +159,14 @@ func (g *generator) collect(w *world) Step {
 }
 
 // uid is the key of a worker that waits for an answer.
-func (g *generator) uid(w *world) ownership.UID {
+func (g *generator) uid(w *cluster) ownership.UID {
 	if len(w.in.workers) == 0 {
 		return ""
 	}
 	return pick(g, w.in.workers).uid
 }
 
-func (g *generator) answer(w *world) Step {
+func (g *generator) answer(w *cluster) Step {
 	uid := g.uid(w)
 	switch {
 	case uid == "":
@@ -178,7 +178,7 @@ func (g *generator) answer(w *world) Step {
 	}
 }
 
-func (g *generator) fail(w *world) Step {
+func (g *generator) fail(w *cluster) Step {
 	uid := g.uid(w)
 	switch {
 	case uid == "":
@@ -192,10 +192,10 @@ func (g *generator) fail(w *world) Step {
 	}
 }
 
-func (g *generator) wake(w *world) Step { return Step{Op: Wake, UID: pick(g, w.in.queue.backoff)} }
-func (g *generator) haunt(*world) Step  { return Step{Op: Haunt} }
+func (g *generator) wake(w *cluster) Step { return Step{Op: Wake, UID: pick(g, w.in.queue.backoff)} }
+func (g *generator) haunt(*cluster) Step  { return Step{Op: Haunt} }
 
-func (g *generator) crash(*world) Step {
+func (g *generator) crash(*cluster) Step {
 	s := Step{Op: Crash, Stale: g.random.IntN(4) * g.random.IntN(2)}
 	if g.chance(50) {
 		s.Kind = g.watched()
@@ -210,7 +210,7 @@ func (g *generator) crash(*world) Step {
 }
 
 // changeAPI changes what is served, and what can be read.
-func (g *generator) changeAPI(w *world) Step {
+func (g *generator) changeAPI(w *cluster) Step {
 	switch short := pick(g, []string{widget, gadget, pod, pod, set}); g.random.IntN(7) {
 	case 0, 6:
 		return Step{Op: Break, Kind: short}
@@ -234,6 +234,6 @@ func (g *generator) changeAPI(w *world) Step {
 	}
 }
 
-func (g *generator) catchUp(*world) Step { return Step{Op: CatchUp} }
-func (g *generator) work(*world) Step    { return Step{Op: Work} }
-func (g *generator) settle(*world) Step  { return Step{Op: Settle} }
+func (g *generator) catchUp(*cluster) Step { return Step{Op: CatchUp} }
+func (g *generator) work(*cluster) Step    { return Step{Op: Work} }
+func (g *generator) settle(*cluster) Step  { return Step{Op: Settle} }

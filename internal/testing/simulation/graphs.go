@@ -87,7 +87,7 @@ func ordersOf(objects int) (orders [][]int) {
 	return orders
 }
 
-// fill tries all values of the code from a place on; false when nobody wants more.
+// fill tries all values of the code from a place on; false when no more are wanted.
 func (e *enumeration) fill(at, references, deletes int) bool {
 	n := e.Objects
 	switch {
@@ -136,7 +136,7 @@ func (e *enumeration) fillFate(at, references, deletes int) bool {
 	return true
 }
 
-// isPlain tells whether a graph has no reference, and none of a kind, that changes no
+// isPlain reports whether a graph has no reference, and none of a kind, that changes no
 // decision. What the collector decides can only hang on what it deletes or detaches from.
 //
 // Doomed is what may ever be deleted: what users delete, and of what is below that the
@@ -223,7 +223,7 @@ func (e *enumeration) below(is func(Fate) bool, within byte) (set byte) {
 	}
 }
 
-// isSmallest tells whether no other order of the objects has a smaller code.
+// isSmallest reports whether no other order of the objects has a smaller code.
 func (e *enumeration) isSmallest() bool {
 	return !slices.ContainsFunc(e.permutations, e.isSmallerWhen)
 }

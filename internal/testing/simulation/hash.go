@@ -8,10 +8,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector"
 )
 
-// hash is a number for the state of the world: what the server holds, how far
+// hash is a number for the state of the cluster: what the server holds, how far
 // the watches lag, who waits for what. Revisions do not count, and UIDs only by
 // the order of creation.
-func (w *world) hash() uint64 {
+func (w *cluster) hash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(hashSeed)
 	ordinal := make(map[string]byte)

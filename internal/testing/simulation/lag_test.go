@@ -17,9 +17,9 @@ import (
 // time. A request takes 2 ms, and is carried out in the middle; a watch event
 // takes 1 ms and the lag of its kind; there are 20 workers.
 
-// timed is a world in which steps happen at their time.
+// timed is a cluster in which steps happen at their time.
 type timed struct {
-	*world
+	*cluster
 	lag    map[string]int // of the watch of a resource, in ms
 	plan   plan
 	serial int // of planned steps
@@ -51,8 +51,8 @@ func (p *plan) Pop() any {
 
 func newTimed(ctx context.Context, settings Settings, lag map[string]int) *timed {
 	settings.Workers = 20
-	w := newWorld(ctx, settings, nil)
-	return &timed{world: w, lag: lag, delivered: make([]int, len(w.server.resources)), sent: map[*call]bool{}, waking: map[ownership.UID]int{}}
+	w := newCluster(ctx, settings, nil)
+	return &timed{cluster: w, lag: lag, delivered: make([]int, len(w.server.resources)), sent: map[*call]bool{}, waking: map[ownership.UID]int{}}
 }
 
 func (w *timed) at(ms int, step Step) {

@@ -15,6 +15,6 @@ func scaled(n int) int {
 }
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // worlds are small, and there are millions
+	debug.SetGCPercent(400) // clusters are small, and there are millions
 	os.Exit(m.Run())
 }

@@ -6,6 +6,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,20 +27,24 @@ import (
 //
 //	go test ./internal/testing/simulation -run TestMutants -sim.mutants=all -timeout 2h
 //
-// builds and hunts all of them. Without the flag it is only checked that every
-// patch still fits, and that some of them compile.
+// builds and hunts all of them, and -sim.mutants=today a dozen, another one every day.
+// Without the flag it is only checked that every patch still fits and compiles.
 
 var (
-	mutantsFlag = flag.String("sim.mutants", "", "the mutants to hunt, by name and with commas; all: all")
+	mutantsFlag = flag.String("sim.mutants", "", "the mutants to hunt, by name and with commas; all: all; today: a dozen of the day, each until it is caught once")
 	huntsFlag   = flag.Int("sim.hunts", 0, "find a violation so many times, and report how many seeds that took")
+	onceFlag    = flag.Bool("sim.once", false, "of these hunts, stop at the first that finds one")
 )
 
 const (
-	root = "../../.." // of the module
-	// hunts is how often each mutant is hunted, to tell how many seeds it takes.
+	module = "github.com/coppice-dev/coppice"
+	root   = "../../.." // of the module
+	// hunts is how often each mutant is hunted, to know how many seeds it takes.
 	hunts = 5
-	// patience is how many seeds a hunt may take.
-	patience = 20000
+	// seedsPerHunt is how many seeds a hunt may take.
+	seedsPerHunt = 20_000
+	// dozen is how many mutants are hunted in a day.
+	dozen = 12
 )
 
 // mutant is one patch.
@@ -137,17 +147,87 @@ func TestMutants(t *testing.T) {
 		hunt(t, all)
 		return
 	}
-	for _, m := range all[:2] {
-		t.Run(m.name, func(t *testing.T) {
-			if output, err := command(t, "go", "build", "-overlay", m.overlay(t), "./"+filepath.Join(root, filepath.Dir(m.file))); err != nil {
-				t.Errorf("%v\n%s", err, output)
-			}
-		})
+	packages := newTypeChecker(t, all)
+	for _, m := range all {
+		if err := packages.check(m, m.apply(t)); err != nil {
+			t.Errorf("%s does not compile: %v", m.name, err)
+		}
 	}
 }
 
-// prey is what a hunt has found: one line of JSON from TestHunt.
-type prey struct {
+// typeChecker compiles the mutants in this process, as far as the types: a go command each
+// would take minutes.
+type typeChecker struct {
+	fset  *token.FileSet
+	files map[string][]string // by directory, relative to the root of the module: what is compiled
+	types types.Importer
+}
+
+func newTypeChecker(t *testing.T, all []mutant) *typeChecker {
+	t.Helper()
+	c := &typeChecker{fset: token.NewFileSet(), files: map[string][]string{}}
+	args := []string{"list", "-export", "-deps", "-f", `{{.ImportPath}} {{.Export}} {{if not .DepOnly}}{{range .GoFiles}}{{.}} {{end}}{{end}}`}
+	for _, m := range all {
+		if dir := filepath.Dir(m.file); c.files[dir] == nil {
+			c.files[dir] = []string{}
+			args = append(args, module+"/"+dir)
+		}
+	}
+	output, err := command(t, "go", args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	exports := map[string]string{}
+	for line := range strings.Lines(output) {
+		fields := strings.Fields(line)
+		if len(fields) > 1 {
+			exports[fields[0]] = fields[1]
+		}
+		if dir := strings.TrimPrefix(fields[0], module+"/"); c.files[dir] != nil {
+			c.files[dir] = fields[2:]
+		}
+	}
+	c.types = importer.ForCompiler(c.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	return c
+}
+
+// check compiles the package of a mutant with the changed file in it.
+func (c *typeChecker) check(m mutant, changed string) error {
+	dir := filepath.Dir(m.file)
+	var files []*ast.File
+	isIn := false
+	for _, name := range c.files[dir] {
+		source := any(nil) // from the disk
+		if name == filepath.Base(m.file) {
+			source, isIn = changed, true
+		}
+		file, err := parser.ParseFile(c.fset, filepath.Join(root, dir, name), source, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		files = append(files, file)
+	}
+	if !isIn {
+		return fmt.Errorf("%s is not compiled", m.file)
+	}
+	config := types.Config{Importer: c.types}
+	_, err := config.Check(module+"/"+dir, c.fset, files, nil)
+	return err
+}
+
+// ofTheDay returns a dozen of the mutants. Each is hunted once in as many days as there
+// are dozens.
+func ofTheDay(all []mutant, now time.Time) []string {
+	day := int(now.Unix() / int64(24*time.Hour/time.Second))
+	var names []string
+	for i := range min(dozen, len(all)) {
+		names = append(names, all[(day*dozen+i)%len(all)].name)
+	}
+	return names
+}
+
+// find is the outcome of a hunt: one line of JSON from TestHunt.
+type find struct {
 	Seeds uint64 // how many it took; 0: none was found
 	Rule  string
 	Steps int // of the shrunk schedule
@@ -158,12 +238,23 @@ func hunt(t *testing.T, all []mutant) {
 	var table strings.Builder
 	var medians []uint64
 	caught := 0
+	wanted := strings.Split(*mutantsFlag, ",")
+	if *mutantsFlag == "today" {
+		wanted = ofTheDay(all, time.Now())
+		t.Logf("today's mutants: %s", strings.Join(wanted, ","))
+	}
 	for _, m := range all {
-		if *mutantsFlag != "all" && !slices.Contains(strings.Split(*mutantsFlag, ","), m.name) {
+		if *mutantsFlag != "all" && !slices.Contains(wanted, m.name) {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
 			found := m.hunt(t)
+			if *mutantsFlag == "today" {
+				if last := found[len(found)-1]; last.Seeds == 0 {
+					t.Errorf("not caught in %d seeds", hunts*seedsPerHunt)
+				}
+				return
+			}
 			var seeds []uint64
 			var rules []string
 			steps := 0
@@ -178,7 +269,7 @@ func hunt(t *testing.T, all []mutant) {
 			slices.Sort(rules)
 			if len(seeds) <= hunts/2 {
 				fmt.Fprintf(&table, "%-28s NOT CAUGHT (%d of %d)\n", m.name, len(seeds), hunts)
-				t.Errorf("not caught in %d seeds", patience)
+				t.Errorf("not caught in %d seeds", seedsPerHunt)
 				return
 			}
 			caught++
@@ -193,21 +284,26 @@ func hunt(t *testing.T, all []mutant) {
 	}
 }
 
-func (m mutant) hunt(t *testing.T) []prey {
+func (m mutant) hunt(t *testing.T) []find {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "simulation.test")
 	if output, err := command(t, "go", "test", "-c", "-o", binary, "-overlay", m.overlay(t), "."); err != nil {
 		t.Fatalf("build: %v\n%s", err, output)
 	}
-	output, err := command(t, binary, "-test.run=^TestHunt$", fmt.Sprintf("-sim.hunts=%d", hunts))
-	var found []prey
+	args := []string{"-test.run=^TestHunt$", fmt.Sprintf("-sim.hunts=%d", hunts)}
+	isDaily := *mutantsFlag == "today"
+	if isDaily {
+		args = append(args, "-sim.once", fmt.Sprintf("-sim.first=%d", seedOfTheDay(time.Now())))
+	}
+	output, err := command(t, binary, args...)
+	var found []find
 	for line := range strings.Lines(output) {
-		var p prey
-		if json.Unmarshal([]byte(line), &p) == nil {
-			found = append(found, p)
+		var f find
+		if json.Unmarshal([]byte(line), &f) == nil {
+			found = append(found, f)
 		}
 	}
-	if len(found) != hunts {
+	if len(found) != hunts && (!isDaily || len(found) == 0) {
 		t.Fatalf("the hunt did not end: %v\n%s", err, output)
 	}
 	return found
@@ -216,18 +312,21 @@ func (m mutant) hunt(t *testing.T) []prey {
 // TestHunt is what runs in the binary of a mutant.
 func TestHunt(t *testing.T) {
 	for n := range uint64(*huntsFlag) {
-		var p prey
-		for i := range uint64(patience) {
-			result := Random(t.Context(), n*1_000_000+i+1, DefaultSteps, Options{})
+		var f find
+		for i := range uint64(seedsPerHunt) {
+			result := Random(t.Context(), *firstFlag+n*1_000_000+i+1, DefaultSteps, Options{})
 			if result.Violation != nil {
-				p = prey{Seeds: i + 1, Rule: result.Violation.Rule, Steps: len(Shrink(t.Context(), result).Steps)}
+				f = find{Seeds: i + 1, Rule: result.Violation.Rule, Steps: len(Shrink(t.Context(), result).Steps)}
 				break
 			}
 		}
-		line, err := json.Marshal(p)
+		line, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Println(string(line))
+		if *onceFlag && f.Seeds > 0 {
+			return
+		}
 	}
 }

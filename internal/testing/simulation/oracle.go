@@ -13,12 +13,12 @@ import (
 // oracle compares what the collector does with what it may do. It sees the whole
 // history of the server, and nothing of what the collector knows, but how far its
 // watches have come.
-type oracle struct{ *world }
+type oracle struct{ *cluster }
 
 // beforeWrite looks at a write that is about to be done. The server is as it was.
 func (o *oracle) beforeWrite(before, after *version, by *call) {
 	if by.worker.trusts != o.server.restored {
-		return // decided in a world that is not there any more, and nobody could know
+		return // decided before a restore that the collector could not have noticed yet
 	}
 	if by.uid == "" || by.version == "" {
 		o.fail("R12", "%s carries no condition", by)
@@ -36,13 +36,13 @@ func (o *oracle) beforeWrite(before, after *version, by *call) {
 	}
 }
 
-// isMeant tells whether a worker has to do with an object: it is the one whose key
+// isMeant reports whether a worker has to do with an object: it is the one whose key
 // it has taken, or a dependent of that.
 func (o *oracle) isMeant(v *version, by *call) bool {
 	return v.UID == by.worker.uid || by.verb == patchOwners && hasOwner(v.Owners, by.worker.uid)
 }
 
-// afterWrite takes note of what a write has made of the world.
+// afterWrite logs what a write made of the object.
 func (o *oracle) afterWrite(after *version) {
 	if o.log != nil {
 		verb := "wrote"
@@ -119,7 +119,7 @@ func policyOf(v *version) verdict.Propagation {
 	}
 }
 
-// waits tells whether an owner of the object waits for it, or did a moment ago.
+// waits reports whether an owner of the object waits for it, or did a moment ago.
 func (o *oracle) waits(d *version) bool {
 	return slices.ContainsFunc(d.Owners, func(r ownership.Reference) bool {
 		l := o.server.byUID[r.UID]
@@ -127,7 +127,7 @@ func (o *oracle) waits(d *version) bool {
 	})
 }
 
-// wasUnserved tells whether a kind was never served.
+// wasUnserved reports whether a kind was never served.
 func (o *oracle) wasUnserved(kind ownership.Kind) bool {
 	return o.server.resource(kind).scope == ownership.ScopeUnknown
 }
@@ -173,12 +173,12 @@ func (o *oracle) checkDetached(d *version, r ownership.Reference) {
 	}
 }
 
-// believesWaiting tells whether a worker may take an owner for one in foreground
+// believesWaiting reports whether a worker may take an owner for one in foreground
 // deletion that is not any more. It may have lost that finalizer since the
 // decision; it does not come back all the same.
 func believesWaiting(owner *version) bool { return owner.deleting && owner.life.wasForeground }
 
-// letsGo tells whether an object was in orphan deletion at some time.
+// letsGo reports whether an object was in orphan deletion at some time.
 func (l *life) letsGo() bool { return l != nil && l.wasOrphaning }
 
 // checkUnblocked: references stop blocking within a cycle only (R10).
@@ -192,7 +192,7 @@ func (o *oracle) checkUnblocked(d *version, old, now ownership.Reference, by *ca
 	}
 }
 
-// sawCycle tells whether a worker could take two objects for parts of one cycle:
+// sawCycle reports whether a worker could take two objects for parts of one cycle:
 // there are ways of blocking references from each to the other. Every object on
 // the way counts as it was at any time since the worker's knowledge.
 func (o *oracle) sawCycle(w *worker, a, b *life) bool {
@@ -211,7 +211,7 @@ func (o *oracle) sawWay(w *worker, from, to *life, seen map[*life]bool) bool {
 		}
 		for _, r := range v.Owners {
 			owner := o.server.byUID[r.UID]
-			if r.Blocking() && owner != nil && (owner == to || o.sawWay(w, owner, to, seen)) {
+			if blocks(r) && owner != nil && (owner == to || o.sawWay(w, owner, to, seen)) {
 				return true
 			}
 		}
@@ -239,7 +239,7 @@ func (o *oracle) checkRelease(before, after *version, by *call) {
 	case removed[0] == ownership.FinalizerOrphan:
 		o.checkNoneMissed("S2", before, by, anyReference)
 	default:
-		o.checkNoneMissed("S3", before, by, ownership.Reference.Blocking)
+		o.checkNoneMissed("S3", before, by, blocks)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // catchUp delivers all watch events.
-func (w *world) catchUp() bool {
+func (w *cluster) catchUp() bool {
 	applies := false
 	for w.violation == nil {
 		i := w.oldest()
@@ -21,7 +21,7 @@ func (w *world) catchUp() bool {
 }
 
 // workOff works off all keys that wait, one worker after the other.
-func (w *world) workOff() bool {
+func (w *cluster) workOff() bool {
 	applies := false
 	for range maxTurns {
 		if w.violation != nil || !w.workOn() {
@@ -33,11 +33,11 @@ func (w *world) workOff() bool {
 	return applies
 }
 
-// maxTurns bounds what a small world can give to do.
+// maxTurns bounds the work of a small cluster.
 const maxTurns = 2000
 
 // workOn lets the oldest worker have its answer, or the oldest key a worker.
-func (w *world) workOn() bool {
+func (w *cluster) workOn() bool {
 	switch {
 	case len(w.in.workers) > 0:
 		return w.request(w.in.workers[0], Step{Op: Answer})
@@ -61,7 +61,7 @@ const (
 
 // ordinary is the next step in an order; false when nothing is left to do but
 // keys in back-off.
-func (w *world) ordinary(order Order) (Step, bool) {
+func (w *cluster) ordinary(order Order) (Step, bool) {
 	event := w.oldest()
 	switch {
 	case event >= 0 && (order == Eager || len(w.in.workers)+len(w.in.queue.waiting) == 0):
@@ -79,7 +79,7 @@ func (w *world) ordinary(order Order) (Step, bool) {
 
 // settle delivers everything and works everything off, as often as that gives
 // more to do. Keys in back-off get a few chances.
-func (w *world) settle() bool {
+func (w *cluster) settle() bool {
 	applies := false
 	for range backoffRounds {
 		for w.violation == nil && (w.catchUp() || w.workOff()) {
@@ -93,11 +93,11 @@ func (w *world) settle() bool {
 	return applies
 }
 
-// backoffRounds is how often keys in back-off are tried until the world counts as settled.
+// backoffRounds is how often keys in back-off are tried until the cluster counts as settled.
 const backoffRounds = 4
 
 // wakeAll ends the back-off of all keys.
-func (w *world) wakeAll() bool {
+func (w *cluster) wakeAll() bool {
 	uids := slices.Clone(w.in.queue.backoff)
 	for _, uid := range uids {
 		w.in.queue.wake(uid)
@@ -108,7 +108,7 @@ func (w *world) wakeAll() bool {
 // rest lets everything come to its end, and checks that there is one: first
 // while some kinds are broken, if they are; then without faults, while others
 // still hold objects by their finalizers; then when they have let go.
-func (w *world) rest() {
+func (w *cluster) rest() {
 	if w.violation != nil {
 		return
 	}
@@ -131,7 +131,7 @@ func (w *world) rest() {
 }
 
 // mend ends the faults of kinds, after a look at what they hold up.
-func (w *world) mend() {
+func (w *cluster) mend() {
 	isBroken := func(r *resource) bool { return r.broken }
 	if !slices.ContainsFunc(w.server.resources, isBroken) {
 		return
@@ -149,7 +149,7 @@ func (w *world) mend() {
 }
 
 // look lets the feed find out what is served, and list what it has not.
-func (w *world) look() {
+func (w *cluster) look() {
 	for i, r := range w.server.resources {
 		w.notice(i)
 		if r.watched && !w.in.streams[i].listed {
@@ -159,7 +159,7 @@ func (w *world) look() {
 }
 
 // comeToRest lets everything come to its end, and checks that it has.
-func (w *world) comeToRest() {
+func (w *cluster) comeToRest() {
 	w.look()
 	w.settle()
 	if w.violation != nil {

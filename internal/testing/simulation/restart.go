@@ -30,9 +30,9 @@ type lateWrite struct {
 	unseen         []byte // of each object, how many of its versions the sender had not seen
 }
 
-// standstill describes the world as a crash would leave it. It presumes that objects and references come from
+// standstill describes the cluster as a crash would leave it. It presumes that objects and references come from
 // the beginning only, as those of a Graph do.
-func (w *world) standstill(crash Step) standstill {
+func (w *cluster) standstill(crash Step) standstill {
 	calls := slices.Clone(w.ghosts)
 	for _, worker := range w.in.workers {
 		if !worker.call.executed && !worker.call.isRead() && crash.Failure != "lost" {
@@ -63,7 +63,7 @@ func (w *world) standstill(crash Step) standstill {
 	return s
 }
 
-func (w *world) lateWrite(c *call, index map[ownership.UID]int) lateWrite {
+func (w *cluster) lateWrite(c *call, index map[ownership.UID]int) lateWrite {
 	late := lateWrite{
 		verb: c.verb, what: string(c.propagation), target: index[c.uid], sender: index[c.worker.uid], owners: edgesOf(c.owners, index),
 	}

@@ -3,12 +3,34 @@ package simulation
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // This file states the rules R1 to R14 once more, over the objects of the server
 // as they are now: nothing is unknown here, so there is nothing to verify.
+
+// phaseOf returns how far the deletion of an object has come. It shares nothing with
+// ownership.PhaseOf, which the collector goes by. Where an object carries both
+// finalizers, orphan wins (TR-04).
+func phaseOf(v *version) ownership.Phase {
+	switch {
+	case !v.deleting:
+		return ownership.Active
+	case slices.Contains(v.Finalizers, metav1.FinalizerOrphanDependents):
+		return ownership.Orphaning
+	case slices.Contains(v.Finalizers, metav1.FinalizerDeleteDependents):
+		return ownership.Foreground
+	default:
+		return ownership.Terminating
+	}
+}
+
+// blocks reports whether a reference holds a foreground deletion of its owner. Like
+// phaseOf it is stated here a second time.
+func blocks(r ownership.Reference) bool { return r.BlockOwnerDeletion == ownership.True }
 
 // stand is how an owner reference stands (R7).
 type stand int
@@ -22,7 +44,7 @@ const (
 )
 
 // owner finds the object that a reference of d names, and how it stands.
-func (s *server) owner(d *version, r ownership.Reference) (*version, stand) {
+func (s *apiServer) owner(d *version, r ownership.Reference) (*version, stand) {
 	resource := s.resource(r.OwnerKind())
 	ref := collector.Ref{Kind: r.OwnerKind(), Namespace: d.Namespace, Name: r.Name}
 	switch {
@@ -44,8 +66,8 @@ func (s *server) owner(d *version, r ownership.Reference) (*version, stand) {
 	}
 }
 
-// names tells whether a version of d refers to an owner, rightly.
-func (s *server) names(d *version, owner *version, is func(ownership.Reference) bool) bool {
+// names reports whether a version of d refers to an owner, rightly.
+func (s *apiServer) names(d *version, owner *version, is func(ownership.Reference) bool) bool {
 	return slices.ContainsFunc(d.Owners, func(r ownership.Reference) bool {
 		resource := s.resource(r.OwnerKind())
 		return r.UID == owner.UID && r.OwnerKind() == owner.Kind && r.Name == owner.Name && is(r) &&
@@ -56,7 +78,7 @@ func (s *server) names(d *version, owner *version, is func(ownership.Reference) 
 func anyReference(ownership.Reference) bool { return true }
 
 // dependents are the objects that refer to an owner, rightly; the owner itself is none.
-func (s *server) dependents(owner *version, is func(ownership.Reference) bool) []*version {
+func (s *apiServer) dependents(owner *version, is func(ownership.Reference) bool) []*version {
 	var found []*version
 	for _, d := range s.standing() {
 		if d.life != owner.life && s.names(d, owner, is) {
@@ -67,19 +89,19 @@ func (s *server) dependents(owner *version, is func(ownership.Reference) bool) [
 }
 
 // blockedBy are the owners in foreground deletion that an object blocks.
-func (s *server) blockedBy(d *version) []*version {
+func (s *apiServer) blockedBy(d *version) []*version {
 	var owners []*version
 	for _, r := range d.Owners {
-		if owner, stand := s.owner(d, r); r.Blocking() && stand == waiting {
+		if owner, stand := s.owner(d, r); blocks(r) && stand == waiting {
 			owners = append(owners, owner)
 		}
 	}
 	return owners
 }
 
-// reaches tells whether there is a way of blocking references from one object to
+// reaches reports whether there is a way of blocking references from one object to
 // another, through objects in foreground deletion only.
-func (s *server) reaches(from, to *version) bool {
+func (s *apiServer) reaches(from, to *version) bool {
 	seen := map[*version]bool{}
 	var visit func(v *version) bool
 	visit = func(v *version) bool {
@@ -97,8 +119,8 @@ func (s *server) reaches(from, to *version) bool {
 	return visit(from)
 }
 
-// hasMisplaced tells whether an active object names an owner that it cannot have (R5).
-func (s *server) hasMisplaced(o *version) bool {
+// hasMisplaced reports whether an active object names an owner that it cannot have (R5).
+func (s *apiServer) hasMisplaced(o *version) bool {
 	return !o.deleting && slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
 		_, stand := s.owner(o, r)
 		return stand == misplaced
@@ -106,7 +128,7 @@ func (s *server) hasMisplaced(o *version) bool {
 }
 
 // undone says what the collector has left undone about an object; "" if nothing.
-func (s *server) undone(o *version) string {
+func (s *apiServer) undone(o *version) string {
 	switch o.Phase {
 	case ownership.Terminating:
 		return "" // R8
@@ -116,7 +138,7 @@ func (s *server) undone(o *version) string {
 		switch {
 		case s.reaches(o, o):
 			return "it is part of a cycle that blocks itself (R10)"
-		case len(s.dependents(o, ownership.Reference.Blocking)) == 0:
+		case len(s.dependents(o, blocks)) == 0:
 			return "nothing blocks it, and its finalizer foregroundDeletion is there for ever (R14)"
 		}
 		return ""

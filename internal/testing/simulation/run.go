@@ -19,7 +19,7 @@ type Result struct {
 
 	Requests, Crashes int
 	Left              string   // the objects that are left, if asked for
-	States            []uint64 // hashes of the states of the world after each step, if asked for
+	States            []uint64 // hashes of the states of the cluster after each step, if asked for
 }
 
 // Options say what to keep of a run.
@@ -29,11 +29,11 @@ type Options struct {
 	Left    bool
 }
 
-// Run takes the steps of a schedule and lets the world come to rest. Steps that
+// Run takes the steps of a schedule and lets the cluster come to rest. Steps that
 // do not apply are passed over.
 func Run(ctx context.Context, schedule Schedule, options Options) Result {
 	steps := schedule.Steps
-	return run(ctx, schedule.Settings, options, func(*world) (Step, bool) {
+	return run(ctx, schedule.Settings, options, func(*cluster) (Step, bool) {
 		if len(steps) == 0 {
 			return Step{}, false
 		}
@@ -54,16 +54,16 @@ func Random(ctx context.Context, seed uint64, steps int, options Options) Result
 // nothing is left to do. It returns all steps, and where the ordinary ones begin.
 // A schedule can then be made to go wrong at each of them.
 func Unfold(ctx context.Context, schedule Schedule, order Order) (unfolded Schedule, from int) {
-	result, from := unfold(ctx, schedule, order, func(*world) {})
+	result, from := unfold(ctx, schedule, order, func(*cluster) {})
 	return result.Schedule, from
 }
 
-// unfold also lets somebody look at the world before each of the ordinary steps, and
+// unfold also calls look before each of the ordinary steps, and
 // after the last.
-func unfold(ctx context.Context, schedule Schedule, order Order, look func(*world)) (result Result, from int) {
+func unfold(ctx context.Context, schedule Schedule, order Order, look func(*cluster)) (result Result, from int) {
 	from = len(schedule.Steps)
 	steps := schedule.Steps
-	result = run(ctx, schedule.Settings, Options{}, func(w *world) (Step, bool) {
+	result = run(ctx, schedule.Settings, Options{}, func(w *cluster) (Step, bool) {
 		if len(steps) == 0 {
 			look(w)
 			return w.ordinary(order)
@@ -82,12 +82,12 @@ func unfold(ctx context.Context, schedule Schedule, order Order, look func(*worl
 // everything costs more than most steps.
 const checkEvery = 8
 
-func run(ctx context.Context, settings Settings, options Options, next func(*world) (Step, bool)) Result {
+func run(ctx context.Context, settings Settings, options Options, next func(*cluster) (Step, bool)) Result {
 	var history *bytes.Buffer
 	if options.History {
 		history = &bytes.Buffer{}
 	}
-	w := newWorld(ctx, settings, history)
+	w := newCluster(ctx, settings, history)
 	defer w.close()
 	result := Result{Schedule: Schedule{Settings: settings}}
 	w.drive(options, next, &result)
@@ -102,8 +102,8 @@ func run(ctx context.Context, settings Settings, options Options, next func(*wor
 	return result
 }
 
-// left says what is left in the world, whatever the revisions.
-func (w *world) left() string {
+// left lists the objects that are left, without their revisions.
+func (w *cluster) left() string {
 	var lines []string
 	for _, v := range w.server.standing() {
 		lines = append(lines, fmt.Sprintf("%s #%s [%s]", refText(collector.RefOf(v.Object)), number(v.UID), ownersText(v.Owners)))
@@ -113,7 +113,7 @@ func (w *world) left() string {
 }
 
 // drive takes steps to the end. A panic of the collector is a violation too.
-func (w *world) drive(options Options, next func(*world) (Step, bool), result *Result) {
+func (w *cluster) drive(options Options, next func(*cluster) (Step, bool), result *Result) {
 	defer func() {
 		if r := recover(); r != nil {
 			w.fail("panic", "%v", r)
@@ -140,7 +140,7 @@ func (w *world) drive(options Options, next func(*world) (Step, bool), result *R
 }
 
 // checkGraph is the first half of S9: the graph is sound.
-func (w *world) checkGraph() {
+func (w *cluster) checkGraph() {
 	w.in.collector.View(func(g *ownership.Graph) {
 		if err := g.Check(); err != nil {
 			w.fail("S9", "the graph is broken: %v", err)

@@ -17,7 +17,7 @@ import (
 
 // server is an API server that forgets nothing: it keeps every version of every
 // object, so that the oracle can look back.
-type server struct {
+type apiServer struct {
 	revision  int
 	resources []*resource
 	objects   map[collector.Ref]*life
@@ -57,9 +57,9 @@ const (
 	ghost  = "Ghost"  // a kind that nobody ever serves
 )
 
-func newServer() *server {
+func newAPIServer() *apiServer {
 	custom := func(kind string) ownership.Kind { return ownership.Kind{Group: "example.com", Kind: kind} }
-	return &server{
+	return &apiServer{
 		revision: 1,
 		resources: []*resource{
 			{short: pod, kind: ownership.Kind{Kind: pod}, scope: ownership.Namespaced, watched: true, served: true},
@@ -76,11 +76,11 @@ func newServer() *server {
 }
 
 // resource finds a resource by its kind; there are none but those of newServer.
-func (s *server) resource(kind ownership.Kind) *resource {
+func (s *apiServer) resource(kind ownership.Kind) *resource {
 	return s.resources[s.index(kind)]
 }
 
-func (s *server) index(kind ownership.Kind) int {
+func (s *apiServer) index(kind ownership.Kind) int {
 	for i, r := range s.resources {
 		if r.kind == kind {
 			return i
@@ -90,10 +90,10 @@ func (s *server) index(kind ownership.Kind) int {
 }
 
 // lookup finds an object as it stands, nil when there is none.
-func (s *server) lookup(ref collector.Ref) *version { return s.objects[ref].now() }
+func (s *apiServer) lookup(ref collector.Ref) *version { return s.objects[ref].now() }
 
 // standing gives all objects that stand, in the order of their creation.
-func (s *server) standing() []*version {
+func (s *apiServer) standing() []*version {
 	var all []*version
 	for _, l := range s.lives {
 		if v := l.now(); v != nil {
@@ -104,7 +104,7 @@ func (s *server) standing() []*version {
 }
 
 // create stores an object, unless there is one of that name.
-func (s *server) create(o ownership.Object) bool {
+func (s *apiServer) create(o ownership.Object) bool {
 	r := s.resource(o.Kind)
 	if s.lookup(collector.RefOf(o)) != nil || s.byUID[o.UID] != nil || !r.served || r.broken ||
 		(r.scope == ownership.Namespaced) != (o.Namespace != "") || !s.admits(o, nil) {
@@ -119,7 +119,7 @@ func (s *server) create(o ownership.Object) bool {
 
 // change is an update by a user who does not care for versions. Once an object is
 // being deleted, finalizers can only go.
-func (s *server) change(ref collector.Ref, update func(o *ownership.Object)) bool {
+func (s *apiServer) change(ref collector.Ref, update func(o *ownership.Object)) bool {
 	before := s.lookup(ref)
 	if before == nil || s.resource(ref.Kind).broken {
 		return false
@@ -136,7 +136,7 @@ func (s *server) change(ref collector.Ref, update func(o *ownership.Object)) boo
 }
 
 // remove is a DELETE by a user who does not care for versions.
-func (s *server) remove(ref collector.Ref, policy verdict.Propagation) bool {
+func (s *apiServer) remove(ref collector.Ref, policy verdict.Propagation) bool {
 	before := s.lookup(ref)
 	if before == nil || s.resource(ref.Kind).broken {
 		return false
@@ -144,8 +144,8 @@ func (s *server) remove(ref collector.Ref, policy verdict.Propagation) bool {
 	return s.write(before, deleted(before, policy)) != before
 }
 
-// admits tells whether the references of an object pass admission.
-func (s *server) admits(o ownership.Object, before []ownership.Reference) bool {
+// admits reports whether the references of an object pass admission.
+func (s *apiServer) admits(o ownership.Object, before []ownership.Reference) bool {
 	if !s.admission {
 		return true
 	}
@@ -193,8 +193,8 @@ func isOurs(finalizer string) bool {
 // write stores a version at the next revision and returns it. A write that
 // changes nothing is none, and returns the version before. An object that is
 // being deleted and has no finalizers is removed by the write (R18).
-func (s *server) write(before, after *version) *version {
-	after.Phase = ownership.PhaseOf(after.deleting, after.Finalizers)
+func (s *apiServer) write(before, after *version) *version {
+	after.Phase = phaseOf(after)
 	if before != nil && before.deleting == after.deleting &&
 		slices.Equal(before.Finalizers, after.Finalizers) && slices.Equal(before.Owners, after.Owners) {
 		return before
@@ -224,7 +224,7 @@ func (s *server) write(before, after *version) *version {
 }
 
 // withdraw stops serving a resource. Its objects are lost, without watch events.
-func (s *server) withdraw(r *resource) {
+func (s *apiServer) withdraw(r *resource) {
 	r.served, r.broken = false, false
 	r.epoch++
 	r.log = nil
@@ -239,7 +239,7 @@ func (s *server) withdraw(r *resource) {
 }
 
 // newest tells to which revision each kind was written last, other than by a removal.
-func (s *server) newest() collector.Newest {
+func (s *apiServer) newest() collector.Newest {
 	answer := collector.Newest{
 		History: strconv.Itoa(s.restored + 1), Now: uint64(s.revision), Writes: make(map[ownership.Kind]uint64), //nolint:gosec // it is positive
 	}
@@ -262,7 +262,7 @@ func (s *server) newest() collector.Newest {
 const pageSize = 2
 
 // page is one page of a list. All pages show the state at the first one.
-func (s *server) page(r *resource, namespace, after string) collector.Page {
+func (s *apiServer) page(r *resource, namespace, after string) collector.Page {
 	revision, offset := s.revision, 0
 	if after != "" {
 		_, _ = fmt.Sscanf(after, "%d:%d", &revision, &offset)
@@ -283,7 +283,7 @@ func (s *server) page(r *resource, namespace, after string) collector.Page {
 }
 
 // execute carries a request out, in one transaction.
-func (s *server) execute(c *call) (ownership.Object, error) {
+func (s *apiServer) execute(c *call) (ownership.Object, error) {
 	r := s.resource(c.ref.Kind)
 	group := schema.GroupResource{Group: r.kind.Group, Resource: strings.ToLower(r.kind.Kind)}
 	switch {

@@ -18,7 +18,7 @@ func Shrink(ctx context.Context, found Result) Schedule {
 
 type shrinker struct {
 	best Schedule
-	// fails tells whether a schedule still does, and which of its steps applied.
+	// fails reports whether a schedule still does, and which of its steps applied.
 	fails func(Schedule) (applied Schedule, fails bool)
 }
 

@@ -16,11 +16,24 @@ var (
 	seedFlag     = flag.Uint64("sim.seed", 0, "run this seed only, and print its history")
 	traceFlag    = flag.String("sim.trace", "", "run the schedule in this file only, and print its history")
 	seedsFlag    = flag.Uint64("sim.seeds", 20_000, "how many seeds to run at most; 0: no bound")
-	firstFlag    = flag.Uint64("sim.first", 1, "the first seed")
-	durationFlag = flag.Duration("sim.duration", 20*time.Second, "how long to run seeds at most; 0: no bound")
+	firstFlag    = flag.Uint64("sim.first", 0, "the first seed; 0: some from 1, then those of the day")
+	durationFlag = flag.Duration("sim.duration", 20*time.Second, "how long to run seeds at most, after those that always run; 0: no bound")
 	stepsFlag    = flag.Int("sim.steps", DefaultSteps, "steps of a schedule, on average")
-	statesFlag   = flag.Bool("sim.states", false, "count the states of the world that were seen")
+	statesFlag   = flag.Bool("sim.states", false, "count the states of the cluster that were seen")
 )
+
+const (
+	// sameSeeds is how many seeds from 1 every run explores, so that what one run finds others do too.
+	sameSeeds = 1000
+	// daySeeds is how many seeds of the day a run explores at least, however long that takes.
+	daySeeds = 1000
+)
+
+// seedOfTheDay returns the first of the seeds that runs of this day explore, which those of
+// other days do not.
+func seedOfTheDay(now time.Time) uint64 {
+	return uint64(now.Unix()/int64(24*time.Hour/time.Second)) * 10_000_000 //nolint:gosec // it is after 1970
+}
 
 // TestSeeds runs random schedules.
 func TestSeeds(t *testing.T) {
@@ -41,9 +54,12 @@ func TestSeeds(t *testing.T) {
 		}
 		return
 	}
-	c := &campaign{t: t, states: make(map[uint64]struct{})}
+	c := &campaign{t: t, today: seedOfTheDay(time.Now()), states: make(map[uint64]struct{})}
 	c.run()
 	t.Log(c)
+	if !t.Failed() && c.ran < c.least() {
+		t.Errorf("%d schedules were explored, want %d at least", c.ran, c.least())
+	}
 }
 
 func replay(t *testing.T, text string) {
@@ -61,14 +77,35 @@ func replay(t *testing.T, text string) {
 
 // campaign runs seeds on all processors until one is violated, or time is up.
 type campaign struct {
-	t    *testing.T
-	next atomic.Uint64 // seeds handed out
+	t     *testing.T
+	today uint64        // the first seed of the day
+	next  atomic.Uint64 // seeds handed out
 
 	mu                            sync.Mutex
 	ran, steps, requests, crashes int // guarded by mu, and so is all below
 	states                        map[uint64]struct{}
 	failed                        bool
 	elapsed, processor            time.Duration
+}
+
+// least is how many seeds are run, whatever the time.
+func (c *campaign) least() int {
+	if *firstFlag != 0 || *seedsFlag != 0 && *seedsFlag < sameSeeds+daySeeds {
+		return 1
+	}
+	return scaled(sameSeeds + daySeeds)
+}
+
+// seedOf returns the nth seed of the campaign.
+func (c *campaign) seedOf(n uint64) uint64 {
+	same := uint64(scaled(sameSeeds)) //nolint:gosec // it is positive
+	switch {
+	case *firstFlag != 0:
+		return *firstFlag + n
+	case n < same:
+		return n + 1
+	}
+	return c.today + n - same
 }
 
 func (c *campaign) run() {
@@ -78,10 +115,11 @@ func (c *campaign) run() {
 		workers.Go(func() {
 			for {
 				n := c.next.Add(1) - 1
-				if *seedsFlag > 0 && n >= *seedsFlag || *durationFlag > 0 && time.Since(began) > *durationFlag {
+				isLate := *durationFlag > 0 && time.Since(began) > *durationFlag && n >= uint64(c.least()) //nolint:gosec // it is positive
+				if isLate || *seedsFlag > 0 && n >= *seedsFlag {
 					return
 				}
-				if !c.seed(*firstFlag + n) {
+				if !c.seed(c.seedOf(n)) {
 					return
 				}
 			}
@@ -91,7 +129,7 @@ func (c *campaign) run() {
 	c.elapsed, c.processor = time.Since(began), processorTime()-busy
 }
 
-// seed runs one seed; false when there is no need for more.
+// seed runs one seed, and reports whether more are to be run.
 func (c *campaign) seed(seed uint64) bool {
 	result := Random(c.t.Context(), seed, *stepsFlag, Options{States: *statesFlag})
 	c.mu.Lock()
@@ -113,8 +151,8 @@ func (c *campaign) seed(seed uint64) bool {
 // String is the figures of a campaign.
 func (c *campaign) String() string {
 	n := float64(c.ran)
-	text := fmt.Sprintf("%d seeds from %d (-sim.first, -sim.seeds, -sim.duration, -sim.steps): %.0f schedules/s, %.0f per second of a processor; "+
-		"a schedule has %.1f steps and %.1f requests; %d crashes", c.ran, *firstFlag, n/c.elapsed.Seconds(), n/c.processor.Seconds(),
+	text := fmt.Sprintf("%d seeds, the day's begin with %d (-sim.first, -sim.seeds, -sim.duration, -sim.steps): %.0f schedules/s, %.0f per second of a processor; "+
+		"a schedule has %.1f steps and %.1f requests; %d crashes", c.ran, c.today, n/c.elapsed.Seconds(), n/c.processor.Seconds(),
 		float64(c.steps)/n, float64(c.requests)/n, c.crashes)
 	if *statesFlag {
 		text += fmt.Sprintf("; %d states", len(c.states))

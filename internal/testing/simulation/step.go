@@ -43,7 +43,7 @@ const (
 	Fail    Op = "fail"    // UID, Failure: the request is answered without being carried out
 	Lose    Op = "lose"    // UID: the request is carried out, its answer lost
 	Drop    Op = "drop"    // UID: the request times out, and is carried out by a later Haunt
-	Haunt   Op = "haunt"   // the oldest request of nobody is carried out
+	Haunt   Op = "haunt"   // the oldest request whose sender is gone is executed
 	Wake    Op = "wake"    // UID: the back-off of the key is over
 	// Crash, with Stale, Kind and Failure, is a cold restart: the lists are stale,
 	// one kind cannot be listed, nor discovered when Failure is "undiscovered".

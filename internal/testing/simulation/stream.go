@@ -17,7 +17,7 @@ type stream struct {
 
 // list lists a resource, the last stale watch events left out, as a cache does
 // that lags. The list does not go back behind what the stream has seen.
-func (w *world) list(i, stale int) bool {
+func (w *cluster) list(i, stale int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	if st.listed && st.epoch == r.epoch {
 		stale = min(stale, len(r.log)-st.position)
@@ -27,7 +27,7 @@ func (w *world) list(i, stale int) bool {
 
 // travel lists a resource from a server that may lag behind the one before: the
 // stream goes back in time.
-func (w *world) travel(i, stale int) bool {
+func (w *cluster) travel(i, stale int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	if !r.watched || !r.served || r.broken || !st.told {
 		return false
@@ -55,7 +55,7 @@ func (w *world) travel(i, stale int) bool {
 
 // restore puts a backup in place, so many revisions back. All connections are
 // cut: those of watches, and those of requests under way.
-func (w *world) restore(back int) bool {
+func (w *cluster) restore(back int) bool {
 	if !w.server.restore(w.server.revision - back) {
 		return false
 	}
@@ -72,7 +72,7 @@ func (w *world) restore(back int) bool {
 }
 
 // deliver delivers the next watch event of a resource.
-func (w *world) deliver(i int) bool {
+func (w *cluster) deliver(i int) bool {
 	if !w.hasEvent(i) {
 		return false
 	}
@@ -85,7 +85,7 @@ func (w *world) deliver(i int) bool {
 }
 
 // repeat delivers the last watch event of a resource once more.
-func (w *world) repeat(i int) bool {
+func (w *cluster) repeat(i int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	if !st.listed || st.epoch != r.epoch || st.position == 0 {
 		return false
@@ -94,7 +94,7 @@ func (w *world) repeat(i int) bool {
 	return true
 }
 
-func (w *world) pass(v *version) {
+func (w *cluster) pass(v *version) {
 	sink := w.in.collector.Sink()
 	if w.log != nil {
 		w.logf("  %s %s", map[bool]string{true: "DELETED", false: "saw"}[v.gone], versionText(v))
@@ -106,15 +106,15 @@ func (w *world) pass(v *version) {
 	sink.Observe(v.Object)
 }
 
-// hasEvent tells whether a watch event can be delivered.
-func (w *world) hasEvent(i int) bool {
+// hasEvent reports whether a watch event can be delivered.
+func (w *cluster) hasEvent(i int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	return st.listed && st.epoch == r.epoch && !r.broken && st.position < len(r.log)
 }
 
 // notice lets the feed find out what became of a resource: that it is served,
 // that it is served no more, or that it was made anew.
-func (w *world) notice(i int) bool {
+func (w *cluster) notice(i int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	sink := w.in.collector.Sink()
 	switch {
@@ -138,7 +138,7 @@ func (w *world) notice(i int) bool {
 }
 
 // learn lets the feed find out that a resource is served. It is not listed yet.
-func (w *world) learn(i int) {
+func (w *cluster) learn(i int) {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	if !r.served || st.told || st.unknown {
 		return
@@ -149,7 +149,7 @@ func (w *world) learn(i int) {
 }
 
 // oldest is the resource whose next watch event is the oldest; -1 if there is none.
-func (w *world) oldest() int {
+func (w *cluster) oldest() int {
 	oldest := -1
 	for i, r := range w.server.resources {
 		if w.hasEvent(i) && (oldest < 0 ||

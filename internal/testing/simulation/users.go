@@ -11,7 +11,7 @@ import (
 
 // The steps of users, as a generator makes them up.
 
-func (g *generator) create(w *world) Step {
+func (g *generator) create(w *cluster) Step {
 	short := pick(g, g.resources)
 	ref := collector.Ref{Kind: kindOf(short), Namespace: pick(g, g.spaces), Name: fmt.Sprintf("n%d", g.random.IntN(g.names))}
 	if short == node || short == zone {
@@ -39,7 +39,7 @@ func (g *generator) create(w *world) Step {
 }
 
 // family has an owner come with some dependents, and perhaps go at once.
-func (g *generator) family(w *world) Step {
+func (g *generator) family(w *cluster) Step {
 	owner := g.create(w)
 	if owner.Op != Create || len(g.following) > 0 {
 		return owner
@@ -67,7 +67,7 @@ func hasOwner(owners []ownership.Reference, uid ownership.UID) bool {
 }
 
 // ownerFor makes a reference to an object that is, or was, or never will be.
-func (g *generator) ownerFor(w *world, dependent collector.Ref) (ownership.Reference, bool) {
+func (g *generator) ownerFor(w *cluster, dependent collector.Ref) (ownership.Reference, bool) {
 	blocking := pick(g, []ownership.Flag{ownership.Unset, ownership.False, ownership.True, ownership.True})
 	lives := w.server.lives
 	if len(lives) == 0 || g.chance(g.bogus/8) {
@@ -91,7 +91,7 @@ func (g *generator) ownerFor(w *world, dependent collector.Ref) (ownership.Refer
 
 // some picks an object that stands: one that a request is under way for, or any,
 // the younger the likelier.
-func (g *generator) some(w *world) *version {
+func (g *generator) some(w *cluster) *version {
 	if len(w.in.workers) > 0 && g.chance(g.meddling) {
 		if v := w.server.lookup(pick(g, w.in.workers).call.ref); v != nil {
 			return v
@@ -104,7 +104,7 @@ func (g *generator) some(w *world) *version {
 	return all[len(all)-1-min(g.random.IntN(len(all)), g.random.IntN(len(all)))]
 }
 
-func (g *generator) delete(w *world) Step {
+func (g *generator) delete(w *cluster) Step {
 	o := g.some(w)
 	if o == nil || o.deleting && !g.chance(30) {
 		return Step{Op: CatchUp}
@@ -114,7 +114,7 @@ func (g *generator) delete(w *world) Step {
 }
 
 // recreate has an object go, and another one come under its name.
-func (g *generator) recreate(w *world) Step {
+func (g *generator) recreate(w *cluster) Step {
 	o := g.some(w)
 	if o == nil {
 		return Step{Op: CatchUp}
@@ -142,7 +142,7 @@ func (g *generator) recreate(w *world) Step {
 	return next
 }
 
-func (g *generator) own(w *world) Step {
+func (g *generator) own(w *cluster) Step {
 	o := g.some(w)
 	if o == nil || shortOf(o.Kind) == gadget {
 		return Step{Op: CatchUp}
@@ -160,7 +160,7 @@ func (g *generator) own(w *world) Step {
 	return Step{Op: Own, Ref: ref, Owners: []ownership.Reference{r}}
 }
 
-func (g *generator) disown(w *world) Step {
+func (g *generator) disown(w *cluster) Step {
 	o := g.some(w)
 	if o == nil || len(o.Owners) == 0 {
 		return Step{Op: CatchUp}
@@ -168,7 +168,7 @@ func (g *generator) disown(w *world) Step {
 	return Step{Op: Disown, Ref: collector.RefOf(o.Object), Owners: []ownership.Reference{pick(g, o.Owners)}}
 }
 
-func (g *generator) finalize(w *world) Step {
+func (g *generator) finalize(w *cluster) Step {
 	o := g.some(w)
 	if o == nil {
 		return Step{Op: CatchUp}
@@ -176,7 +176,7 @@ func (g *generator) finalize(w *world) Step {
 	return Step{Op: Finalize, Ref: collector.RefOf(o.Object), Finalizers: []string{pick(g, []string{"example.com/f", "example.com/g"})}}
 }
 
-func (g *generator) unfinalize(w *world) Step {
+func (g *generator) unfinalize(w *cluster) Step {
 	o := g.some(w)
 	if o == nil || len(o.Finalizers) == 0 {
 		return Step{Op: CatchUp}

@@ -17,7 +17,7 @@ type version struct {
 	life     *life
 }
 
-// life is the history of one object.
+// life is one object, from the write that created it to the one that removed it.
 type life struct {
 	uid      ownership.UID
 	versions []*version
@@ -61,7 +61,7 @@ func (l *life) at(revision int) *version {
 // restore is a backup of an earlier revision, put in place of what is there:
 // what was written since never happened. Revisions go on from where they were, as
 // etcd's own tool does it. False when that cannot be told from the log.
-func (s *server) restore(revision int) bool {
+func (s *apiServer) restore(revision int) bool {
 	for _, r := range s.resources {
 		if r.epoch != s.restored || revision < 1 {
 			return false // a kind was withdrawn meanwhile

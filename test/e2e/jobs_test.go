@@ -1,4 +1,4 @@
-package batch
+package e2e
 
 import (
 	"fmt"
@@ -11,20 +11,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 func sized(completions, parallelism int32) func(*batchv1.Job) {
 	return func(j *batchv1.Job) { j.Spec.Completions, j.Spec.Parallelism = &completions, &parallelism }
 }
 
-// isFree tells that a pod is held by nothing.
+// isFree reports whether no finalizer holds a pod.
 func isFree(pod corev1.Pod) bool { return len(pod.Finalizers) == 0 }
 
 func TestJobCompletes(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
-	create(t, ns, jobOf("j", "succeed", sized(7, 3)))
-	job := waitForJob(t, ns, "j", has(batchv1.JobComplete))
+	ns := batchNamespace(t)
+	createJob(t, ns, jobOf("j", "succeed", sized(7, 3)))
+	job := waitForJob(t, ns, "j", hasCondition(batchv1.JobComplete))
 	s := job.Status
 	if s.Succeeded != 7 || s.Failed != 0 || s.Active != 0 || s.CompletionTime == nil || s.StartTime == nil || len(s.UncountedTerminatedPods.Succeeded) > 0 {
 		t.Errorf("%+v", s)
@@ -38,11 +40,11 @@ func TestJobCompletes(t *testing.T) {
 			t.Errorf("%s has the labels %v", pod.Name, pod.Labels)
 		}
 	}
-	eventually(t, func() string { return missingEvents(t, ns, "SuccessfulCreate", "Completed") })
+	eventually.Agrees(t, func() string { return missingEvents(t, ns, "SuccessfulCreate", "Completed") })
 }
 
 func missingEvents(t *testing.T, ns string, reasons ...string) string {
-	list, err := client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{})
+	list, err := batch.client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,9 +58,9 @@ func missingEvents(t *testing.T, ns string, reasons ...string) string {
 
 func TestIndexedJob(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
-	create(t, ns, jobOf("j", "succeed", sized(4, 4), func(j *batchv1.Job) { j.Spec.CompletionMode = new(batchv1.IndexedCompletion) }))
-	if job := waitForJob(t, ns, "j", has(batchv1.JobComplete)); job.Status.CompletedIndexes != "0-3" || job.Status.Succeeded != 4 {
+	ns := batchNamespace(t)
+	createJob(t, ns, jobOf("j", "succeed", sized(4, 4), func(j *batchv1.Job) { j.Spec.CompletionMode = new(batchv1.IndexedCompletion) }))
+	if job := waitForJob(t, ns, "j", hasCondition(batchv1.JobComplete)); job.Status.CompletedIndexes != "0-3" || job.Status.Succeeded != 4 {
 		t.Errorf("%+v", job.Status)
 	}
 	var seen []string
@@ -79,11 +81,11 @@ func TestIndexedJob(t *testing.T) {
 
 func TestIndexesAreGivenUp(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
-	create(t, ns, jobOf("j", "fail", sized(3, 3), func(j *batchv1.Job) {
+	ns := batchNamespace(t)
+	createJob(t, ns, jobOf("j", "fail", sized(3, 3), func(j *batchv1.Job) {
 		j.Spec.CompletionMode, j.Spec.BackoffLimitPerIndex = new(batchv1.IndexedCompletion), new(int32(0))
 	}))
-	job := waitForJob(t, ns, "j", has(batchv1.JobFailed))
+	job := waitForJob(t, ns, "j", hasCondition(batchv1.JobFailed))
 	if s := job.Status; s.FailedIndexes == nil || *s.FailedIndexes != "0-2" || s.Failed != 3 {
 		t.Errorf("%+v", s)
 	}
@@ -92,10 +94,10 @@ func TestIndexesAreGivenUp(t *testing.T) {
 
 func TestJobFails(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
-	create(t, ns, jobOf("j", "fail", func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32(0)) }))
-	job := waitForJob(t, ns, "j", has(batchv1.JobFailed))
-	if s := job.Status; s.Failed != 1 || s.Succeeded != 0 || s.CompletionTime != nil || has(batchv1.JobFailureTarget)(job) != "" {
+	ns := batchNamespace(t)
+	createJob(t, ns, jobOf("j", "fail", func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32(0)) }))
+	job := waitForJob(t, ns, "j", hasCondition(batchv1.JobFailed))
+	if s := job.Status; s.Failed != 1 || s.Succeeded != 0 || s.CompletionTime != nil || hasCondition(batchv1.JobFailureTarget)(job) != "" {
 		t.Errorf("%+v", s)
 	}
 	waitForPods(t, ns, 1, isFree)
@@ -103,9 +105,9 @@ func TestJobFails(t *testing.T) {
 
 func TestJobRunsOutOfTime(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
-	create(t, ns, jobOf("j", "run", sized(2, 2), func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = new(int64(1)) }))
-	job := waitForJob(t, ns, "j", has(batchv1.JobFailed))
+	ns := batchNamespace(t)
+	createJob(t, ns, jobOf("j", "run", sized(2, 2), func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = new(int64(1)) }))
+	job := waitForJob(t, ns, "j", hasCondition(batchv1.JobFailed))
 	for _, c := range job.Status.Conditions {
 		if c.Reason != batchv1.JobReasonDeadlineExceeded {
 			t.Errorf("%+v", c)
@@ -119,17 +121,17 @@ func TestJobRunsOutOfTime(t *testing.T) {
 
 func TestJobIsSuspendedAndResumed(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
-	create(t, ns, jobOf("j", "run", sized(2, 2)))
+	ns := batchNamespace(t)
+	createJob(t, ns, jobOf("j", "run", sized(2, 2)))
 	waitForPods(t, ns, 2, isRunning)
 	suspend := func(is bool) {
 		patch := fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, is)
-		if _, err := client.BatchV1().Jobs(ns).Patch(t.Context(), "j", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := batch.client.BatchV1().Jobs(ns).Patch(t.Context(), "j", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	suspend(true)
-	waitForJob(t, ns, "j", has(batchv1.JobSuspended))
+	waitForJob(t, ns, "j", hasCondition(batchv1.JobSuspended))
 	waitForPods(t, ns, 0, isRunning)
 	waitForJob(t, ns, "j", func(j *batchv1.Job) string {
 		if j.Status.Active != 0 || j.Status.Failed != 0 || *j.Status.Terminating != 0 {
@@ -140,7 +142,7 @@ func TestJobIsSuspendedAndResumed(t *testing.T) {
 	suspend(false)
 	waitForPods(t, ns, 2, isRunning)
 	waitForJob(t, ns, "j", func(j *batchv1.Job) string {
-		if has(batchv1.JobSuspended)(j) == "" || j.Status.Active != 2 {
+		if hasCondition(batchv1.JobSuspended)(j) == "" || j.Status.Active != 2 {
 			return "not resumed"
 		}
 		return ""
@@ -154,10 +156,10 @@ func TestPodOfAJobIsDeleted(t *testing.T) {
 	for _, policy := range []batchv1.PodReplacementPolicy{batchv1.TerminatingOrFailed, batchv1.Failed} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
-			ns := team(t)
-			create(t, ns, jobOf("j", "run", func(j *batchv1.Job) { j.Spec.PodReplacementPolicy = &policy }))
+			ns := batchNamespace(t)
+			createJob(t, ns, jobOf("j", "run", func(j *batchv1.Job) { j.Spec.PodReplacementPolicy = &policy }))
 			first := waitForPods(t, ns, 1, isRunning)[0]
-			if err := client.CoreV1().Pods(ns).Delete(t.Context(), first.Name, metav1.DeleteOptions{}); err != nil {
+			if err := batch.client.CoreV1().Pods(ns).Delete(t.Context(), first.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			waitForJob(t, ns, "j", func(j *batchv1.Job) string {
@@ -166,7 +168,7 @@ func TestPodOfAJobIsDeleted(t *testing.T) {
 				}
 				return ""
 			})
-			eventually(t, func() string {
+			eventually.Agrees(t, func() string {
 				if slices.ContainsFunc(podsOf(t, ns), func(pod corev1.Pod) bool { return pod.UID == first.UID }) {
 					return "it is there"
 				}
@@ -180,12 +182,12 @@ func TestPodOfAJobIsDeleted(t *testing.T) {
 // match no more.
 func TestJobAdoptsAndReleases(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
-	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Labels: map[string]string{"app": "a"}}, Spec: template("run").Spec}
-	if _, err := client.CoreV1().Pods(ns).Create(t.Context(), orphan, metav1.CreateOptions{}); err != nil {
+	ns := batchNamespace(t)
+	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Labels: map[string]string{"app": "a"}}, Spec: podTemplate("run").Spec}
+	if _, err := batch.client.CoreV1().Pods(ns).Create(t.Context(), orphan, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	job := create(t, ns, jobOf("j", "run", func(j *batchv1.Job) {
+	job := createJob(t, ns, jobOf("j", "run", func(j *batchv1.Job) {
 		j.Spec.ManualSelector, j.Spec.Selector = new(true), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
 		j.Spec.Template.Labels = map[string]string{"app": "a"}
 	}))
@@ -193,7 +195,7 @@ func TestJobAdoptsAndReleases(t *testing.T) {
 		return metav1.IsControlledBy(&pod, job) && slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 	})
 	patch := []byte(`{"metadata":{"labels":{"app":"b"}}}`)
-	if _, err := client.CoreV1().Pods(ns).Patch(t.Context(), "orphan", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := batch.client.CoreV1().Pods(ns).Patch(t.Context(), "orphan", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waitForPods(t, ns, 2, func(pod corev1.Pod) bool {
@@ -203,10 +205,10 @@ func TestJobAdoptsAndReleases(t *testing.T) {
 
 func TestJobExpires(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
-	create(t, ns, jobOf("j", "succeed", func(j *batchv1.Job) { j.Spec.TTLSecondsAfterFinished = new(int32(0)) }))
-	eventually(t, func() string {
-		if _, err := client.BatchV1().Jobs(ns).Get(t.Context(), "j", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	ns := batchNamespace(t)
+	createJob(t, ns, jobOf("j", "succeed", func(j *batchv1.Job) { j.Spec.TTLSecondsAfterFinished = new(int32(0)) }))
+	eventually.Agrees(t, func() string {
+		if _, err := batch.client.BatchV1().Jobs(ns).Get(t.Context(), "j", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprintf("it is there: %v", err)
 		}
 		return ""
@@ -222,14 +224,14 @@ func TestJobIsDeleted(t *testing.T) {
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
-			ns := team(t)
-			create(t, ns, jobOf("j", "run", sized(2, 2)))
+			ns := batchNamespace(t)
+			createJob(t, ns, jobOf("j", "run", sized(2, 2)))
 			waitForPods(t, ns, 2, isRunning)
-			if err := client.BatchV1().Jobs(ns).Delete(t.Context(), "j", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+			if err := batch.client.BatchV1().Jobs(ns).Delete(t.Context(), "j", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() string {
-				if _, err := client.BatchV1().Jobs(ns).Get(t.Context(), "j", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			eventually.Agrees(t, func() string {
+				if _, err := batch.client.BatchV1().Jobs(ns).Get(t.Context(), "j", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 					return fmt.Sprintf("it is there: %v", err)
 				}
 				return ""
@@ -242,10 +244,10 @@ func TestJobIsDeleted(t *testing.T) {
 // Who manages a job in our place is left alone.
 func TestJobOfAnotherManager(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
-	create(t, ns, jobOf("theirs", "run", func(j *batchv1.Job) { j.Spec.ManagedBy = new("example.com/manager") }))
-	create(t, ns, jobOf("ours", "succeed", func(j *batchv1.Job) { j.Spec.ManagedBy = new(batchv1.JobControllerName) }))
-	waitForJob(t, ns, "ours", has(batchv1.JobComplete))
+	ns := batchNamespace(t)
+	createJob(t, ns, jobOf("theirs", "run", func(j *batchv1.Job) { j.Spec.ManagedBy = new("example.com/manager") }))
+	createJob(t, ns, jobOf("ours", "succeed", func(j *batchv1.Job) { j.Spec.ManagedBy = new(batchv1.JobControllerName) }))
+	waitForJob(t, ns, "ours", hasCondition(batchv1.JobComplete))
 	waitForJob(t, ns, "theirs", func(j *batchv1.Job) string {
 		if j.Status.StartTime != nil || len(j.Status.Conditions) > 0 {
 			t.Errorf("%+v", j.Status)

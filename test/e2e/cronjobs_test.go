@@ -1,4 +1,4 @@
-package batch
+package e2e
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // cronJobDue makes a CronJob that runs once a year and has missed that: one run is due,
@@ -20,17 +22,17 @@ func cronJobDue(t *testing.T, ns, fate string, changes ...func(*batchv1.CronJob)
 	far := time.Now().AddDate(0, 6, 0) // whatever the time of the year
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: batchv1.CronJobSpec{
 		Schedule: fmt.Sprintf("0 0 1 %d *", far.Month()), TimeZone: new("Etc/UTC"),
-		JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template(fate)}},
+		JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: podTemplate(fate)}},
 	}}
 	for _, change := range changes {
 		change(cron)
 	}
-	made, err := client.BatchV1().CronJobs(ns).Create(t.Context(), cron, metav1.CreateOptions{})
+	made, err := batch.client.BatchV1().CronJobs(ns).Create(t.Context(), cron, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	patch := fmt.Appendf(nil, `{"status":{"lastScheduleTime":%q}}`, time.Now().AddDate(-2, 0, 0).UTC().Format(time.RFC3339))
-	if _, err := client.BatchV1().CronJobs(ns).Patch(t.Context(), "c", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := batch.client.BatchV1().CronJobs(ns).Patch(t.Context(), "c", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
 	return made
@@ -38,8 +40,8 @@ func cronJobDue(t *testing.T, ns, fate string, changes ...func(*batchv1.CronJob)
 
 func waitForCron(t *testing.T, ns string, is func(*batchv1.CronJob) string) {
 	t.Helper()
-	eventually(t, func() string {
-		cron, err := client.BatchV1().CronJobs(ns).Get(t.Context(), "c", metav1.GetOptions{})
+	eventually.Agrees(t, func() string {
+		cron, err := batch.client.BatchV1().CronJobs(ns).Get(t.Context(), "c", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -52,7 +54,7 @@ func waitForCron(t *testing.T, ns string, is func(*batchv1.CronJob) string) {
 
 func jobsIn(t *testing.T, ns string) []batchv1.Job {
 	t.Helper()
-	list, err := client.BatchV1().Jobs(ns).List(t.Context(), metav1.ListOptions{})
+	list, err := batch.client.BatchV1().Jobs(ns).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func jobsIn(t *testing.T, ns string) []batchv1.Job {
 
 func TestCronJobRuns(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
+	ns := batchNamespace(t)
 	cron := cronJobDue(t, ns, "succeed")
 	waitForCron(t, ns, func(c *batchv1.CronJob) string {
 		if c.Status.LastSuccessfulTime == nil || len(c.Status.Active) > 0 || time.Since(c.Status.LastScheduleTime.Time) > 366*24*time.Hour {
@@ -78,10 +80,10 @@ func TestCronJobRuns(t *testing.T) {
 	if err != nil || job.Name != fmt.Sprintf("c-%d", scheduled.Unix()/60) || !metav1.IsControlledBy(&job, cron) {
 		t.Errorf("%s scheduled for %v (%v), owned by %v", job.Name, scheduled, err, job.OwnerReferences)
 	}
-	eventually(t, func() string { return missingEvents(t, ns, "SuccessfulCreate", "SawCompletedJob") })
+	eventually.Agrees(t, func() string { return missingEvents(t, ns, "SuccessfulCreate", "SawCompletedJob") })
 	// What is history goes when there is to be less of it.
 	patch := []byte(`{"spec":{"successfulJobsHistoryLimit":0}}`)
-	if _, err := client.BatchV1().CronJobs(ns).Patch(t.Context(), "c", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := batch.client.BatchV1().CronJobs(ns).Patch(t.Context(), "c", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waitForPods(t, ns, 0, isFree)
@@ -94,7 +96,7 @@ func TestCronJobRuns(t *testing.T) {
 // others from running where they must not, and is history afterwards.
 func TestJobFromACronJob(t *testing.T) {
 	t.Parallel()
-	ns := team(t)
+	ns := batchNamespace(t)
 	cron := cronJobDue(t, ns, "run", func(c *batchv1.CronJob) {
 		c.Spec.ConcurrencyPolicy, c.Spec.Suspend = batchv1.ForbidConcurrent, new(true)
 		c.Spec.SuccessfulJobsHistoryLimit = new(int32(0))
@@ -103,7 +105,7 @@ func TestJobFromACronJob(t *testing.T) {
 		j.Annotations = map[string]string{"cronjob.kubernetes.io/instantiate": "manual"}
 		j.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(cron, batchv1.SchemeGroupVersion.WithKind("CronJob"))}
 	})
-	create(t, ns, byHand)
+	createJob(t, ns, byHand)
 	waitForCron(t, ns, func(c *batchv1.CronJob) string {
 		if len(c.Status.Active) != 1 || c.Status.Active[0].Name != "by-hand" {
 			return "the job is not seen"
@@ -111,21 +113,21 @@ func TestJobFromACronJob(t *testing.T) {
 		return ""
 	})
 	patch := []byte(`{"spec":{"suspend":false}}`)
-	if _, err := client.BatchV1().CronJobs(ns).Patch(t.Context(), "c", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := batch.client.BatchV1().CronJobs(ns).Patch(t.Context(), "c", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string { return missingEvents(t, ns, "JobAlreadyActive") })
+	eventually.Agrees(t, func() string { return missingEvents(t, ns, "JobAlreadyActive") })
 	if jobs := jobsIn(t, ns); len(jobs) != 1 {
 		t.Errorf("%d jobs", len(jobs))
 	}
 	for _, pod := range waitForPods(t, ns, 1, isRunning) {
 		pod.Status.Phase = corev1.PodSucceeded
-		if _, err := client.CoreV1().Pods(ns).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{}); err != nil {
+		if _, err := batch.client.CoreV1().Pods(ns).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// The scheduled one had to wait; the other is history.
-	eventually(t, func() string {
+	eventually.Agrees(t, func() string {
 		if jobs := jobsIn(t, ns); len(jobs) != 1 || !strings.HasPrefix(jobs[0].Name, "c-") {
 			return fmt.Sprintf("%d jobs", len(jobs))
 		}
@@ -141,14 +143,14 @@ func TestCronJobIsDeleted(t *testing.T) {
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
-			ns := team(t)
+			ns := batchNamespace(t)
 			cronJobDue(t, ns, "run")
 			waitForPods(t, ns, 1, isRunning)
-			if err := client.BatchV1().CronJobs(ns).Delete(t.Context(), "c", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+			if err := batch.client.BatchV1().CronJobs(ns).Delete(t.Context(), "c", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() string {
-				_, err := client.BatchV1().CronJobs(ns).Get(t.Context(), "c", metav1.GetOptions{})
+			eventually.Agrees(t, func() string {
+				_, err := batch.client.BatchV1().CronJobs(ns).Get(t.Context(), "c", metav1.GetOptions{})
 				if jobs := jobsIn(t, ns); !apierrors.IsNotFound(err) || len(jobs) != left || left > 0 && len(jobs[0].OwnerReferences) > 0 {
 					return fmt.Sprintf("%v, %d jobs", err, len(jobs))
 				}

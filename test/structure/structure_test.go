@@ -1,6 +1,6 @@
-// Package test holds the tests that are about the project as a whole: its layers,
-// its comments, its rules, and (in packages below) what it does when it runs.
-package test
+// Package structure checks the project as a whole: its layers, its packages, its rules and
+// the tests of them, its documents, and its words.
+package structure
 
 import (
 	"bufio"
@@ -18,7 +18,7 @@ import (
 const module = "github.com/coppice-dev/coppice"
 
 // root is the root of the repository, seen from this package.
-const root = ".."
+const root = "../.."
 
 // goFile is one parsed file of the repository.
 type goFile struct {
@@ -27,9 +27,15 @@ type goFile struct {
 	ast  *ast.File
 }
 
+// parsed are the Go files of the main module, once they have been asked for.
+var parsed []goFile
+
 // goFiles parses every Go file of the main module, with its comments.
 func goFiles(t *testing.T) []goFile {
 	t.Helper()
+	if parsed != nil {
+		return parsed
+	}
 	var files []goFile
 	fset := token.NewFileSet()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -45,7 +51,7 @@ func goFiles(t *testing.T) []goFile {
 		if !strings.HasSuffix(path, ".go") {
 			return nil
 		}
-		parsed, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
@@ -53,16 +59,17 @@ func goFiles(t *testing.T) []goFile {
 		if err != nil {
 			return err
 		}
-		files = append(files, goFile{dir: filepath.ToSlash(dir), name: d.Name(), ast: parsed})
+		files = append(files, goFile{dir: filepath.ToSlash(dir), name: d.Name(), ast: file})
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	parsed = files
 	return files
 }
 
-// hasGoMod tells whether a directory is a module of its own.
+// hasGoMod reports whether a directory is a module of its own.
 func hasGoMod(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "go.mod"))
 	return err == nil
@@ -117,7 +124,7 @@ func TestImportsFollowTheLayers(t *testing.T) {
 	for _, f := range goFiles(t) {
 		own := layerOf(names, f.dir)
 		if own < 0 {
-			t.Errorf("%s is in no layer: give it a line in test/layers.txt", f.dir)
+			t.Errorf("%s is in no layer: give it a line in test/structure/layers.txt", f.dir)
 			continue
 		}
 		for _, path := range f.imports(t) {
@@ -130,35 +137,12 @@ func TestImportsFollowTheLayers(t *testing.T) {
 			}
 			checked++
 			if other := layerOf(names, dir); other > own && !f.isTest() {
-				t.Errorf("%s/%s imports %s, which is a layer above its own", f.dir, f.name, dir)
+				t.Errorf("%s/%s imports %s, which is a higher layer: its line in layers.txt comes after that of %s", f.dir, f.name, dir, names[own])
 			}
 		}
 	}
 	if checked == 0 {
 		t.Fatal("no import was checked")
-	}
-}
-
-// TestPurePackagesImportOnlyTheStandardLibrary holds ownership and verdict to what
-// lets them be simulated: no library, no clock, no randomness, no goroutines' tools.
-func TestPurePackagesImportOnlyTheStandardLibrary(t *testing.T) {
-	forbidden := map[string]bool{"time": true, "os": true, "net": true, "sync": true, "context": true, "math/rand": true, "math/rand/v2": true, "net/http": true, "io": true}
-	for _, f := range goFiles(t) {
-		if f.isTest() || f.dir != "internal/ownership" && f.dir != "internal/verdict" {
-			continue
-		}
-		for _, path := range f.imports(t) {
-			first, _, _ := strings.Cut(path, "/")
-			if forbidden[path] || strings.Contains(first, ".") && path != module+"/internal/ownership" {
-				t.Errorf("%s/%s imports %s", f.dir, f.name, path)
-			}
-		}
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			if _, ok := n.(*ast.GoStmt); ok {
-				t.Errorf("%s/%s starts a goroutine", f.dir, f.name)
-			}
-			return true
-		})
 	}
 }
 

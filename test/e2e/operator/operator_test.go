@@ -38,7 +38,7 @@ func TestOperator(t *testing.T) {
 	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{Definition()}}); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, operator: &Reconciler{}}
+	w := &fixture{t: t, operator: &Reconciler{}}
 	w.run(config)
 
 	site := &Site{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "home"}, Spec: SiteSpec{Page: "hello"}}
@@ -83,7 +83,7 @@ func TestOperator(t *testing.T) {
 }
 
 // deleteSite makes a Site, deletes it, and looks at what is left.
-func (w *world) deleteSite(t *testing.T, policy metav1.DeletionPropagation) {
+func (w *fixture) deleteSite(t *testing.T, policy metav1.DeletionPropagation) {
 	site := &Site{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "site-" + strings.ToLower(string(policy))}, Spec: SiteSpec{Page: "x", Replicas: 2}}
 	key := client.ObjectKeyFromObject(site)
 	w.must(w.Create(t.Context(), site))
@@ -109,15 +109,15 @@ func (w *world) deleteSite(t *testing.T, policy metav1.DeletionPropagation) {
 	})
 }
 
-// world is a client that reads the server, not a cache, and the operator that runs.
-type world struct {
+// fixture is a client that reads the server, not a cache, and the operator that runs.
+type fixture struct {
 	client.Client
 	t        *testing.T
 	operator *Reconciler
 }
 
 // run runs the operator until the test ends.
-func (w *world) run(config *rest.Config) {
+func (w *fixture) run(config *rest.Config) {
 	scheme := runtime.NewScheme()
 	w.must(clientgoscheme.AddToScheme(scheme))
 	w.must(AddToScheme(scheme))
@@ -137,14 +137,14 @@ func (w *world) run(config *rest.Config) {
 	})
 }
 
-func (w *world) must(err error) {
+func (w *fixture) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) eventually(what string, is func() bool) {
+func (w *fixture) eventually(what string, is func() bool) {
 	w.t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
@@ -174,13 +174,14 @@ func controlPlane(t *testing.T) *rest.Config {
 	return config
 }
 
-// start starts `coppice up` and returns its kubeconfig.
+// start starts `coppice up` and returns its kubeconfig. It does not use internal/testing/controlplane:
+// this module is an operator as others write it, and requires nothing of coppice.
 func start(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	binary, kubeconfig := filepath.Join(dir, "coppice"), filepath.Join(dir, "kubeconfig")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/coppice")
-	build.Dir = filepath.Join("..", "..")
+	build.Dir = filepath.Join("..", "..", "..")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build coppice: %v\n%s", err, output)
 	}

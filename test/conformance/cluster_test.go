@@ -21,10 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// world is a namespace of one test's own, and what the test does there.
-type world struct {
+// cluster is a server as one test sees it: a namespace of its own, and what the test does there.
+type cluster struct {
 	t      testing.TB
 	server *server
 	space  string
@@ -42,9 +44,10 @@ var (
 
 var listOne = metav1.ListOptions{Limit: 1}
 
-func newWorld(t testing.TB, s *server) *world {
+func newCluster(t testing.TB, s *server) *cluster {
 	t.Helper()
-	w := &world{t: t, server: s, space: fmt.Sprintf("conformance-%s-%d", run, spaces.Add(1))}
+	record(t)
+	w := &cluster{t: t, server: s, space: fmt.Sprintf("conformance-%s-%d", run, spaces.Add(1))}
 	_, err := s.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.space}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("create namespace: %v", err)
@@ -54,14 +57,14 @@ func newWorld(t testing.TB, s *server) *world {
 }
 
 // another is a second namespace of the same test.
-func (w *world) another() *world {
+func (w *cluster) another() *cluster {
 	w.t.Helper()
-	return newWorld(w.t, w.server)
+	return newCluster(w.t, w.server)
 }
 
 // cleanUp removes what is left, finalizers or not. It does not wait, and a server
 // without a namespace controller keeps the namespace as Terminating.
-func (w *world) cleanUp() {
+func (w *cluster) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, o := range slices.Backward(w.made) {
@@ -181,9 +184,9 @@ const hold = "conformance.example.com/hold"
 
 var held = withFinalizers(hold)
 
-// create makes an object in the world's namespace, or in none if it is of such a
+// create makes an object in the test's namespace, or in none if it is of such a
 // kind; its name is then made to be the test's own.
-func (w *world) create(k kind, name string, options ...option) object {
+func (w *cluster) create(k kind, name string, options ...option) object {
 	w.t.Helper()
 	o, err := w.tryCreate(k, name, options...)
 	if err != nil {
@@ -192,7 +195,7 @@ func (w *world) create(k kind, name string, options ...option) object {
 	return o
 }
 
-func (w *world) tryCreate(k kind, name string, options ...option) (object, error) {
+func (w *cluster) tryCreate(k kind, name string, options ...option) (object, error) {
 	w.t.Helper()
 	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(k.body)}
 	if u.Object == nil {
@@ -221,7 +224,7 @@ func (w *world) tryCreate(k kind, name string, options ...option) (object, error
 }
 
 // createMany makes n objects with names that begin the same.
-func (w *world) createMany(n int, k kind, name string, options ...option) []object {
+func (w *cluster) createMany(n int, k kind, name string, options ...option) []object {
 	w.t.Helper()
 	all := make([]object, 0, n)
 	for i := range n {
@@ -230,8 +233,8 @@ func (w *world) createMany(n int, k kind, name string, options ...option) []obje
 	return all
 }
 
-// spaceOf is where the world's objects of a kind live.
-func (w *world) spaceOf(k kind) string {
+// spaceOf is where the test's objects of a kind live.
+func (w *cluster) spaceOf(k kind) string {
 	if k.cluster {
 		return ""
 	}
@@ -239,7 +242,7 @@ func (w *world) spaceOf(k kind) string {
 }
 
 // objects is where the server keeps the metadata of objects like o.
-func (w *world) objects(o object) metadata.ResourceInterface {
+func (w *cluster) objects(o object) metadata.ResourceInterface {
 	if o.space == "" {
 		return w.server.metadata.Resource(o.kind.GroupVersionResource)
 	}
@@ -247,7 +250,7 @@ func (w *world) objects(o object) metadata.ResourceInterface {
 }
 
 // whole is where the server keeps objects like o.
-func (w *world) whole(o object) dynamic.ResourceInterface {
+func (w *cluster) whole(o object) dynamic.ResourceInterface {
 	if o.space == "" {
 		return w.server.dynamic.Resource(o.kind.GroupVersionResource)
 	}
@@ -261,12 +264,12 @@ const (
 )
 
 // remove deletes an object under a policy.
-func (w *world) remove(o object, policy metav1.DeletionPropagation) {
+func (w *cluster) remove(o object, policy metav1.DeletionPropagation) {
 	w.t.Helper()
 	w.removeWith(o, metav1.DeleteOptions{PropagationPolicy: &policy})
 }
 
-func (w *world) removeWith(o object, options metav1.DeleteOptions) {
+func (w *cluster) removeWith(o object, options metav1.DeleteOptions) {
 	w.t.Helper()
 	if err := w.objects(o).Delete(w.t.Context(), o.name, options); err != nil {
 		w.t.Fatalf("delete %s: %v", o, err)
@@ -274,7 +277,7 @@ func (w *world) removeWith(o object, options metav1.DeleteOptions) {
 }
 
 // look reads an object; false if it is gone, be it that another has its name.
-func (w *world) look(o object) (*metav1.PartialObjectMetadata, bool) {
+func (w *cluster) look(o object) (*metav1.PartialObjectMetadata, bool) {
 	w.t.Helper()
 	now, err := w.objects(o).Get(w.t.Context(), o.name, metav1.GetOptions{})
 	switch {
@@ -287,7 +290,7 @@ func (w *world) look(o object) (*metav1.PartialObjectMetadata, bool) {
 }
 
 // must reads an object that has to be there.
-func (w *world) must(o object) *metav1.PartialObjectMetadata {
+func (w *cluster) must(o object) *metav1.PartialObjectMetadata {
 	w.t.Helper()
 	now, ok := w.look(o)
 	if !ok {
@@ -297,14 +300,14 @@ func (w *world) must(o object) *metav1.PartialObjectMetadata {
 }
 
 // patch applies a JSON merge patch to the metadata of an object.
-func (w *world) patch(o object, change map[string]any) {
+func (w *cluster) patch(o object, change map[string]any) {
 	w.t.Helper()
 	if err := w.tryPatch(o, change); err != nil {
 		w.t.Fatalf("patch %s: %v", o, err)
 	}
 }
 
-func (w *world) tryPatch(o object, change map[string]any) error {
+func (w *cluster) tryPatch(o object, change map[string]any) error {
 	change["uid"] = o.uid
 	patch, err := json.Marshal(map[string]any{"metadata": change})
 	if err != nil {
@@ -315,22 +318,22 @@ func (w *world) tryPatch(o object, change map[string]any) error {
 }
 
 // setOwners replaces the owner references of an object.
-func (w *world) setOwners(o object, owners ...metav1.OwnerReference) {
+func (w *cluster) setOwners(o object, owners ...metav1.OwnerReference) {
 	w.t.Helper()
 	w.patch(o, map[string]any{"ownerReferences": owners})
 }
 
 // letGo removes all finalizers of an object but those named.
-func (w *world) letGo(o object, but ...string) {
+func (w *cluster) letGo(o object, but ...string) {
 	w.t.Helper()
 	w.patch(o, map[string]any{"finalizers": but})
 }
 
 // eventuallyGone waits until objects are gone.
-func (w *world) eventuallyGone(objects ...object) {
+func (w *cluster) eventuallyGone(objects ...object) {
 	w.t.Helper()
 	for _, o := range objects {
-		eventually(w.t, func() string {
+		eventually.Agrees(w.t, func() string {
 			if now, ok := w.look(o); ok {
 				return fmt.Sprintf("%s is still there: %s", o, describe(now))
 			}
@@ -340,10 +343,10 @@ func (w *world) eventuallyGone(objects ...object) {
 }
 
 // eventuallyLeaving waits until objects are being deleted, if they are not gone.
-func (w *world) eventuallyLeaving(objects ...object) {
+func (w *cluster) eventuallyLeaving(objects ...object) {
 	w.t.Helper()
 	for _, o := range objects {
-		eventually(w.t, func() string {
+		eventually.Agrees(w.t, func() string {
 			if now, ok := w.look(o); ok && now.DeletionTimestamp == nil {
 				return fmt.Sprintf("%s is not being deleted: %s", o, describe(now))
 			}
@@ -353,9 +356,9 @@ func (w *world) eventuallyLeaving(objects ...object) {
 }
 
 // eventuallyOwned waits until an object has just these owner references.
-func (w *world) eventuallyOwned(o object, owners ...metav1.OwnerReference) {
+func (w *cluster) eventuallyOwned(o object, owners ...metav1.OwnerReference) {
 	w.t.Helper()
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		if diff := cmp.Diff(owners, w.must(o).OwnerReferences, equateEmpty); diff != "" {
 			return fmt.Sprintf("owner references of %s (-want +got):\n%s", o, diff)
 		}
@@ -364,9 +367,9 @@ func (w *world) eventuallyOwned(o object, owners ...metav1.OwnerReference) {
 }
 
 // eventuallyFinalizers waits until an object has just these finalizers.
-func (w *world) eventuallyFinalizers(o object, finalizers ...string) {
+func (w *cluster) eventuallyFinalizers(o object, finalizers ...string) {
 	w.t.Helper()
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		if diff := cmp.Diff(finalizers, w.must(o).Finalizers, equateEmpty); diff != "" {
 			return fmt.Sprintf("finalizers of %s (-want +got):\n%s", o, diff)
 		}
@@ -377,7 +380,7 @@ func (w *world) eventuallyFinalizers(o object, finalizers ...string) {
 // settle waits until a collector has worked off what was there before: garbage
 // that is made now, of each kind, goes after it. It goes twice, because an object
 // that came before it may still be with a worker when the first is gone.
-func (w *world) settle(kinds ...kind) {
+func (w *cluster) settle(kinds ...kind) {
 	w.t.Helper()
 	for i := range 2 {
 		for _, k := range kinds {
@@ -395,7 +398,7 @@ func sentinelOwner(k kind) kind {
 }
 
 // stay waits for all that is to be done, and asserts that objects are untouched by it.
-func (w *world) stay(objects ...object) {
+func (w *cluster) stay(objects ...object) {
 	w.t.Helper()
 	var kinds []kind
 	for _, o := range objects {
@@ -408,7 +411,7 @@ func (w *world) stay(objects ...object) {
 }
 
 // areKept asserts that objects are there and not being deleted.
-func (w *world) areKept(objects ...object) {
+func (w *cluster) areKept(objects ...object) {
 	w.t.Helper()
 	for _, o := range objects {
 		now, ok := w.look(o)
@@ -422,13 +425,13 @@ func (w *world) areKept(objects ...object) {
 }
 
 // eventuallyReported waits for an Event about an object.
-func (w *world) eventuallyReported(o object, reason string) {
+func (w *cluster) eventuallyReported(o object, reason string) {
 	w.t.Helper()
 	space := o.space
 	if space == "" {
 		space = metav1.NamespaceDefault
 	}
-	eventually(w.t, func() string {
+	eventually.Agrees(w.t, func() string {
 		events, err := w.server.kube.CoreV1().Events(space).List(w.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()

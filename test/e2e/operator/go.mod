@@ -1,4 +1,4 @@
-module github.com/coppice-dev/coppice/test/operator
+module github.com/coppice-dev/coppice/test/e2e/operator
 
 go 1.26.0
 

@@ -14,12 +14,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// world is a server and a collector in one history.
-type world struct {
-	ctx    context.Context //nolint:containedctx // one for the whole history, given to Collect
-	server *server
+// cluster is an API server and a collector, and everything that is under way between them.
+type cluster struct {
+	ctx    context.Context //nolint:containedctx // one for the whole run, given to Collect
+	server *apiServer
 	in     *instance
-	ghosts []*call // requests that a crash or a timeout has left under way
+	ghosts []*call // requests that a crash or a timeout left under way
 	oracle *oracle
 
 	workers int // at the same time, at most
@@ -45,8 +45,8 @@ func (v *Violation) String() string { return fmt.Sprintf("%s: %s (step %d)", v.R
 // maxWorkers is how many keys are worked on at the same time, unless a test says otherwise.
 const maxWorkers = 3
 
-func newWorld(ctx context.Context, settings Settings, log *bytes.Buffer) *world {
-	w := &world{ctx: ctx, server: newServer(), log: log, workers: cmp.Or(settings.Workers, maxWorkers)}
+func newCluster(ctx context.Context, settings Settings, log *bytes.Buffer) *cluster {
+	w := &cluster{ctx: ctx, server: newAPIServer(), log: log, workers: cmp.Or(settings.Workers, maxWorkers)}
 	if settings.NoBarrier {
 		w.barrier = collector.Off
 	}
@@ -61,7 +61,7 @@ func newWorld(ctx context.Context, settings Settings, log *bytes.Buffer) *world 
 
 // start makes a new collector and shows it what there is, but for what the step
 // says of the kind that cannot be read.
-func (w *world) start(s Step) {
+func (w *cluster) start(s Step) {
 	w.in = &instance{
 		queue:   newKeys(),
 		streams: make([]stream, len(w.server.resources)),
@@ -95,15 +95,15 @@ func (w *world) start(s Step) {
 }
 
 // close ends what is under way.
-func (w *world) close() { w.in.kill() }
+func (w *cluster) close() { w.in.kill() }
 
-func (w *world) logf(format string, args ...any) {
+func (w *cluster) logf(format string, args ...any) {
 	if w.log != nil {
 		fmt.Fprintf(w.log, format+"\n", args...)
 	}
 }
 
-func (w *world) fail(rule, format string, args ...any) {
+func (w *cluster) fail(rule, format string, args ...any) {
 	if w.violation == nil {
 		w.violation = &Violation{Rule: rule, What: fmt.Sprintf(format, args...), Step: w.applied}
 		w.logf("VIOLATION %s", w.violation)
@@ -111,7 +111,7 @@ func (w *world) fail(rule, format string, args ...any) {
 }
 
 // apply takes a step. It returns false when the step does not apply.
-func (w *world) apply(s Step) bool {
+func (w *cluster) apply(s Step) bool {
 	w.applied++
 	begin := 0
 	if w.log != nil {
@@ -137,7 +137,7 @@ func (w *world) apply(s Step) bool {
 }
 
 // use is a step of a user.
-func (w *world) use(s Step) bool {
+func (w *cluster) use(s Step) bool {
 	switch s.Op {
 	case Create:
 		return w.server.create(ownership.Object{
@@ -180,7 +180,7 @@ func (w *world) use(s Step) bool {
 }
 
 // turn is a step of the server or of a watch.
-func (w *world) turn(s Step) bool {
+func (w *cluster) turn(s Step) bool {
 	i := slices.IndexFunc(w.server.resources, func(r *resource) bool { return r.short == s.Kind })
 	if i < 0 {
 		return false
@@ -221,7 +221,7 @@ func (w *world) turn(s Step) bool {
 }
 
 // work is a step of the collector.
-func (w *world) work(s Step) bool {
+func (w *cluster) work(s Step) bool {
 	switch s.Op {
 	case Collect:
 		return w.collect(s.UID)
@@ -247,7 +247,7 @@ func (w *world) work(s Step) bool {
 }
 
 // collect lets a worker take a key.
-func (w *world) collect(uid ownership.UID) bool {
+func (w *cluster) collect(uid ownership.UID) bool {
 	if len(w.in.workers) >= w.workers || !w.in.queue.take(uid) {
 		return false
 	}
@@ -257,7 +257,7 @@ func (w *world) collect(uid ownership.UID) bool {
 }
 
 // request is a step of the request that a worker waits for.
-func (w *world) request(worker *worker, s Step) bool {
+func (w *cluster) request(worker *worker, s Step) bool {
 	c := worker.call
 	switch s.Op {
 	case Execute:
@@ -301,7 +301,7 @@ func (w *world) request(worker *worker, s Step) bool {
 }
 
 // sent writes down what a worker did next.
-func (w *world) sent(worker *worker) {
+func (w *cluster) sent(worker *worker) {
 	if w.log == nil {
 		return
 	}
@@ -324,7 +324,7 @@ func outcomeText(o collector.Outcome) string {
 }
 
 // execute carries a request out.
-func (w *world) execute(c *call) {
+func (w *cluster) execute(c *call) {
 	w.requests++
 	c.executed = true
 	if c.verb == survey {
@@ -341,8 +341,8 @@ func (w *world) execute(c *call) {
 	c.object, c.err = w.server.execute(c)
 }
 
-// haunt carries out the oldest request that nobody waits for.
-func (w *world) haunt() bool {
+// haunt executes the oldest request whose sender no longer waits for it.
+func (w *cluster) haunt() bool {
 	if len(w.ghosts) == 0 {
 		return false
 	}
@@ -354,7 +354,7 @@ func (w *world) haunt() bool {
 }
 
 // crash ends the collector at once, and starts another one that knows nothing.
-func (w *world) crash(s Step) {
+func (w *cluster) crash(s Step) {
 	for _, worker := range w.in.workers {
 		if !worker.call.executed && !worker.call.isRead() && s.Failure != "lost" {
 			w.ghosts = append(w.ghosts, worker.call)

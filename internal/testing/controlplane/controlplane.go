@@ -1,0 +1,181 @@
+// Package controlplane builds coppice and runs it as a process, for the tests of what a user
+// sees.
+//
+// A test binary builds once ([Build]) and starts as many processes as its tests need
+// ([Start]): control planes, and nodes in processes of their own. Start returns when the
+// process has said that it is ready.
+package controlplane
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// Build builds coppice from the module's root into dir, and returns the path of the binary.
+// It is stamped with a version as a release is: kubectl finds fault with one that is not.
+func Build(root, dir string) (string, error) {
+	binary, err := filepath.Abs(filepath.Join(dir, "coppice"))
+	if err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-ldflags", "-X k8s.io/component-base/version.gitVersion=v1.37.2+test", "-o", binary, "./cmd/coppice")
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build coppice: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// Process is a running coppice: a control plane, or the agent of a node.
+type Process struct {
+	// Kubeconfig is the path that a control plane has printed.
+	Kubeconfig string
+	// Server is the address that a control plane serves on.
+	Server string
+
+	command *exec.Cmd
+	log     transcript
+	exited  chan error // receives once; a receiver sends it again
+}
+
+// Start runs binary with args, and waits until it is ready.
+func Start(binary string, args ...string) (*Process, error) {
+	p := &Process{command: exec.Command(binary, args...), exited: make(chan error, 1)}
+	p.command.Stderr = &p.log
+	stdout, err := p.command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	isReady := make(chan struct{})
+	go p.read(stdout, isReady)
+	select {
+	case <-isReady:
+		return p, nil
+	case err := <-p.exited:
+		p.exited <- err
+		return nil, fmt.Errorf("%s ended before it was ready: %w: %s", p, cause(err), p.Log())
+	case <-time.After(eventually.Patience):
+		err := fmt.Errorf("%s is not ready after %s: %s", p, eventually.Patience, p.Log())
+		return nil, errors.Join(err, p.Kill())
+	}
+}
+
+// cause is what made a process end that should not have.
+func cause(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}
+
+// read reads what the process prints, until it ends.
+func (p *Process) read(stdout io.Reader, isReady chan<- struct{}) {
+	said := false
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if path, ok := strings.CutPrefix(lines.Text(), "export KUBECONFIG="); ok {
+			p.Kubeconfig = path
+		}
+		if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok && !said {
+			said = true
+			p.Server, _, _ = strings.Cut(rest, " ")
+			close(isReady)
+		}
+	}
+	_, _ = io.Copy(io.Discard, stdout)
+	p.exited <- p.command.Wait()
+}
+
+// String returns the command line, without the path of the binary.
+func (p *Process) String() string { return "coppice " + strings.Join(p.command.Args[1:], " ") }
+
+// Log returns what the process has written to stderr.
+func (p *Process) Log() string { return p.log.String() }
+
+// Stop interrupts the process, as Ctrl-C does, and waits until it has ended. It is an error
+// if it does not end cleanly, and none if Stop or Kill has ended it before.
+func (p *Process) Stop() error {
+	if err := p.Signal(syscall.SIGINT); err != nil {
+		return err
+	}
+	err, ended := p.wait()
+	switch {
+	case !ended:
+		return errors.Join(fmt.Errorf("%s does not stop: %s", p, p.Log()), p.Kill())
+	case err != nil:
+		return fmt.Errorf("%s did not stop cleanly: %w: %s", p, err, p.Log())
+	}
+	return nil
+}
+
+// Kill ends the process with SIGKILL.
+func (p *Process) Kill() error {
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	if _, ended := p.wait(); !ended {
+		return fmt.Errorf("%s was killed, and does not end", p)
+	}
+	p.ended(nil) // that it was killed is no fault of it
+	return nil
+}
+
+// Signal sends a signal. It is no error if the process has ended.
+func (p *Process) Signal(signal os.Signal) error {
+	if err := p.command.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal %s: %w", p, err)
+	}
+	return nil
+}
+
+// wait waits until the process has ended, and returns its error.
+func (p *Process) wait() (err error, ended bool) { //nolint:revive,staticcheck // the error is the process's, not that of waiting
+	select {
+	case err := <-p.exited:
+		p.exited <- err
+		return err, true
+	case <-time.After(eventually.Patience):
+		return nil, false
+	}
+}
+
+// ended replaces the error that the process has ended with.
+func (p *Process) ended(with error) {
+	<-p.exited
+	p.exited <- with
+}
+
+// transcript is what a process writes while it runs.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+// Write implements io.Writer.
+func (t *transcript) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(p)
+}
+
+// String implements fmt.Stringer.
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}

@@ -1,0 +1,40 @@
+// Package testing is the parent of what tests have in common; it has no code. Nothing below it
+// is part of a binary that users run.
+//
+// # The kit
+//
+//   - eventually waits for what other goroutines or processes do.
+//   - controlplane builds coppice and runs it as a process, for test/e2e and test/containers.
+//   - A node whose pods behave as a test wants is the simulated runtime of the product
+//     (annotations simulated.coppice.dev/…). The kubelet of test/e2e (kubelet_test.go) is for
+//     what that agent never does: it binds without a scheduler, counts how many pods are ready
+//     at any moment, and never makes those of some images ready.
+//
+// # API servers in memory
+//
+// There are several. They differ in what they are asked: one for all would have the parts of
+// all, and be harder to trust than each.
+//
+//   - apimodel executes a request when it is called, with faults and hooks before it, and holds
+//     what the collector needs: metadata and one revision. The collector's own tests use it.
+//   - simulation splits a request, its execution and its answer into steps, keeps every version
+//     of every object for the oracle, and restores backups (see its doc.go).
+//   - laggingcache holds whole typed objects, which workload controllers read and apimodel does not
+//     have, and caches that are behind by as much as the test lets them be.
+//   - internal/feed's tests serve HTTP: discovery, lists, watches and bookmarks as bytes, and
+//     no rules of deletion.
+//   - internal/namespaces' tests put the contents of namespaces beside the fake of client-go,
+//     with types that come and go in the middle of a sync.
+//   - internal/apiserver/deleteflow's tests have a storage of one object, in which another
+//     client can come before each write.
+//   - internal/verdict's tests (model*_test.go) are no server but an oracle: the rules, stated
+//     slowly over maps.
+//
+// # Oracles
+//
+// An oracle shares types with the code that it judges, and no decision, down to what a finalizer
+// or a blocking reference means. The rules are therefore stated more than once, on purpose:
+// in internal/verdict, in its tests, in simulation/rules.go, and, for the delete flow, in
+// test/differential/promise_test.go. What two of them had in common, a fault of it would be a
+// fault of both.
+package testing

@@ -1,0 +1,127 @@
+package structure
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// longestLine is how many columns a line of a document has at most.
+const longestLine = 120
+
+// document is a text file of the repository.
+type document struct {
+	path string // slash-separated, relative to the root
+	text string
+}
+
+// documents reads all files of the repository with one of these extensions.
+func documents(t *testing.T, extensions ...string) []document {
+	t.Helper()
+	var found []document
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != root && strings.HasPrefix(name, ".") && name != ".ci" || name == "bin" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !slices.Contains(extensions, filepath.Ext(path)) {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		found = append(found, document{path: filepath.ToSlash(name), text: string(text)})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		t.Fatalf("there are no files of type %v", extensions)
+	}
+	return found
+}
+
+func TestDocumentsHaveShortLines(t *testing.T) {
+	for _, d := range documents(t, ".md") {
+		number := 0
+		isCode := false
+		for line := range strings.Lines(d.text) {
+			number++
+			line = strings.TrimRight(line, "\n")
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				isCode = !isCode
+			}
+			// A row of a table cannot be broken, nor can what a program has printed.
+			if n := utf8.RuneCountInString(line); n > longestLine && !isCode && !strings.HasPrefix(line, "|") {
+				t.Errorf("%s:%d has %d columns, want %d at most", d.path, number, n, longestLine)
+			}
+		}
+	}
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notSlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are the fragments that a document's headings can be linked to by.
+func anchors(text string) []string {
+	var found []string
+	for _, match := range heading.FindAllStringSubmatch(text, -1) {
+		slug := notSlug.ReplaceAllString(strings.ToLower(match[1]), "")
+		found = append(found, strings.ReplaceAll(slug, " ", "-"))
+	}
+	return found
+}
+
+// TestLinksLead follows the links of all documents to the files and headings of the repository.
+func TestLinksLead(t *testing.T) {
+	checked := 0
+	for _, d := range documents(t, ".md") {
+		for _, match := range link.FindAllStringSubmatch(d.text, -1) {
+			target, fragment, _ := strings.Cut(match[1], "#")
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			checked++
+			path, text := filepath.Join(root, filepath.Dir(d.path), target), d.text
+			if target != "" {
+				if _, err := os.Stat(path); err != nil {
+					t.Errorf("%s: %s leads nowhere", d.path, match[1])
+					continue
+				}
+				if fragment == "" || filepath.Ext(target) != ".md" {
+					continue
+				}
+				content, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = string(content)
+			}
+			if !slices.Contains(anchors(text), fragment) {
+				t.Errorf("%s: %s leads to no heading", d.path, match[1])
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no link was checked")
+	}
+}

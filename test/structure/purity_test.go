@@ -1,0 +1,96 @@
+package structure
+
+import (
+	"go/ast"
+	"strings"
+	"testing"
+)
+
+// What decides is pure: values in, a decision out. It can be tested without a clock, and
+// simulated. The packages are those that ARCHITECTURE.md calls pure, and every plan.go.
+func purePackages() []string {
+	return []string{
+		"internal/ownership",
+		"internal/verdict",
+		"internal/deletion",
+		"internal/agent/lifecycle",
+		"internal/scheduler/placement",
+	}
+}
+
+// impure are imports by which a package could do something, or wait, or depend on when or
+// where it runs; with all that is below them.
+func impure() []string {
+	return []string{
+		"context", "crypto/rand", "io", "log", "math/rand", "net", "os", "os/exec", "os/signal", "sync", "syscall", "testing",
+		"k8s.io/client-go", "k8s.io/apiserver/pkg/server", "k8s.io/apiserver/pkg/storage", "k8s.io/utils/clock",
+		"go.etcd.io", "google.golang.org/grpc", "golang.org/x/sys",
+	}
+}
+
+// pureImports are what the packages of this module may import that are none of
+// purePackages: names of finalizers, and conditions of pods as functions of a pod.
+func pureImports() []string { return []string{"internal/finalizers", "internal/pods"} }
+
+func isBelow(dir string, tops []string) bool {
+	for _, top := range tops {
+		if dir == top || strings.HasPrefix(dir, top+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func (f goFile) isPure() bool {
+	return !f.isTest() && (f.name == "plan.go" && strings.HasPrefix(f.dir, "internal/") || isBelow(f.dir, purePackages()))
+}
+
+func TestDecisionsArePure(t *testing.T) {
+	checked := map[string]int{}
+	for _, f := range goFiles(t) {
+		if !f.isPure() {
+			continue
+		}
+		checked[f.dir]++
+		for _, imported := range f.imports(t) {
+			own, isOwn := strings.CutPrefix(imported, module+"/")
+			if isBelow(imported, impure()) || isOwn && !isBelow(own, purePackages()) && !isBelow(own, pureImports()) {
+				t.Errorf("%s/%s decides, and imports %s", f.dir, f.name, imported)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if what := effect(n); what != "" {
+				t.Errorf("%s/%s decides, and %s", f.dir, f.name, what)
+			}
+			return true
+		})
+	}
+	for _, dir := range purePackages() {
+		if checked[dir] == 0 {
+			t.Errorf("%s has no files: is it somewhere else?", dir)
+		}
+	}
+	if checked["internal/namespaces"] == 0 || checked["internal/controller/replicaset"] == 0 {
+		t.Errorf("no plan.go of namespaces or of replica sets was found, only %v", checked)
+	}
+}
+
+// effect returns what a node of a pure file must not do; "" if it is harmless.
+func effect(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		return "starts a goroutine"
+	case *ast.SelectStmt, *ast.SendStmt:
+		return "uses channels"
+	case *ast.SelectorExpr:
+		name, ok := n.X.(*ast.Ident)
+		if !ok || name.Name != "time" && name.Name != "metav1" {
+			return ""
+		}
+		switch n.Sel.Name {
+		case "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker":
+			return "reads the clock: " + name.Name + "." + n.Sel.Name
+		}
+	}
+	return ""
+}
