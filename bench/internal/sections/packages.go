@@ -54,7 +54,8 @@ func (b *Bench) goTest(ctx context.Context, g goBenchmark, side string, environm
 	command.Stderr = &stderr
 	out, err := command.Output()
 	if err != nil {
-		return fmt.Errorf("%s: %w\n%s%s", strings.Join(command.Args, " "), err, out, stderr.Bytes())
+		const shown = 2000 // the log of a benchmark that fails may be very long
+		return fmt.Errorf("%s: %w\n%s%s", strings.Join(command.Args, " "), err, out[:min(len(out), shown)], stderr.Bytes())
 	}
 	n, err := b.addBenchmarks(side, out)
 	if err == nil && n == 0 {
