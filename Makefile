@@ -23,7 +23,7 @@ race: ## the tests under the race detector
 	go test -race ./...
 
 # Nested modules that have code: each is vetted, linted and tested on its own.
-MODULES := bench test/e2e/operator
+MODULES := bench deploy test/e2e/operator
 LINT    := $(CURDIR)/bin/golangci-lint
 
 lint: ## golangci-lint, built from its module, in this module and the nested ones
@@ -45,7 +45,7 @@ check: ## everything that CI checks
 	$(MAKE) lint
 	go test -p 1 -timeout 20m ./...
 	$(MAKE) today
-	(cd test/e2e/operator && go test ./...)
+	for m in $(MODULES); do (cd $$m && go test ./...) || exit 1; done
 	go build -race ./...
 	go test -race -p 1 -timeout 30m $(RACED)
 	$(MAKE) kubernetes

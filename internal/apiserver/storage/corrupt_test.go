@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	apistorage "k8s.io/apiserver/pkg/storage"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -21,7 +21,7 @@ import (
 // met one.
 func TestExpiringCodec(t *testing.T) {
 	corrupt := new(atomic.Bool)
-	codec := expiringCodec{registry.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion), corrupt}
+	codec := expiringCodec{builtin.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion), corrupt}
 	if _, _, err := codec.Decode([]byte(`{"apiVersion":"v1","kind":"ConfigMap"}`), nil, nil); err != nil || corrupt.Load() {
 		t.Errorf("an object that can be decoded: %v", err)
 	}
