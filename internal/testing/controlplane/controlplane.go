@@ -144,7 +144,7 @@ func (p *Process) Signal(signal os.Signal) error {
 }
 
 // wait waits until the process has ended, and returns its error.
-func (p *Process) wait() (err error, ended bool) { //nolint:revive,staticcheck // the error is the process's, not that of waiting
+func (p *Process) wait() (err error, ended bool) { //nolint:staticcheck // the error is the process's, not that of waiting
 	select {
 	case err := <-p.exited:
 		p.exited <- err
@@ -156,7 +156,7 @@ func (p *Process) wait() (err error, ended bool) { //nolint:revive,staticcheck /
 
 // ended replaces the error that the process has ended with.
 func (p *Process) ended(with error) {
-	<-p.exited
+	_ = <-p.exited
 	p.exited <- with
 }
 
