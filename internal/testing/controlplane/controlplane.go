@@ -48,12 +48,14 @@ type Process struct {
 
 	command *exec.Cmd
 	log     transcript
-	exited  chan error // receives once; a receiver sends it again
+	killed  bool          // by Kill, which makes how it ended no fault of it
+	exited  chan struct{} // closed when the process has ended
+	err     error         // of the process, once exited is closed
 }
 
 // Start runs binary with args, and waits until it is ready.
 func Start(binary string, args ...string) (*Process, error) {
-	p := &Process{command: exec.Command(binary, args...), exited: make(chan error, 1)}
+	p := &Process{command: exec.Command(binary, args...), exited: make(chan struct{})}
 	p.command.Stderr = &p.log
 	stdout, err := p.command.StdoutPipe()
 	if err != nil {
@@ -67,9 +69,8 @@ func Start(binary string, args ...string) (*Process, error) {
 	select {
 	case <-isReady:
 		return p, nil
-	case err := <-p.exited:
-		p.exited <- err
-		return nil, fmt.Errorf("%s ended before it was ready: %w: %s", p, cause(err), p.Log())
+	case <-p.exited:
+		return nil, fmt.Errorf("%s ended before it was ready: %w: %s", p, cause(p.err), p.Log())
 	case <-time.After(eventually.Patience):
 		err := fmt.Errorf("%s is not ready after %s: %s", p, eventually.Patience, p.Log())
 		return nil, errors.Join(err, p.Kill())
@@ -98,7 +99,8 @@ func (p *Process) read(stdout io.Reader, isReady chan<- struct{}) {
 		}
 	}
 	_, _ = io.Copy(io.Discard, stdout)
-	p.exited <- p.command.Wait()
+	p.err = p.command.Wait()
+	close(p.exited)
 }
 
 // String returns the command line, without the path of the binary.
@@ -113,12 +115,11 @@ func (p *Process) Stop() error {
 	if err := p.Signal(syscall.SIGINT); err != nil {
 		return err
 	}
-	err, ended := p.wait()
 	switch {
-	case !ended:
+	case !p.ends():
 		return errors.Join(fmt.Errorf("%s does not stop: %s", p, p.Log()), p.Kill())
-	case err != nil:
-		return fmt.Errorf("%s did not stop cleanly: %w: %s", p, err, p.Log())
+	case p.err != nil && !p.killed:
+		return fmt.Errorf("%s did not stop cleanly: %w: %s", p, p.err, p.Log())
 	}
 	return nil
 }
@@ -128,10 +129,10 @@ func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	if _, ended := p.wait(); !ended {
+	if !p.ends() {
 		return fmt.Errorf("%s was killed, and does not end", p)
 	}
-	p.ended(nil) // that it was killed is no fault of it
+	p.killed = true
 	return nil
 }
 
@@ -143,21 +144,14 @@ func (p *Process) Signal(signal os.Signal) error {
 	return nil
 }
 
-// wait waits until the process has ended, and returns its error.
-func (p *Process) wait() (err error, ended bool) { //nolint:revive,staticcheck // the error is the process's, not that of waiting
+// ends waits until the process has ended, and reports whether it has in time.
+func (p *Process) ends() bool {
 	select {
-	case err := <-p.exited:
-		p.exited <- err
-		return err, true
+	case <-p.exited:
+		return true
 	case <-time.After(eventually.Patience):
-		return nil, false
+		return false
 	}
-}
-
-// ended replaces the error that the process has ended with.
-func (p *Process) ended(with error) {
-	<-p.exited
-	p.exited <- with
 }
 
 // transcript is what a process writes while it runs.
