@@ -169,7 +169,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	// The graph first: while it is incomplete most owners seem to be missing, and each of
 	// them would be read.
 	if c.feed.WaitForInitialSync(ctx) != nil {
-		return nil //nolint:nilerr // ctx has ended, as it should
+		return nil // ctx has ended, as it should
 	}
 	c.log.InfoContext(ctx, "collecting", c.extent()...)
 	parts.Go(func() { c.collector.Run(ctx) })

@@ -79,8 +79,8 @@ func newServer(config *rest.Config, source string, log *slog.Logger) (*server, e
 // unlessStopped returns err, or nil when ctx has ended: a command that was stopped before it
 // began has not failed.
 func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }

@@ -21,12 +21,12 @@ const (
 // openAudit opens the audit log; it returns nil if there is to be none.
 func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
 	path := o.AuditPath
-	switch {
-	case path == NoAuditLog:
+	switch path {
+	case NoAuditLog:
 		return nil, nil //nolint:nilnil // no log is an answer
-	case path == "-":
+	case "-":
 		return nopCloser{os.Stdout}, nil
-	case path == "":
+	case "":
 		path = dir.join(auditFile)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -20,11 +20,11 @@ import (
 type Placement int
 
 const (
-	// InProcess: the controller runs in this process, if that is the leader.
+	// InProcess says that the controller runs in this process, if that is the leader.
 	InProcess Placement = iota
-	// Elsewhere: another process runs the controller, and the API server counts on it.
+	// Elsewhere says that another process runs the controller, and the API server counts on it.
 	Elsewhere
-	// Disabled: no controller runs, and the API server does nothing that one would have to
+	// Disabled says that no controller runs, and the API server does nothing that one would have to
 	// follow up, such as to add a finalizer that only it removes.
 	Disabled
 )
@@ -109,9 +109,9 @@ type Options struct {
 	// Log is discarded if nil.
 	Log *slog.Logger
 
-	audit      io.Writer           // set by Run, as is what follows
+	audit      io.Writer         // set by Run, as is what follows
 	machine    *nodeconfig.Setup // nil without nodes
-	references *references         // of the pods on machine; nil without nodes
+	references *references       // of the pods on machine; nil without nodes
 }
 
 // complete checks the options and fills in the defaults.

@@ -1,4 +1,4 @@
-// Package runtime is what a node agent needs of whatever runs its containers.
+// Package containerruntime is what a node agent needs of whatever runs its containers.
 package containerruntime
 
 import (

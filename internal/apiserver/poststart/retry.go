@@ -44,14 +44,14 @@ func Retry(ctx context.Context, log *slog.Logger, task string, do func(context.C
 		now := clock.Now()
 		switch {
 		case err == nil && logged:
-			log.Info("post-start task succeeded", "task", task, "after", now.Sub(began).Round(time.Second))
+			log.InfoContext(ctx, "post-start task succeeded", "task", task, "after", now.Sub(began).Round(time.Second))
 			return nil
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("%s: %w", task, errors.Join(ctx.Err(), err))
 		case !now.Before(logAt):
-			log.Warn("post-start task fails and is retried", "task", task, "for", now.Sub(began).Round(time.Second), "error", err)
+			log.WarnContext(ctx, "post-start task fails and is retried", "task", task, "for", now.Sub(began).Round(time.Second), "error", err)
 			logAt, logged = now.Add(logEvery), true
 		}
 		timer := time.NewTimer(min(max(now.Sub(began)/backOff, minRetry), maxRetry))

@@ -21,7 +21,7 @@
 //	  sendQueue            in process only: a stream that does not block its sender (sendqueue.go)
 //
 // Four of these work around a library; their comments say which, what that buys, and which test
-// fails when the library changes: progressClock, separateStreams with streamWatcher, sendQueue,
+// fails when that library changes: progressClock, separateStreams with streamWatcher, sendQueue,
 // expiringCodec.
 //
 // Beside the objects, the Store maintains the member: compaction, the quota and defragmentation

@@ -143,7 +143,7 @@ func metadataOnly(header []string) string {
 }
 
 // metadataSelector returns an error if a request selects by a field that is not metadata: that
-// would disclose the field's content.
+// would disclose the content of the field.
 func metadataSelector(r *http.Request) error {
 	for _, text := range r.URL.Query()["fieldSelector"] {
 		selector, err := fields.ParseSelector(text)

@@ -218,6 +218,7 @@ func relativePath(p string, at *field.Path) field.ErrorList {
 	return ValidateNoBacksteps(p, at)
 }
 
+// ValidateNoBacksteps refuses paths with an element "..".
 func ValidateNoBacksteps(p string, at *field.Path) field.ErrorList {
 	if slices.Contains(strings.Split(p, "/"), "..") {
 		return field.ErrorList{field.Invalid(at, p, "must not contain '..'")}

@@ -60,6 +60,7 @@ func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList 
 	return errs
 }
 
+// ValidateTaintEffect accepts the effects that a taint may have.
 func ValidateTaintEffect(effect corev1.TaintEffect, at *field.Path) field.ErrorList {
 	return validate.OneOf(effect, at, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }

@@ -93,6 +93,7 @@ func validateContainerResource(name corev1.ResourceName, at *field.Path) field.E
 	}
 }
 
+// ValidateQuantities validates the quantities of a list of resources.
 func ValidateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {

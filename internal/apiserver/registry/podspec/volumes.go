@@ -62,6 +62,7 @@ func validateOwnSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	return errs
 }
 
+// ValidateHostPath validates a hostPath volume, of a pod or a PersistentVolume.
 func ValidateHostPath(s *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
 	errs := validate.Required(s.Path, at.Child("path"))
 	errs = append(errs, ValidateNoBacksteps(s.Path, at.Child("path"))...)
@@ -179,6 +180,7 @@ func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLi
 	return errs
 }
 
+// ValidateNFS validates an NFS volume, of a pod or a PersistentVolume.
 func ValidateNFS(s *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
 	errs := append(validate.Required(s.Server, at.Child("server")), validate.Required(s.Path, at.Child("path"))...)
 	if !path.IsAbs(s.Path) {
@@ -190,6 +192,7 @@ func ValidateNFS(s *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
 // maxDriverName is the maximum length of the name of a CSI driver.
 const maxDriverName = 63
 
+// ValidateDriverName validates the name of a CSI driver.
 func ValidateDriverName(driver string, at *field.Path) field.ErrorList {
 	switch {
 	case driver == "":
