@@ -1,16 +1,16 @@
-// Package agent is the node agent: it registers nodes, sends their heartbeats, and sees to
-// it that the pods that are bound to them run, and end.
+// Package agent is the node agent: it registers nodes, sends their heartbeats, and runs
+// and terminates the pods that are bound to them.
 //
 //	watch of pods ─┐
 //	               ├─▶ queue of UIDs ─▶ worker: pod + Observe ─▶ lifecycle.Decide ─▶ steps ─▶ Runtime.Do
 //	Runtime.Run  ──┘                                                └─▶ status ─▶ PATCH pods/status
 //
-// One agent may stand for any number of nodes of one process: they share its watch, its
-// workers and its queue, and a pod that is at rest costs no time. What an agent does about
-// a pod is decided in package lifecycle; what runs is up to a runtime.Runtime.
+// One agent may run any number of nodes in one process: they share its watch, its workers
+// and its queue, and a pod that does not change costs no CPU time. Package lifecycle decides
+// what to do about a pod; a containerruntime.Runtime does it.
 //
-// A pod is removed from the API by a DELETE with grace 0 on condition of its uid: there may
-// be another of that name already.
+// A pod is removed from the API by a DELETE with a grace period of 0 and a UID precondition:
+// there may be another pod of the same name already.
 package agent
 
 import (
@@ -35,30 +35,30 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
 )
 
-// workers is how many pods are worked on at a time.
+// workers is the number of pods that are reconciled concurrently.
 const workers = 8
 
-// byUID is the index of pods by uid.
+// byUID is the name of the index of pods by UID.
 const byUID = "uid"
 
-// Config is what an agent needs. Client, Runtime, Nodes and Logger are required.
+// Config configures an agent. Client, Runtime, Nodes and Logger are required.
 type Config struct {
 	Client  kubernetes.Interface
 	Runtime containerruntime.Runtime
-	// Nodes are the nodes that the agent stands for.
+	// Nodes are the nodes that the agent runs.
 	Nodes  []Node
-	Clock  clock.WithTicker // default: the system's
+	Clock  clock.WithTicker // default: the system clock
 	Logger *slog.Logger
-	// Pods is an informer of all pods, without managed fields, that somebody else runs for as
-	// long as the agent; nil: the agent has one of its own, of the pods on its nodes.
+	// Pods is an informer of all pods, without managed fields, that the caller runs for at least as
+	// long as the agent. If nil, the agent runs an informer of its own for the pods on its nodes.
 	Pods cache.SharedIndexInformer
-	// Lease is how long a heartbeat counts; DefaultLease if 0.
+	// Lease is the duration of the nodes' Leases. Default: DefaultLease.
 	Lease time.Duration
-	// Registered is called once, when all nodes are in the API.
+	// Registered is called once, when all nodes have been registered with the API.
 	Registered func()
 }
 
-// Agent stands for nodes. Make one with New.
+// Agent runs the pods of its nodes. Create one with New.
 type Agent struct {
 	client  kubernetes.Interface
 	runtime containerruntime.Runtime
@@ -66,7 +66,7 @@ type Agent struct {
 	clock   clock.WithTicker
 	log     *slog.Logger
 	pods    cache.SharedIndexInformer
-	ownPods bool // the agent runs that informer
+	ownPods bool // the agent runs the informer itself
 	queue   workqueue.TypedRateLimitingInterface[types.UID]
 
 	lease      time.Duration
@@ -76,7 +76,7 @@ type Agent struct {
 	records map[types.UID]*record // guarded by mu
 }
 
-// New makes an agent. It sends no request.
+// New returns an agent. It sends no request.
 func New(c Config) (*Agent, error) {
 	if c.Client == nil || c.Runtime == nil || c.Logger == nil || len(c.Nodes) == 0 {
 		return nil, errors.New("agent: Client, Runtime, Nodes and Logger are required")
@@ -124,7 +124,7 @@ func uidOf(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// essentials leaves out what no agent needs of a pod.
+// essentials is an informer transform that drops the parts of a pod that no agent needs.
 func essentials(obj any) (any, error) {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		pod.ManagedFields = nil
@@ -132,8 +132,8 @@ func essentials(obj any) (any, error) {
 	return obj, nil
 }
 
-// Run works until ctx ends, and returns when all that it started has ended. Containers
-// go on: another agent may take over. An agent runs once.
+// Run runs the agent until ctx ends, and returns when everything it started has ended. Containers
+// keep running: another agent may take over. An agent runs at most once.
 func (a *Agent) Run(ctx context.Context) error {
 	registration, err := a.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    a.observe,
@@ -166,7 +166,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	running.Go(func() { a.keepNodes(ctx) })
-	// What the runtime has and the API has not is known when the API has been listed.
+	// Pods that only the runtime has can be told apart once the informer has synced.
 	if cache.WaitForCacheSync(ctx.Done(), a.pods.HasSynced) {
 		for _, uid := range a.runtime.Known() {
 			a.queue.Add(uid)
@@ -186,7 +186,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// observe enqueues a pod that has changed or is gone.
+// observe enqueues a pod that was changed or removed.
 func (a *Agent) observe(obj any) {
 	if pod, ok := obj.(*corev1.Pod); ok && a.isOurs(pod) {
 		a.queue.Add(pod.UID)

@@ -17,30 +17,32 @@ import (
 )
 
 const (
-	// DefaultLease is the duration of a Lease, which is the kubelet's. It is renewed four times in it.
+	// DefaultLease is the default duration of a node's Lease, which is also the kubelet's. A Lease
+	// is renewed four times within its duration.
 	DefaultLease = 40 * time.Second
 	renewals     = 4
 	statusEvery  = 5 * time.Minute
-	// registrars is the number of nodes that are registered, or whose heartbeats are sent, at the same time.
+	// registrars is the number of nodes that are registered, or whose heartbeats are sent,
+	// concurrently.
 	registrars = 4
-	// retryAfter is how long a registration that failed is put off.
+	// retryAfter is the delay after a failed registration.
 	retryAfter = time.Second
-	// reports is how often a report about a node is tried that others get in the way of.
+	// reports is the number of attempts to report a node's status when writes conflict.
 	reports = 3
 )
 
-// errRemoved means that a node is no longer in the API, or that another one has its name.
+// errRemoved means that a node is no longer in the API, or that another node has its name.
 var errRemoved = errors.New("the node was removed from the API")
 
-// Node is a node that an agent stands for.
+// Node is a node that an agent runs.
 type Node struct {
 	Name     string
 	Capacity corev1.ResourceList
-	// Labels it gets besides its name, operating system and architecture.
+	// Labels are its labels besides hostname, operating system and architecture.
 	Labels map[string]string
-	// Addresses are its IP addresses, the main one first.
+	// Addresses are its IP addresses, the primary one first.
 	Addresses []string
-	// Port is where it serves logs; none if 0.
+	// Port is the port on which it serves logs, or 0.
 	Port int32
 	Info corev1.NodeSystemInfo
 }
@@ -49,15 +51,17 @@ type Node struct {
 type registered struct {
 	Node
 	uid   types.UID
-	lease *coordinationv1.Lease // as we wrote it last
-	// When the last heartbeat was sent, and the last report, by the clock on the wall.
+	lease *coordinationv1.Lease // as we last wrote it
+	// heard and reported are the wall-clock times of the last heartbeat and of the last status
+	// report.
 	heard, reported time.Time
-	// again: the report is to be repeated with the next heartbeat. Who watches may have seen
-	// the last one before the heartbeat that went before it, and have undone it.
+	// again requests that the report is repeated with the next heartbeat. A controller that watches
+	// nodes may have seen the last report before the heartbeat that preceded it, and have reverted
+	// it.
 	again bool
 }
 
-// roster are the nodes that are in the API. It is safe for concurrent use.
+// roster contains the nodes that are in the API. It is safe for concurrent use.
 type roster struct {
 	mu    sync.Mutex
 	nodes map[string]registered // guarded by mu
@@ -82,8 +86,8 @@ func (r *roster) find(name string) (registered, bool) {
 	return n, ok
 }
 
-// keepNodes registers the nodes and sends their heartbeats until ctx ends. A node that
-// somebody removes from the API is not registered again: that was meant.
+// keepNodes registers the nodes and sends their heartbeats until ctx ends. A node that is removed
+// from the API is not registered again: the removal was intended.
 func (a *Agent) keepNodes(ctx context.Context) {
 	nodes := &roster{nodes: map[string]registered{}}
 	a.each(ctx, func(n Node) { a.keepRegistering(ctx, n, nodes) })
@@ -111,8 +115,8 @@ func (a *Agent) keepNodes(ctx context.Context) {
 	}
 }
 
-// beat sends a heartbeat and, when it is due, a report about the node. After heartbeats
-// were missed it is due: the node may be taken for dead.
+// beat sends a heartbeat and, if it is due, reports the node's status. The report is due after
+// missed heartbeats: the node may have been marked as unreachable.
 func (a *Agent) beat(ctx context.Context, n *registered) error {
 	now := a.clock.Now().Round(0)
 	missed := now.Sub(n.heard) > a.lease*3/(2*renewals)
@@ -129,7 +133,7 @@ func (a *Agent) beat(ctx context.Context, n *registered) error {
 	return nil
 }
 
-// keepRegistering registers a node, however often it takes.
+// keepRegistering registers a node and retries until it succeeds or ctx ends.
 func (a *Agent) keepRegistering(ctx context.Context, n Node, nodes *roster) {
 	for {
 		node, err := a.register(ctx, n)
@@ -146,7 +150,7 @@ func (a *Agent) keepRegistering(ctx context.Context, n Node, nodes *roster) {
 	}
 }
 
-// each does something for all nodes, some at a time.
+// each calls do for all nodes, a limited number of them concurrently.
 func (a *Agent) each(ctx context.Context, do func(Node)) {
 	todo := make(chan Node)
 	var working sync.WaitGroup
@@ -167,7 +171,7 @@ func (a *Agent) each(ctx context.Context, do func(Node)) {
 	working.Wait()
 }
 
-// pause waits, and reports whether ctx goes on.
+// pause waits for d, and reports whether ctx has not ended.
 func (a *Agent) pause(ctx context.Context, d time.Duration) bool {
 	timer := a.clock.NewTimer(d)
 	defer timer.Stop()
@@ -179,7 +183,7 @@ func (a *Agent) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// register puts a node into the API, or says anew what it is, and begins its lease.
+// register creates or updates a node in the API, and begins its Lease.
 func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
 	node, err := a.client.CoreV1().Nodes().Create(ctx, a.object(n), metav1.CreateOptions{})
 	known := apierrors.IsAlreadyExists(err)
@@ -189,7 +193,8 @@ func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
 	if err != nil {
 		return registered{}, fmt.Errorf("register node %s: %w", n.Name, err)
 	}
-	// The heartbeat comes first: who takes the node for dead would undo the report.
+	// The heartbeat comes first: a controller that considers the node unreachable would revert the
+	// report.
 	lease, err := a.beginLease(ctx, n.Name, node.UID)
 	if err == nil && known {
 		err = a.reportNode(ctx, n, node.UID)
@@ -198,8 +203,8 @@ func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
 	return registered{n, node.UID, lease, now, now, known}, err
 }
 
-// beginLease makes the lease of a node, or takes over the one that is there. If that is
-// of an earlier node of the name, it is going to be collected, and then made anew.
+// beginLease creates the Lease of a node, or takes over an existing one. A Lease that belongs to an
+// earlier node of the same name will be garbage-collected, and is then created again.
 func (a *Agent) beginLease(ctx context.Context, name string, node types.UID) (*coordinationv1.Lease, error) {
 	now := metav1.NewMicroTime(a.clock.Now())
 	leases := a.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
@@ -221,7 +226,7 @@ func (a *Agent) beginLease(ctx context.Context, name string, node types.UID) (*c
 	return lease, nil
 }
 
-// patchLease renews a Lease, on condition that it was not written meanwhile.
+// patchLease renews a Lease on condition that it has not been written meanwhile.
 func (a *Agent) patchLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": lease.UID, "resourceVersion": lease.ResourceVersion},
@@ -235,7 +240,8 @@ func (a *Agent) patchLease(ctx context.Context, lease *coordinationv1.Lease) (*c
 	return a.client.CoordinationV1().Leases(lease.Namespace).Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
-// renew sends a heartbeat. If the lease is another or is gone, the node may be gone too.
+// renew sends a heartbeat. If the Lease was replaced or removed, the node may have been removed
+// too.
 func (a *Agent) renew(ctx context.Context, n *registered) error {
 	lease, err := a.patchLease(ctx, n.lease)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -251,7 +257,7 @@ func (a *Agent) renew(ctx context.Context, n *registered) error {
 	return nil
 }
 
-// readNode reads a node; errRemoved if it is not the one with that uid, where one is given.
+// readNode reads a node. It returns errRemoved if a uid is given and the node has another.
 func (a *Agent) readNode(ctx context.Context, name string, uid types.UID) (*corev1.Node, error) {
 	node, err := a.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -265,8 +271,8 @@ func (a *Agent) readNode(ctx context.Context, name string, uid types.UID) (*core
 	return node, nil
 }
 
-// reportNode writes the status of the node with that uid, or of whichever there is. What
-// others write meanwhile is read before it is tried again.
+// reportNode writes the status of the node with that uid, or of any node of that name if uid is
+// empty. After a conflict it reads the node again and retries.
 func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) error {
 	var conflict error
 	for range reports {
@@ -290,8 +296,8 @@ func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) error {
 	return fmt.Errorf("report the status of node %s: %w", n.Name, conflict)
 }
 
-// nodePatch returns what is said about a node that is in the API, on condition that it is as it
-// was read. Since when its conditions are what they are stays.
+// nodePatch returns a patch of the node's status, on condition that the node is unchanged since it
+// was read. It keeps the transition times of conditions whose status does not change.
 func (a *Agent) nodePatch(n Node, node *corev1.Node) ([]byte, error) {
 	status := a.object(n).Status
 	for i := range status.Conditions {
@@ -305,7 +311,7 @@ func (a *Agent) nodePatch(n Node, node *corev1.Node) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}, "status": status})
 }
 
-// object returns what the API is told about a node.
+// object returns the Node object for a node.
 func (a *Agent) object(n Node) *corev1.Node {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{

@@ -21,18 +21,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// record is what the agent keeps of a pod. Only the worker that has the pod's key uses pod
-// and written.
+// record is the agent's state of one pod. Only the worker that holds the pod's key uses pod and
+// written.
 type record struct {
-	pod     *corev1.Pod // as it was seen last
-	written *corev1.Pod // what the API answered to our last write, until the watch has it too
+	pod     *corev1.Pod // as last seen
+	written *corev1.Pod // the API's response to our last write, until the watch delivers it
 
 	mu      sync.Mutex
 	state   lifecycle.State // guarded by mu
 	changed bool            // guarded by mu; a step has ended since the last decision
 }
 
-// leftover makes a record of a pod that only the runtime has; nil if it has nothing of it.
+// leftover returns a record for a pod that only the runtime has, or nil if the runtime has nothing
+// of it.
 func (a *Agent) leftover(uid types.UID) *record {
 	observed := a.runtime.Observe(uid)
 	if observed.Sandbox.ID == "" && len(observed.Instances) == 0 {
@@ -49,8 +50,8 @@ func (a *Agent) leftover(uid types.UID) *record {
 	return &record{pod: left}
 }
 
-// find returns the record of a pod, updated from the API, and whether the API has the pod.
-// Without a record there is nothing to do.
+// find returns the record of a pod, updated from the API, and reports whether the API has the pod.
+// If the record is nil there is nothing to do.
 func (a *Agent) find(uid types.UID) (r *record, found bool, err error) {
 	known, err := a.pods.GetIndexer().ByIndex(byUID, string(uid))
 	if err != nil {
@@ -93,7 +94,7 @@ func (a *Agent) forget(uid types.UID) {
 	delete(a.records, uid)
 }
 
-// reconcile does what is to be done about a pod now.
+// reconcile brings a pod closer to its desired state.
 func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
 	for ctx.Err() == nil {
 		r, found, err := a.find(uid)
@@ -136,7 +137,7 @@ func (a *Agent) decide(r *record, gone bool) (lifecycle.Plan, lifecycle.Observed
 	return lifecycle.Decide(in, &r.state), observed
 }
 
-// hasChanged tells, once, that a step has ended.
+// hasChanged reports, once, that a step has ended.
 func (r *record) hasChanged() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +146,6 @@ func (r *record) hasChanged() bool {
 	return changed
 }
 
-// begin begins the steps of a plan.
 func (a *Agent) begin(ctx context.Context, r *record, steps []lifecycle.Step) {
 	for _, s := range steps {
 		uid := r.pod.UID
@@ -165,7 +165,7 @@ func (a *Agent) begin(ctx context.Context, r *record, steps []lifecycle.Step) {
 	}
 }
 
-// logStep tells of what ends something; that pods start is no news.
+// logStep logs the steps that end something. Starts of pods are only routine.
 func (a *Agent) logStep(ctx context.Context, pod *corev1.Pod, s lifecycle.Step) {
 	switch s := s.(type) {
 	case lifecycle.Kill:
@@ -176,8 +176,8 @@ func (a *Agent) logStep(ctx context.Context, pod *corev1.Pod, s lifecycle.Step) 
 	}
 }
 
-// report writes the status of a pod, if it is another than the API has, and reports whether
-// it was written. The write is conditioned on the uid.
+// report writes the status of a pod if it differs from the API's, and reports whether it did. The
+// write is conditioned on the UID.
 func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus) (wrote bool, err error) {
 	if equality.Semantic.DeepEqual(&r.pod.Status, status) {
 		return false, nil
@@ -189,19 +189,20 @@ func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus)
 	written, err := a.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return false, nil // it is gone, or another: the watch will tell
+		return false, nil // it was removed or replaced: the watch will deliver that
 	case err != nil:
 		return false, fmt.Errorf("report the status of pod %s/%s: %w", r.pod.Namespace, r.pod.Name, err)
 	}
 	written.ManagedFields = nil
 	if equality.Semantic.DeepEqual(&r.pod.Status, &written.Status) {
-		return false, nil // the API keeps it otherwise: to write it again would change nothing
+		return false, nil // the API normalizes the status: writing it again would change nothing
 	}
 	r.pod, r.written = written, written
 	return true, nil
 }
 
-// statusPatch returns what changes the status of this very pod. What others report in it is not touched.
+// statusPatch returns a patch of the status of this very pod. Fields that others report are left
+// alone.
 func statusPatch(pod *corev1.Pod, status *corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
 	if err != nil {
@@ -214,7 +215,7 @@ func statusPatch(pod *corev1.Pod, status *corev1.PodStatus) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 }
 
-// remove removes from the API a pod of which nothing is left on the node.
+// remove removes a pod from the API once nothing is left of it on the node.
 func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 	now, uid := int64(0), pod.UID
 	err := a.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
@@ -227,8 +228,7 @@ func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// Pod returns a pod on a node of this agent, as the agent has seen it last; NotFound if it has
-// not seen it.
+// Pod returns a pod on a node of this agent, as last seen. The error is NotFound if there is none.
 func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
 	if !a.pods.HasSynced() {
 		return nil, apierrors.NewServiceUnavailable("the agent has not seen its pods yet")
@@ -244,7 +244,7 @@ func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
 }
 
 // Logs returns the lines that a container of a pod has written, if the pod is on a node of this
-// agent; NotFound if there is no such container.
+// agent. The error is NotFound if there is no such container.
 func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	if !a.isOurs(pod) {
 		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)

@@ -33,8 +33,8 @@ type optionsQuery struct {
 	err    error
 }
 
-// ParseOptions returns the log options in the query parameters of a request, be it a
-// client's to the API server or the API server's to an agent.
+// ParseOptions returns the log options in the query parameters of a request, either a client's to
+// the API server or the API server's to an agent.
 func ParseOptions(values url.Values) (*corev1.PodLogOptions, error) {
 	q := &optionsQuery{values: values}
 	o := &corev1.PodLogOptions{

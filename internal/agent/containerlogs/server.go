@@ -1,9 +1,9 @@
-// Package containerlogs serves the logs of a node's pods to the API server, where that is
-// another process. internal/containerlogs has the protocol.
+// Package containerlogs serves the logs of a node's pods to an API server in another process.
+// Package internal/containerlogs documents the protocol.
 //
-// Logs may hold secrets. So the server answers one client only, which it knows by its
-// certificate, and shows a certificate that is valid for its own node only; neither side
-// sends anything before it has verified the other.
+// Logs may contain secrets. The server therefore answers a single client, which it identifies by
+// its certificate, and presents a certificate that is valid for its own node only. Neither side
+// sends any data before it has verified the other.
 package containerlogs
 
 import (
@@ -25,39 +25,39 @@ import (
 )
 
 const (
-	// patience is how long a client may take to say who it is and what it wants.
+	// patience bounds the TLS handshake and the reading of the request header.
 	patience = 10 * time.Second
-	// maxHeader is how large a question may be, in bytes.
+	// maxHeader is the largest request header that is accepted, in bytes.
 	maxHeader = 16 << 10
 )
 
-// Agent has the pods of a node and their logs.
+// Agent provides the pods of a node and their logs.
 type Agent interface {
-	// Pod is a pod of the node; the error of one that it does not have is a NotFound.
+	// Pod returns a pod of the node. The error is NotFound if the node has no such pod.
 	Pod(namespace, name string) (*corev1.Pod, error)
-	// Logs are the lines that a container of a pod has written; the error of a container
-	// that there is not is a NotFound.
+	// Logs returns the lines that a container of a pod has written. The error is NotFound if there
+	// is no such container.
 	Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
 }
 
 // Server serves the logs of a node's pods to one client. All fields are required.
 type Server struct {
 	Agent Agent
-	// Client is the common name of the certificate that the client shows.
+	// Client is the common name in the client's certificate.
 	Client string
-	// Authorities have signed the client's certificate.
+	// Authorities are the CAs that may have signed the client's certificate.
 	Authorities *x509.CertPool
-	// Certificate is what the server shows. It is called for each connection.
+	// Certificate returns the server's certificate. It is called for each connection.
 	Certificate func() (*tls.Certificate, error)
 	Log         *slog.Logger
 }
 
-// Serve serves until ctx ends, and closes the listener. Logs that are being followed end.
+// Serve serves until ctx ends, and then closes the listener. Logs that are being followed end then.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: Handler(s.Agent), ReadHeaderTimeout: patience, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug), // whoever else connects is no news
+		ErrorLog:    slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug), // failed handshakes of other clients are not worth more than debug level
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	err := server.Serve(tls.NewListener(listener, s.tls()))
@@ -67,12 +67,12 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return fmt.Errorf("serve logs on %s: %w", listener.Addr(), err)
 }
 
-// tls lets nobody in but the client. Sessions are not resumed, so that each connection
-// verifies both certificates.
+// tls accepts only the client. Sessions are not resumed, so that both certificates are verified for
+// each connection.
 func (s *Server) tls() *tls.Config {
 	authorities := s.Authorities
 	if authorities == nil {
-		authorities = x509.NewCertPool() // without one, those of the machine would do
+		authorities = x509.NewCertPool() // nil would mean the system's CAs
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, NextProtos: []string{"http/1.1"},
@@ -87,7 +87,8 @@ func (s *Server) tls() *tls.Config {
 	}
 }
 
-// Handler answers the requests that containerlogs.RequestURL describes. It does not look at who asks.
+// Handler serves the requests that containerlogs.RequestURL describes. It does not authenticate
+// them.
 func Handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+containerlogs.PathPrefix+"{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
@@ -97,12 +98,12 @@ func Handler(agent Agent) http.Handler {
 			return
 		}
 		defer log.Close()
-		_ = containerlogs.Stream(w, log) // what the runtime cannot read is not there, as in the API server's own process
+		_ = containerlogs.Stream(w, log) // logs that the runtime cannot read are reported as missing, as in the API server's own process
 	})
 	return mux
 }
 
-// open opens the log that a request is about.
+// open opens the log that a request asks for.
 func open(r *http.Request, agent Agent) (io.ReadCloser, error) {
 	values := r.URL.Query()
 	o, err := containerlogs.ParseOptions(values)
@@ -120,7 +121,7 @@ func open(r *http.Request, agent Agent) (io.ReadCloser, error) {
 	return agent.Logs(r.Context(), pod, o)
 }
 
-// statusOf is the HTTP status of an error.
+// statusOf returns the HTTP status for an error.
 func statusOf(err error) int {
 	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok && answer.ErrStatus.Code != 0 {
 		return int(answer.ErrStatus.Code)

@@ -9,16 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ErrNoContainer is that there is no instance of a container to read the logs of.
+// ErrNoContainer is returned for the logs of a container that has no such instance.
 var ErrNoContainer = errors.New("not found")
 
-// Line is one line that a container has written.
+// Line is a line that a container has written.
 type Line struct {
 	At   time.Time
-	Text string // with its newline
+	Text string // including its newline
 }
 
-// Select returns the text of the lines that are asked for, in their order.
+// Select returns the text of the lines that the options ask for, in order.
 func Select(lines []Line, o *corev1.PodLogOptions, now time.Time) string {
 	since := time.Time{}
 	switch {

@@ -1,4 +1,4 @@
-// Package containerruntime is what a node agent needs of whatever runs its containers.
+// Package containerruntime defines what a node agent requires of a container runtime.
 package containerruntime
 
 import (
@@ -13,29 +13,30 @@ import (
 
 // Runtime runs the containers of pods. It is safe for concurrent use.
 //
-// It decides nothing: it carries out the steps of package lifecycle, and tells what there
-// is. What it knows survives a restart of the agent, but for what Adopt gives back to it.
+// It makes no decisions: it carries out the steps of package lifecycle, and reports the state of
+// sandboxes and containers. That state survives a restart of the agent, except for what Adopt
+// restores.
 type Runtime interface {
-	// Name and Version are reported in the status of the node.
+	// Name and Version are reported in the node's status.
 	Name() string
 	Version() string
-	// Run does what has to be done in the background until ctx ends. It calls changed for
-	// a pod whenever Observe may have something new to tell of it.
+	// Run does the runtime's background work until ctx ends. It calls changed for a pod whenever
+	// the result of Observe may have changed.
 	Run(ctx context.Context, changed func(types.UID)) error
-	// Adopt makes a pod known that this agent has not seen before; pod.Status is what was
-	// last reported of it.
+	// Adopt tells the runtime about a pod that this agent has not seen before; pod.Status is the
+	// status that was last reported.
 	Adopt(pod *corev1.Pod)
 	// Observe returns the sandbox and the containers of a pod.
 	Observe(uid types.UID) lifecycle.Observed
-	// Known returns the pods that have a sandbox, containers or files.
+	// Known returns the pods that have a sandbox, containers or files on the node.
 	Known() []types.UID
-	// Forget is about a pod that the API does not have any more, and of which nothing can
-	// be observed. If it is Known still, by files that it left, it is not afterwards.
+	// Forget is called for a pod that is no longer in the API, and of which Observe returns
+	// nothing. If files that it left keep it in Known, Forget removes them.
 	Forget(uid types.UID)
-	// Do begins a step about a pod, and calls done when it has ended, before it returns or
-	// later. The error of Start is a lifecycle.StartError where the status of the pod has
-	// words for it; that of a Probe tells that the container is not well.
+	// Do begins a step for a pod, and calls done when the step has ended, which may be before Do
+	// returns. The error of Start is a lifecycle.StartError if the pod's status has a reason for
+	// it; the error of a Probe means that the container is unhealthy.
 	Do(ctx context.Context, pod *corev1.Pod, s lifecycle.Step, done func(error))
-	// Logs are the lines that an instance of a container has written, oldest first.
+	// Logs returns the lines that an instance of a container has written, oldest first.
 	Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
 }

@@ -15,8 +15,8 @@ const (
 	notReady     = "ContainersNotReady"
 )
 
-// setConditions sets the conditions that the node reports. Their transition times are when
-// their status changed.
+// setConditions sets the conditions that the node reports. A transition time is the time when the
+// status of the condition changed.
 func (d *decision) setConditions(s *corev1.PodStatus) {
 	d.setCondition(s, d.sandboxCondition())
 	d.setCondition(s, d.initializedCondition(s))
@@ -44,7 +44,7 @@ func (d *decision) setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
 	s.Conditions = append(s.Conditions, c)
 }
 
-func isTrue(holds bool) corev1.ConditionStatus { //nolint:revive // that is all it does
+func isTrue(holds bool) corev1.ConditionStatus { //nolint:revive // it only converts the flag
 	if holds {
 		return corev1.ConditionTrue
 	}
@@ -55,7 +55,7 @@ func (d *decision) sandboxCondition() corev1.PodCondition {
 	return corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: isTrue(d.in.Observed.Sandbox.Ready)}
 }
 
-// initializedCondition reports whether all init containers are done with.
+// initializedCondition reports whether all init containers have completed.
 func (d *decision) initializedCondition(s *corev1.PodStatus) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}
 	if s.Phase == corev1.PodSucceeded {
@@ -77,7 +77,7 @@ func (d *decision) initializedCondition(s *corev1.PodStatus) corev1.PodCondition
 	return c
 }
 
-// containersCondition reports whether every container that runs for as long as the pod is ready.
+// containersCondition reports whether all containers that run for the pod's lifetime are ready.
 func (d *decision) containersCondition(s *corev1.PodStatus) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse}
 	switch s.Phase {
@@ -103,8 +103,8 @@ func (d *decision) containersCondition(s *corev1.PodStatus) corev1.PodCondition 
 	return c
 }
 
-// readyCondition reports whether the pod can serve: its containers can, and whoever has a
-// say in it by a readiness gate says so.
+// readyCondition reports whether the pod can serve: its containers are ready, and so are its
+// readiness gates.
 func (d *decision) readyCondition(s *corev1.PodStatus, containers corev1.PodCondition) corev1.PodCondition {
 	c := containers
 	c.Type = corev1.PodReady

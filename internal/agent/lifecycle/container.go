@@ -7,33 +7,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What a container waits before it is started again.
+// The back-off before a container is restarted.
 const (
 	firstBackoff   = 10 * time.Second
 	longestBackoff = 5 * time.Minute
 	// longestBackoff is reached after this many doublings of the first.
 	maxDoublings = 5
-	// steadyAfter is how long an instance has to run to count as one that runs.
+	// steadyAfter is how long an instance has to run before the back-off is reset.
 	steadyAfter = 10 * time.Minute
 )
 
-// role is what a container is for.
+// role is the role of a container in its pod.
 type role int
 
 const (
 	regular role = iota
 	initial      // an init container
-	sidecar      // an init container that restarts always
+	sidecar      // an init container with restartPolicy Always
 )
 
-// container is one container of a pod with what is known of it.
+// container is one container of a pod and its observed state.
 type container struct {
 	spec     *corev1.Container
 	role     role
 	policy   corev1.RestartPolicy
-	current  *Instance               // the last one
-	previous *Instance               // the one before it, if the runtime has it still
-	prior    *corev1.ContainerStatus // what the API says; nil if nothing
+	current  *Instance               // the last instance
+	previous *Instance               // the one before it, if the runtime still has it
+	prior    *corev1.ContainerStatus // the status in the API, or nil
 	kept     instanceState           // of current
 }
 
@@ -44,7 +44,7 @@ func containersOf(pod *corev1.Pod, o *Observed, m *State) []container {
 		c := &pod.Spec.InitContainers[i]
 		u := container{spec: c, role: initial, policy: pod.Spec.RestartPolicy}
 		if u.policy == corev1.RestartPolicyAlways {
-			u.policy = corev1.RestartPolicyOnFailure // once it has succeeded it has done its work
+			u.policy = corev1.RestartPolicyOnFailure // once it has succeeded it has completed
 		}
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			u.role, u.policy = sidecar, corev1.RestartPolicyAlways
@@ -75,7 +75,7 @@ func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerS
 	return &statuses[i]
 }
 
-// find finds the instances of the unit.
+// find finds the instances of the container.
 func (u *container) find(o *Observed, m *State) {
 	for i := range o.Instances {
 		instance := &o.Instances[i]
@@ -98,8 +98,8 @@ func (u *container) find(o *Observed, m *State) {
 	}
 }
 
-// restore takes what an agent that was restarted does not remember from the status that it
-// reported before. A container does not become unready because its agent was restarted.
+// restore restores what an agent does not remember after a restart from the status that it last
+// reported. A container does not become unready because its agent was restarted.
 func (u *container) restore() {
 	if p := &u.kept.probes[Startup]; p.outcome == undecided && p.last.IsZero() && u.prior.Started != nil && *u.prior.Started {
 		p.outcome = passing
@@ -113,7 +113,7 @@ func (u *container) alive() bool     { return u.current.Alive() }
 func (u *container) exited() bool    { return u.current != nil && !u.current.Alive() }
 func (u *container) succeeded() bool { return u.exited() && u.current.ExitCode == 0 }
 
-// restarts reports whether a container that has ended is to run again.
+// restarts reports whether a container that has ended is to be restarted.
 func (u *container) restarts() bool {
 	switch u.policy {
 	case corev1.RestartPolicyNever:
@@ -128,12 +128,12 @@ func (u *container) restarts() bool {
 // isOver reports whether a container has ended for good.
 func (u *container) isOver() bool { return u.exited() && !u.restarts() }
 
-// hasStarted reports whether a container has started up, so that what waits for it may follow.
+// hasStarted reports whether a container has started up, so that the containers that wait for it
+// may start.
 func (u *container) hasStarted() bool {
 	return u.alive() && (u.spec.StartupProbe == nil || u.kept.probes[Startup].outcome == passing)
 }
 
-// isReady reports whether a container can serve.
 func (u *container) isReady(now time.Time) bool {
 	if u.role == initial {
 		return u.succeeded()
@@ -142,8 +142,8 @@ func (u *container) isReady(now time.Time) bool {
 		(u.spec.ReadinessProbe == nil || u.kept.probes[Readiness].outcome == passing)
 }
 
-// nextAttempt returns the number of the next instance. It counts on from the API's where the
-// runtime has lost the instances.
+// nextAttempt returns the attempt number of the next instance. It continues from the restart count
+// in the API if the runtime has lost the instances.
 func (u *container) nextAttempt() int32 {
 	switch {
 	case u.current != nil:
@@ -154,7 +154,7 @@ func (u *container) nextAttempt() int32 {
 	return 0
 }
 
-// nextBackoff returns how long to wait between the end of the last instance and the next one.
+// nextBackoff returns the delay between the end of the last instance and the start of the next.
 func (u *container) nextBackoff() time.Duration {
 	switch last := u.current; {
 	case !u.exited(), last.Attempt == 0, last.Finished.Sub(last.Started) >= steadyAfter:
@@ -166,7 +166,7 @@ func (u *container) nextBackoff() time.Duration {
 	}
 }
 
-// restartAt returns when the next instance may start; zero if there is none to wait for.
+// restartAt returns when the next instance may start, or zero if there is no delay.
 func (u *container) restartAt() time.Time {
 	if !u.exited() {
 		return time.Time{}

@@ -7,20 +7,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Input is what a decision is made on.
+// Input is the input of a decision.
 type Input struct {
-	// Pod is the pod as the API has it, or had it last; it is not changed.
+	// Pod is the pod in the API, or its last known state; it is not modified.
 	Pod *corev1.Pod
-	// Gone tells that the API has it no more.
+	// Gone means that the pod is no longer in the API.
 	Gone     bool
 	Observed Observed
-	// HostIPs are the addresses of the node, the first one being the main one.
+	// HostIPs are the addresses of the node, the primary one first.
 	HostIPs []string
 	Now     time.Time
 }
 
-// Decide decides what to do about a pod. It notes in m which steps it begins with that; the
-// caller carries them out and says how they ended by m.Finished.
+// Decide decides what to do about a pod. It records the steps of the plan in m as begun; the caller
+// carries them out and reports their results by m.Finished.
 func Decide(in Input, m *State) Plan {
 	d := &decision{in: in, state: m, containers: containersOf(in.Pod, &in.Observed, m)}
 	d.judge()
@@ -35,19 +35,19 @@ func Decide(in Input, m *State) Plan {
 	return Plan{Steps: d.steps, Status: d.status(), Next: d.next}
 }
 
-// intent is what a pod is to do.
+// intent is what is to happen to a pod.
 type intent int
 
 const (
 	run      intent = iota
-	vanish          // the API does not have it any more
+	vanish          // it is no longer in the API
 	leave           // it is being deleted
-	expire          // it was active for longer than it may
-	finish          // its containers have ended for good
-	conclude        // the API has it as ended
+	expire          // it has been active for longer than activeDeadlineSeconds
+	finish          // its containers have ended and will not be restarted
+	conclude        // its phase in the API is final
 )
 
-// decision is one decision while it is made.
+// decision is the state of one call of Decide.
 type decision struct {
 	in         Input
 	state      *State
@@ -57,7 +57,7 @@ type decision struct {
 	next       time.Time
 }
 
-// intend tells what the pod is to do, the strongest reason first.
+// intend returns what is to happen to the pod, the strongest reason first.
 func (d *decision) intend() intent {
 	pod := d.in.Pod
 	finished, at := d.hasFinished()
@@ -79,7 +79,7 @@ func (d *decision) intend() intent {
 
 func isFinal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
-// deadline returns when the pod has been active for as long as it may; zero if there is no limit.
+// deadline returns when activeDeadlineSeconds expires, or zero if it is not set.
 func (d *decision) deadline() time.Time {
 	limit, began := d.in.Pod.Spec.ActiveDeadlineSeconds, d.in.Pod.Status.StartTime
 	if limit == nil || began == nil {
@@ -88,14 +88,14 @@ func (d *decision) deadline() time.Time {
 	return began.Add(seconds(*limit))
 }
 
-// expired reports whether the pod has been active for as long as it may.
+// expired reports whether activeDeadlineSeconds has expired.
 func (d *decision) expired() bool {
 	deadline := d.deadline()
 	return !deadline.IsZero() && !d.in.Now.Before(deadline)
 }
 
-// hasFinished tells whether, and when, the containers have ended for good: all that are no
-// init containers, or an init container that is not to be tried again.
+// hasFinished reports whether, and when, the containers have ended without being restarted: all
+// regular containers, or a failed init container.
 func (d *decision) hasFinished() (finished bool, at time.Time) {
 	finished = true
 	for i := range d.containers {
@@ -112,15 +112,15 @@ func (d *decision) hasFinished() (finished bool, at time.Time) {
 	return finished, at
 }
 
-// initialized reports whether the init containers are done with. They are when a regular
-// container has ever run: a sidecar that restarts later does not stop the others.
+// initialized reports whether the init containers have completed. They count as completed once a
+// regular container has run: a sidecar that restarts later does not stop the others.
 func (d *decision) initialized() bool {
 	return !slices.ContainsFunc(d.containers, func(u container) bool {
 		return u.role == initial && !u.succeeded() || u.role == sidecar && !u.hasStarted()
 	}) || slices.ContainsFunc(d.containers, func(u container) bool { return u.role == regular && u.current != nil })
 }
 
-// run begins what is missing.
+// run begins the steps that are missing for the pod to run.
 func (d *decision) run() {
 	if !d.hasSandbox() {
 		return
@@ -141,7 +141,7 @@ func (d *decision) run() {
 	}
 }
 
-// mayPass reports whether what comes after an init container may start.
+// mayPass reports whether the containers after an init container may start.
 func (d *decision) mayPass(u *container) bool {
 	switch u.role {
 	case initial:
@@ -153,7 +153,8 @@ func (d *decision) mayPass(u *container) bool {
 	return true
 }
 
-// hasSandbox reports whether there is a sandbox to run in, and sees to it that there will be one.
+// hasSandbox reports whether the pod has a sandbox to run in, and begins to create one if it has
+// not.
 func (d *decision) hasSandbox() bool {
 	s := d.in.Observed.Sandbox
 	switch {
@@ -167,7 +168,7 @@ func (d *decision) hasSandbox() bool {
 			d.kill(&d.containers[i])
 		}
 	default:
-		// Its network is gone, and with it all containers. They count on.
+		// Its network is gone, and with it all containers. Attempt numbers continue.
 		d.try(s.ID, RemoveSandbox{ID: s.ID})
 	}
 	return false
@@ -184,8 +185,8 @@ func (d *decision) start(u *container) {
 	d.try(u.spec.Name, Start{Container: u.spec.Name, Attempt: u.nextAttempt(), Backoff: u.nextBackoff()})
 }
 
-// tidy removes what is no longer needed: instances older than the last two, and, when the pod
-// has ended, all.
+// tidy removes what is no longer needed: instances older than the last two of a container, and all
+// instances once the pod has ended.
 func (d *decision) tidy() {
 	for i := range d.in.Observed.Instances {
 		instance := &d.in.Observed.Instances[i]
@@ -197,8 +198,8 @@ func (d *decision) tidy() {
 		return
 	}
 	if s := d.in.Observed.Sandbox; s.ID != "" {
-		// The dead containers of a pod that has finished can be looked at until it is deleted,
-		// and only the runtime knows how they ended until the status is written.
+		// The dead containers of a finished pod can be inspected until it is deleted, and only the
+		// runtime knows how they ended until the status has been written.
 		if d.intent == leave && d.endIsReported() || d.intent == vanish {
 			d.try(s.ID, RemoveSandbox{ID: s.ID, Final: true})
 		}
@@ -209,7 +210,8 @@ func (d *decision) tidy() {
 	}
 }
 
-// endIsReported reports whether the API has it that the pod has ended, and how each container has.
+// endIsReported reports whether the status in the API is final for the pod and for each of its
+// containers.
 func (d *decision) endIsReported() bool {
 	return isFinal(d.in.Pod.Status.Phase) && !slices.ContainsFunc(d.containers, func(u container) bool {
 		return u.current != nil && (u.prior == nil || u.prior.State.Terminated == nil || u.prior.ContainerID != u.current.ID)
@@ -228,14 +230,14 @@ func (d *decision) anyStarting() bool {
 	return slices.ContainsFunc(d.containers, func(u container) bool { return d.state.starting(u.spec.Name) })
 }
 
-// do begins a step, unless it is under way.
+// do begins a step unless it is already under way.
 func (d *decision) do(s Step) {
 	if d.state.begin(s, d.in.Now) {
 		d.steps = append(d.steps, s)
 	}
 }
 
-// try begins a step, unless it is under way, or has failed just now.
+// try begins a step unless it is already under way or in back-off after a failure.
 func (d *decision) try(what string, s Step) {
 	if at := d.state.retryAt(what); d.in.Now.Before(at) {
 		d.at(at)
@@ -244,7 +246,7 @@ func (d *decision) try(what string, s Step) {
 	d.do(s)
 }
 
-// at asks to decide again at that time, unless it is sooner already.
+// at requests another decision at time t, unless one is due earlier.
 func (d *decision) at(t time.Time) {
 	if t.After(d.in.Now) && (d.next.IsZero() || t.Before(d.next)) {
 		d.next = t

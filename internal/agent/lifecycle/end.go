@@ -6,15 +6,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// afterHook is what a container has between TERM and KILL at least, when its preStop hook
-// took the whole grace period.
+// afterHook is the least time between TERM and KILL if the preStop hook has used up the whole grace
+// period.
 const afterHook = 2 * time.Second
 
-// killAgain is when an instance that was killed and is alive is killed once more.
+// killAgain is the delay after which KILL is repeated if the instance is still alive.
 const killAgain = time.Second
 
-// end ends the pod: all containers that are no sidecars at once, then the sidecars, the
-// last one first. When the grace period is over, all at once.
+// end terminates the pod: all containers that are not sidecars at once, then the sidecars in
+// reverse order. When the grace period is over, all remaining containers are killed at once.
 func (d *decision) end() {
 	deadline := d.endOfGrace()
 	if !d.endAll(deadline) {
@@ -32,7 +32,8 @@ func (d *decision) end() {
 	}
 }
 
-// endAll ends what is no sidecar, and reports whether all of it has ended.
+// endAll terminates all containers that are not sidecars, and reports whether all of them have
+// ended.
 func (d *decision) endAll(deadline time.Time) bool {
 	ended := true
 	for i := range d.containers {
@@ -48,7 +49,8 @@ func (d *decision) endAll(deadline time.Time) bool {
 	return ended || !d.in.Now.Before(deadline)
 }
 
-// soonest returns when a container has to have ended, which may be stopped itself.
+// soonest returns the deadline of a container, which is earlier than the pod's if the container was
+// already being stopped on its own.
 func (d *decision) soonest(u *container, deadline time.Time) time.Time {
 	if t := u.kept; !t.stopping.IsZero() && t.stopping.Add(t.grace).Before(deadline) {
 		return t.stopping.Add(t.grace)
@@ -56,13 +58,13 @@ func (d *decision) soonest(u *container, deadline time.Time) time.Time {
 	return deadline
 }
 
-// endOfGrace returns when the containers of a pod that is to end have to have ended. Of a pod
-// that is being deleted the API tells how long they have, and only ever makes it shorter;
-// one that ended already before that has no longer for being deleted.
+// endOfGrace returns the deadline by which the containers of a terminating pod have to end. For a
+// pod that is being deleted the API determines it, and can only shorten it. Deletion does not
+// extend the grace period of a pod that was terminating before.
 func (d *decision) endOfGrace() time.Time {
 	m, pod := d.state, d.in.Pod
 	if d.intent == vanish {
-		return d.in.Now // there may be another of that name already
+		return d.in.Now // a new pod may have the same name already
 	}
 	if m.ending.IsZero() {
 		m.ending = d.in.Now
@@ -92,15 +94,14 @@ func specGrace(pod *corev1.Pod) time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// endStopping ends an instance of a pod that goes on.
+// endStopping ends an instance of a pod that keeps running.
 func (d *decision) endStopping(u *container) {
 	if t := u.kept; !t.stopping.IsZero() {
 		d.endInstance(u, t.stopping.Add(t.grace))
 	}
 }
 
-// endInstance takes the next step on the way of a living instance to its end: preStop,
-// TERM, KILL.
+// endInstance takes the next step towards the end of a living instance: preStop, TERM, KILL.
 func (d *decision) endInstance(u *container, deadline time.Time) {
 	now, t := d.in.Now, u.kept
 	hooked := u.spec.Lifecycle != nil && u.spec.Lifecycle.PreStop != nil
@@ -133,7 +134,7 @@ func (d *decision) signal(u *container, grace time.Duration) {
 	d.at(d.in.Now.Add(grace))
 }
 
-// kill ends an instance at once, if it is alive.
+// kill kills an instance if it is alive.
 func (d *decision) kill(u *container) {
 	if !u.alive() {
 		return

@@ -5,18 +5,18 @@
 //	what the runtime observes  ──┼──▶ Decide ──▶ Plan: steps, the pod's status, when to look again
 //	State: what was begun      ──┘
 //
-// It is level-triggered: a plan follows from what is there, never from what has changed.
-// What an agent must not forget over a restart is in the runtime (the attempt of a
-// container, and the back-off that went before it) or in the pod's status. What State
-// holds is lost at a restart, in favour of the pod: probes begin anew from the readiness
-// that the status reports, and a termination begins anew with its whole grace period.
+// It is level-triggered: a plan depends on the current state, never on what has changed.
+// What an agent must remember across a restart is in the runtime (the attempt number of a
+// container and the back-off that preceded it) or in the pod's status. The contents of State
+// are lost at a restart, which is safe for the pod: probes start over from the readiness in
+// the status, and a termination starts over with its whole grace period.
 //
-// A pod begins like this: sandbox; the init containers in their order, each after the
-// success of the one before, where one that restarts always (a sidecar) has succeeded when
-// it has started; then all other containers. It ends the other way round: all containers
-// that are no sidecars at once, then the sidecars one by one, the last one first; each
-// preStop, TERM, and KILL when the grace period of the pod is over. When none is alive the
-// sandbox goes, then the pod gets its final phase, and then it is removed from the API.
+// A pod starts as follows: the sandbox; the init containers in order, each once the one
+// before has succeeded, or has started if its restartPolicy is Always (a sidecar); then all
+// regular containers. It ends in reverse: first all containers that are not sidecars, at the
+// same time, then the sidecars one by one, the last one first; each gets preStop, TERM, and
+// KILL when the pod's grace period is over. When no container is alive, the sandbox is
+// removed, then the pod gets its final phase, and then it is removed from the API.
 package lifecycle
 
 import (
@@ -25,18 +25,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Observed is what a runtime knows of one pod.
+// Observed is the state of a pod in the runtime.
 type Observed struct {
 	Sandbox Sandbox
-	// Instances are the containers that the runtime has, dead ones too, in any order.
+	// Instances are the containers in the runtime, dead ones included, in any order.
 	Instances []Instance
 }
 
-// Sandbox is what the containers of a pod share. The zero value stands for none.
+// Sandbox is the environment that the containers of a pod share. The zero value means that there is
+// none.
 type Sandbox struct {
 	ID      string
 	Attempt int32
-	// Ready means that containers can run in it.
+	// Ready reports whether containers can run in it.
 	Ready   bool
 	Created time.Time
 	IPs     []string
@@ -44,75 +45,75 @@ type Sandbox struct {
 
 // Instance is one run of a container. A container that restarts is another instance.
 type Instance struct {
-	ID        string // with the scheme of the runtime, as in a pod's status
+	ID        string // with the runtime's scheme, as in a pod's status
 	Container string
 	// Attempt counts the instances of a container from 0.
 	Attempt int32
-	// Backoff is how long the start of this instance was put off.
+	// Backoff is the delay that preceded the start of this instance.
 	Backoff  time.Duration
 	Started  time.Time
 	Finished time.Time // zero while it is alive
 	ExitCode int32
-	Reason   string // why it ended, where the exit code does not tell
+	Reason   string // why it ended, if the exit code does not say
 	Message  string
 	ImageID  string
-	// ReadyAt is before when it is not ready, whatever probes say.
+	// ReadyAt is the time before which it is not ready, whatever its probes return.
 	ReadyAt time.Time
 }
 
-// Alive reports whether the instance has not ended.
+// Alive reports whether there is an instance that has not ended.
 func (i *Instance) Alive() bool { return i != nil && i.Finished.IsZero() }
 
-// Plan is what to do about a pod.
+// Plan is the result of a decision about a pod.
 type Plan struct {
-	// Steps can be begun at once, in this order.
+	// Steps are the steps that can be begun at once, in this order.
 	Steps []Step
 	// Status is the pod's status as of now.
 	Status corev1.PodStatus
-	// Next is when to decide again, if nothing changes before; zero if only changes matter.
+	// Next is the time of the next decision if nothing changes before, or zero if none is needed.
 	Next time.Time
 }
 
-// Step is one thing to do. Steps of one pod that are under way at a time are different
+// Step is one step for a pod. Steps of one pod that are under way at the same time are different
 // from one another.
 //
 //sumtype:decl
 type Step interface{ step() }
 
 type (
-	// CreateSandbox makes the sandbox.
+	// CreateSandbox creates the sandbox.
 	CreateSandbox struct{ Attempt int32 }
-	// RemoveSandbox frees what the sandbox holds on the node: dead containers, network, mounts.
+	// RemoveSandbox frees the node's resources that belong to the sandbox: dead containers,
+	// network, mounts.
 	RemoveSandbox struct {
 		ID string
-		// Final means that the pod goes, and with it all else that it has: logs, volumes.
+		// Final means that the pod is going away, so that its logs and volumes are removed too.
 		Final bool
 	}
-	// Start creates an instance of a container and starts it.
+	// Start creates and starts an instance of a container.
 	Start struct {
 		Container string
 		Attempt   int32
-		Backoff   time.Duration // to be kept with the instance
+		Backoff   time.Duration // recorded with the instance
 	}
-	// Remove removes an instance that has ended, and is not the last one of its container.
+	// Remove removes an instance that has ended and is not the last one of its container.
 	Remove struct{ ID string }
-	// Probe asks an instance how it is. It has failed if it ends with an error, unless that
-	// is ErrUndecided.
+	// Probe probes an instance. An error other than ErrUndecided is a failure of the probe.
 	Probe struct {
 		ID, Container string
 		Kind          ProbeKind
 	}
-	// PreStop runs the hook that comes before the end of an instance.
+	// PreStop runs the preStop hook of an instance.
 	PreStop struct {
 		ID, Container string
 		Within        time.Duration
 	}
-	// Signal tells an instance to end. A runtime kills it if that takes longer than Grace.
+	// Signal sends TERM to an instance. The runtime kills it if it has not ended after Grace.
 	Signal struct {
 		ID, Container string
 		Grace         time.Duration
 	}
-	// Kill ends an instance.
+	// Kill kills an instance.
 	Kill struct{ ID, Container string }
 	// Delete removes the pod from the API.
 	Delete struct{}
@@ -128,10 +129,10 @@ func (Signal) step()        {}
 func (Kill) step()          {}
 func (Delete) step()        {}
 
-// ProbeKind is one of the three probes that a container may have.
+// ProbeKind is one of the three kinds of probes.
 type ProbeKind int
 
-// The probes of a container.
+// The kinds of probes.
 const (
 	Startup ProbeKind = iota
 	Readiness
@@ -139,12 +140,12 @@ const (
 	probeKinds
 )
 
-// String returns the name that the API has for it.
+// String returns the name of the probe in the API.
 func (k ProbeKind) String() string {
 	return [...]string{"Startup", "Readiness", "Liveness"}[k]
 }
 
-// of returns the probe of that kind that a container has, or nil.
+// of returns the probe of that kind of a container, or nil.
 func (k ProbeKind) of(c *corev1.Container) *corev1.Probe {
 	return [...]*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe}[k]
 }

@@ -6,15 +6,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What a probe that does not say so has.
+// The defaults of probes.
 const (
 	defaultPeriod    = 10 * time.Second
 	defaultFailures  = 3
 	defaultSuccesses = 1
 )
 
-// judge updates the health of the living instances from the results of their probes, and
-// stops those that failed.
+// judge updates the health of the living instances from the results of their probes, and stops
+// instances whose startup or liveness probe has failed.
 func (d *decision) judge() {
 	for i := range d.containers {
 		u := &d.containers[i]
@@ -37,7 +37,7 @@ func (d *decision) judgeProbe(u *container, kind ProbeKind, probe *corev1.Probe)
 	case p.failures >= orElse(probe.FailureThreshold, defaultFailures):
 		p.outcome = failing
 	default:
-		// Between the thresholds it stays what it was.
+		// Between the thresholds the result stays the same.
 	}
 	if p.outcome == undecided {
 		return
@@ -61,7 +61,7 @@ func orElse(n, fallback int32) int32 {
 	return n
 }
 
-// probe begins the probes that are due. A pod that ends is asked for its readiness only.
+// probe begins the probes that are due. Only readiness is probed in a terminating pod.
 func (d *decision) probe() {
 	for i := range d.containers {
 		u := &d.containers[i]

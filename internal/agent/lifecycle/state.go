@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// State is what an agent remembers of a pod between two decisions. The zero value is that
+// State is what an agent remembers about a pod between two decisions. The zero value is the state
 // of a pod that has just been seen. It is not safe for concurrent use.
 type State struct {
-	removed   bool                      // the API has taken the removal
-	ending    time.Time                 // when its end began, for whatever reason
-	leaving   time.Time                 // when it was seen to be deleted
-	running   map[Step]struct{}         // steps that were begun and have not finished
-	instances map[string]*instanceState // by id
-	failed    map[string]*failure       // by container; by id of what could not be ended or removed
+	removed   bool                      // the API has accepted the removal
+	ending    time.Time                 // when its termination began, for any reason
+	leaving   time.Time                 // when its deletion was first seen
+	running   map[Step]struct{}         // steps that have begun and not finished
+	instances map[string]*instanceState // by ID
+	failed    map[string]*failure       // by container, or by ID of an instance or sandbox that could not be ended or removed
 }
 
-// What else can fail, in State.failed. No container has such a name.
+// Further keys of State.failed. No container can have such a name.
 const (
 	sandbox = "(sandbox)"
 	removal = "(removal)"
 )
 
-// errThere means that a pod is still in the API after it was removed.
+// errThere means that a pod is still in the API after its removal.
 var errThere = errors.New("the pod is still there")
 
-// instanceState is what is remembered of one instance.
+// instanceState is what is remembered about one instance.
 type instanceState struct {
-	stopping  time.Time     // when it was decided to end this instance alone
-	grace     time.Duration // what it was given then
+	stopping  time.Time     // when it was decided to stop this instance alone
+	grace     time.Duration // its grace period
 	hookBegan time.Time
 	hookEnded bool
 	signaled  time.Time
@@ -36,15 +36,15 @@ type instanceState struct {
 	probes    [probeKinds]probing
 }
 
-// probing is what is remembered of one probe.
+// probing is what is remembered about one probe.
 type probing struct {
-	last      time.Time // when it was begun
+	last      time.Time // when it last began
 	outcome   outcome
-	successes int32 // in a row
-	failures  int32 // in a row
+	successes int32 // consecutive
+	failures  int32 // consecutive
 }
 
-// outcome is what a probe says, thresholds considered.
+// outcome is the result of a probe after its thresholds.
 type outcome int
 
 const (
@@ -53,7 +53,7 @@ const (
 	failing
 )
 
-// failure is what is remembered of attempts that failed.
+// failure is what is remembered about failed attempts.
 type failure struct {
 	at      time.Time
 	count   int
@@ -61,8 +61,8 @@ type failure struct {
 	message string
 }
 
-// StartError is the error of starting a container or a sandbox, with the reason that the
-// status of the pod gets.
+// StartError is an error of starting a container or a sandbox, with the reason for the pod's
+// status.
 type StartError struct {
 	Reason string // such as ErrImagePull
 	Err    error
@@ -71,10 +71,11 @@ type StartError struct {
 // Error implements error.
 func (e StartError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the cause.
 func (e StartError) Unwrap() error { return e.Err }
 
-// ErrUndecided is the result of a probe that could not be carried out: it says nothing about the container.
+// ErrUndecided is the result of a probe that could not be carried out: it says nothing about the
+// container's health.
 var ErrUndecided = errors.New("probe undecided")
 
 func isStartError(err error) bool {
@@ -82,7 +83,7 @@ func isStartError(err error) bool {
 	return ok
 }
 
-// begin notes that a step is begun, and reports whether it was not under way already.
+// begin records that a step has begun. It returns false if the step is already under way.
 func (m *State) begin(s Step, now time.Time) bool {
 	if _, ok := m.running[s]; ok {
 		return false
@@ -105,8 +106,8 @@ func (m *State) begin(s Step, now time.Time) bool {
 	return true
 }
 
-// Finished notes how a step that Decide returned has ended. The error of a Probe tells
-// that the container is not well.
+// Finished records the result of a step that Decide returned. The error of a Probe means that the
+// container is unhealthy, unless it is ErrUndecided.
 func (m *State) Finished(s Step, err error, now time.Time) {
 	delete(m.running, s)
 	switch s := s.(type) {
@@ -118,7 +119,7 @@ func (m *State) Finished(s Step, err error, now time.Time) {
 			f.reason = "CreatePodSandboxError"
 		}
 	case PreStop:
-		m.instance(s.ID).hookEnded = true // failed or not: TERM is next
+		m.instance(s.ID).hookEnded = true // TERM follows even if the hook failed
 	case Signal:
 		if err != nil {
 			m.instance(s.ID).signaled = time.Time{}
@@ -138,7 +139,7 @@ func (m *State) Finished(s Step, err error, now time.Time) {
 	case Delete:
 		m.removed = err == nil
 		if err == nil {
-			err = errThere // no news of it yet, or a finalizer: asking again at once changes neither
+			err = errThere // the watch lags behind, or there is a finalizer: retrying at once would change neither
 		}
 		m.tried(removal, err, now)
 	}
@@ -171,7 +172,7 @@ func (m *State) tried(what string, err error, now time.Time) {
 	}
 }
 
-// retryAt returns when to try again what has failed; zero if it has not.
+// retryAt returns when to retry what has failed, or zero if nothing has.
 func (m *State) retryAt(what string) time.Time {
 	f := m.failed[what]
 	if f == nil {
@@ -192,7 +193,7 @@ func (m *State) instance(id string) *instanceState {
 	return t
 }
 
-// peek returns what is remembered of an instance, to be read only.
+// peek returns a copy of what is remembered about an instance.
 func (m *State) peek(id string) instanceState {
 	if t := m.instances[id]; t != nil {
 		return *t
@@ -200,7 +201,7 @@ func (m *State) peek(id string) instanceState {
 	return instanceState{}
 }
 
-// starting reports whether an instance of a container may be about to appear.
+// starting reports whether the start of an instance of a container is under way.
 func (m *State) starting(container string) bool {
 	for s := range m.running {
 		if start, ok := s.(Start); ok && start.Container == container {
@@ -210,7 +211,7 @@ func (m *State) starting(container string) bool {
 	return false
 }
 
-// underWay reports whether a step is begun and not finished.
+// underWay reports whether a step has begun and not finished.
 func (m *State) underWay(s Step) bool {
 	_, ok := m.running[s]
 	return ok

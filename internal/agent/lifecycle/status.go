@@ -9,11 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lost is the exit code of a container whose real one is not known: that of KILL.
+// lost is the exit code of a container whose real one is unknown: that of KILL.
 const lost = 137
 
-// status returns the pod's status as of now. What others report in it stays. Of a pod whose
-// removal the API has taken there is nothing left to report.
+// status returns the pod's current status. What others report in it is kept. Once the API has
+// accepted the removal of the pod there is nothing left to report.
 func (d *decision) status() corev1.PodStatus {
 	pod := d.in.Pod
 	s := *pod.Status.DeepCopy()
@@ -60,7 +60,7 @@ func (d *decision) setAddresses(s *corev1.PodStatus) {
 	}
 }
 
-// phase sums the pod up. It is final only when nothing is alive.
+// phase returns the pod's phase. It is final only when no container is alive.
 func (d *decision) phase(s *corev1.PodStatus) corev1.PodPhase {
 	if d.intent != run && !d.anyAlive() && !d.anyStarting() {
 		if d.intent != expire && d.allSucceeded(s) {
@@ -69,7 +69,7 @@ func (d *decision) phase(s *corev1.PodStatus) corev1.PodPhase {
 		return corev1.PodFailed
 	}
 	if s.Phase == corev1.PodRunning {
-		return corev1.PodRunning // for good: containers that restart do not take it back
+		return corev1.PodRunning // containers that restart do not undo it
 	}
 	for i := range d.containers {
 		if u := &d.containers[i]; u.role == regular && u.current == nil {
@@ -79,7 +79,7 @@ func (d *decision) phase(s *corev1.PodStatus) corev1.PodPhase {
 	return corev1.PodRunning
 }
 
-// allSucceeded reports whether every container has ended well. One that never ran has not.
+// allSucceeded reports whether every container has succeeded. A container that never ran has not.
 func (d *decision) allSucceeded(s *corev1.PodStatus) bool {
 	for _, c := range s.ContainerStatuses {
 		if c.State.Terminated == nil || c.State.Terminated.ExitCode != 0 {
@@ -125,7 +125,8 @@ func (d *decision) containerState(u *container) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: termination(u.current)}
 }
 
-// waiting returns why a container that is to run again does not; nil if it is about to.
+// waiting returns why a container that is to be restarted is not running, or nil if it is about to
+// be.
 func (d *decision) waiting(u *container) *corev1.ContainerStateWaiting {
 	if f := d.state.failed[u.spec.Name]; f != nil {
 		return d.failureOf(u, f)
@@ -140,7 +141,7 @@ func (d *decision) waiting(u *container) *corev1.ContainerStateWaiting {
 	}
 }
 
-// failureOf tells why a container could not be started.
+// failureOf returns the waiting state of a container that could not be started.
 func (d *decision) failureOf(u *container, f *failure) *corev1.ContainerStateWaiting {
 	if f.reason == "ErrImagePull" && f.count > 1 {
 		return &corev1.ContainerStateWaiting{
@@ -154,7 +155,7 @@ func (d *decision) failureOf(u *container, f *failure) *corev1.ContainerStateWai
 func (d *decision) neverRan(u *container) corev1.ContainerState {
 	f := d.state.failed[u.spec.Name]
 	if f == nil {
-		f = d.state.failed[sandbox] // no container starts without it
+		f = d.state.failed[sandbox] // no container starts without a sandbox
 	}
 	switch {
 	case d.intent == conclude && u.prior != nil:
@@ -169,7 +170,7 @@ func (d *decision) neverRan(u *container) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
 }
 
-// lostState returns the state of a container that the API knows and the runtime does not.
+// lostState returns the state of a container that is in the API but no longer in the runtime.
 func (d *decision) lostState(u *container) (state, last corev1.ContainerState) {
 	end := u.prior.State.Terminated
 	if end == nil {
@@ -186,8 +187,8 @@ func unknownEnd(message string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{ExitCode: lost, Reason: "ContainerStatusUnknown", Message: message}
 }
 
-// lastTermination returns how the instance before the current one ended; of one that waits to
-// run again, how the current one did.
+// lastTermination returns how the instance before the current one ended or, if the container waits
+// for its restart, how the current one did.
 func (u *container) lastTermination() corev1.ContainerState {
 	switch {
 	case u.exited() && u.restarts():
@@ -211,5 +212,5 @@ func termination(i *Instance) *corev1.ContainerStateTerminated {
 	}
 }
 
-// instant returns a time as the API keeps it, in whole seconds.
+// instant returns a time in the API's resolution of one second.
 func instant(t time.Time) metav1.Time { return metav1.NewTime(t).Rfc3339Copy() }

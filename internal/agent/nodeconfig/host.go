@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent"
 )
 
-// thisMachine describes this machine as a node.
+// thisMachine returns a node that describes this machine.
 func thisMachine(o Options) (agent.Node, error) {
 	name := o.Name
 	if name == "" {
@@ -47,7 +47,7 @@ func thisMachine(o Options) (agent.Node, error) {
 	}, nil
 }
 
-// memory returns the size of the machine's memory in bytes, 0 if it is not known.
+// memory returns the size of the machine's memory in bytes, or 0 if it is unknown.
 func memory() int64 {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -60,7 +60,7 @@ func memory() int64 {
 	return int64(*info.MemTotalBytes)
 }
 
-// read reads a file that not every machine has.
+// read returns the contents of a file, or nil: not every machine has it.
 func read(path string) []byte {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -71,7 +71,7 @@ func read(path string) []byte {
 
 func line(data []byte) string { return strings.TrimSpace(string(data)) }
 
-// osImage returns the name of the operating system that /etc/os-release has.
+// osImage returns the name of the operating system in the contents of /etc/os-release.
 func osImage(release []byte) string {
 	for lines := bufio.NewScanner(bytes.NewReader(release)); lines.Scan(); {
 		if name, ok := strings.CutPrefix(lines.Text(), "PRETTY_NAME="); ok {
@@ -81,8 +81,8 @@ func osImage(release []byte) string {
 	return runtime.GOOS
 }
 
-// address returns the first address by which other machines may reach this one, IPv4 if it
-// has one; loopback if there is none.
+// address returns the first address at which other machines may reach this one, IPv4 if there is
+// one, or loopback if there is none.
 func address() string {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package nodeconfig chooses the container runtime of an agent and describes its nodes: any
-// number of simulated ones, or the one that is this machine.
+// Package nodeconfig selects the container runtime of an agent and describes its nodes: any number
+// of simulated nodes, or a single node that represents this machine.
 package nodeconfig
 
 import (
@@ -19,28 +19,29 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/simulated"
 )
 
-// Runtimes to choose from.
+// The available runtimes.
 const (
 	Simulated = "simulated"
 	CRI       = "cri"
 )
 
-// MostNodes is the largest number of simulated nodes that one process has been tried with.
+// MostNodes is the largest number of simulated nodes that has been tested in one process.
 const MostNodes = 5000
 
-// Options say which nodes there are, and which runtime they have.
+// Options configure the nodes and their runtime.
 type Options struct {
-	// Runtime is Simulated or CRI; Simulated if empty.
+	// Runtime is Simulated or CRI. Default: Simulated.
 	Runtime string
-	// Socket is the endpoint of the CRI: unix:///run/containerd/containerd.sock.
+	// Socket is the CRI endpoint: unix:///run/containerd/containerd.sock.
 	Socket string
-	// Nodes is the number of simulated nodes; with CRI there is one at most.
+	// Nodes is the number of simulated nodes; at most one with CRI.
 	Nodes int
-	// Name of the one node; that of the machine, or of simulated ones node-1, node-2, … if empty.
+	// Name is the name of a single node. Default: the machine's name, or node-1, node-2, … for
+	// simulated nodes.
 	Name string
-	// Address of the one node, if it is named; that of the machine if empty.
+	// Address is the address of a single node with a Name. Default: the machine's address.
 	Address string
-	// Dir is the directory of an agent with CRI for logs and volumes of pods, which only root may read.
+	// Dir is the directory for logs and volumes of pods with CRI. Only root may read it.
 	Dir string
 	// Version is the Kubernetes version that the nodes report.
 	Version string
@@ -49,7 +50,8 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Validate returns an error if the options do not go together. flag names the flag that sets Runtime.
+// Validate returns an error if the options contradict each other. flag is the name of the flag that
+// sets Runtime, for the error.
 func (o Options) Validate(flag string) error {
 	switch {
 	case o.Runtime != "" && o.Runtime != Simulated && o.Runtime != CRI:
@@ -66,7 +68,7 @@ func (o Options) Validate(flag string) error {
 	return nil
 }
 
-// Setup is the runtime of an agent and its nodes.
+// Setup is an agent's runtime and its nodes.
 type Setup struct {
 	Runtime containerruntime.Runtime
 	Nodes   []agent.Node
@@ -74,8 +76,8 @@ type Setup struct {
 	clear func(context.Context) error // nil if nothing outlives the process
 }
 
-// Open connects to the runtime and describes the nodes. With CRI it fails when no runtime
-// serves the socket.
+// Open connects to the runtime and describes the nodes. With CRI it fails if no runtime serves the
+// socket.
 func Open(ctx context.Context, o Options) (*Setup, error) {
 	switch {
 	case o.Runtime != CRI && o.Name != "":
@@ -99,7 +101,7 @@ func Open(ctx context.Context, o Options) (*Setup, error) {
 	return &Setup{Runtime: containers, Nodes: []agent.Node{node}, clear: containers.Clear}, nil
 }
 
-// Clear kills and removes all containers, for when no agent will come back for them.
+// Clear kills and removes all containers. It is for agents that will not be started again.
 func (s *Setup) Clear(ctx context.Context) error {
 	if s.clear == nil {
 		return nil
@@ -107,7 +109,7 @@ func (s *Setup) Clear(ctx context.Context) error {
 	return s.clear(ctx)
 }
 
-// The capacity of a simulated node: the usual number of pods with usual requests fits.
+// The capacity of a simulated node: enough for the usual number of pods with usual requests.
 const (
 	simulatedCPU    = "32"
 	simulatedMemory = "256Gi"
@@ -115,7 +117,7 @@ const (
 	mostPods        = "110"
 )
 
-// Names returns the names of the simulated nodes, none with CRI.
+// Names returns the names of the simulated nodes, or nil with CRI.
 func (o Options) Names() []string {
 	var names []string
 	for i := range o.Nodes {

@@ -9,23 +9,23 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// terminationLog is where a container may write why it ends, unless it says another place.
+// terminationLog is the default terminationMessagePath.
 const terminationLog = "/dev/termination-log"
 
-// blueprint is all that a container is made of.
+// blueprint contains everything that a container is created from.
 type blueprint struct {
 	pod       *corev1.Pod
 	container *corev1.Container
 	start     lifecycle.Start
 	image     *runtimeapi.Image
-	// variables are its environment, in their order.
+	// variables are its environment variables, in order.
 	variables []variable
 	mounts    []*runtimeapi.Mount
-	own       map[string]string // labels of the agent
+	own       map[string]string // the agent's labels
 	capacity  corev1.ResourceList
 }
 
-// containerConfig returns the container that is made of a blueprint.
+// containerConfig returns the CRI configuration of a container.
 func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
 	c := b.container
 	known := map[string]string{}
@@ -35,7 +35,7 @@ func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
 	labels := podLabels(b.pod, b.own)
 	labels[labelContainerName] = c.Name
 	config := &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(b.start.Attempt)}, //nolint:gosec // it counts from 0
+		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(b.start.Attempt)}, //nolint:gosec // attempts are never negative
 		Image:    &runtimeapi.ImageSpec{Image: b.image.GetId(), UserSpecifiedImage: c.Image},
 		Command:  expandAll(c.Command, known), Args: expandAll(c.Args, known), WorkingDir: c.WorkingDir, Mounts: b.mounts,
 		Labels: labels, Annotations: map[string]string{annotationBackoff: backoffText(b.start.Backoff)},
@@ -50,7 +50,7 @@ func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
 	return config
 }
 
-// find finds a container of a pod by its name; nil if there is none.
+// find returns the container of a pod with the given name, or nil.
 func find(of *corev1.Pod, name string) *corev1.Container {
 	for _, c := range containersOf(of) {
 		if c.Name == name {
@@ -60,22 +60,22 @@ func find(of *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// What cgroups count CPU in.
+// The units of CPU in cgroups.
 const (
 	sharesPerCPU = 1024
 	leastShares  = 2
 	quotaPeriod  = 100_000 // in microseconds
-	leastQuota   = 1_000   // in microseconds; the kernel takes no less
+	leastQuota   = 1_000   // in microseconds; the kernel's minimum
 )
 
-// resources returns the limits of a container, as cgroups have them.
+// resources returns the cgroup limits of a container.
 func resources(of *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList) *runtimeapi.LinuxContainerResources {
 	r := &runtimeapi.LinuxContainerResources{
 		CpuShares: leastShares, CpuPeriod: quotaPeriod, MemoryLimitInBytes: c.Resources.Limits.Memory().Value(), OomScoreAdj: oomScore(of, c, capacity),
 	}
 	request, asked := c.Resources.Requests[corev1.ResourceCPU]
 	if !asked {
-		request = c.Resources.Limits[corev1.ResourceCPU] // who sets a limit only asks for as much
+		request = c.Resources.Limits[corev1.ResourceCPU] // the request defaults to the limit
 	}
 	r.CpuShares = max(request.MilliValue()*sharesPerCPU/1000, leastShares)
 	if limit := c.Resources.Limits.Cpu().MilliValue(); limit > 0 {
@@ -84,13 +84,13 @@ func resources(of *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList
 	return r
 }
 
-// Who goes first when the host has no memory left: 1000 is first, -1000 never.
+// The scores of the kernel's OOM killer: it kills 1000 first, and -1000 never.
 const (
 	oomGuaranteed = -997
 	oomBestEffort = 1000
 )
 
-// oomScore tells how soon a container goes when memory ends: the less it asked for, the sooner.
+// oomScore returns the OOM score of a container: the less memory it requests, the higher the score.
 func oomScore(of *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList) int64 {
 	switch of.Status.QOSClass {
 	case corev1.PodQOSGuaranteed:
@@ -107,5 +107,5 @@ func oomScore(of *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList)
 	return min(max(oomBestEffort-part, 1000+oomGuaranteed), oomBestEffort-1)
 }
 
-// messagePath returns where a container writes why it ends.
+// messagePath returns the path of a container's termination message.
 func messagePath(c *corev1.Container) string { return cmp.Or(c.TerminationMessagePath, terminationLog) }

@@ -1,19 +1,17 @@
-// Package cri is a runtime of real containers: those of containerd, CRI-O, or whatever
-// else serves the Container Runtime Interface on a socket.
+// Package cri runs real containers by containerd, CRI-O, or any other runtime that serves the
+// Container Runtime Interface on a socket.
 //
 //	lifecycle.Step ──▶ Do: one goroutine per step ──▶ requests to the socket
 //	                                                        │
-//	Observe ◀── what was seen last (view) ◀── read anew: after each step, and when a list,
-//	                                          once a second, tells of something else
+//	Observe ◀── cached state (podCache) ◀── refreshed after each step, and when the list that
+//	                                        is read once a second differs
 //
-// Nothing is kept in memory that would be missed after a restart: sandboxes and containers
-// are found again by their labels (labels.go), which also tell which agent they belong to.
-// An agent is known by the directory in which it keeps logs and volumes, so that two of
-// them may share a socket.
+// No state is lost at a restart: sandboxes and containers are found again by their labels
+// (labels.go), which also name the agent that they belong to. An agent is identified by the
+// directory in which it keeps logs and volumes, so that two agents can share a socket.
 //
-// What a pod becomes for the CRI is decided in sandbox.go, container.go and environment.go,
-// and what the CRI tells becomes what package lifecycle knows in observed.go: all of them
-// without I/O.
+// sandbox.go, container.go and environment.go translate a pod for the CRI, and observed.go
+// translates the CRI's responses for package lifecycle, all of them without I/O.
 package cri
 
 import (
@@ -40,59 +38,63 @@ import (
 )
 
 const (
-	// answerWithin is how long a runtime may take to say its version when an agent starts.
+	// answerWithin bounds the request for the runtime's version when an agent starts.
 	answerWithin = 15 * time.Second
-	// requestWithin is how long it may take for a request, beyond what is asked for.
+	// requestWithin bounds each request, in addition to the time that the operation itself may
+	// take.
 	requestWithin = 2 * time.Minute
-	// lookEvery is how often it is looked for containers that have ended by themselves.
+	// lookEvery is the interval at which the agent looks for containers that have ended by
+	// themselves.
 	lookEvery = time.Second
 )
 
-// Config is what a runtime needs. All fields are required but Clock, Capacity and Objects.
+// Config configures a runtime. All fields are required except Clock, Capacity and Objects.
 type Config struct {
-	// Socket is where the CRI is served: unix:///run/containerd/containerd.sock, or a path.
+	// Socket is the CRI endpoint: unix:///run/containerd/containerd.sock, or a path.
 	Socket string
-	// Dir is where the agent keeps logs and volumes of pods. It stands for the agent: with
-	// another directory, it does not find what it has made.
+	// Dir is the directory in which the agent keeps logs and volumes of pods. It identifies the
+	// agent: with another directory, it does not find what it has created.
 	Dir string
-	// HostIPs are the addresses of the node, the main one first: pods in its network have them.
+	// HostIPs are the addresses of the node, the primary one first. Pods in the host network have
+	// them.
 	HostIPs []string
-	// Capacity is what the node has.
+	// Capacity is the capacity of the node.
 	Capacity corev1.ResourceList
-	// Objects reads what volumes and variables of pods refer to; nil if that cannot be read.
+	// Objects reads the objects that volumes and variables of pods refer to; nil if they cannot be
+	// read.
 	Objects Objects
-	Clock   clock.WithTicker // default: the system's
+	Clock   clock.WithTicker // default: the system clock
 	Logger  *slog.Logger
 }
 
-// Runtime runs containers. Make one with Connect.
+// Runtime runs containers. Create one with Connect.
 type Runtime struct {
 	services
-	name, version string // the runtime's, as the socket tells
+	name, version string // as reported on the socket
 	store         *store
 	objects       Objects
 	hostIPs       []string
 	capacity      corev1.ResourceList
-	cgroups       string // above those of the sandboxes
+	cgroups       string // the parent of the sandboxes' cgroups
 	clock         clock.WithTicker
 	log           *slog.Logger
 	cache         *podCache
 
 	mu      sync.Mutex
-	stopped bool           // guarded by mu; no step begins any more
-	steps   sync.WaitGroup // of those that are under way
+	stopped bool           // guarded by mu; no further step may begin
+	steps   sync.WaitGroup // the steps that are under way
 }
 
 var _ containerruntime.Runtime = (*Runtime)(nil)
 
-// services are the two halves of the CRI.
+// services are the two services of the CRI.
 type services struct {
 	containers internalapi.RuntimeService
 	images     internalapi.ImageManagerService
 }
 
-// Connect makes a runtime, and sees what there is of an earlier one. An error names the
-// socket, if nobody serves it.
+// Connect returns a runtime, and reads the state that an earlier one has left. If nothing serves
+// the socket, the error names it.
 func Connect(ctx context.Context, c Config) (*Runtime, error) {
 	ctx = quiet(ctx)
 	if c.Socket == "" || c.Dir == "" || c.Logger == nil {
@@ -105,7 +107,7 @@ func Connect(ctx context.Context, c Config) (*Runtime, error) {
 	return open(ctx, c, s)
 }
 
-// connect makes the clients of a socket that is served.
+// connect returns clients of the socket, once it is served.
 func connect(ctx context.Context, socket string) (services, error) {
 	path := strings.TrimPrefix(socket, "unix://")
 	connection, err := (&net.Dialer{Timeout: answerWithin}).DialContext(ctx, "unix", path)
@@ -129,7 +131,7 @@ func connect(ctx context.Context, socket string) (services, error) {
 	return services{containers, images}, nil
 }
 
-// open makes a runtime of what answers.
+// open returns a runtime that uses the services.
 func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	version, err := s.containers.Version(ctx, "")
 	if err != nil {
@@ -152,22 +154,23 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	return r, nil
 }
 
-// Name implements runtime.Runtime.
+// Name implements containerruntime.Runtime.
 func (r *Runtime) Name() string { return r.name }
 
-// Version implements runtime.Runtime.
+// Version implements containerruntime.Runtime.
 func (r *Runtime) Version() string { return r.version }
 
-// Adopt implements runtime.Runtime. All that it needs to know is with the containers.
+// Adopt implements containerruntime.Runtime. There is nothing to restore: all state is stored with
+// the containers.
 func (r *Runtime) Adopt(*corev1.Pod) {}
 
-// Observe implements runtime.Runtime.
+// Observe implements containerruntime.Runtime.
 func (r *Runtime) Observe(uid types.UID) lifecycle.Observed { return r.cache.observe(uid) }
 
-// Known implements runtime.Runtime.
+// Known implements containerruntime.Runtime.
 func (r *Runtime) Known() []types.UID { return append(r.cache.known(), r.store.known()...) }
 
-// Forget implements runtime.Runtime.
+// Forget implements containerruntime.Runtime.
 func (r *Runtime) Forget(uid types.UID) {
 	r.cache.forget(uid)
 	if err := r.store.remove(uid); err != nil {
@@ -175,7 +178,7 @@ func (r *Runtime) Forget(uid types.UID) {
 	}
 }
 
-// Run implements runtime.Runtime. Containers go on when it returns.
+// Run implements containerruntime.Runtime. Containers keep running when it returns.
 func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	ctx = quiet(ctx)
 	ticker := r.clock.NewTicker(lookEvery)
@@ -206,7 +209,7 @@ func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	}
 }
 
-// look reads anew the pods of which the runtime tells something else than was seen last.
+// look refreshes the pods whose listing differs from the cached one.
 func (r *Runtime) look(ctx context.Context) (changed []types.UID, err error) {
 	listings, err := r.listings(ctx, "")
 	if err != nil {
@@ -221,7 +224,7 @@ func (r *Runtime) look(ctx context.Context) (changed []types.UID, err error) {
 	return changed, nil
 }
 
-// listings returns what lists tell: of each pod, or of one, its sandboxes and containers with their states.
+// listings returns the sandboxes and containers of all pods, or of one, with their states.
 func (r *Runtime) listings(ctx context.Context, of types.UID) (map[types.UID]listing, error) {
 	selector := r.store.labels()
 	if of != "" {
@@ -238,7 +241,7 @@ func (r *Runtime) listings(ctx context.Context, of types.UID) (map[types.UID]lis
 	return listingsOf(sandboxes, containers), nil
 }
 
-// refresh reads anew what there is of a pod.
+// refresh reads the state of a pod again.
 func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
 	turn := r.cache.turn()
 	listings, err := r.listings(ctx, uid)
@@ -271,8 +274,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// mend ends a container of which the runtime itself does not know how it is: it has lost
-// it. What comes of that is seen next time.
+// mend stops a container whose state the runtime does not know. The next refresh shows the result.
 func (r *Runtime) mend(ctx context.Context, s *runtimeapi.ContainerStatus) {
 	if s.GetState() != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
 		return
@@ -285,7 +287,7 @@ func (r *Runtime) mend(ctx context.Context, s *runtimeapi.ContainerStatus) {
 // quiet keeps gRPC from logging errors that its callers report.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
-// Clear ends all containers at once, and removes them and whatever else there is of pods.
+// Clear kills and removes all containers, and everything else that belongs to pods.
 func (r *Runtime) Clear(ctx context.Context) error {
 	ctx = quiet(ctx)
 	listings, err := r.listings(ctx, "")

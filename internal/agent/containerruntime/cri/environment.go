@@ -11,11 +11,11 @@ import (
 	resourcehelper "k8s.io/kubectl/pkg/util/resource"
 )
 
-// variable is one variable of an environment.
+// variable is an environment variable.
 type variable struct{ name, value string }
 
-// environment returns the environment of a container: first what whole objects give, then its
-// own variables, of which a later one may refer to an earlier one as $(NAME).
+// environment returns the environment of a container: first the variables of envFrom, then those of
+// env, which may refer to earlier ones as $(NAME).
 func environment(of *corev1.Pod, c *corev1.Container, m *references) ([]variable, error) {
 	var e entries
 	for _, from := range c.EnvFrom {
@@ -63,7 +63,7 @@ func (e *entries) list() []variable {
 	return all
 }
 
-// addAll adds what a whole object gives.
+// addAll adds the variables of an envFrom source.
 func (e *entries) addAll(from corev1.EnvFromSource, m *references) error {
 	values := map[string]string{}
 	switch {
@@ -92,7 +92,7 @@ func (e *entries) addAll(from corev1.EnvFromSource, m *references) error {
 	return nil
 }
 
-// valueFrom returns what a variable refers to, if that is there.
+// valueFrom returns the value that a variable refers to, and reports whether it exists.
 func valueFrom(of *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, m *references) (value string, found bool, err error) {
 	switch {
 	case from.FieldRef != nil:
@@ -161,7 +161,7 @@ func fieldOf(of *corev1.Pod, path string) (string, error) {
 	return fieldpath.ExtractFieldPathAsString(of, path)
 }
 
-// resourceOf returns a request or limit of a container: of c, unless another is named.
+// resourceOf returns a request or limit of a container: of c unless the reference names another.
 func resourceOf(of *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" || c == nil {
 		if c = find(of, ref.ContainerName); c == nil {
@@ -176,7 +176,7 @@ func resourceOf(of *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSe
 	return resourcehelper.ExtractContainerResourceValue(ref, c)
 }
 
-// expandAll replaces references to variables in all texts.
+// expandAll expands all texts.
 func expandAll(texts []string, values map[string]string) []string {
 	var all []string
 	for _, text := range texts {
@@ -185,8 +185,8 @@ func expandAll(texts []string, values map[string]string) []string {
 	return all
 }
 
-// expand replaces $(NAME) by the value of a variable. One that is not known stays as it
-// is, and $$ is a dollar sign.
+// expand replaces $(NAME) by the value of the variable. References to unknown variables are kept,
+// and $$ is an escaped dollar sign.
 func expand(text string, values map[string]string) string {
 	var out strings.Builder
 	for {

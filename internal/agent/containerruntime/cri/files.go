@@ -11,21 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// file is one that a volume is made of.
+// file is a file of a volume.
 type file struct {
-	path string // below the volume
+	path string // relative to the volume
 	data []byte
 	mode os.FileMode
 }
 
-// isFiles reports whether a volume is made of what the API has: config maps, secrets and
-// fields of the pod. Its contents are those of the moment when the pod's sandbox is made.
+// isFiles reports whether a volume is made of API objects: ConfigMaps, Secrets and fields of the
+// pod. Its contents are read once, when the pod's sandbox is created.
 func isFiles(v *corev1.VolumeSource) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
 }
 
-// filesOf returns the files of a volume, in the order of their paths. Where two have the same
-// path, the later one counts.
+// filesOf returns the files of a volume, ordered by path. If two have the same path, the later one
+// wins.
 func filesOf(of *corev1.Pod, v *corev1.VolumeSource, m *references) ([]file, error) {
 	byPath := map[string]file{}
 	for _, source := range sourcesOf(v) {
@@ -47,13 +47,13 @@ func filesOf(of *corev1.Pod, v *corev1.VolumeSource, m *references) ([]file, err
 	return all, nil
 }
 
-// source is one of those that a volume is made of.
+// source is one source of a volume.
 type source struct {
 	corev1.VolumeProjection
-	mode os.FileMode // of files that have none of their own
+	mode os.FileMode // of files without a mode of their own
 }
 
-// sourcesOf returns what a volume is made of: one source, if it is not projected.
+// sourcesOf returns the sources of a volume: a single one unless it is projected.
 func sourcesOf(v *corev1.VolumeSource) []source {
 	switch {
 	case v.ConfigMap != nil:
@@ -75,7 +75,7 @@ func sourcesOf(v *corev1.VolumeSource) []source {
 	return nil
 }
 
-// modeOf returns the mode of a file; that of upstream's defaults if none is given.
+// modeOf returns the given mode, or upstream's default mode for such volumes.
 func modeOf(mode *int32) os.FileMode {
 	if mode == nil {
 		return 0o644
@@ -83,7 +83,7 @@ func modeOf(mode *int32) os.FileMode {
 	return os.FileMode(*mode) & os.ModePerm
 }
 
-// projected returns the files that one source gives.
+// projected returns the files of one source.
 func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *references, mode os.FileMode) ([]file, error) {
 	switch {
 	case from.ConfigMap != nil:
@@ -111,7 +111,7 @@ func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *references, mod
 	return nil, fmt.Errorf("%s in a projected volume is not supported by this node", kindOf(from))
 }
 
-// picked returns the keys of an object as files: those that are asked for, or all.
+// picked returns the keys of an object as files: the items, or all keys if there are no items.
 func picked(data map[string][]byte, items []corev1.KeyToPath, mode os.FileMode, optional bool, object string) ([]file, error) {
 	var files []file
 	if len(items) == 0 {
@@ -161,10 +161,10 @@ func ownMode(own *int32, otherwise os.FileMode) os.FileMode {
 	return modeOf(own)
 }
 
-// write makes a volume of files, which only who runs in the pod can read: the directories
-// above it are closed to others.
+// write creates a volume of files. Only processes in the pod can read them: the directories above
+// are not accessible to other users.
 func write(dir string, files []file, group *int64) error {
-	if err := os.RemoveAll(dir); err != nil { // of an earlier sandbox of the pod
+	if err := os.RemoveAll(dir); err != nil { // from an earlier sandbox of the pod
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -188,7 +188,7 @@ func write(dir string, files []file, group *int64) error {
 	return nil
 }
 
-// splitPath returns the names of the directories of a clean path.
+// splitPath returns the names of the directories in a clean path.
 func splitPath(at string) []string {
 	if at == "." {
 		return nil
@@ -211,8 +211,8 @@ func writeFile(at string, f file, group *int64) error {
 	return give(at, f.mode, 0o040, group)
 }
 
-// give sets the mode of a file and, if the pod has a group for its files, that group, with
-// what it may do in any case.
+// give sets the mode of a file. If group is not nil, it also sets that group and adds the
+// permissions ofGroup.
 func give(at string, mode, ofGroup os.FileMode, group *int64) error {
 	if group != nil {
 		if err := os.Chown(at, -1, int(*group)); err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// mostOutput is how much of the output of a command is told of, in bytes.
+// mostOutput is the maximum output of a command that is reported, in bytes.
 const mostOutput = 1024
 
-// subject is an instance that a hook or a probe is about.
+// subject is the instance that a hook or a probe applies to.
 type subject struct {
 	pod       *corev1.Pod
 	container *corev1.Container
 	id        string
 }
 
-// preStop runs the hook that comes before the end of an instance, for as long as it may take.
+// preStop runs the preStop hook of an instance within its time limit.
 func (r *Runtime) preStop(ctx context.Context, of *corev1.Pod, s lifecycle.PreStop) error {
 	c := find(of, s.Container)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
@@ -39,14 +39,13 @@ func (r *Runtime) preStop(ctx context.Context, of *corev1.Pod, s lifecycle.PreSt
 	return err
 }
 
-// postStart runs the hook that comes after the start of an instance. One whose hook fails
-// is ended.
+// postStart runs the postStart hook of an instance, and kills the instance if the hook fails.
 func (r *Runtime) postStart(ctx context.Context, of *corev1.Pod, s lifecycle.Start, id string) error {
 	c := find(of, s.Container)
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
-	if err := r.refresh(ctx, of.UID); err != nil { // so that it can be ended meanwhile
+	if err := r.refresh(ctx, of.UID); err != nil { // so that it can be stopped meanwhile
 		return err
 	}
 	err := r.handle(ctx, subject{of, c, r.name + "://" + id}, c.Lifecycle.PostStart, 0)
@@ -63,7 +62,7 @@ func (r *Runtime) postStart(ctx context.Context, of *corev1.Pod, s lifecycle.Sta
 	}
 }
 
-// handle does what a hook says. Without limit, within is 0.
+// handle runs a hook. There is no time limit if within is 0.
 func (r *Runtime) handle(ctx context.Context, of subject, h *corev1.LifecycleHandler, within time.Duration) error {
 	switch {
 	case h.Exec != nil:
@@ -76,7 +75,7 @@ func (r *Runtime) handle(ctx context.Context, of subject, h *corev1.LifecycleHan
 	return errors.New("what kind of hook it is is not supported by this node")
 }
 
-// exec runs a command in an instance. It has failed if its exit code is another than 0.
+// exec runs a command in an instance. An exit code other than 0 is an error.
 func (r *Runtime) exec(ctx context.Context, id string, command []string, within time.Duration) error {
 	stdout, stderr, err := r.containers.ExecSync(ctx, bare(id), command, within)
 	if exit, ok := errors.AsType[utilexec.ExitError](err); ok {
@@ -85,13 +84,13 @@ func (r *Runtime) exec(ctx context.Context, id string, command []string, within 
 	return err
 }
 
-// said returns what a command has said, or the beginning of it.
+// said returns the beginning of a command's output.
 func said(stdout, stderr []byte) []byte {
 	all := bytes.TrimSpace(append(bytes.Clone(stdout), stderr...))
 	return bytes.ToValidUTF8(all[:min(len(all), mostOutput)], nil)
 }
 
-// sleep waits, but not for longer than the instance runs.
+// sleep waits for the given time, or until the instance ends.
 func (r *Runtime) sleep(ctx context.Context, of subject, d time.Duration) error {
 	timer := r.clock.NewTimer(d)
 	defer timer.Stop()
@@ -111,7 +110,7 @@ func (r *Runtime) sleep(ctx context.Context, of subject, d time.Duration) error 
 	}
 }
 
-// portOf returns the number of a port, which may be named.
+// portOf returns the number of a port, which may be given by name.
 func portOf(c *corev1.Container, p intstr.IntOrString) (int, error) {
 	if p.Type == intstr.Int {
 		return p.IntValue(), nil

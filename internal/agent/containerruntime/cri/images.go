@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// image finds the image of a container, and pulls it if its policy says so. Pulls are
-// anonymous.
+// image returns the image of a container, after pulling it if the pull policy requires that. Pulls
+// are anonymous.
 func (r *Runtime) image(ctx context.Context, c *corev1.Container, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	spec := &runtimeapi.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image}
 	there, err := r.images.ImageStatus(ctx, spec, false)
@@ -21,7 +21,7 @@ func (r *Runtime) image(ctx context.Context, c *corev1.Container, sandbox *runti
 		return nil, lifecycle.StartError{Reason: "ImageInspectError", Err: fmt.Errorf("failed to inspect image %q: %w", c.Image, err)}
 	}
 	if isPulled(c, there.GetImage() != nil) {
-		// What is pulled is another image than the one that is there, maybe.
+		// The pulled image may be another than the one that was present.
 		if spec.Image, err = r.images.PullImage(ctx, spec, nil, sandbox); err != nil {
 			return nil, pullError(c.Image, err)
 		}
@@ -49,7 +49,7 @@ func isPulled(c *corev1.Container, there bool) bool {
 	return !there
 }
 
-// pullError returns why an image could not be pulled.
+// pullError returns the error for an image that could not be pulled.
 func pullError(image string, err error) error {
 	if strings.Contains(err.Error(), "invalid reference format") {
 		return lifecycle.StartError{Reason: "InvalidImageName", Err: fmt.Errorf("failed to apply default image tag %q: %w", image, err)}

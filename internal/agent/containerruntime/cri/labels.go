@@ -8,16 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Labels by which sandboxes and containers are found again. Those of Kubernetes are the
+// The labels by which sandboxes and containers are found again. Those of Kubernetes are the
 // kubelet's, which tools such as crictl look for.
 const (
 	labelPodName       = "io.kubernetes.pod.name"
 	labelPodNamespace  = "io.kubernetes.pod.namespace"
 	labelPodUID        = "io.kubernetes.pod.uid"
 	labelContainerName = "io.kubernetes.container.name"
-	// labelAgent tells which agent made it (store.go).
+	// labelAgent identifies the agent that created it (store.go).
 	labelAgent = "coppice.dev/agent"
-	// annotationBackoff is how long the start of a container was put off, in milliseconds.
+	// annotationBackoff is the delay that preceded the start of a container, in milliseconds.
 	annotationBackoff = "coppice.dev/backoff"
 )
 

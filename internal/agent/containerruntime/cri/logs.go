@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// Logs implements runtime.Runtime. They are read from the file that the container runtime
-// writes; whoever follows them gets them until the instance ends.
+// Logs implements containerruntime.Runtime. It reads the file that the container runtime writes. A
+// log that is followed ends when the instance has ended.
 func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	seen := r.Observe(of.UID)
 	instance := choose(seen.Instances, o)
@@ -36,7 +36,7 @@ func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOpti
 	return &tail{reader, cancel}, nil
 }
 
-// logOptions returns the options of a request, as package containerruntime has them.
+// logOptions converts the options of a request.
 func logOptions(o *corev1.PodLogOptions, now time.Time) *logs.LogOptions {
 	options := &logs.LogOptions{TailLines: o.TailLines, LimitBytes: o.LimitBytes, Follow: o.Follow, Timestamp: o.Timestamps}
 	switch {
@@ -48,7 +48,7 @@ func logOptions(o *corev1.PodLogOptions, now time.Time) *logs.LogOptions {
 	return options
 }
 
-// streams returns where what was written to either stream goes; nil where it is not asked for.
+// streams returns the writers for stdout and stderr; nil for a stream that is not requested.
 func streams(o *corev1.PodLogOptions, to io.Writer) (stdout, stderr io.Writer) {
 	stdout, stderr = to, to
 	if o.Stream != nil {
@@ -62,7 +62,7 @@ func streams(o *corev1.PodLogOptions, to io.Writer) (stdout, stderr io.Writer) {
 	return stdout, stderr
 }
 
-// tail is a log that is being read. To close it ends that.
+// tail is a log that is being read. Close stops the reading.
 type tail struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -74,7 +74,7 @@ func (t *tail) Close() error {
 	return t.PipeReader.Close()
 }
 
-// choose returns the instance that is asked about: the last one of its container, or the one before.
+// choose returns the requested instance: the last one of its container, or the one before.
 func choose(instances []lifecycle.Instance, o *corev1.PodLogOptions) *lifecycle.Instance {
 	var last, before *lifecycle.Instance
 	for i := range instances {

@@ -12,11 +12,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// lost is the exit code of a container of which the runtime does not know how it has ended.
+// lost is the exit code of a container if the runtime does not know how it ended.
 const lost = 137
 
-// observedSandbox returns what the runtime tells of a sandbox. One in the network of the host
-// has the addresses of the host.
+// observedSandbox translates the status of a sandbox. A sandbox in the host network has the
+// addresses of the host.
 func observedSandbox(s *runtimeapi.PodSandboxStatus, hostIPs []string) lifecycle.Sandbox {
 	o := lifecycle.Sandbox{
 		ID: s.GetId(), Attempt: attemptOf(s.GetMetadata().GetAttempt()),
@@ -35,8 +35,8 @@ func observedSandbox(s *runtimeapi.PodSandboxStatus, hostIPs []string) lifecycle
 	return o
 }
 
-// observedInstance returns what the runtime tells of a container. One that has not been
-// started is none.
+// observedInstance translates the status of a container. It reports false for a container that has
+// not been started.
 func observedInstance(scheme string, s *runtimeapi.ContainerStatus, now time.Time) (lifecycle.Instance, bool) {
 	i := lifecycle.Instance{
 		ID: scheme + "://" + s.GetId(), Container: s.GetMetadata().GetName(), Attempt: attemptOf(s.GetMetadata().GetAttempt()),
@@ -51,12 +51,12 @@ func observedInstance(scheme string, s *runtimeapi.ContainerStatus, now time.Tim
 			i.ExitCode = lost
 		}
 	case runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_UNKNOWN:
-		// What is unknown may be alive.
+		// A container in an unknown state may be alive.
 	}
 	return i, true
 }
 
-// instant returns a time in nanoseconds, or another one if the runtime has not set it.
+// instant returns a time in nanoseconds, or otherwise if the runtime has not set it.
 func instant(nanoseconds, otherwise int64) time.Time {
 	if nanoseconds <= 0 {
 		nanoseconds = otherwise
@@ -64,8 +64,8 @@ func instant(nanoseconds, otherwise int64) time.Time {
 	return time.Unix(0, nanoseconds)
 }
 
-// attemptOf returns the number of an attempt. The API has no larger ones than int32.
-func attemptOf(n uint32) int32 { return int32(min(n, 1<<31-1)) } //nolint:gosec // it is bounded
+// attemptOf converts the number of an attempt to the API's int32.
+func attemptOf(n uint32) int32 { return int32(min(n, 1<<31-1)) } //nolint:gosec // bounded by min
 
 func backoffOf(annotations map[string]string) time.Duration {
 	n, err := strconv.ParseInt(annotations[annotationBackoff], 10, 64)
@@ -75,7 +75,7 @@ func backoffOf(annotations map[string]string) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// bare returns the id that the runtime has for an instance.
+// bare returns the runtime's own ID of an instance.
 func bare(id string) string {
 	if _, after, ok := strings.Cut(id, "://"); ok {
 		return after
@@ -83,5 +83,5 @@ func bare(id string) string {
 	return id
 }
 
-// isNotFound reports whether the runtime does not have what it was asked about.
+// isNotFound reports whether the runtime does not have the requested object.
 func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }

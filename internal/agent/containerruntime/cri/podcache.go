@@ -59,7 +59,7 @@ func compare(a, b dated) int {
 	return 0
 }
 
-// sandbox returns the newest sandbox, nil if there is none.
+// sandbox returns the newest sandbox, or nil if there is none.
 func (h listing) sandbox() *runtimeapi.PodSandbox {
 	if len(h.sandboxes) == 0 {
 		return nil
@@ -85,18 +85,18 @@ type cachedPod struct {
 
 // podCache is the last known state of all pods in the runtime. It is safe for concurrent use.
 //
-// Reading the state of a pod takes several requests, and several goroutines may do so at the
-// same time. Each takes a turn before its first request, and its result is kept unless a later
-// turn has been published already: that one saw everything that was done before it began.
+// Reading the state of a pod takes several requests, and several goroutines may do so at the same
+// time. Each takes a turn before its first request, and its result is kept unless a later turn has
+// been published already: the later one saw everything that had been done before it began.
 type podCache struct {
 	mu    sync.Mutex
-	turns uint64                  // guarded by mu, and so is all below
-	pods  map[types.UID]cachedPod // with those of which nothing is left, until they are forgotten
+	turns uint64                  // guarded by mu, like all fields below
+	pods  map[types.UID]cachedPod // including pods of which nothing is left, until they are forgotten
 }
 
 func newPodCache() *podCache { return &podCache{pods: map[types.UID]cachedPod{}} }
 
-// turn begins to read the state of a pod.
+// turn is called before the state of a pod is read.
 func (c *podCache) turn() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *podCache) turn() uint64 {
 	return c.turns
 }
 
-// publish keeps what was read in a turn.
+// publish stores what was read in a turn.
 func (c *podCache) publish(uid types.UID, turn uint64, s cachedPod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +145,7 @@ func (c *podCache) known() []types.UID {
 	return uids
 }
 
-// differing returns the pods whose listing is not the cached one.
+// differing returns the pods whose listing differs from the cached one.
 func (c *podCache) differing(listings map[types.UID]listing) []types.UID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +163,7 @@ func (c *podCache) differing(listings map[types.UID]listing) []types.UID {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// instance returns an instance of a pod, nil if there is none.
+// instance returns an instance of a pod, or nil if there is none.
 func (c *podCache) instance(uid types.UID, id string) *lifecycle.Instance {
 	seen := c.observe(uid)
 	for i := range seen.Instances {

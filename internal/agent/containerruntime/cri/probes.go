@@ -24,13 +24,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// mostAnswer is how much of an answer is read, in bytes.
+// mostAnswer is the maximum length of a response that is read, in bytes.
 const mostAnswer = 10 << 10
 
-// loopback is where a container in the network of the host is asked.
+// loopback is the address of containers in the host network.
 const loopback = "127.0.0.1"
 
-// probe asks an instance how it is.
+// probe runs a probe of an instance.
 func (r *Runtime) probe(ctx context.Context, of *corev1.Pod, s lifecycle.Probe) error {
 	c := find(of, s.Container)
 	if c == nil {
@@ -77,8 +77,8 @@ func (r *Runtime) ask(ctx context.Context, of subject, p *corev1.Probe, within t
 	return errors.New("what kind of probe it is is not supported by this node")
 }
 
-// askByCommand runs the command of a probe. That the runtime cannot run it says nothing
-// about the container.
+// askByCommand runs the command of a probe. If the runtime cannot run it, that says nothing about
+// the container's health.
 func (r *Runtime) askByCommand(ctx context.Context, id string, command []string, within time.Duration) error {
 	stdout, stderr, err := r.containers.ExecSync(ctx, bare(id), command, within)
 	exit, exited := errors.AsType[utilexec.ExitError](err)
@@ -93,7 +93,7 @@ func (r *Runtime) askByCommand(ctx context.Context, id string, command []string,
 	return fmt.Errorf("%w: %w", lifecycle.ErrUndecided, err)
 }
 
-// address returns where the containers of a pod are reached.
+// address returns the address at which the containers of a pod are reached.
 func (r *Runtime) address(of *corev1.Pod) (string, error) {
 	if of.Spec.HostNetwork {
 		return loopback, nil
@@ -104,7 +104,7 @@ func (r *Runtime) address(of *corev1.Pod) (string, error) {
 	return "", fmt.Errorf("%w: pod %s/%s has no address", lifecycle.ErrUndecided, of.Namespace, of.Name)
 }
 
-// get sends a request. An answer from 200 to 399 is well; redirections to other hosts are
+// get sends an HTTP request. A status from 200 to 399 is a success; redirects to other hosts are
 // not followed.
 func (r *Runtime) get(ctx context.Context, of subject, g *corev1.HTTPGetAction) error {
 	address, err := r.address(of.pod)
@@ -118,7 +118,7 @@ func (r *Runtime) get(ctx context.Context, of subject, g *corev1.HTTPGetAction) 
 	client := &http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true, Proxy: nil,
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe asks whether it answers, not who
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe checks health, not identity
 		},
 		CheckRedirect: func(to *http.Request, via []*http.Request) error {
 			if to.URL.Hostname() != via[0].URL.Hostname() || len(via) >= 10 {
@@ -132,7 +132,7 @@ func (r *Runtime) get(ctx context.Context, of subject, g *corev1.HTTPGetAction) 
 		return err
 	}
 	defer answer.Body.Close()
-	_, _ = io.CopyN(io.Discard, answer.Body, mostAnswer) // so that it can end its answer
+	_, _ = io.CopyN(io.Discard, answer.Body, mostAnswer) // so that the server can finish its response
 	if answer.StatusCode < http.StatusOK || answer.StatusCode >= http.StatusBadRequest {
 		return fmt.Errorf("HTTP probe failed with statuscode: %d", answer.StatusCode)
 	}
@@ -167,7 +167,7 @@ func httpRequest(ctx context.Context, c *corev1.Container, g *corev1.HTTPGetActi
 	return request, nil
 }
 
-// dial connects, and closes the connection again.
+// dial succeeds if a TCP connection can be established.
 func (r *Runtime) dial(ctx context.Context, of subject, t *corev1.TCPSocketAction) error {
 	address, err := r.address(of.pod)
 	if err != nil {
@@ -185,7 +185,7 @@ func (r *Runtime) dial(ctx context.Context, of subject, t *corev1.TCPSocketActio
 	return connection.Close()
 }
 
-// check asks by the health checking protocol of gRPC.
+// check probes by the gRPC health checking protocol.
 func (r *Runtime) check(ctx context.Context, of *corev1.Pod, g *corev1.GRPCAction) error {
 	address, err := r.address(of)
 	if err != nil {

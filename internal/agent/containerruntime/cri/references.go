@@ -18,7 +18,7 @@ type Objects interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 }
 
-// FromAPI returns Objects that reads from the API. The client needs the permission to get both kinds.
+// FromAPI returns Objects that reads from the API. The client needs permission to get both kinds.
 func FromAPI(client kubernetes.Interface) Objects { return fromAPI{client.CoreV1()} }
 
 type fromAPI struct{ client corev1client.CoreV1Interface }
@@ -33,7 +33,7 @@ func (a fromAPI) Secret(ctx context.Context, namespace, name string) (*corev1.Se
 	return a.client.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// references are the ConfigMaps and Secrets that a pod refers to, or why they could not be read.
+// references are the ConfigMaps and Secrets that a pod refers to, or the errors of reading them.
 type references struct {
 	configMaps map[string]found[corev1.ConfigMap]
 	secrets    map[string]found[corev1.Secret]
@@ -55,7 +55,7 @@ func (m *references) secret(name string, optional *bool) (*corev1.Secret, error)
 	return f.object, unlessOptional(f.err, optional)
 }
 
-// unlessOptional returns the error, unless it is NotFound and the reference is optional.
+// unlessOptional returns err unless it is NotFound and the reference is optional.
 func unlessOptional(err error, optional *bool) error {
 	if isOptional(optional) && apierrors.IsNotFound(err) {
 		return nil
@@ -85,7 +85,7 @@ func gatherVolumes(ctx context.Context, objects Objects, of *corev1.Pod) *refere
 	return m
 }
 
-// gather reads the objects that a container refers to.
+// gather reads the objects that the environment of a container refers to.
 func gather(ctx context.Context, objects Objects, namespace string, c *corev1.Container) *references {
 	m := newReferences()
 	for _, from := range c.EnvFrom {

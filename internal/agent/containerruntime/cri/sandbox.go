@@ -10,15 +10,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Cgroup that all sandboxes and containers are below, in the words of either driver.
+// The cgroup that contains all sandboxes and containers, as either cgroup driver names it.
 const (
 	cgroupPath  = "/coppice"
 	cgroupSlice = "coppice.slice"
 )
 
-// cgroupParent returns the cgroup that the sandboxes are to be below. A runtime that lets
-// systemd make cgroups wants the name of a slice; one that is too old to tell which it is
-// tells it in its own configuration.
+// cgroupParent returns the parent cgroup of the sandboxes. A runtime that uses the systemd driver
+// expects the name of a slice; runtimes too old to report their driver have it in their
+// configuration.
 func cgroupParent(ctx context.Context, s internalapi.RuntimeService) string {
 	if config, err := s.RuntimeConfig(ctx); err == nil {
 		if config.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
@@ -32,14 +32,14 @@ func cgroupParent(ctx context.Context, s internalapi.RuntimeService) string {
 	return cgroupPath
 }
 
-// hostnameLength is how long a hostname may be.
+// hostnameLength is the maximum length of a hostname.
 const hostnameLength = 63
 
-// sandboxConfig returns the sandbox of a pod.
+// sandboxConfig returns the CRI configuration of a pod's sandbox.
 func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups, logs string) (*runtimeapi.PodSandboxConfig, error) {
 	c := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
-			Name: of.Name, Uid: string(of.UID), Namespace: of.Namespace, Attempt: uint32(attempt), //nolint:gosec // it counts from 0
+			Name: of.Name, Uid: string(of.UID), Namespace: of.Namespace, Attempt: uint32(attempt), //nolint:gosec // attempts are never negative
 		},
 		LogDirectory: logs, Labels: podLabels(of, own), Annotations: of.Annotations, PortMappings: portMappings(of),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroups, SecurityContext: sandboxSecurity(of), Sysctls: sysctls(of)},
@@ -52,7 +52,7 @@ func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups
 	return c, err
 }
 
-// hostname returns what a pod calls itself.
+// hostname returns the hostname of a pod.
 func hostname(of *corev1.Pod) string {
 	name := of.Name
 	if of.Spec.Hostname != "" {
@@ -67,15 +67,15 @@ func hostname(of *corev1.Pod) string {
 	return name
 }
 
-// dnsConfig returns how a pod resolves names; nil: as the host does. There is no DNS of the
-// cluster that ClusterFirst could mean.
+// dnsConfig returns a pod's DNS configuration, or nil to use the host's. There is no cluster DNS
+// that ClusterFirst could refer to.
 func dnsConfig(of *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 	asked := of.Spec.DNSConfig
 	if of.Spec.DNSPolicy != corev1.DNSNone {
 		if asked != nil {
 			return nil, errors.New("dnsConfig is supported by this node with dnsPolicy None only")
 		}
-		return nil, nil //nolint:nilnil // that is how the CRI says it
+		return nil, nil //nolint:nilnil // the CRI represents it like this
 	}
 	c := &runtimeapi.DNSConfig{}
 	if asked == nil {
@@ -92,7 +92,7 @@ func dnsConfig(of *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 	return c, nil
 }
 
-// portMappings returns the ports of a pod that the host lends it.
+// portMappings returns the host ports of a pod.
 func portMappings(of *corev1.Pod) []*runtimeapi.PortMapping {
 	if of.Spec.HostNetwork {
 		return nil
@@ -130,7 +130,7 @@ func containersOf(of *corev1.Pod) []*corev1.Container {
 	return all
 }
 
-// sandboxSecurity returns what the sandbox is allowed, and shares with the host.
+// sandboxSecurity returns the security context of a pod's sandbox.
 func sandboxSecurity(of *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	s := &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces(of), Seccomp: seccomp(nil, of.Spec.SecurityContext)}
 	for _, c := range containersOf(of) {
@@ -146,7 +146,8 @@ func sandboxSecurity(of *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	return s
 }
 
-// namespaces returns what the containers of a pod share with each other, and with the host.
+// namespaces returns which namespaces the containers of a pod share with each other and with the
+// host.
 func namespaces(of *corev1.Pod) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{
 		Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER,

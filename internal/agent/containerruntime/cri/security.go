@@ -7,7 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What containers that are not privileged do not see of /proc and /sys, or cannot write.
+// The paths in /proc and /sys that are hidden from, or read-only in, containers that are not
+// privileged.
 func maskedPaths() []string {
 	return []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
@@ -30,7 +31,7 @@ func number(n *int64) *runtimeapi.Int64Value {
 	return &runtimeapi.Int64Value{Value: *n}
 }
 
-// groups returns those that the processes of a pod are in besides their own.
+// groups returns the supplemental groups of a pod's processes.
 func groups(of *corev1.PodSecurityContext) []int64 {
 	if of == nil {
 		return nil
@@ -49,7 +50,8 @@ func selinux(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// seccomp returns the profile of a container, or of its pod. Kubernetes' default is none.
+// seccomp returns the seccomp profile of a container, or of its pod. Kubernetes' default is
+// unconfined.
 func seccomp(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runtimeapi.SecurityProfile {
 	var asked *corev1.SeccompProfile
 	if of != nil {
@@ -72,7 +74,8 @@ func seccomp(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runtim
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 }
 
-// apparmor returns the profile of a container, or of its pod; nil: the runtime's default.
+// apparmor returns the AppArmor profile of a container, or of its pod; nil is the runtime's
+// default.
 func apparmor(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runtimeapi.SecurityProfile {
 	var asked *corev1.AppArmorProfile
 	if of != nil {
@@ -96,13 +99,13 @@ func apparmor(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runti
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 }
 
-// user is whom the processes of a container run as.
+// user is the user that the processes of a container run as.
 type user struct {
-	id, group *int64 // nil: the image's
-	nonRoot   bool   // it must not be root
+	id, group *int64 // nil: the image's default
+	nonRoot   bool   // must not be root
 }
 
-// userOf returns whom the processes of a container run as, by its own word or its pod's.
+// userOf returns the user of a container by its own security context or else its pod's.
 func userOf(of *corev1.Pod, c *corev1.Container) user {
 	var u user
 	if p := of.Spec.SecurityContext; p != nil {
@@ -122,7 +125,7 @@ func userOf(of *corev1.Pod, c *corev1.Container) user {
 	return u
 }
 
-// containerSecurity returns what a container is allowed.
+// containerSecurity returns the security context of a container.
 func containerSecurity(of *corev1.Pod, c *corev1.Container, image *runtimeapi.Image) *runtimeapi.LinuxContainerSecurityContext {
 	u := userOf(of, c)
 	s := &runtimeapi.LinuxContainerSecurityContext{
@@ -168,7 +171,7 @@ func containerSecurity(of *corev1.Pod, c *corev1.Container, image *runtimeapi.Im
 	return s
 }
 
-// mayRun tells why a container may not run as whom it would; empty if it may.
+// mayRun returns why runAsNonRoot forbids a container to run, or "" if it does not.
 func (u user) mayRun(image *runtimeapi.Image) string {
 	switch {
 	case !u.nonRoot:

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// Do implements runtime.Runtime. A step has ended when what it did can be observed.
+// Do implements containerruntime.Runtime. A step has ended once its effect can be observed.
 func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done func(error)) {
 	ctx = quiet(ctx)
 	r.mu.Lock()
@@ -33,7 +33,7 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 	})
 }
 
-// changes reports whether a step makes a difference to what is observed.
+// changes reports whether a step changes what is observed.
 func changes(s lifecycle.Step) bool {
 	switch s.(type) {
 	case lifecycle.Probe, lifecycle.PreStop, lifecycle.Delete:
@@ -43,7 +43,6 @@ func changes(s lifecycle.Step) bool {
 	return true
 }
 
-// do carries out a step.
 func (r *Runtime) do(ctx context.Context, of *corev1.Pod, s lifecycle.Step) error {
 	switch s := s.(type) {
 	case lifecycle.CreateSandbox:
@@ -61,15 +60,15 @@ func (r *Runtime) do(ctx context.Context, of *corev1.Pod, s lifecycle.Step) erro
 	case lifecycle.Signal:
 		return r.stop(ctx, s.ID, s.Grace)
 	case lifecycle.Kill:
-		// It is also how a grace period is made shorter: the request that waits for the end
-		// of the longer one ends with the container.
+		// KILL also shortens a grace period: the StopContainer request that waits for the end of
+		// the longer period ends with the container.
 		return r.stop(ctx, s.ID, 0)
-	case lifecycle.Delete: // the agent's
+	case lifecycle.Delete: // carried out by the agent
 	}
 	return nil
 }
 
-// createSandbox makes the volumes of a pod and its sandbox, unless there is one.
+// createSandbox creates the volumes of a pod and its sandbox, unless there is a sandbox already.
 func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle.CreateSandbox) error {
 	listings, err := r.listings(ctx, of.UID)
 	if err != nil {
@@ -79,7 +78,7 @@ func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if current := there.sandbox(); current != nil && current.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil
 	}
-	// What an agent that was stopped has left half made would be in the way.
+	// Remains of an earlier attempt, by an agent that was stopped, would be in the way.
 	if err := r.removeSandboxes(ctx, there); err != nil {
 		return err
 	}
@@ -103,8 +102,8 @@ func (r *Runtime) sandboxConfig(of *corev1.Pod, attempt int32) (*runtimeapi.PodS
 	return sandboxConfig(of, attempt, r.store.labels(), r.cgroups, r.store.logs(of.UID))
 }
 
-// removeSandbox removes the sandboxes of a pod, with the network and the containers that
-// they hold, and if the pod goes, its logs and volumes.
+// removeSandbox removes the sandboxes of a pod, with their network and containers, and, if the pod
+// is going away, its logs and volumes.
 func (r *Runtime) removeSandbox(ctx context.Context, of *corev1.Pod, s lifecycle.RemoveSandbox) error {
 	listings, err := r.listings(ctx, of.UID)
 	if err != nil {
@@ -121,7 +120,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 
 func (r *Runtime) removeSandboxes(ctx context.Context, h listing) error {
 	for _, c := range h.containers {
-		// What is alive is ended here only when all is given up, or its sandbox has died.
+		// Containers are still alive here only if everything is cleared or their sandbox has died.
 		if err := r.stop(ctx, c.GetId(), 0); err != nil {
 			return err
 		}
@@ -140,7 +139,7 @@ func (r *Runtime) removeSandboxes(ctx context.Context, h listing) error {
 	return nil
 }
 
-// start creates a container and starts it, unless that has been done.
+// start creates and starts a container, unless that has been done already.
 func (r *Runtime) start(ctx context.Context, of *corev1.Pod, s lifecycle.Start) error {
 	listings, err := r.listings(ctx, of.UID)
 	if err != nil {
@@ -154,7 +153,7 @@ func (r *Runtime) start(ctx context.Context, of *corev1.Pod, s lifecycle.Start) 
 	for _, c := range there.containers {
 		switch {
 		case c.GetMetadata().GetName() != s.Container:
-		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED: // half made by an agent that was stopped
+		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED: // created, but not started, by an agent that was stopped
 			if err := r.containers.RemoveContainer(ctx, c.GetId()); err != nil && !isNotFound(err) {
 				return fmt.Errorf("remove container %s, which was never started: %w", c.GetId(), err)
 			}
@@ -172,7 +171,6 @@ func (r *Runtime) start(ctx context.Context, of *corev1.Pod, s lifecycle.Start) 
 	return r.postStart(ctx, of, s, id)
 }
 
-// create creates a container.
 func (r *Runtime) create(ctx context.Context, of *corev1.Pod, s lifecycle.Start, sandbox *runtimeapi.PodSandbox) (id string, err error) {
 	b := blueprint{pod: r.withAddresses(of), container: find(of, s.Container), start: s, own: r.store.labels(), capacity: r.capacity}
 	if b.container == nil {
@@ -194,7 +192,7 @@ func (r *Runtime) create(ctx context.Context, of *corev1.Pod, s lifecycle.Start,
 	return id, nil
 }
 
-// furnish adds to a blueprint what has to be looked up or made first.
+// furnish adds the parts of a blueprint that have to be looked up or created first.
 func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 	if reason := userOf(b.pod, b.container).mayRun(b.image); reason != "" {
 		return errors.New(reason)
@@ -214,7 +212,7 @@ func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 	return nil
 }
 
-// withAddresses returns a pod whose status has the addresses that it has got meanwhile.
+// withAddresses returns a copy of a pod with its current addresses in the status.
 func (r *Runtime) withAddresses(of *corev1.Pod) *corev1.Pod {
 	ips := r.Observe(of.UID).Sandbox.IPs
 	of = of.DeepCopy()
@@ -233,7 +231,7 @@ func (r *Runtime) withAddresses(of *corev1.Pod) *corev1.Pod {
 	return of
 }
 
-// remove removes an instance that has ended, and what it has written.
+// remove removes an instance that has ended, and its log and termination message.
 func (r *Runtime) remove(ctx context.Context, of *corev1.Pod, s lifecycle.Remove) error {
 	instance := r.cache.instance(of.UID, s.ID)
 	if err := r.containers.RemoveContainer(ctx, bare(s.ID)); err != nil && !isNotFound(err) {
@@ -245,7 +243,8 @@ func (r *Runtime) remove(ctx context.Context, of *corev1.Pod, s lifecycle.Remove
 	return r.store.removeLog(of.UID, instance.Container, instance.Attempt)
 }
 
-// stop ends an instance: TERM, and KILL when its grace period is over; KILL at once if it has none.
+// stop ends an instance: TERM, then KILL when the grace period is over, or KILL at once if grace is
+// 0.
 func (r *Runtime) stop(ctx context.Context, id string, grace time.Duration) error {
 	timeout := int64(math.Ceil(max(grace, 0).Seconds()))
 	if err := r.containers.StopContainer(ctx, bare(id), timeout); err != nil && !isNotFound(err) {

@@ -16,21 +16,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// mostMessage is how much of a termination message is read, in bytes.
+// mostMessage is the maximum length of a termination message that is read, in bytes.
 const mostMessage = 4096
 
-// store is the directory of an agent, which only its user may read:
+// store is an agent's directory, which only the agent's user may read:
 //
-//	agent-id                              by which its sandboxes and containers are known
-//	pods/UID/logs/CONTAINER/ATTEMPT.log   what the runtime writes
-//	pods/UID/ended/CONTAINER/ATTEMPT      termination messages, which the container writes
+//	agent-id                              identifies the agent's sandboxes and containers
+//	pods/UID/logs/CONTAINER/ATTEMPT.log   written by the runtime
+//	pods/UID/ended/CONTAINER/ATTEMPT      termination messages, written by the container
 //	pods/UID/volumes/NAME                 volumes
 type store struct {
 	dir string
 	id  string
 }
 
-// openStore makes the directory, or finds it again.
+// openStore opens the directory and creates it if necessary.
 func openStore(dir string) (*store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -40,7 +40,7 @@ func openStore(dir string) (*store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "pods"), 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of the node agent: %w", err)
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory needs x
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // directories need the x bit
 		return nil, fmt.Errorf("protect the directory of the node agent: %w", err)
 	}
 	path := filepath.Join(dir, "agent-id")
@@ -56,7 +56,7 @@ func openStore(dir string) (*store, error) {
 	return s, nil
 }
 
-// writeWhole writes a file so that it is there with its contents, or not at all.
+// writeWhole writes a file atomically.
 func writeWhole(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
@@ -64,17 +64,17 @@ func writeWhole(path string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// labels returns those of all that this agent has made.
+// labels returns the labels of everything that this agent creates.
 func (s *store) labels() map[string]string { return map[string]string{labelAgent: s.id} }
 
-// pod returns the directory of a pod. A uid is not to lead out of here.
+// pod returns the directory of a pod. A UID must not lead out of the store.
 func (s *store) pod(uid types.UID) string {
 	return filepath.Join(s.dir, "pods", filepath.Base(string(uid)))
 }
 
 func (s *store) logs(uid types.UID) string { return filepath.Join(s.pod(uid), "logs") }
 
-// logPath returns where the runtime writes what a container writes, below logs.
+// logPath returns the path of a container's log, relative to logs.
 func logPath(container string, attempt int32) string {
 	return filepath.Join(container, strconv.Itoa(int(attempt))+".log")
 }
@@ -91,7 +91,7 @@ func (s *store) message(uid types.UID, container string, attempt int32) string {
 	return filepath.Join(s.pod(uid), "ended", container, strconv.Itoa(int(attempt)))
 }
 
-// makeMessage makes the file that a container may write its termination message into.
+// makeMessage creates the file for the termination message of a container.
 func (s *store) makeMessage(uid types.UID, container string, attempt int32) (string, error) {
 	path := s.message(uid, container, attempt)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -100,11 +100,11 @@ func (s *store) makeMessage(uid types.UID, container string, attempt int32) (str
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return "", err
 	}
-	// Whoever the container runs as may write; the directories above are closed to others.
+	// The container may run as any user; the directories above are not accessible to others.
 	return path, os.Chmod(path, 0o666) //nolint:gosec // see above
 }
 
-// addMessage adds what an instance that has ended says about it.
+// addMessage adds the termination message of an instance that has ended.
 func (s *store) addMessage(uid types.UID, i *lifecycle.Instance) {
 	if i.Alive() || i.Message != "" {
 		return
@@ -119,7 +119,7 @@ func (s *store) addMessage(uid types.UID, i *lifecycle.Instance) {
 	}
 }
 
-// removeLog removes what an instance has left.
+// removeLog removes the log and the termination message of an instance.
 func (s *store) removeLog(uid types.UID, container string, attempt int32) error {
 	return errors.Join(missingIsFine(os.Remove(s.log(uid, container, attempt))), missingIsFine(os.Remove(s.message(uid, container, attempt))))
 }
@@ -144,7 +144,6 @@ func (s *store) known() []types.UID {
 	return uids
 }
 
-// remove removes the directory of a pod.
 func (s *store) remove(uid types.UID) error {
 	if uid == "" {
 		return nil

@@ -13,11 +13,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Volumes that this runtime has: directories of the node that are empty at first
-// (emptyDir), what the host has anyway (hostPath), and files of what the API has
-// (files.go). A pod with any other does not start.
+// Supported volumes are directories of the node that are initially empty (emptyDir), existing paths
+// of the host (hostPath), and files made of API objects (files.go). A pod with any other volume
+// does not start.
 
-// prepare makes the volumes of a pod. It may be called again.
+// prepare creates the volumes of a pod. It may be called again.
 func (s *store) prepare(of *corev1.Pod, m *references) error {
 	for i := range of.Spec.Volumes {
 		if err := s.prepareVolume(of, &of.Spec.Volumes[i], m); err != nil {
@@ -46,7 +46,7 @@ func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume, m *references) e
 	return fmt.Errorf("%s volumes are not supported by this node", kindOf(&v.VolumeSource))
 }
 
-// groupOf returns the group that a pod has for its files, if it has one.
+// groupOf returns the fsGroup of a pod, or nil.
 func groupOf(of *corev1.Pod) *int64 {
 	if of.Spec.SecurityContext == nil {
 		return nil
@@ -54,8 +54,8 @@ func groupOf(of *corev1.Pod) *int64 {
 	return of.Spec.SecurityContext.FSGroup
 }
 
-// kindOf returns the name that the API has for a kind of volumes, or of their sources. v points
-// to a struct of which one field is set.
+// kindOf returns the API's name of a volume type, or of a volume source. v points to a struct of
+// which one field is set.
 func kindOf(v any) string {
 	value := reflect.ValueOf(v).Elem()
 	for i := range value.NumField() {
@@ -67,21 +67,22 @@ func kindOf(v any) string {
 	return "unknown"
 }
 
-// makeEmptyDir makes a directory into which whoever runs in the pod may write. Nobody else
-// gets there: the directories above it are closed.
+// makeEmptyDir creates a directory that any user in the pod may write to. It cannot be accessed
+// from elsewhere: the directories above it are not accessible to others.
 func makeEmptyDir(dir string, group *int64) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
 	}
 	if err := os.Mkdir(dir, 0o700); errors.Is(err, os.ErrExist) {
-		return nil // of an earlier sandbox of the pod: it keeps what is in it
+		return nil // from an earlier sandbox of the pod: its contents are kept
 	} else if err != nil {
 		return err
 	}
 	return give(dir, 0o777, os.ModeSetgid, group)
 }
 
-// checkHostPath sees to it that the host has what it is to have.
+// checkHostPath verifies that the host path is of the required type, and creates it if the type
+// says so.
 func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	kind := corev1.HostPathUnset
 	if v.Type != nil {
@@ -91,7 +92,7 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	case corev1.HostPathUnset:
 		return nil
 	case corev1.HostPathDirectoryOrCreate:
-		return os.MkdirAll(v.Path, 0o755) //nolint:gosec // as the API says
+		return os.MkdirAll(v.Path, 0o755) //nolint:gosec // the API defines this mode
 	case corev1.HostPathDirectory:
 		if info, err := os.Stat(v.Path); err != nil || !info.IsDir() {
 			return fmt.Errorf("hostPath type check failed: %s is not a directory", v.Path)
@@ -107,7 +108,7 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	return fmt.Errorf("hostPath of type %s is not supported by this node", kind)
 }
 
-// mounts returns what a container sees of the volumes of its pod.
+// mounts returns the mounts of a container.
 func (s *store) mounts(of *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Mount, error) {
 	var all []*runtimeapi.Mount
 	for _, m := range c.VolumeMounts {
@@ -132,7 +133,7 @@ func (s *store) mounts(of *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Mount
 	return all, nil
 }
 
-// mount returns what a container sees of a volume, but for the propagation of mounts in it.
+// mount returns the mount of a volume, without mount propagation.
 func (s *store) mount(of *corev1.Pod, m *corev1.VolumeMount) (*runtimeapi.Mount, error) {
 	at := slices.IndexFunc(of.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
 	if at < 0 {
@@ -147,7 +148,7 @@ func (s *store) mount(of *corev1.Pod, m *corev1.VolumeMount) (*runtimeapi.Mount,
 	case m.SubPath == "" && m.SubPathExpr == "":
 		return mount, nil
 	case m.SubPathExpr != "" || !isFiles(&v.VolumeSource):
-		// What a container can write into may have links that lead elsewhere.
+		// A volume that a container can write to may contain links that lead out of it.
 		return nil, errors.New("it is mounted with subPath, which this node has for volumes of config maps, secrets and fields only")
 	case !filepath.IsLocal(m.SubPath):
 		return nil, fmt.Errorf("subPath %q leads out of it", m.SubPath)

@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// Adopt implements runtime.Runtime. What an earlier process simulated goes on from where
-// the status of the pod says that it was: a container runs since it was started, and
-// what was to happen meanwhile happens now.
+// Adopt implements containerruntime.Runtime. It continues what an earlier process simulated from
+// the state in the pod's status: a running container has been running since its start, and whatever
+// was due meanwhile happens now.
 func (r *Runtime) Adopt(of *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,14 +43,15 @@ func hasSandbox(of *corev1.Pod) bool {
 	})
 }
 
-// resumed returns the last instance of a container, by its status; nil if it had none here.
+// resumed returns the last instance of a container according to its status, or nil if it had none
+// on this node.
 func resumed(of *corev1.Pod, status corev1.ContainerStatus) *instance {
 	if !strings.HasPrefix(status.ContainerID, scheme+"://") {
 		return nil
 	}
 	set, err := settingsOf(of, status.Name)
 	if err != nil {
-		set = settings{exitTimes: -1} // invalid annotations do not stop a container that runs
+		set = settings{exitTimes: -1} // invalid annotations do not stop a running container
 	}
 	run := &instance{settings: set, Instance: lifecycle.Instance{
 		ID: status.ContainerID, Container: status.Name, Attempt: status.RestartCount, Backoff: backoffOf(status.RestartCount),
@@ -63,7 +64,7 @@ func resumed(of *corev1.Pod, status corev1.ContainerStatus) *instance {
 			run.ReadyAt = run.Started.Add(set.readyAfter)
 		}
 		return run
-	case end == nil: // it waits to be started again
+	case end == nil: // it waits for its restart
 		end = status.LastTerminationState.Terminated
 	}
 	if end == nil || end.FinishedAt.IsZero() {
@@ -74,7 +75,8 @@ func resumed(of *corev1.Pod, status corev1.ContainerStatus) *instance {
 	return run
 }
 
-// backoffOf returns the back-off before the start of an instance, as far as its number tells.
+// backoffOf returns the back-off before the start of an instance, as far as its attempt number
+// determines it.
 func backoffOf(attempt int32) time.Duration {
 	const first, longest = 10 * time.Second, 5 * time.Minute
 	if attempt < 2 {

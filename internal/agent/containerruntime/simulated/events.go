@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// event is a function to call at a time. It takes the lock itself.
+// event is a function to call at a given time. The function acquires the lock itself.
 type event struct {
 	at     time.Time
 	happen func()
 }
 
-// eventQueue is a heap of events, the earliest first.
+// eventQueue is a heap of events, ordered by time.
 type eventQueue []event
 
 func (q eventQueue) Len() int           { return len(q) }
@@ -25,7 +25,7 @@ func (q eventQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
 func (q eventQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
 // Push implements heap.Interface.
-func (q *eventQueue) Push(x any) { *q = append(*q, x.(event)) } //nolint:forcetypeassert // heap.Push is given nothing else
+func (q *eventQueue) Push(x any) { *q = append(*q, x.(event)) } //nolint:forcetypeassert // heap.Push is called with events only
 
 // Pop implements heap.Interface.
 func (q *eventQueue) Pop() any {
@@ -36,7 +36,7 @@ func (q *eventQueue) Pop() any {
 	return e
 }
 
-// schedule adds an event and, if it is now the earliest, wakes Run. The lock is held.
+// schedule adds an event and wakes Run if the event is now the earliest. The caller holds the lock.
 func (r *Runtime) schedule(e event) {
 	heap.Push(&r.events, e)
 	if r.events[0].at.Equal(e.at) {
@@ -58,7 +58,8 @@ func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	return nil
 }
 
-// wait waits until the given time, or for an event that becomes the earliest. Zero is no time.
+// wait waits until the given time, or until an earlier event is scheduled. A zero time means that
+// no event is scheduled.
 func (r *Runtime) wait(ctx context.Context, until time.Time) {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -73,7 +74,8 @@ func (r *Runtime) wait(ctx context.Context, until time.Time) {
 	}
 }
 
-// happen calls all events that are due, and returns the time of the next one, zero if there is none.
+// happen calls all events that are due, and returns the time of the next one, or zero if there is
+// none.
 func (r *Runtime) happen() time.Time {
 	for {
 		r.mu.Lock()
@@ -85,13 +87,13 @@ func (r *Runtime) happen() time.Time {
 			r.mu.Unlock()
 			return first
 		}
-		e := heap.Pop(&r.events).(event) //nolint:forcetypeassert // it holds nothing else
+		e := heap.Pop(&r.events).(event) //nolint:forcetypeassert // the heap contains events only
 		r.mu.Unlock()
 		e.happen()
 	}
 }
 
-// addresses allocates the IP addresses of simulated pods, which no interface has.
+// addresses allocates the IP addresses of simulated pods. No interface has these addresses.
 type addresses struct {
 	last  netip.Addr
 	taken map[string]struct{}
@@ -100,8 +102,8 @@ type addresses struct {
 // podRange returns the range of the addresses of simulated pods.
 func podRange() netip.Prefix { return netip.MustParsePrefix("10.128.0.0/9") }
 
-// startFor starts at a place in the range that depends on the node's name: nodes in processes
-// of their own are then unlikely to give the same address to two pods.
+// startFor starts at an offset in the range that depends on the node's name, so that nodes in
+// separate processes are unlikely to assign the same address twice.
 func (a *addresses) startFor(node string) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(node))

@@ -13,10 +13,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
 )
 
-// mostTrouble is how many failed probes of an instance are remembered: the last ones.
+// mostTrouble is the number of failed probes that are remembered for an instance. Older ones are
+// dropped.
 const mostTrouble = 20
 
-// trouble is something that the log of an instance tells.
+// trouble is a logged event of an instance.
 type trouble struct {
 	at   time.Time
 	text string
@@ -29,8 +30,7 @@ func (i *instance) note(at time.Time, text string) {
 	i.trouble = append(i.trouble, trouble{at, text})
 }
 
-// lines returns what an instance has written: when it started, which probes failed, when it
-// was told to end, how it ended.
+// lines returns the log of an instance: its start, its failed probes, TERM, and its end.
 func (i *instance) lines() []trouble {
 	lines := []trouble{{i.Started, fmt.Sprintf("simulated: container %s started, attempt %d", i.Container, i.Attempt)}}
 	lines = append(lines, i.trouble...)
@@ -48,8 +48,8 @@ func (i *instance) lines() []trouble {
 	return lines
 }
 
-// Logs implements runtime.Runtime. They end where they are: a simulated container that
-// just runs writes nothing more to wait for.
+// Logs implements containerruntime.Runtime. The log ends at once, also with follow: a simulated
+// container that just runs writes nothing more.
 func (r *Runtime) Logs(_ context.Context, of *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *Runtime) Logs(_ context.Context, of *corev1.Pod, o *corev1.PodLogOption
 	return io.NopCloser(strings.NewReader(containerruntime.Select(lines, o, r.clock.Now()))), nil
 }
 
-// run returns the instance that is asked about. The lock is held.
+// run returns the instance whose logs are requested. The caller holds the lock.
 func (r *Runtime) run(of *corev1.Pod, o *corev1.PodLogOptions) *instance {
 	p := r.pods[of.UID]
 	if p == nil {

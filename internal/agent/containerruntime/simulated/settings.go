@@ -8,46 +8,46 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Prefix is before the names of the annotations of a pod that say how its containers are to
-// behave. An annotation applies to all containers of the pod, or, with ".container" after
-// its name, to that one.
+// Prefix is the prefix of the pod annotations that determine how containers behave. An annotation
+// applies to all containers of the pod or, if ".container" is appended to its name, to that
+// container.
 const Prefix = "simulated.coppice.dev/"
 
-// The annotations. Durations are as Go writes them, such as 1.5s.
+// The annotations. Durations are in Go's format, such as 1.5s.
 const (
 	startAfter = "start-after"      // how long a container takes to be created
-	readyAfter = "ready-after"      // not ready for that long after its start
-	exitAfter  = "exit-after"       // ends of its own accord that long after its start
-	exitCode   = "exit-code"        // what it then ends with
-	exitReason = "exit-reason"      // and why, such as OOMKilled
+	readyAfter = "ready-after"      // how long it is not ready after its start
+	exitAfter  = "exit-after"       // how long after its start it exits of its own accord
+	exitCode   = "exit-code"        // the exit code of that exit
+	exitReason = "exit-reason"      // the reason of that exit, such as OOMKilled
 	ignoreTerm = "ignore-term"      // "true": TERM has no effect
-	termTakes  = "term-takes"       // how long it takes to end after TERM
-	termCode   = "term-exit-code"   // what it then ends with
-	hookTakes  = "pre-stop-takes"   // how long a preStop hook takes that is not a sleep
-	failPull   = "fail-pull"        // "true": there is no such image
-	failProbe  = "fail-%s-after"    // startup, readiness, liveness: the probe fails that long after the start
-	readyProbe = "fail-%s-until"    // and it fails for that long after the start
-	useRestart = "exit-after-times" // exits of its own accord that many times, then runs on
+	termTakes  = "term-takes"       // how long it takes to exit after TERM
+	termCode   = "term-exit-code"   // the exit code after TERM
+	hookTakes  = "pre-stop-takes"   // how long a preStop hook takes unless it is a sleep
+	failPull   = "fail-pull"        // "true": the image does not exist
+	failProbe  = "fail-%s-after"    // startup, readiness, liveness: the probe fails from that long after the start on
+	readyProbe = "fail-%s-until"    // and until that long after the start
+	useRestart = "exit-after-times" // how many times it exits of its own accord before it keeps running
 )
 
-// settings are how one container is to behave.
+// settings determine how a container behaves.
 type settings struct {
 	startAfter, readyAfter, exitAfter, termTakes, hookTakes time.Duration
 	exits                                                   bool
-	exitTimes                                               int64 // no limit if negative
+	exitTimes                                               int64 // unlimited if negative
 	exitCode, termCode                                      int32
 	exitReason                                              string
 	ignoreTerm, failPull                                    bool
 }
 
-// annotations reads the annotations of a pod that are about one container.
+// annotations reads the annotations of a pod that apply to one container.
 type annotations struct {
 	pod       *corev1.Pod
 	container string
-	err       error // the first mistake
+	err       error // the first error
 }
 
-// settingsOf returns the settings of a container, or what is wrong with them.
+// settingsOf returns the settings of a container, or an error if its annotations are invalid.
 func settingsOf(pod *corev1.Pod, container string) (settings, error) {
 	if len(pod.Annotations) == 0 {
 		return settings{exitTimes: -1}, nil
@@ -67,7 +67,7 @@ func settingsOf(pod *corev1.Pod, container string) (settings, error) {
 	return s, a.err
 }
 
-// probeFails reports whether a probe fails when a container has run for that long.
+// probeFails reports whether a probe fails once the container has run for that long.
 func probeFails(pod *corev1.Pod, container, probe string, ran time.Duration) (bool, error) {
 	if len(pod.Annotations) == 0 {
 		return false, nil

@@ -1,12 +1,12 @@
-// Package simulated is a runtime without containers: it only knows when they would have
-// started and ended. It does so in real time, so that the status of the pods changes as that
-// of real ones would, and annotations of a pod say how its containers behave (settings.go,
-// docs/nodes.md). A container without annotations starts at once, is healthy, and runs until
-// it gets TERM, on which it exits at once with code 0.
+// Package simulated is a container runtime without containers: it only computes when they would
+// have started and ended. It does so in real time, so that the status of pods changes as it would
+// with real containers. Annotations of a pod determine how its containers behave (settings.go,
+// docs/nodes.md). A container without annotations starts at once, is healthy, and runs until it
+// receives TERM, after which it exits at once with code 0.
 //
-// All pods of all nodes of a process share one queue of events and one goroutine; a pod that
-// just runs costs no processor time. The state is lost with the process, and restored from
-// the status of the pods (Adopt): none restarts because of that.
+// All pods of all nodes of a process share one event queue and one goroutine; a pod that just runs
+// costs no CPU time. The state is lost with the process and restored from the status of the pods
+// (Adopt), so that no container restarts because of that.
 package simulated
 
 import (
@@ -29,13 +29,13 @@ import (
 // killed is the exit code of a container that was killed.
 const killed = 137
 
-// Runtime simulates containers. Make one with New.
+// Runtime simulates containers. Create one with New.
 type Runtime struct {
 	clock clock.Clock
-	wake  chan struct{} // has an element when the first event may have changed
+	wake  chan struct{} // has an element if the first event may have changed
 
 	mu        sync.Mutex
-	pods      map[types.UID]*pod // guarded by mu, and so is all below
+	pods      map[types.UID]*pod // guarded by mu, like all fields below
 	addresses addresses
 	events    eventQueue
 	changed   func(types.UID) // nil before Run
@@ -43,7 +43,7 @@ type Runtime struct {
 
 var _ containerruntime.Runtime = (*Runtime)(nil)
 
-// pod is what there is of one pod.
+// pod is the state of one pod.
 type pod struct {
 	sandbox lifecycle.Sandbox
 	runs    []*instance
@@ -53,32 +53,32 @@ type pod struct {
 type instance struct {
 	lifecycle.Instance
 	settings settings
-	told     time.Time // when TERM came
-	trouble  []trouble // what its log tells besides
+	told     time.Time // when it received TERM
+	trouble  []trouble // the events in its log besides start and end
 }
 
-// New makes a runtime that goes by a clock.
+// New returns a runtime that uses the given clock.
 func New(c clock.Clock) *Runtime {
 	return &Runtime{clock: c, wake: make(chan struct{}, 1), pods: map[types.UID]*pod{}}
 }
 
-// ForNode makes a runtime for a node that is alone in its process.
+// ForNode returns a runtime for a node that is alone in its process.
 func ForNode(c clock.Clock, node string) *Runtime {
 	r := New(c)
 	r.addresses.startFor(node)
 	return r
 }
 
-// Name implements runtime.Runtime.
+// Name implements containerruntime.Runtime.
 func (r *Runtime) Name() string { return scheme }
 
-// Version implements runtime.Runtime.
+// Version implements containerruntime.Runtime.
 func (r *Runtime) Version() string { return "1" }
 
-// scheme begins the ids of simulated containers.
+// scheme is the prefix of the IDs of simulated containers.
 const scheme = "simulated"
 
-// Observe implements runtime.Runtime.
+// Observe implements containerruntime.Runtime.
 func (r *Runtime) Observe(uid types.UID) lifecycle.Observed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,17 +93,17 @@ func (r *Runtime) Observe(uid types.UID) lifecycle.Observed {
 	return o
 }
 
-// Known implements runtime.Runtime.
+// Known implements containerruntime.Runtime.
 func (r *Runtime) Known() []types.UID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.pods))
 }
 
-// Forget implements runtime.Runtime. A pod without sandbox has left nothing.
+// Forget implements containerruntime.Runtime. Simulated pods leave nothing behind.
 func (r *Runtime) Forget(types.UID) {}
 
-// Do implements runtime.Runtime.
+// Do implements containerruntime.Runtime.
 func (r *Runtime) Do(_ context.Context, of *corev1.Pod, s lifecycle.Step, done func(error)) {
 	r.mu.Lock()
 	later, err := r.do(of, s, done)
@@ -113,7 +113,7 @@ func (r *Runtime) Do(_ context.Context, of *corev1.Pod, s lifecycle.Step, done f
 	}
 }
 
-// do carries out a step, and reports whether done is called later. The lock is held.
+// do carries out a step, and reports whether done will be called later. The caller holds the lock.
 func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later bool, err error) {
 	now := r.clock.Now()
 	switch s := s.(type) {
@@ -141,12 +141,12 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 		r.signal(of.UID, s.ID)
 	case lifecycle.Kill:
 		r.finish(of.UID, s.ID, end{killed, ""})
-	case lifecycle.Delete: // the agent's
+	case lifecycle.Delete: // carried out by the agent
 	}
 	return false, nil
 }
 
-// prepare starts a container, now or when it has taken its time.
+// prepare starts a container, either now or after its start delay.
 func (r *Runtime) prepare(of *corev1.Pod, s lifecycle.Start, done func(error)) (later bool, err error) {
 	set, err := settingsOf(of, s.Container)
 	switch {
@@ -166,7 +166,7 @@ func (r *Runtime) prepare(of *corev1.Pod, s lifecycle.Start, done func(error)) (
 	return true, nil
 }
 
-// start starts a container. The lock is held.
+// start starts a container. The caller holds the lock.
 func (r *Runtime) start(of *corev1.Pod, s lifecycle.Start, set settings) error {
 	p := r.pods[of.UID]
 	if p == nil {
@@ -188,7 +188,7 @@ func instanceID(uid types.UID, container string, attempt int32) string {
 	return fmt.Sprintf("%s://%s_%s_%d", scheme, uid, container, attempt)
 }
 
-// mayExit sees to it that a container ends of its own accord, if it is to.
+// mayExit schedules the exit of a container that exits of its own accord.
 func (r *Runtime) mayExit(uid types.UID, run *instance) {
 	set := run.settings
 	if !set.exits || set.exitTimes >= 0 && int64(run.Attempt) >= set.exitTimes {
@@ -197,7 +197,7 @@ func (r *Runtime) mayExit(uid types.UID, run *instance) {
 	r.endAt(run.Started.Add(set.exitAfter), uid, run.ID, end{set.exitCode, set.exitReason})
 }
 
-// end is how a container ends.
+// end describes how a container ends.
 type end struct {
 	code   int32
 	reason string
@@ -213,14 +213,14 @@ func (r *Runtime) endAt(at time.Time, uid types.UID, id string, how end) {
 	}})
 }
 
-// finish ends an instance, if it is alive. The lock is held.
+// finish ends an instance if it is alive. The caller holds the lock.
 func (r *Runtime) finish(uid types.UID, id string, how end) {
 	if run := r.alive(uid, id); run != nil {
 		run.Finished, run.ExitCode, run.Reason = r.clock.Now(), how.code, how.reason
 	}
 }
 
-// alive finds an instance that has not ended; nil if there is none. The lock is held.
+// alive returns an instance that has not ended, or nil if there is none. The caller holds the lock.
 func (r *Runtime) alive(uid types.UID, id string) *instance {
 	if p := r.pods[uid]; p != nil {
 		for _, run := range p.runs {
@@ -232,7 +232,7 @@ func (r *Runtime) alive(uid types.UID, id string) *instance {
 	return nil
 }
 
-// signal sends TERM. The lock is held.
+// signal sends TERM. The caller holds the lock.
 func (r *Runtime) signal(uid types.UID, id string) {
 	run := r.alive(uid, id)
 	if run == nil {
@@ -248,7 +248,7 @@ func (r *Runtime) signal(uid types.UID, id string) {
 	}
 }
 
-// probe tells how a container is. The lock is held.
+// probe returns the result of a probe. The caller holds the lock.
 func (r *Runtime) probe(of *corev1.Pod, s lifecycle.Probe) error {
 	run := r.alive(of.UID, s.ID)
 	if run == nil {
@@ -269,7 +269,8 @@ func probeName(k lifecycle.ProbeKind) string {
 	return [...]string{lifecycle.Startup: "startup", lifecycle.Readiness: "readiness", lifecycle.Liveness: "liveness"}[k]
 }
 
-// hook runs a preStop hook, and reports whether that takes time. The lock is held.
+// hook runs a preStop hook, and reports whether done will be called later. The caller holds the
+// lock.
 func (r *Runtime) hook(of *corev1.Pod, s lifecycle.PreStop, done func(error)) (later bool) {
 	run := r.alive(of.UID, s.ID)
 	if run == nil {
