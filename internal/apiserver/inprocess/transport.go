@@ -1,11 +1,10 @@
-// Package inprocess is an HTTP transport to a handler in the same process, without a
-// socket, TLS or framing. The control plane's own controllers reach their API server by it.
+// Package inprocess is an HTTP transport to a handler in the same process, without sockets, TLS or
+// framing. The control plane's own controllers use it to reach their API server.
 //
-// RoundTrip runs the handler on a goroutine of its own, as a server does, and
-// returns as soon as the handler has sent its header. The body is a buffer of
-// bounded size between the handler, which writes, and the client, which reads: a
-// watch whose client does not read blocks the handler, as it would on a socket.
-// Closing the body, or ending the request's context, ends the handler's context.
+// RoundTrip runs the handler on a goroutine of its own, as a server does, and returns as soon as
+// the handler has sent its header. The body is a buffer of bounded size between the handler, which
+// writes, and the client, which reads: a watch whose client does not read blocks the handler, as it
+// would on a socket. Closing the body, or ending the request's context, ends the handler's context.
 package inprocess
 
 import (
@@ -19,7 +18,7 @@ import (
 	"sync"
 )
 
-// bufferSize is how many bytes a handler can write ahead of its client.
+// bufferSize is the number of bytes that a handler can write ahead of its client.
 const bufferSize = 1 << 20
 
 // Transport returns a RoundTripper that calls handler. It is safe for concurrent use.
@@ -55,18 +54,18 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { //
 	}, nil
 }
 
-// detached ends with the client's context, but has none of its values. The client may be a
-// handler of the same server, and what its context says of its own request, such as the audit
-// event, is not true of the request that it makes. A socket carries no values either.
-type detached struct{ context.Context } //nolint:containedctx // it is one itself
+// detached ends with the client's context, but has none of its values. The client may be a handler
+// of the same server, and the values of its context, such as the audit event, describe its own
+// request, not the one that it sends. A socket carries no values either.
+type detached struct{ context.Context } //nolint:containedctx // it is a context itself
 
 // Value implements context.Context.
 func (detached) Value(any) any { return nil }
 
-// AfterFunc saves package context a goroutine for each request.
+// AfterFunc saves package context a goroutine per request.
 func (d detached) AfterFunc(do func()) (stop func() bool) { return context.AfterFunc(d.Context, do) }
 
-// incoming is the request as a server would see it.
+// incoming returns the request as a server would see it.
 func incoming(ctx context.Context, request *http.Request) *http.Request {
 	r := request.Clone(ctx)
 	r.RequestURI = r.URL.RequestURI()
@@ -85,7 +84,7 @@ func incoming(ctx context.Context, request *http.Request) *http.Request {
 // client's response body.
 type exchange struct {
 	header http.Header     // the handler's, until it is sent
-	ctx    context.Context //nolint:containedctx // it is the request's, and ends with it
+	ctx    context.Context //nolint:containedctx // the context of the request, with which it ends
 	cancel context.CancelFunc
 
 	sendOnce   sync.Once
@@ -96,14 +95,14 @@ type exchange struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	buffer  bytes.Buffer // guarded by mu
-	done    error        // guarded by mu: why the handler writes no more; io.EOF at its end
+	done    error        // guarded by mu: why the handler writes no more; io.EOF when it has returned
 }
 
 func (x *exchange) serve(handler http.Handler, r *http.Request) {
 	end := io.EOF
 	defer func() {
 		if broken := recover(); broken != nil {
-			// A handler panics to abort an answer that it cannot finish.
+			// A handler panics to abort a response that it cannot finish.
 			end = errors.New("the answer was aborted")
 			if broken != http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
 				end = fmt.Errorf("the handler panicked: %v", broken)
@@ -113,7 +112,7 @@ func (x *exchange) serve(handler http.Handler, r *http.Request) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if err := x.ctx.Err(); err != nil && errors.Is(end, io.EOF) {
-			end = err // the request was cancelled, however the handler ended
+			end = err // the request was cancelled, however the handler returned
 		}
 		x.done = end
 		x.changed.Broadcast()
@@ -127,7 +126,7 @@ func (x *exchange) Header() http.Header { return x.header }
 // WriteHeader implements http.ResponseWriter.
 func (x *exchange) WriteHeader(status int) {
 	if status < http.StatusOK {
-		return // informational: the answer is yet to come
+		return // informational: the final response follows
 	}
 	x.sendOnce.Do(func() {
 		x.status, x.sentHeader = status, maps.Clone(x.header)
@@ -150,7 +149,7 @@ func (x *exchange) Write(p []byte) (int, error) {
 	return x.buffer.Write(p)
 }
 
-// Flush implements http.Flusher. What was written can be read already.
+// Flush implements http.Flusher. It only sends the header: everything written can already be read.
 func (x *exchange) Flush() { x.WriteHeader(http.StatusOK) }
 
 // CloseNotify implements http.CloseNotifier, without which k8s.io/apiserver does not

@@ -16,29 +16,30 @@ import (
 )
 
 const (
-	// connectTimeout bounds the first answer of an etcd cluster.
+	// connectTimeout bounds the first response of an etcd cluster.
 	connectTimeout = 10 * time.Second
 
-	// By these a member that hangs is detected, as opposed to one that is gone.
+	// Keepalives detect a member that hangs, as opposed to one that is gone.
 	keepaliveTime    = 5 * time.Second
 	keepaliveTimeout = 3 * time.Second
 )
 
-// Cluster says where an etcd cluster is, and how to reach it.
+// Cluster is the address of an etcd cluster, with the credentials for it.
 type Cluster struct {
 	// Servers are the URLs of its members.
 	Servers []string
-	// CAFile is the certificate authority, PEM, that verifies the members' certificates; the
-	// system's if empty.
+	// CAFile contains the certificate authorities, in PEM, that verify the members' certificates.
+	// Default: the system's.
 	CAFile string
-	// CertFile and KeyFile are the client certificate, PEM; both or none.
+	// CertFile and KeyFile contain the client certificate and its key, in PEM. Both or neither must
+	// be set.
 	CertFile, KeyFile string
-	// Prefix of all keys; DefaultPrefix if empty. Control planes that share a cluster but not
-	// the objects need prefixes of their own.
+	// Prefix is the prefix of all keys. Default: DefaultPrefix. Control planes that share a cluster
+	// but not the objects need different prefixes.
 	Prefix string
 }
 
-// Validate checks the fields without connecting.
+// Validate validates the fields without connecting.
 func (c Cluster) Validate() error {
 	secure := 0
 	for _, server := range c.Servers {
@@ -63,8 +64,8 @@ func (c Cluster) Validate() error {
 	return nil
 }
 
-// Connect returns the store of an etcd cluster, once that answers. The error names the servers
-// that did not.
+// Connect returns the store of an etcd cluster once the cluster responds. The error names the
+// servers that did not respond.
 func Connect(ctx context.Context, c Cluster) (*Store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -100,22 +101,22 @@ func Connect(ctx context.Context, c Cluster) (*Store, error) {
 	return s, nil
 }
 
-// tls returns nil if the servers are not https.
+// tls returns nil if the servers do not use https.
 func (c Cluster) tls() (*tls.Config, error) {
 	if !strings.HasPrefix(c.Servers[0], "https:") {
-		return nil, nil //nolint:nilnil // nil is how etcd's client is told
+		return nil, nil //nolint:nilnil // etcd's client expects nil then
 	}
 	info := transport.TLSInfo{CertFile: c.CertFile, KeyFile: c.KeyFile, TrustedCAFile: c.CAFile}
 	config, err := info.ClientConfig()
 	if err != nil {
 		return nil, err
 	}
-	config.MinVersion = tls.VersionTLS12 // the least that etcd's servers accept
+	config.MinVersion = tls.VersionTLS12 // the minimum of etcd's servers
 	return config, nil
 }
 
-// Agree stores a value for all servers that share the store, unless one is stored under that name
-// already. It returns the stored one.
+// Agree stores a value for all servers that share the store, unless a value is already stored under
+// that name. It returns the stored value.
 func (s *Store) Agree(ctx context.Context, name, value string) (string, error) {
 	key := s.agreementKey(name)
 	txn, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
@@ -133,5 +134,6 @@ func (s *Store) Agree(ctx context.Context, name, value string) (string, error) {
 	return string(current.Value), nil
 }
 
-// agreementKey returns the key of a value that servers agree on. It is no resource's.
+// agreementKey returns the key of a value that servers agree on. No resource has keys with this
+// prefix.
 func (s *Store) agreementKey(name string) string { return path.Join(s.prefix, "coppice", name) }

@@ -13,14 +13,14 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// corruptError is the error of stored bytes that cannot be made into an object: they are damaged,
-// or of a kind that a newer version has stored.
+// corruptError is the error for stored bytes that cannot be decoded: they are damaged, or of a kind
+// that only a newer version knows.
 type corruptError struct{ error }
 
 func (e corruptError) Unwrap() error { return e.error }
 
 // markCorrupt makes a decoder and a transformer return errors by which k8s.io/apiserver, and
-// withCorruptErrors, recognise bytes that cannot be read. They set corrupt when they meet any.
+// withCorruptErrors, recognize bytes that cannot be decoded. They set corrupt when that happens.
 func markCorrupt(decoder etcd3.Decoder, transformer value.Transformer, corrupt *atomic.Bool) (etcd3.Decoder, value.Transformer) {
 	return corruptDecoder{etcd3.WithCorruptObjErrorHandlingDecoder(decoder), corrupt},
 		corruptTransformer{etcd3.WithCorruptObjErrorHandlingTransformer(transformer), corrupt}
@@ -56,15 +56,14 @@ func (t corruptTransformer) TransformFromStorage(ctx context.Context, data []byt
 }
 
 // expiringCodec is the codec of etcd3's watches. Its error for an object that cannot be decoded is
-// 410 "Expired", which it is not.
+// 410 "Expired", although nothing has expired.
 //
-// What it works around: on an expired watch, the reflector of the watch cache lists again at
-// once, and the list fails and names the object. Any other error it takes for one that may pass:
-// it watches again, for half a minute without a pause, while the cache serves lists that lack the
-// object.
+// What it works around: after an expired watch, the reflector of the watch cache lists again at
+// once, and the list fails and names the object. Any other error it considers temporary: it watches
+// again, for half a minute without a pause, while the cache serves lists that lack the object.
 //
-// What it buys: half a minute of wrong answers, which no client can notice.
-// BenchmarkCorruptObject prints how long it takes until a list fails, with and without.
+// What it buys: it saves half a minute of wrong answers, which no client can notice.
+// BenchmarkCorruptObject prints how long it takes until a list fails, with and without it.
 // TestCorruptObjectIsNamed fails should the reflector treat expired watches differently.
 type expiringCodec struct {
 	runtime.Codec
@@ -86,13 +85,13 @@ func (c expiringCodec) Decode(data []byte, kind *schema.GroupVersionKind, into r
 }
 
 // listFallback is a storage with a watch cache that lists from etcd while the cache cannot be
-// filled because of an object that cannot be read. The list fails with an error that names the
+// filled because of an object that cannot be decoded. The list fails with an error that names the
 // object, where the cacher would answer 429 "storage is (re)initializing".
 type listFallback struct {
 	apistorage.Interface
 	direct  apistorage.Interface
 	cache   interface{ Ready() bool }
-	corrupt *atomic.Bool // whether there was such an object
+	corrupt *atomic.Bool // such an object was seen
 }
 
 // GetList implements storage.Interface.
@@ -103,10 +102,10 @@ func (s listFallback) GetList(ctx context.Context, key string, opts apistorage.L
 	return s.Interface.GetList(ctx, key, opts, list)
 }
 
-// withCorruptErrors returns the storage of a resource whose errors name the object that cannot be
-// read, for all verbs. Only a DELETE with the option
-// ignoreStoreReadErrorWithClusterBreakingPotential, by a user who may set it, removes such an
-// object, and it removes none that can be read.
+// withCorruptErrors returns the storage of a resource whose errors, for all verbs, name the object
+// that cannot be decoded. Only a DELETE with the option
+// ignoreStoreReadErrorWithClusterBreakingPotential, by a user who is authorized to set it, removes
+// such an object, and it removes no object that can be decoded.
 func withCorruptErrors(direct apistorage.Interface, resource schema.GroupResource) apistorage.Interface {
 	return corruptErrorStorage{etcd3.NewStoreWithUnsafeCorruptObjectDeletion(direct, resource)}
 }
@@ -129,7 +128,7 @@ func (s corruptErrorStorage) GuaranteedUpdate(
 	return withKey(key, s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached))
 }
 
-// withKey adds the key to the error of an object that cannot be read.
+// withKey adds the key to the error for an object that cannot be decoded.
 func withKey(key string, err error) error {
 	if _, ok := errors.AsType[corruptError](err); ok {
 		return apistorage.NewCorruptObjError(key, err)

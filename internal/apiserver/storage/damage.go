@@ -11,14 +11,14 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
-// checkDatabase reads all keys of the database in a member's directory before etcd does. etcd
-// reads them on goroutines of its own, where a panic cannot be recovered, so a damaged page would
-// end the process with a stack trace. It takes about as long as etcd's own reading. Damage inside
-// a value it does not find.
+// checkDatabase reads all keys of the database in a member's directory before etcd does. etcd reads
+// them on goroutines of its own, where a panic cannot be recovered, so a damaged page would end the
+// process with a stack trace. It takes about as long as etcd's own reading, and does not detect
+// damage inside a value.
 func checkDatabase(dir string) error {
 	path := filepath.Join(dir, "member", "snap", "db")
 	if _, err := os.Stat(path); err != nil {
-		return nil //nolint:nilerr // a new member, or no member's directory: etcd will say which
+		return nil //nolint:nilerr // a new member, or not a member's directory: etcd reports which
 	}
 	if err := readThrough(path); err != nil {
 		return fmt.Errorf("the database %s is damaged: %.200s; %s", path, err.Error(), restoreInstead)
@@ -26,13 +26,13 @@ func checkDatabase(dir string) error {
 	return nil
 }
 
-// revisionsBucket is where etcd keeps the values, by revision.
+// revisionsBucket is the bucket in which etcd keeps the values, by revision.
 const revisionsBucket = "key"
 
-// readThrough reads every key in order, and seeks it from the root, so that both the leaves and
-// the branches that lead to them are checked.
+// readThrough reads every key in order, and seeks it from the root, so that both the leaves and the
+// branches that lead to them are checked.
 func readThrough(path string) (err error) {
-	// The file is mapped into memory: a pointer out of it is a memory fault.
+	// The file is mapped into memory: a pointer out of it causes a memory fault.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if broken := recover(); broken != nil {

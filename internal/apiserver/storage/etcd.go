@@ -24,11 +24,11 @@
 // fails when that library changes: progressClock, separateStreams with streamWatcher, sendQueue,
 // expiringCodec.
 //
-// Beside the objects, the Store maintains the member: compaction, the quota and defragmentation
+// Besides that, the Store maintains the member: compaction, the quota and defragmentation
 // (space.go), a check of the database before etcd opens it (damage.go), snapshots (snapshot.go),
 // health (health.go); and it keeps the revision of the last write of each resource (newest.go).
 //
-// What was acknowledged is on disk, however the process ends, unless the store is Ephemeral.
+// Acknowledged writes are on disk, however the process ends, unless the store is Ephemeral.
 // Nothing listens for connections, not even on a unix socket.
 package storage
 
@@ -61,7 +61,7 @@ const (
 	tickMillis     = 10
 	electionMillis = 100
 
-	// startTimeout is long because a member that was killed replays its log first.
+	// startTimeout is long because a member that was killed first replays its log.
 	startTimeout = 60 * time.Second
 
 	// snapshotCount and catchUpEntries bound the raft log kept in memory: no
@@ -69,38 +69,38 @@ const (
 	snapshotCount  = 5000
 	catchUpEntries = 500
 
-	// DefaultQuota is how large the database may grow, in bytes: the most that etcd
+	// DefaultQuota is the default maximum size of the database, in bytes: the most that etcd
 	// recommends.
 	DefaultQuota = 8 << 30
 
 	// compactionInterval is how long old revisions are kept for watches that resume.
 	compactionInterval = 5 * time.Minute
 
-	// DefaultPrefix is the prefix of the keys of all objects, as with kube-apiserver.
+	// DefaultPrefix is the prefix of the keys of all objects, as in kube-apiserver.
 	DefaultPrefix = "/registry"
 )
 
-// Options say where and how the member in this process keeps the data.
+// Options configure the etcd member in this process.
 type Options struct {
-	// Dir is the directory of the etcd member; it is created with mode 0700.
+	// Dir is the directory of the etcd member. It is created with mode 0700.
 	Dir string
 	// Ephemeral trades durability for speed: writes are not synced to disk.
 	Ephemeral bool
-	// QuotaBytes is how large the database may grow before writes are refused, until
-	// objects are deleted. DefaultQuota if 0.
+	// QuotaBytes is the size of the database from which on writes are refused until objects are
+	// deleted. Default: DefaultQuota.
 	QuotaBytes int64
 	// Log gets a line when the quota is used up, and when it no longer is. Nil: none.
 	Log *slog.Logger
-	// FatalLog gets one line when etcd ends the process, which it does if its disk is full
-	// or its files are damaged. Nil: none.
+	// FatalLog gets one line when etcd ends the process, which it does if its disk is full or its
+	// files are damaged. Nil: none.
 	FatalLog io.Writer
 }
 
 // Store is etcd and its client. It is safe for concurrent use.
 type Store struct {
-	member    *embed.Etcd // nil when etcd runs elsewhere
+	member    *embed.Etcd // nil if etcd runs in other processes
 	client    *clientv3.Client
-	tls       *tls.Config // of connections to etcd elsewhere; nil for none
+	tls       *tls.Config // for the connections to an etcd cluster; nil for none
 	prefix    string
 	compactor interface {
 		etcd3.Compactor
@@ -109,23 +109,23 @@ type Store struct {
 	namespaces namespaces
 	newest     *newest
 
-	// The workarounds that benchmarks compare with what upstream does: the clock of the watch
+	// The workarounds that benchmarks compare with upstream's behavior: the clock of the watch
 	// caches, and the codec of the watches that fill them.
 	cacheClock clock.WithTicker
 	watchCodec func(codec runtime.Codec, corrupt *atomic.Bool) runtime.Codec
 
-	quota int64 // bytes that the member's database may have
+	quota int64 // maximum size of the member's database, in bytes
 	log   *slog.Logger
-	stop  func() // stops the maintenance of the member; nil when etcd runs elsewhere
+	stop  func() // stops the maintenance of the member; nil if etcd runs in other processes
 }
 
 // Open starts the member and waits until it serves. The caller must hold a lock on the directory:
-// etcd itself waits for ever if another process uses it.
+// etcd itself waits forever if another process uses it.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
-	// etcd panics or blocks on a directory it cannot write to, so ask first.
+	// etcd panics or blocks on a directory it cannot write to, so try that first.
 	probe, err := os.CreateTemp(o.Dir, ".writable-*")
 	if err != nil {
 		return nil, fmt.Errorf("write to the data directory: %w", err)
@@ -180,8 +180,8 @@ func (s *Store) Shared() bool { return s.member == nil }
 func (o Options) quota() int64 { return cmp.Or(o.QuotaBytes, DefaultQuota) }
 
 func start(ctx context.Context, o Options) (*embed.Etcd, error) {
-	// A member that is stopped before it has written its own membership down leaves a
-	// directory on which none becomes ready again. So one that is not wanted is not started.
+	// A member that is stopped before it has written down its own membership leaves a directory on
+	// which no member becomes ready again. So do not start a member after ctx has ended.
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

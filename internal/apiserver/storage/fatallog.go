@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// fatalLog is etcd's logger. It drops what etcd logs in normal operation; failures come back as
+// fatalLog is etcd's logger. It drops what etcd logs in normal operation; failures are returned as
 // errors. But when etcd cannot write, or finds its files damaged, it ends the process from a
 // goroutine of its own: that message is written, as one line.
 type fatalLog struct {
@@ -55,7 +55,7 @@ func (l fatalLog) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return err
 }
 
-// advice says what to do after etcd has ended the process.
+// advice returns what to do after etcd has ended the process.
 func advice(cause error) string {
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(cause, full) {
@@ -65,5 +65,5 @@ func advice(cause error) string {
 	return "if its files are damaged, " + restoreInstead
 }
 
-// restoreInstead says what to do about files that cannot be read.
+// restoreInstead is the advice for files that cannot be read.
 const restoreInstead = "restore a snapshot: coppice snapshot restore FILE --data-dir NEW"

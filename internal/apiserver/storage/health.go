@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// healthTimeout is how long etcd may take to answer before it counts as unhealthy.
+	// healthTimeout is how long etcd may take to respond before it counts as unhealthy.
 	healthTimeout = 2 * time.Second
-	// statusTimeout bounds the status request to each member. To find out that the
-	// certificate is refused may take the time to read the system's authorities.
+	// statusTimeout bounds the status request to each member. To find out that the certificate is
+	// refused, it may be necessary to load the system's CAs first.
 	statusTimeout = 3 * time.Second
 )
 
-// Healthy reads one key. The error says which server of an etcd cluster does not answer, or that
-// the members have no leader.
+// Healthy reads one key. The error names the server of an etcd cluster that does not respond, or
+// says that the members have no leader.
 func (s *Store) Healthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	return s.reach(ctx)
 }
 
-// reach reads one key until ctx ends. It fails when there is no leader.
+// reach reads one key until ctx ends. It fails while there is no leader.
 func (s *Store) reach(ctx context.Context) error {
 	_, err := s.client.Get(ctx, s.healthKey(), clientv3.WithCountOnly())
 	switch {
@@ -64,8 +64,8 @@ func (s *Store) conditions(ctx context.Context) []string {
 	return said
 }
 
-// ask requests the status of one server, on a connection of its own: the client's would retry until
-// ctx ends, and then not say what the error was.
+// ask requests the status of one server on a connection of its own: the client would retry until
+// ctx ends, and then not return the cause.
 func (s *Store) ask(ctx context.Context, endpoint string) (*etcdserverpb.StatusResponse, error) {
 	secure := insecure.NewCredentials()
 	if s.tls != nil {
@@ -87,16 +87,16 @@ func (s *Store) ask(ctx context.Context, endpoint string) (*etcdserverpb.StatusR
 	return nil, err
 }
 
-// refusal returns why a server refuses the certificate of this client; nil if it does not. With TLS
-// 1.3 the server answers after the client's side of the handshake has ended: a client that has
-// begun to write by then may find the connection broken before it reads why.
+// refusal returns why a server refuses this client's certificate, or nil if it does not. With TLS
+// 1.3 the server responds after the client's side of the handshake has ended: a client that has
+// begun to write by then may find the connection broken before it reads the reason.
 func (s *Store) refusal(ctx context.Context, address string) error {
 	if s.tls == nil {
 		return nil
 	}
 	connection, err := (&tls.Dialer{Config: s.tls}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil // the caller has that error already
+		return nil // the caller already has that error
 	}
 	defer connection.Close()
 	if deadline, ok := ctx.Deadline(); ok {
@@ -121,7 +121,7 @@ func condition(response *etcdserverpb.StatusResponse, err error) string {
 	return "ok"
 }
 
-// plain returns the cause of a failed call, without the layers of the connection around it.
+// plain returns the cause of a failed call, without the connection layers around it.
 func plain(err error) error {
 	text := err.Error()
 	if s, ok := status.FromError(err); ok {
@@ -135,7 +135,7 @@ func plain(err error) error {
 	return cause{strings.Trim(text, `"`), err}
 }
 
-// cause is an error in other words.
+// cause is an error with a message of its own.
 type cause struct {
 	text string
 	err  error

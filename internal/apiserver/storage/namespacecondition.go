@@ -19,12 +19,12 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// maxKnown bounds how many namespaces are remembered, at some 100 bytes each.
+// maxKnown bounds the number of namespaces that are remembered, at some 100 bytes each.
 const maxKnown = 100_000
 
-// namespaces remembers in which revision namespaces were seen active, so that the creation of an
-// object can be conditioned on it (R21). If that is outdated, the condition fails, and the
-// transaction returns the namespace as it is now.
+// namespaces remembers the revision in which each namespace was last seen active, so that the
+// creation of an object can be conditioned on it (R21). If that revision is outdated, the condition
+// fails, and the transaction returns the current namespace.
 type namespaces struct {
 	mu     sync.Mutex
 	reader *namespaceReader // nil until the storage of namespaces is open; guarded by mu
@@ -33,19 +33,19 @@ type namespaces struct {
 
 // namespaceReader reads namespaces as their own storage does.
 type namespaceReader struct {
-	prefix string // of their keys
+	prefix string // of the keys of namespaces
 	objectReader
 }
 
-// open sets how namespaces are read. Until then creations are unconditional.
+// open sets the reader of namespaces. Until then creations are unconditional.
 func (n *namespaces) open(r *namespaceReader) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reader = r
 }
 
-// lookup returns how namespaces are read, and the revision in which this one was last seen active,
-// or never.
+// lookup returns the reader, and the revision in which the namespace was last seen active, or
+// never.
 func (n *namespaces) lookup(name string) (*namespaceReader, int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +55,7 @@ func (n *namespaces) lookup(name string) (*namespaceReader, int64) {
 	return n.reader, never
 }
 
-// never is the revision of no key, not even of one that does not exist, which is 0.
+// never is a revision that no key has, not even one that does not exist, which has 0.
 const never = -1
 
 func (n *namespaces) remember(name string, revision int64) {
@@ -106,12 +106,12 @@ func (r objectReader) read(ctx context.Context, key string, stored []byte, revis
 }
 
 // resourceClient is the etcd client of one resource. It creates an object in a namespace in a
-// transaction that fails unless the namespace exists and is not terminating (R21), and reserves
-// the unique values of an object in the transaction that writes it (unique.go). All else it leaves
-// to the client that it wraps.
+// transaction that fails unless the namespace exists and is not terminating (R21), and reserves the
+// unique values of an object in the transaction that writes it (unique.go). Everything else is
+// passed to the client that it wraps.
 //
-// Usually the namespace has not changed since something was last created in it. Then the price is
-// a second comparison in the transaction, and nothing is read.
+// Usually the namespace has not changed since something was last created in it. Then the cost is a
+// second comparison in the transaction, and nothing is read.
 type resourceClient struct {
 	etcdkubernetes.Interface
 	kv         clientv3.KV
@@ -180,8 +180,8 @@ func (c resourceClient) OptimisticDelete(
 	return c.unique.remove(ctx, key, expectedRevision, opts)
 }
 
-// create tries a creation once. If it fails, KV of the response is what is stored under the
-// object's own key, and the second result is the namespace as it is now.
+// create tries a creation once. If it fails, KV of the response is the value stored under the
+// object's own key, and the second result is the current namespace.
 func (c resourceClient) create(
 	ctx context.Context, put clientv3.Op, namespaceKey string, revision int64, reservations reservations,
 ) (etcdkubernetes.PutResponse, *mvccpb.KeyValue, error) {
@@ -213,7 +213,7 @@ func firstOf(txn *clientv3.TxnResponse, n int) *mvccpb.KeyValue {
 	return nil
 }
 
-// isTerminating is the error of the NamespaceLifecycle admission plug-in, which clients know.
+// isTerminating returns the error of the NamespaceLifecycle admission plug-in, which clients know.
 func isTerminating(resource schema.GroupResource, namespace, name string) error {
 	forbidden := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
 	forbidden.ErrStatus.Details.Causes = append(forbidden.ErrStatus.Details.Causes, metav1.StatusCause{

@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// newestTimeout is how long a call waits for the watch of all keys to catch up.
+	// newestTimeout bounds the time that a call waits for the watch of all keys to catch up.
 	newestTimeout = time.Second
-	// firstProgressRequest is how long a call waits before it asks etcd for the progress of
-	// that watch. It asks again after twice the time, and so on.
+	// firstProgressRequest is how long a call waits before it requests the progress of that watch
+	// from etcd. The interval doubles with each further request.
 	firstProgressRequest = time.Millisecond
-	// rewatchDelay is the time until the watch is opened again after it ended.
+	// rewatchDelay is the delay before the watch is opened again after it ended.
 	rewatchDelay = 100 * time.Millisecond
 )
 
-// Newest is the last write of each resource.
+// Newest contains the last write of each resource.
 type Newest struct {
 	// History changes when it is no longer certain that this answer continues earlier ones.
 	History string `json:"history"`
 	// Now is the revision of the store.
 	Now int64 `json:"now"`
 	// Writes are the revisions of the last creation or update of each resource, by
-	// GroupResource.String, or later ones where those are not known. Deletions do not count.
+	// GroupResource.String, or later revisions where those are unknown. Deletions do not count.
 	Writes map[string]int64 `json:"writes"`
 }
 
-// Newest returns the last write of each resource, as of a moment after the call. By that a client
-// that watches finds out that it has seen everything (R15), without reading it all again.
+// Newest returns the last write of each resource, as of a moment after the call. It allows a
+// watching client to verify that it has seen everything (R15) without reading everything again.
 func (s *Store) Newest(ctx context.Context) (Newest, error) {
 	ctx, cancel := context.WithTimeout(ctx, newestTimeout)
 	defer cancel()
@@ -61,12 +61,12 @@ type newest struct {
 	ended  sync.WaitGroup
 
 	mu        sync.Mutex
-	resources map[schema.GroupResource]string // guarded by mu, and so is all below; what follows prefix in their keys
-	writes    map[string]int64                // by that
-	history   string                          // empty while nothing is watched
-	floor     int64                           // writes up to that revision are not known
-	reached   int64                           // writes after floor and up to that revision are known
-	moved     chan struct{}                   // closed, and replaced, when there is something new
+	resources map[schema.GroupResource]string // guarded by mu, like all fields below; by the part of their keys after prefix
+	writes    map[string]int64                // by resource
+	history   string                          // empty while there is no watch
+	floor     int64                           // writes up to this revision are unknown
+	reached   int64                           // writes after floor and up to this revision are known
+	moved     chan struct{}                   // closed, and replaced, whenever something changes
 }
 
 func newNewest(client *clientv3.Client, prefix string) *newest {
@@ -76,7 +76,7 @@ func newNewest(client *clientv3.Client, prefix string) *newest {
 	}
 }
 
-// start begins to watch, until close. Later calls do nothing.
+// start starts the watch, which runs until close. Later calls do nothing.
 func (n *newest) start(ctx context.Context) {
 	n.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -101,13 +101,13 @@ func (n *newest) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		n.follow(ctx)
 		select {
-		case <-time.After(rewatchDelay): //nolint:forbidigo // nothing depends on how long it is
+		case <-time.After(rewatchDelay): //nolint:forbidigo // nothing depends on the exact delay
 		case <-ctx.Done():
 		}
 	}
 }
 
-// follow watches until the watch ends, or invalidate was called.
+// follow watches until the watch ends, or invalidate is called.
 func (n *newest) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(onOwnStream(ctx))
 	defer cancel()
@@ -212,7 +212,7 @@ func (n *newest) look(now int64) (Newest, <-chan struct{}) {
 	return answer, nil
 }
 
-// knownRevision returns the revision up to which all writes are known; 0 if none are.
+// knownRevision returns the revision up to which all writes are known, or 0.
 func (n *newest) knownRevision() int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -27,7 +27,7 @@ type Wrap func(schema.GroupResource, apistorage.Interface) apistorage.Interface
 
 // RESTOptions returns options with which registries keep their objects in this store; the rest of
 // the options are those of next. wrap, if not nil, is put around each storage, outermost. unique
-// says which values no two objects of a resource may share.
+// defines the values that no two objects of a resource may share.
 func (s *Store) RESTOptions(next generic.RESTOptionsGetter, wrap Wrap, unique Unique) generic.RESTOptionsGetter {
 	return &restOptions{store: s, next: next, wrap: wrap, unique: unique}
 }
@@ -112,17 +112,17 @@ func (s *Store) resourceClient(resource schema.GroupResource, prefix string, uni
 	return client
 }
 
-// announceEtcdFeatures tells k8s.io/apiserver that this etcd can be asked for the progress of a
-// watch, which it would otherwise find out over a connection. Only then are consistent and
-// streamed lists served from the watch cache.
+// announceEtcdFeatures tells k8s.io/apiserver that this etcd supports requests for the progress of
+// a watch, which it would otherwise find out over a connection. Only then are consistent and
+// streaming lists served from the watch cache.
 func announceEtcdFeatures(ctx context.Context) {
 	feature.DefaultFeatureSupportChecker.CheckClient(ctx, inProcess{}, apistorage.RequestWatchProgress)
 }
 
-// inProcess is an etcd client that answers the question for the version of an endpoint.
+// inProcess is an etcd client that only returns the version of its endpoint.
 type inProcess struct{}
 
-// Endpoints returns the one endpoint there is.
+// Endpoints returns the only endpoint.
 func (inProcess) Endpoints() []string { return []string{"in-process"} }
 
 // Status returns the version of the etcd in this binary.

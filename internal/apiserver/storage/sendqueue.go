@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// inProcessClient returns a client that calls the member by function call. It is etcd's
-// v3client but for its watches, see sendQueue.
+// inProcessClient returns a client that calls the member by function call. It is etcd's v3client
+// except for its watches, see sendQueue.
 func inProcessClient(server *etcdserver.EtcdServer) *clientv3.Client {
 	client := v3client.New(server)
 	watches := clientv3.NewWatchFromWatchClient(queueingWatchClient{adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server))}, client)
@@ -36,15 +36,15 @@ func (u queueingWatchClient) Watch(ctx context.Context, options ...grpc.CallOpti
 	return queue, nil
 }
 
-// sendQueue is a watch stream that puts what is sent into a queue.
+// sendQueue is a watch stream that queues what is sent.
 //
 // What it works around: at each end of a watch stream, clientv3 and etcd's server have one
 // goroutine that sends and receives in turn. Over a network there are the buffers of a connection
 // between them; in process, with grpcproxy's adapter, there is nothing. When some twenty watches
 // that share a stream end at once, each end waits for the other to receive.
 //
-// What it buys: without it, after as many custom resource definitions were deleted, no watch of
-// the process got another event. TestWatchesThatEndTogether fails without it.
+// What it buys: without it, after as many custom resource definitions were deleted, no watch of the
+// process got another event. TestWatchesThatEndTogether fails without it.
 type sendQueue struct {
 	etcdserverpb.Watch_WatchClient
 	filled chan struct{} // signals that requests may not be empty

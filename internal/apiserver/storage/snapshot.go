@@ -15,17 +15,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// revisionBump is how far a restore raises the revision: beyond any that the store may have reached
-// after the snapshot was taken, which would take four days at three thousand writes a second. So no
-// revision is ever used twice, and a watch that resumes from before must list again.
+// revisionBump is the amount by which a restore raises the revision: beyond any revision that the
+// store may have reached after the snapshot was taken, which would take four days at three thousand
+// writes per second. So no revision is ever used twice, and a watch that resumes from an earlier
+// revision must list again.
 const revisionBump = 1_000_000_000
 
-// ErrDamaged is the error of a snapshot that differs from what was saved.
+// ErrDamaged is the error for a snapshot that differs from what was saved.
 var ErrDamaged = errors.New("it is no snapshot, or damaged: its checksum does not match its contents")
 
 // Snapshot streams the state of the store in etcd's format: the database and, in the last 32 bytes,
-// its SHA-256. It holds every write that was acknowledged before the call, and the keys of other
-// users of an etcd cluster too.
+// its SHA-256. It contains every write that was acknowledged before the call, and also the keys of
+// other users of an etcd cluster.
 func (s *Store) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	if s.Shared() {
 		return s.snapshotOfCluster(ctx)
@@ -100,7 +101,7 @@ func CopySnapshot(to io.Writer, from io.Reader) error {
 // checksum compares the last 32 bytes written to it with the SHA-256 of those before.
 type checksum struct {
 	sum  hash.Hash
-	tail []byte // what may be the checksum, so far
+	tail []byte // possibly the checksum
 }
 
 // Write implements io.Writer.
@@ -115,9 +116,9 @@ func (c *checksum) Write(p []byte) (int, error) {
 
 func (c *checksum) matches() bool { return bytes.Equal(c.sum.Sum(nil), c.tail) }
 
-// Restore makes the directory of an etcd member from a snapshot; dir must not exist.
-// Its revision is far beyond that of the snapshot, and everything before counts as compacted, so that
-// no client takes the restored objects for a continuation of what it has seen (R4).
+// Restore creates the directory of an etcd member from a snapshot; dir must not exist. Its revision
+// is far beyond that of the snapshot, and everything before counts as compacted, so that no client
+// mistakes the restored objects for a continuation of what it has seen (R4).
 func Restore(file, dir string) error {
 	from, err := os.Open(file)
 	if err != nil {

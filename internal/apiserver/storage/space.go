@@ -12,18 +12,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// spaceInterval is how often the space of the database is checked.
+// spaceInterval is the interval at which the space of the database is checked.
 const spaceInterval = 5 * time.Second
 
-// space is how large the database is.
+// space describes the size of the database.
 type space struct {
-	size  int64 // bytes of the file
-	inUse int64 // bytes of it that hold something
-	quota int64 // bytes that the file may have
+	size  int64 // of the file, in bytes
+	inUse int64 // in use, in bytes
+	quota int64 // maximum size of the file, in bytes
 	full  bool  // the quota was exceeded, and etcd accepts no writes until the alarm is disarmed
 }
 
-// spaceAction is what is to be done about the space of the database.
+// spaceAction is an action to free space in the database.
 type spaceAction int
 
 const (
@@ -31,12 +31,13 @@ const (
 	// defragment returns free pages to the file system. It blocks etcd for about a second per
 	// GB in use.
 	defragment
-	// defragmentAndDisarm then has etcd accept writes again.
+	// defragmentAndDisarm defragments, and then makes etcd accept writes again.
 	defragmentAndDisarm
 )
 
-// spaceActionFor decides. The pages of deleted objects are free after the next compaction, and are
-// used again. But the quota is about the file, which only shrinks when it is defragmented.
+// spaceActionFor returns the action for the given space. The pages of deleted objects are free
+// after the next compaction, and are used again. But the quota applies to the file, which only
+// shrinks when it is defragmented.
 func spaceActionFor(s space) spaceAction {
 	switch {
 	case s.full && s.inUse <= s.quota/10*9:
@@ -72,12 +73,12 @@ func (s *Store) maintainSpace(ctx context.Context, ticks clock.Ticker) {
 	}
 }
 
-// reclaimSpace does what can be done about the space, and reports whether etcd is still full.
+// reclaimSpace takes the action that the space requires, and reports whether etcd is still full.
 func (s *Store) reclaimSpace(ctx context.Context) (full bool, err error) {
 	now := s.space()
 	if now.full {
-		// The revisions of the last minutes are kept for watches that resume. Those have
-		// to list again now, which does less harm than to accept no writes.
+		// Revisions are kept for some minutes for watches that resume. These have to list again
+		// now, which does less harm than accepting no writes.
 		if err := s.compactNow(ctx); err != nil {
 			return true, err
 		}
@@ -119,7 +120,7 @@ func (s *Store) compactNow(ctx context.Context) error {
 	return nil
 }
 
-// disarm has etcd accept writes again.
+// disarm makes etcd accept writes again.
 func (s *Store) disarm(ctx context.Context) (full bool, err error) {
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// callTimeout bounds each call to etcd except lists, which may take long. etcd itself
-	// gives up a write after 7 s without a quorum; clientv3 would repeat a read until the
-	// request ends, a minute later.
+	// callTimeout bounds each call to etcd except lists, which may take long. etcd itself gives up
+	// a write after 7 s without a quorum; clientv3 would retry a read until the request ends, a
+	// minute later.
 	callTimeout = 9 * time.Second
 
 	// ReasonInsufficientStorage is the reason of a write that a full etcd refused.
 	ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 )
 
-// statusErrors turns errors of etcd into API errors which say whether the request may have been
-// carried out, and whether it can be repeated.
+// statusErrors converts errors of etcd into API errors, which say whether the request may have been
+// carried out, and whether it can be retried.
 type statusErrors struct{ etcdkubernetes.Interface }
 
 // Get implements etcdkubernetes.Interface.
@@ -70,7 +70,7 @@ func (e statusErrors) OptimisticDelete(
 	return response, writeError(err)
 }
 
-// readError is the API error of a read. A read can be repeated.
+// readError returns the API error for a failed read. A read can be retried.
 func readError(err error) error {
 	if !isUnavailable(err) {
 		return err
@@ -80,8 +80,8 @@ func readError(err error) error {
 	return unavailable
 }
 
-// writeError is the API error of a write. A write without an answer may have been carried out, so
-// the client is not told to repeat it.
+// writeError returns the API error for a failed write. A write without a response may have been
+// carried out, so the client is not told to retry it.
 func writeError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
@@ -95,7 +95,7 @@ func writeError(err error) error {
 	return err
 }
 
-// isUnavailable reports whether etcd gave no answer: no leader, no quorum, no connection, no time
+// isUnavailable reports whether etcd did not respond: no leader, no quorum, no connection, no time
 // left.
 func isUnavailable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {

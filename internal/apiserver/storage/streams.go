@@ -13,30 +13,29 @@ import (
 	apistorage "k8s.io/apiserver/pkg/storage"
 )
 
-// watchStreams gives the watch that fills a resource's watch cache a stream of its own to etcd,
-// a new one for each watch that follows.
+// watchStreams gives the watch that fills a resource's watch cache a stream of its own to etcd, and
+// a new one to each watch that succeeds it.
 //
-// What it works around: clientv3 puts watches with the same metadata into one stream. etcd
-// answers a request for progress to all watches that the stream has when the answer arrives,
-// also to one that was created after the answer was given. That watch is then said to have come
-// to a revision whose events it has not had; should it end before it has them, as it does when
-// one of them cannot be decoded, its successor begins behind them, and the cache never learns of
-// them. With a stream for each watch, and no request for progress before the watch is created,
-// that cannot happen. Nor does a request for one resource cause an answer to the caches of all
-// others.
+// What it works around: clientv3 puts watches with the same metadata into one stream. etcd answers
+// a request for progress to all watches that the stream has when the response arrives, also to one
+// that was created after the response was sent. That watch then appears to have reached a revision
+// whose events it has not received; should it end before it receives them, as it does when one of
+// them cannot be decoded, its successor begins after them, and the cache never learns of them. With
+// a stream for each watch, and no request for progress before the watch is created, that cannot
+// happen. Nor does a request for one resource cause a response to the caches of all others.
 //
-// What it buys: no event is lost; TestProgressDoesNotOvertakeEvents fails without it. For what
-// it saves, BenchmarkWatchProgress prints both. TestStreamsEndWithTheirWatches fails should
-// clientv3 no longer end a stream with its last watch, on which closeStream relies.
+// What it buys: no event is lost; TestProgressDoesNotOvertakeEvents fails without it.
+// BenchmarkWatchProgress prints what it saves. TestStreamsEndWithTheirWatches fails should clientv3
+// no longer end a stream with its last watch, on which closeStream relies.
 type watchStreams struct {
 	resource schema.GroupResource
 
 	mu      sync.Mutex
-	opened  int // guarded by mu, and so is current; how many watches there have been
+	opened  int // guarded by mu, like current; the number of watches so far
 	current int // the number of the watch that exists; 0 for none
 }
 
-// closeStreamTimeout is how long the end of a stream may take if etcd does not answer.
+// closeStreamTimeout bounds the end of a stream if etcd does not respond.
 const closeStreamTimeout = time.Minute
 
 type streamsKey struct{}
@@ -64,7 +63,7 @@ func (w *watchStreams) next() int {
 	return w.opened
 }
 
-// created may be called late, for a watch that has a successor already.
+// created may be called late, for a watch that already has a successor.
 func (w *watchStreams) created(number int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,8 +84,8 @@ func (w *watchStreams) existing() int {
 	return w.current
 }
 
-// streamWatcher is the Watcher of an etcd client. It gives the watches of watchStreams streams
-// of their own.
+// streamWatcher is the Watcher of an etcd client. It gives the watches of watchStreams streams of
+// their own.
 type streamWatcher struct{ clientv3.Watcher }
 
 // Watch implements clientv3.Watcher.
@@ -96,7 +95,7 @@ func (s streamWatcher) Watch(ctx context.Context, key string, options ...clientv
 		return s.Watcher.Watch(ctx, key, options...)
 	}
 	number := streams.next()
-	// It returns when the watch was created, or could not be.
+	// It returns when the watch has been created, or has failed.
 	events := s.Watcher.Watch(streams.withStream(ctx, number), key, options...)
 	if ctx.Err() != nil {
 		go s.closeStream(ctx, streams, number, key)
@@ -107,17 +106,17 @@ func (s streamWatcher) Watch(ctx context.Context, key string, options ...clientv
 	return events
 }
 
-// closeStream ends a stream that has no watch, and may never have had one: clientv3 ends a
-// stream with the last of its watches. ctx must be one that was used for the stream: whatever
-// other metadata it has is part of the stream's identity.
+// closeStream ends a stream that has no watch, and may never have had one: clientv3 ends a stream
+// with the last of its watches. ctx must be one that was used for the stream: any other metadata it
+// has is part of the stream's identity.
 func (s streamWatcher) closeStream(ctx context.Context, streams *watchStreams, number int, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeStreamTimeout)
 	defer cancel()
 	s.Watcher.Watch(streams.withStream(ctx, number), key)
 }
 
-// RequestProgress implements clientv3.Watcher. Without a watch there is no answer; the watch
-// cache will ask again.
+// RequestProgress implements clientv3.Watcher. Without a watch there is no response; the watch
+// cache will retry.
 func (s streamWatcher) RequestProgress(ctx context.Context) error {
 	streams := streamsFrom(ctx)
 	if streams == nil {

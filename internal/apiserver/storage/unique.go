@@ -19,13 +19,13 @@ import (
 // uniquePrefix is the prefix of the keys that reserve unique values. Nothing lists or watches it.
 const uniquePrefix = "/coppice/unique"
 
-// Unique says, by resource, which values no two objects may share.
+// Unique defines, by resource, the values that no two objects may share.
 type Unique map[schema.GroupResource]Values
 
 // Values returns the values of an object that no other object of its resource may have.
 type Values func(runtime.Object) []string
 
-// in returns the unique keys of a resource; nil for nil Values.
+// in returns the unique keys of a resource, or nil for nil Values.
 func (v Values) in(s *Store, resource schema.GroupResource, reader objectReader) *uniqueKeys {
 	if v == nil {
 		return nil
@@ -40,13 +40,13 @@ func (v Values) in(s *Store, resource schema.GroupResource, reader objectReader)
 type uniqueKeys struct {
 	kv     clientv3.KV
 	values Values
-	prefix string // of the keys; a value follows
+	prefix string // of the keys; the value follows
 	reader objectReader
 }
 
-// reservations are the keys that a write adds, and those that it drops.
+// reservations are the keys that a write adds, and those that it removes.
 type reservations struct {
-	holder    string // the object's own key, the value of the keys that are added
+	holder    string // the object's own key, which is the value of the added keys
 	add, drop []string
 	prefix    string
 }
@@ -78,8 +78,8 @@ func (c reservations) reads() []clientv3.Op {
 	return ops
 }
 
-// conflict returns a TakenError if another object's value made a transaction fail. The results of
-// reads begin at its nth operation.
+// conflict returns a TakenError if a value that another object has reserved made a transaction
+// fail. The results of reads begin at its nth operation.
 func (c reservations) conflict(txn *clientv3.TxnResponse, n int) error {
 	for i, value := range c.add {
 		if holder := firstOf(txn, n+i); holder != nil {
@@ -101,14 +101,14 @@ func (u *uniqueKeys) reservationsFor(ctx context.Context, key string, data []byt
 	return reservations{holder: key, add: u.valuesOf(obj), prefix: u.prefix}, nil
 }
 
-// valuesOf returns the values of an object, each once.
+// valuesOf returns the distinct values of an object.
 func (u *uniqueKeys) valuesOf(obj runtime.Object) []string {
 	values := slices.Clone(u.values(obj))
 	slices.Sort(values)
 	return slices.Compact(values)
 }
 
-// stored returns the values of the stored object, if that still has the expected revision.
+// stored returns the values of the stored object, if it still has the expected revision.
 func (u *uniqueKeys) stored(ctx context.Context, key string, expectedRevision int64) ([]string, error) {
 	found, err := u.kv.Get(ctx, key)
 	if err != nil || len(found.Kvs) == 0 || found.Kvs[0].ModRevision != expectedRevision {
@@ -121,8 +121,8 @@ func (u *uniqueKeys) stored(ctx context.Context, key string, expectedRevision in
 	return u.valuesOf(obj), nil
 }
 
-// heldBy returns the values of an object that cannot be decoded and is to be removed nevertheless. It
-// reads all reservations of the resource.
+// heldBy returns the values of an object that cannot be decoded and is to be removed nevertheless.
+// It reads all reservations of the resource.
 func (u *uniqueKeys) heldBy(ctx context.Context, key string) ([]string, error) {
 	found, err := u.kv.Get(ctx, u.prefix, clientv3.WithPrefix())
 	if err != nil {
@@ -137,7 +137,7 @@ func (u *uniqueKeys) heldBy(ctx context.Context, key string) ([]string, error) {
 	return values, nil
 }
 
-// put writes an object that had that revision, or did not exist if it is 0.
+// put writes an object on condition that it has the given revision, or does not exist if that is 0.
 func (u *uniqueKeys) put(
 	ctx context.Context, key string, data []byte, expectedRevision int64, opts etcdkubernetes.PutOptions,
 ) (etcdkubernetes.PutResponse, error) {
@@ -174,7 +174,8 @@ func (u *uniqueKeys) put(
 	return response, nil
 }
 
-// remove removes an object that had that revision, and drops its reservations.
+// remove removes an object on condition that it has the given revision, and removes its
+// reservations.
 func (u *uniqueKeys) remove(
 	ctx context.Context, key string, expectedRevision int64, opts etcdkubernetes.DeleteOptions,
 ) (etcdkubernetes.DeleteResponse, error) {
