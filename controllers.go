@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Controllers are a collector and a namespace controller that run in one process. Either
-// may be nil. Together they are faster than apart: the collector, which watches all
-// objects, tells the namespace controller at once what is gone from a terminating namespace.
+// Controllers are a collector and a namespace controller that run in one process. Either may be
+// nil. They are faster together than in two processes: the collector, which watches all objects,
+// notifies the namespace controller at once of objects that are gone from a terminating namespace.
 type Controllers struct {
 	Collector  *Collector
 	Namespaces *NamespaceController

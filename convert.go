@@ -39,7 +39,7 @@ func optional[From, To any](all []From, convert func(From) To) []To {
 	return each(all, convert)
 }
 
-// emptyStatus is that of a process without a collector.
+// emptyStatus returns the status of a process without a collector.
 func emptyStatus() Status {
 	s := statusOf(collector.Status{})
 	s.Resources = []ResourceStatus{}

@@ -65,7 +65,7 @@ func unset(v reflect.Value, path string) []string {
 	return nil
 }
 
-// asMap is a value as JSON has it.
+// asMap returns the JSON representation of a value.
 func asMap(t *testing.T, value any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(value)
@@ -79,8 +79,8 @@ func asMap(t *testing.T, value any) map[string]any {
 	return m
 }
 
-// TestConversions converts internal values in which every field has a value: nothing is
-// lost, nothing is mixed up, and nothing in the public types is without a source.
+// TestConversions converts internal values in which every field has a distinct value: no field is
+// lost or mixed up, and no field of the public types is without a source.
 func TestConversions(t *testing.T) {
 	var next int64
 	var status collector.Status

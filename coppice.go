@@ -18,7 +18,7 @@
 //
 // The identity of a collector's rest.Config needs the verbs get, list, watch, delete and
 // patch on all resources, and create on events. Of most objects it reads metadata only. A
-// second collector on the same server does no harm, but is of no use.
+// second collector on the same server is harmless but useless.
 package coppice
 
 import (
@@ -49,23 +49,23 @@ var (
 	ErrAlreadyStarted = errors.New("started more than once")
 	// ErrNotSynced is the error of Ready while a controller has not read the state of the server.
 	ErrNotSynced = errors.New("not synced")
-	// ErrGraphTooLarge is the error of WriteGraph for a graph that is too large to be drawn.
+	// ErrGraphTooLarge is the error of WriteGraph for a graph that is too large to draw.
 	ErrGraphTooLarge = insight.ErrTooLarge
 )
 
-// Options of a collector. The zero value is usable.
+// Options are the options of a collector. The zero value is usable.
 type Options struct {
-	// ObserveOnly decides, logs and records, but changes nothing on the server.
+	// ObserveOnly makes the collector decide, log and record, but change nothing on the server.
 	ObserveOnly bool
-	// Breaker pauses the deletions of a kind when there are too many, until Resume is
-	// called. Default: deletions are never paused.
+	// Breaker pauses the deletions of a kind when there are too many, until Resume is called.
+	// Default: deletions are never paused.
 	Breaker Breaker
-	// Records is how many of the last changes are remembered, for Records; negative for
-	// none. Default: 10000.
+	// Records is the number of changes that are kept for Collector.Records; negative for none.
+	// Default: 10000.
 	Records int
-	// Workers is how many objects are worked on at the same time. Default: 20.
+	// Workers is the number of objects that are worked on concurrently. Default: 20.
 	Workers int
-	// Ignore lists resources whose objects are never collected, and whose deletion is not
+	// Ignore lists resources whose objects are never collected, and whose deletions are not
 	// noticed. Nil means DefaultIgnore; an empty list ignores nothing.
 	Ignore []schema.GroupResource
 	// Logger gets a line at level Info for each change that the collector makes to an
@@ -73,25 +73,25 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Breaker limits how many objects of one kind may be deleted before somebody has to look at
-// it. The zero value does not limit anything.
+// Breaker limits how many objects of one kind may be deleted before somebody has to look at it. The
+// zero value sets no limit.
 type Breaker struct {
-	// Share is the part of a kind's objects that may be deleted within Window: 0.1 is a
-	// tenth. 0 turns the breaker off.
+	// Share is the share of a kind's objects that may be deleted within Window: 0.1 is a tenth. 0
+	// turns the breaker off.
 	Share float64
-	// Window is the time in which deletions are added up. Default: one minute.
+	// Window is the time over which deletions are counted. Default: one minute.
 	Window time.Duration
-	// Min is how many deletions of a kind within Window are always allowed. Default: 100.
+	// Min is the number of deletions of a kind within Window that are always allowed. Default: 100.
 	Min int
 }
 
-// DefaultIgnore returns the resources that are ignored unless Options say otherwise: the
-// Events of both groups. There are many of them, and they own nothing.
+// DefaultIgnore returns the resources that are ignored unless Options.Ignore is set: the Events of
+// both groups. There are many of them, and they own nothing.
 func DefaultIgnore() []schema.GroupResource {
 	return []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 }
 
-// Collector is the garbage collector of one API server. Make one with New.
+// Collector is the garbage collector of one API server. Create one with New.
 type Collector struct {
 	lifecycle
 	feed      *feed.Feed
@@ -101,19 +101,19 @@ type Collector struct {
 	gone      listeners
 }
 
-// How many requests of the collector may be under way: at first, and at most when the
-// server turns out to handle them. The workers alone need no more than one each; orphaning
-// many dependents and the barrier need more.
+// The number of requests of the collector that may be in flight: at first, and at most if the
+// server turns out to handle them. The workers need only one each; orphaning many dependents and
+// the barrier need more.
 const (
 	firstConcurrency = 32
 	mostConcurrency  = 256
 )
 
-// New returns a collector for the server of config. It sends no request, and neither
-// changes nor keeps config.
+// New returns a collector for the server of config. It sends no request, and neither changes nor
+// keeps config.
 //
-// Unless config limits them, requests are not limited by a rate on the client's side: the
-// collector adapts to what the server can handle.
+// Unless config limits them, requests are not rate-limited on the client side: the collector adapts
+// to what the server can handle.
 func New(config *rest.Config, options Options) (*Collector, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
@@ -129,8 +129,8 @@ func New(config *rest.Config, options Options) (*Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make discovery client: %w", err)
 	}
-	// For a moment after it was created, a kind answers requests with Retry-After. The
-	// monitors retry sooner than that, with back-off.
+	// For a moment after its creation, a kind answers requests with Retry-After. The monitors retry
+	// sooner than that, with back-off.
 	watching := rest.CopyConfig(config)
 	watching.Wrap(client.WithoutRetry)
 	metadataClient, err := metadata.NewForConfig(watching)
@@ -166,7 +166,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	parts.Go(func() { c.feed.Run(ctx, c.sink()) })
-	// The graph first: while it is incomplete most owners seem to be missing, and each of
+	// The graph comes first: while it is incomplete most owners seem to be missing, and each of
 	// them would be read.
 	if c.feed.WaitForInitialSync(ctx) != nil {
 		return nil // ctx has ended, as it should
@@ -178,8 +178,8 @@ func (c *Collector) Run(ctx context.Context) error {
 	return nil
 }
 
-// extent returns what is logged at the start: how many kinds there are, and how many of
-// them could not be read.
+// extent returns log attributes for the start: the number of kinds, and of those that could not be
+// read.
 func (c *Collector) extent() []any {
 	kinds, failing := 0, 0
 	for _, m := range c.feed.Status() {
@@ -200,8 +200,8 @@ func (c *Collector) Synced() bool { return c.isSynced() }
 // WaitForSync waits until Synced. It returns the error of ctx if that ends first.
 func (c *Collector) WaitForSync(ctx context.Context) error { return c.waitForSync(ctx) }
 
-// Ready returns nil when the collector is synced, else an error that wraps ErrNotSynced and
-// says what is missing.
+// Ready returns nil when the collector is synced, and otherwise an error that wraps ErrNotSynced
+// and says what is missing.
 func (c *Collector) Ready() error {
 	if c.Synced() {
 		return nil
@@ -225,5 +225,5 @@ func (c *Collector) Resume(kind schema.GroupKind) bool {
 	return c.collector.Resume(ownership.Kind{Group: kind.Group, Kind: kind.Kind})
 }
 
-// Backlog returns how many objects of a namespace wait to be looked at.
+// Backlog returns the number of objects in a namespace that are queued.
 func (c *Collector) Backlog(namespace string) int { return c.collector.Backlog(namespace) }

@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// runner is what the controllers have in common.
+// runner is the common interface of the controllers.
 type runner interface {
 	Run(ctx context.Context) error
 	Synced() bool
@@ -48,8 +48,8 @@ func newControllers(t *testing.T, url string) coppice.Controllers {
 	return coppice.Controllers{Collector: collector, Namespaces: namespaces}
 }
 
-// A server that cannot be reached is waited for, Run ends with its context, and a second
-// Run is an error.
+// Run waits for a server that cannot be reached and ends with its context, and a second Run is an
+// error.
 func TestRunWithoutServer(t *testing.T) {
 	both := newControllers(t, "http://127.0.0.1:1")
 	alone := newControllers(t, "http://127.0.0.1:1")
@@ -100,7 +100,7 @@ func TestNewRefusesBadConfig(t *testing.T) {
 	}
 }
 
-// A graph can be had in each format, and in no other.
+// WriteGraph supports each of the formats, and no other.
 func TestWriteGraph(t *testing.T) {
 	c := newControllers(t, "http://127.0.0.1:1").Collector
 	for format, check := range map[coppice.GraphFormat]func([]byte) error{
@@ -132,7 +132,8 @@ func TestWriteGraph(t *testing.T) {
 	}
 }
 
-// Both controllers' metrics fit into one registry of the caller's, and are served together.
+// The metrics of both controllers can be registered with one registry of the caller's, and are
+// served together.
 func TestMetricsOfBoth(t *testing.T) {
 	c := newControllers(t, "http://127.0.0.1:1")
 	registry := prometheus.NewPedanticRegistry()
@@ -157,7 +158,7 @@ func TestMetricsOfBoth(t *testing.T) {
 	}
 }
 
-// The diagnostics work without a collector, too.
+// The diagnostics also work without a collector.
 func TestDiagnosticsWithoutCollector(t *testing.T) {
 	c := newControllers(t, "http://127.0.0.1:1")
 	c.Collector = nil

@@ -16,16 +16,16 @@ import (
 // GraphFormat is a format of the ownership graph.
 type GraphFormat string
 
-// The formats.
+// The supported formats.
 const (
 	GraphDOT  GraphFormat = "dot"  // for Graphviz
 	GraphJSON GraphFormat = "json" // objects and references, with the decision about each object
-	GraphSVG  GraphFormat = "svg"  // a drawing
+	GraphSVG  GraphFormat = "svg"  // an image
 )
 
-// WriteGraph writes the ownership graph: everything that owns or is owned, or, if uids are
-// given, everything that is connected with those objects. A graph of more than 5000 objects
-// cannot be drawn as SVG; the error is ErrGraphTooLarge then.
+// WriteGraph writes the ownership graph: everything that owns or is owned, or, if uids are given,
+// everything that is connected with those objects. A graph of more than 5000 objects cannot be
+// drawn as SVG; the error is then ErrGraphTooLarge.
 func (c *Collector) WriteGraph(w io.Writer, format GraphFormat, uids ...UID) error {
 	f, err := insight.ParseFormat(string(format))
 	if err != nil {
@@ -50,13 +50,12 @@ func (c *Collector) picture(uids ...ownership.UID) insight.Graph {
 	return insight.Around(c.collector.View, uids...)
 }
 
-// Metrics returns the metrics of the collector, to be registered with a registry of the
-// caller's. Their names begin with coppice_. Without any registration they are also served
-// by Handler and ProbeHandler.
+// Metrics returns the metrics of the collector for the caller to register. Their names begin with
+// coppice_. Handler and ProbeHandler also serve them, without registration.
 func (c *Collector) Metrics() prometheus.Collector { return c.metrics }
 
-// Metrics returns the metrics of the controller, to be registered with a registry of the
-// caller's, which may be the one that has the metrics of a Collector.
+// Metrics returns the metrics of the controller for the caller to register, possibly with the same
+// registry as those of a Collector.
 func (c *NamespaceController) Metrics() prometheus.Collector { return c.metrics }
 
 // reading returns what the metrics are made from.
@@ -73,7 +72,7 @@ func (c *Collector) reading() metrics.Reading {
 //	POST /resume?kind=ReplicaSet.apps            Resume
 //
 // The responses name objects, and requests are not authenticated: serve it only behind
-// authentication, or where nobody else can reach it.
+// authentication, or where others cannot reach it.
 func (c *Collector) Handler() http.Handler { return Controllers{Collector: c}.Handler() }
 
 // ProbeHandler returns a handler for /healthz, /livez, /readyz and /metrics, which name
@@ -85,8 +84,8 @@ func (c *NamespaceController) ProbeHandler() http.Handler {
 	return Controllers{Namespaces: c}.ProbeHandler()
 }
 
-// Handler returns the handler of the collector, except that /readyz and /metrics are about
-// all of the controllers. Without a collector the graph is empty, and so are the records.
+// Handler returns the handler of the collector, except that /readyz and /metrics cover all of the
+// controllers. Without a collector the graph and the records are empty.
 func (c Controllers) Handler() http.Handler { return web.Handler(source{c}) }
 
 // ProbeHandler returns a handler for /healthz, /livez, /readyz and /metrics, which name

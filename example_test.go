@@ -37,7 +37,7 @@ func Example() {
 
 // Run both controllers, each with credentials of its own, for a server that has neither.
 func ExampleControllers() {
-	var forCollector, forNamespaces *rest.Config // of the users that they are to be
+	var forCollector, forNamespaces *rest.Config // of the controllers' users
 
 	collector, err := coppice.New(forCollector, coppice.Options{})
 	if err != nil {
@@ -59,8 +59,7 @@ func ExampleControllers() {
 	}
 }
 
-// The metrics of a controller can be registered with the registry of the program that it is
-// part of.
+// Metrics of a controller can be registered with the registry of the program that it is part of.
 func ExampleCollector_Metrics() {
 	collector, err := coppice.New(&rest.Config{Host: "https://localhost:6443"}, coppice.Options{})
 	if err != nil {
@@ -81,8 +80,8 @@ func ExampleCollector_Metrics() {
 	// Output: coppice_synced 0
 }
 
-// With a breaker, the deletions of a kind pause when there are too many of them within some
-// time. Somebody looks at what was deleted, and why, and resumes them.
+// With a breaker, the deletions of a kind are paused when there are too many of them within a time
+// window. An administrator looks at what was deleted, and why, and resumes them.
 func ExampleBreaker() {
 	var config *rest.Config
 	collector, err := coppice.New(config, coppice.Options{
@@ -105,7 +104,7 @@ func ExampleBreaker() {
 
 // Draw everything that is connected with an object.
 func ExampleCollector_WriteGraph() {
-	var collector *coppice.Collector // that runs
+	var collector *coppice.Collector // a running one
 	var uid coppice.UID              // of the object
 
 	if err := collector.WriteGraph(os.Stdout, coppice.GraphSVG, uid); err != nil {
@@ -113,7 +112,7 @@ func ExampleCollector_WriteGraph() {
 	}
 }
 
-// An order as a flag has it.
+// Parse an order as given by a flag.
 func ExampleParseDeletionOrder() {
 	order, err := coppice.ParseDeletionOrder("pods; *; secrets, roles.rbac.authorization.k8s.io")
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// lifecycle is what the controllers have in common: each runs once, and is synced from some
-// moment on.
+// lifecycle is common to the controllers: each runs once, and is synced from some point on.
 type lifecycle struct {
 	started *atomic.Bool
 	synced  chan struct{} // closed when synced
@@ -27,7 +26,7 @@ func (l lifecycle) start() error {
 	return nil
 }
 
-// setSynced is called once, by the Run that start has let pass.
+// setSynced is called once, by the Run for which start returned nil.
 func (l lifecycle) setSynced() { close(l.synced) }
 
 func (l lifecycle) isSynced() bool {
@@ -48,7 +47,7 @@ func (l lifecycle) waitForSync(ctx context.Context) error {
 	}
 }
 
-// completed returns a copy of config with our defaults, for the clients of a controller.
+// completed returns a copy of config with our defaults for the clients of a controller.
 func completed(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	if config.UserAgent == "" {
@@ -62,8 +61,8 @@ func completed(config *rest.Config) *rest.Config {
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}
 	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil {
-		// Warnings are about deprecated versions, and the server decides which versions
-		// there are to watch.
+		// Warnings are about deprecated versions, and the server determines which versions are
+		// watched.
 		config.WarningHandler = rest.NoWarnings{}
 	}
 	return config

@@ -15,13 +15,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/namespaces"
 )
 
-// EverythingElse is the name of the resource that stands, in a DeletionOrder, for all
-// resources that no stage names.
+// EverythingElse is the name that stands, in a DeletionOrder, for all resources that no stage
+// names.
 const EverythingElse = namespaces.EverythingElse
 
-// DeletionOrder is the order in which the contents of a terminating namespace are deleted:
-// its stages, each of them resources. The objects of a stage are deleted together, when the
-// stage before it is empty. One stage is EverythingElse alone:
+// DeletionOrder is the order in which the contents of a terminating namespace are deleted.
+// It consists of stages, which are sets of resources. The objects of a stage are deleted
+// together, when the previous stage is empty. One stage is EverythingElse alone:
 //
 //	coppice.DeletionOrder{
 //		{{Resource: "pods"}},
@@ -30,8 +30,8 @@ const EverythingElse = namespaces.EverythingElse
 //	}
 type DeletionOrder [][]schema.GroupResource
 
-// DefaultDeletionOrder returns the order of a NamespaceController that is given none: pods;
-// everything else; Roles, RoleBindings and NetworkPolicies.
+// DefaultDeletionOrder returns the default order of a NamespaceController: pods; everything else;
+// Roles, RoleBindings and NetworkPolicies.
 func DefaultDeletionOrder() DeletionOrder { return namespaces.DefaultStages() }
 
 // ParseDeletionOrder parses an order such as
@@ -71,17 +71,17 @@ type NamespaceOptions struct {
 
 // NamespaceController deletes the contents of terminating namespaces and then finalizes the
 // namespaces. A cluster has such a controller in its kube-controller-manager; this one is for
-// servers where nothing does that. Make one with NewNamespaceController.
+// servers without one. Create one with NewNamespaceController.
 type NamespaceController struct {
 	lifecycle
 	controller *namespaces.Controller
 	metrics    *metrics.Set
 }
 
-// NewNamespaceController returns a namespace controller for the server of config. It sends
-// no request, and neither changes nor keeps config. The identity of config needs the verbs
-// list and delete on all resources, get and watch on namespaces, and update on
-// namespaces/status and namespaces/finalize. With deletecollection it is faster.
+// NewNamespaceController returns a namespace controller for the server of config. It sends no
+// request, and neither changes nor keeps config. The identity of config needs the verbs list and
+// delete on all resources, get and watch on namespaces, and update on namespaces/status and
+// namespaces/finalize. With deletecollection on all resources it is faster.
 func NewNamespaceController(config *rest.Config, options NamespaceOptions) (*NamespaceController, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
@@ -109,8 +109,8 @@ func NewNamespaceController(config *rest.Config, options NamespaceOptions) (*Nam
 	return c, nil
 }
 
-// Run works until ctx ends, and returns when everything that it started has ended. It waits
-// for a server that cannot be reached. A second call returns ErrAlreadyStarted.
+// Run runs the controller until ctx ends, and returns when everything that it started has ended. It
+// waits for a server that cannot be reached. A second call returns ErrAlreadyStarted.
 func (c *NamespaceController) Run(ctx context.Context) error {
 	if err := c.start(); err != nil {
 		return fmt.Errorf("namespace controller: %w", err)
@@ -128,13 +128,13 @@ func (c *NamespaceController) Run(ctx context.Context) error {
 	return <-ended
 }
 
-// Synced reports whether the controller has listed the namespaces, and works.
+// Synced reports whether the controller has listed the namespaces and is working.
 func (c *NamespaceController) Synced() bool { return c.isSynced() }
 
 // WaitForSync waits until Synced. It returns the error of ctx if that ends first.
 func (c *NamespaceController) WaitForSync(ctx context.Context) error { return c.waitForSync(ctx) }
 
-// Ready returns nil when the controller is synced, else an error that wraps ErrNotSynced.
+// Ready returns nil when the controller is synced, and otherwise an error that wraps ErrNotSynced.
 func (c *NamespaceController) Ready() error {
 	if c.Synced() {
 		return nil

@@ -16,38 +16,38 @@ type Record struct {
 	Decision string `json:"decision"`
 	// Policy is that of a delete, or of the deletion of the owner that the action is part of.
 	Policy metav1.DeletionPropagation `json:"policy,omitempty"`
-	// Owners are those of the object, in the stored order; when the object is orphaned, only
-	// the owner that is being deleted.
+	// Owners are the object's owners, in the stored order; when the object is orphaned, only the
+	// owner that is being deleted.
 	Owners []RecordedOwner `json:"owners,omitempty"`
-	// MoreOwners is how many were left out of Owners.
+	// MoreOwners is the number of owners that were omitted from Owners.
 	MoreOwners int    `json:"moreOwners,omitempty"`
 	Answer     Answer `json:"answer"`
-	Error      string `json:"error,omitempty"` // when the Answer is AnswerUnknown
+	Error      string `json:"error,omitempty"` // if the Answer is AnswerUnknown
 }
 
-// Action is what was done to an object.
+// Action is the kind of change that was made to an object.
 type Action string
 
 // The actions.
 const (
 	ActionDelete  Action = "delete"  // the object was deleted
 	ActionDetach  Action = "detach"  // references to absent and to waiting owners were removed
-	ActionUnblock Action = "unblock" // references inside a cycle do not block any more
+	ActionUnblock Action = "unblock" // references inside a cycle no longer block
 	ActionOrphan  Action = "orphan"  // the reference to an owner that is being deleted was removed
 	ActionRelease Action = "release" // a finalizer of the garbage collector was removed
 )
 
-// Answer is how the server answered.
+// Answer is the outcome of the request.
 type Answer string
 
-// The answers. Refused requests change nothing and are not recorded.
+// The possible answers. Refused requests change nothing and are not recorded.
 const (
 	AnswerDone    Answer = "done"
-	AnswerUnknown Answer = "unknown"  // there was no response: it may have been done or not
+	AnswerUnknown Answer = "unknown"  // there was no response: the change may or may not have been made
 	AnswerNone    Answer = "observed" // no request was sent (Options.ObserveOnly)
 )
 
-// RecordedObject is the object that a decision was about, as it was observed then.
+// RecordedObject is the object that a decision was about, as observed at the time.
 type RecordedObject struct {
 	Kind            string `json:"kind"` // "ReplicaSet.apps"
 	Namespace       string `json:"namespace,omitempty"`
@@ -56,19 +56,20 @@ type RecordedObject struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// RecordedOwner is an owner of such an object, and what was known of it.
+// RecordedOwner is an owner of such an object, and what was known about it.
 type RecordedOwner struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	UID       UID    `json:"uid"`
-	// Standing is how the owner reference stood: "solid", "waiting", "dangling", … (rules R5, R7).
+	// Standing is the state of the owner reference: "solid", "waiting", "dangling", … (rules R5,
+	// R7).
 	Standing string `json:"standing"`
 	// Evidence is "observation", "deleted event", "live read", or "none" if nothing was known
 	// (rule R3).
 	Evidence string `json:"evidence"`
 	// Revision is the resourceVersion of the observation or of the event.
 	Revision uint64 `json:"revision,omitempty"`
-	// Time is when the event or the response to the live read came.
+	// Time is when the event or the response to the live read arrived.
 	Time time.Time `json:"time,omitzero"`
 }

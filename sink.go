@@ -8,13 +8,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// listeners are told the namespaces in which an object is gone.
+// listeners are called with the namespace of each object that is gone.
 type listeners struct {
 	mu  sync.Mutex
 	all []*func(namespace string) // guarded by mu; replaced, never changed
 }
 
-// add adds a listener, and returns the function that removes it.
+// add adds a listener, and returns a function that removes it.
 func (l *listeners) add(listener func(namespace string)) (remove func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,18 +32,18 @@ func (l *listeners) current() []*func(namespace string) {
 	return l.all
 }
 
-// sink hands the feed's observations to the collector, and tells the listeners of deletions.
+// sink passes the feed's observations to the collector, and notifies the listeners of deletions.
 type sink struct {
 	feed.Sink
 	view func(read func(g *ownership.Graph))
 	gone *listeners
 }
 
-// sink returns where the feed's observations go.
+// sink returns the destination of the feed's observations.
 func (c *Collector) sink() feed.Sink { return sink{c.collector.Sink(), c.collector.View, &c.gone} }
 
-// Forget implements feed.Sink. The watch event names a UID; until it is forgotten, the graph
-// knows the namespace.
+// Forget implements feed.Sink. The watch event contains only a UID; until it is forgotten, the
+// graph knows its namespace.
 func (s sink) Forget(uid ownership.UID, resourceVersion string) {
 	listeners := s.gone.current()
 	if len(listeners) == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// graphSink is a feed.Sink that is just a graph.
+// graphSink is a feed.Sink that only maintains a graph.
 type graphSink struct{ *ownership.Graph }
 
 func (s graphSink) Observe(o ownership.Object) { s.Graph.Observe(o) }
@@ -24,8 +24,8 @@ func (s graphSink) SetScope(kind ownership.Kind, scope ownership.Scope) {
 }
 func (s graphSink) NewEpoch() { s.Graph.NewEpoch() }
 
-// TestSinkTellsListeners deletes objects: listeners are told their namespaces until they
-// are removed, and the graph is told of all deletions.
+// TestSinkTellsListeners deletes objects: listeners are called with their namespaces until they are
+// removed, and the graph is told of all deletions.
 func TestSinkTellsListeners(t *testing.T) {
 	graph := ownership.New()
 	var told []string

@@ -9,10 +9,10 @@ import (
 // UID identifies an object.
 type UID = types.UID
 
-// Status is the state of a collector at one moment. It is consistent within each part, but
-// not across them.
+// Status is the state of a collector at one moment. Each part is consistent in itself, but not with
+// the others.
 type Status struct {
-	// Synced reports whether the collector has read all objects, and collects.
+	// Synced reports whether the collector has read all objects and is collecting.
 	Synced bool `json:"synced"`
 	// Resources are the resources that it watches, ordered by kind.
 	Resources []ResourceStatus `json:"resources"`
@@ -22,14 +22,14 @@ type Status struct {
 	Graph GraphStatus `json:"graph"`
 	// Kinds are all kinds that are served, observed or waited for, ordered by name.
 	Kinds []KindStatus `json:"kinds"`
-	// Queue is the objects that wait to be looked at.
+	// Queue describes the queued objects.
 	Queue QueueStatus `json:"queue"`
-	// Barrier are the owners whose foreground or orphan deletion waits for the proof that no
-	// dependent was missed (rule R15). Longest waiting first.
+	// Barrier lists the owners whose foreground or orphan deletion waits for the proof that no
+	// dependent was missed (rule R15), the longest waiting first.
 	Barrier []BarrierWait `json:"barrier"`
-	// Paused are the kinds whose deletions the breaker has paused, ordered by name.
+	// Paused lists the kinds whose deletions the breaker has paused, ordered by name.
 	Paused []Pause `json:"paused"`
-	// Concurrency is how many requests it sends to the server at the same time, at most.
+	// Concurrency is the maximum number of requests that it sends to the server concurrently.
 	Concurrency int `json:"concurrency,omitempty"`
 	// Stats are counters.
 	Stats Stats `json:"stats"`
@@ -38,7 +38,7 @@ type Status struct {
 	Latency Histogram `json:"latency"`
 }
 
-// ResourceStatus is how one resource is watched.
+// ResourceStatus is the state of the watch of one resource.
 type ResourceStatus struct {
 	Kind     string `json:"kind"`     // "ReplicaSet.apps"
 	Resource string `json:"resource"` // "replicasets.apps"
@@ -47,40 +47,40 @@ type ResourceStatus struct {
 	State string `json:"state"`
 	// Since is when the state began.
 	Since time.Time `json:"since"`
-	// Error is that of the last request, when failing.
+	// Error is the error of the last request, if failing.
 	Error string `json:"error,omitempty"`
-	// Complete reports whether it was ever listed completely. If not, objects of it may be
-	// unknown.
+	// Complete reports whether the resource was ever listed completely. If not, objects of it may
+	// be unknown.
 	Complete bool `json:"complete"`
-	// Leaving reports that discovery does not name the resource any more.
+	// Leaving reports that discovery no longer includes the resource.
 	Leaving bool `json:"leaving,omitempty"`
-	// Revision is the resourceVersion up to which it was watched.
+	// Revision is the resourceVersion up to which it has been watched.
 	Revision string `json:"revision,omitempty"`
 }
 
 // GraphStatus is the size of the ownership graph.
 type GraphStatus struct {
 	Objects    int `json:"objects"`    // observed
-	Presumed   int `json:"presumed"`   // owners that are named by dependents and were not observed
+	Presumed   int `json:"presumed"`   // owners that dependents name and that were not observed
 	References int `json:"references"` // from an object to its owner
 	Claims     int `json:"claims"`     // distinct coordinates of owners, as dependents state them
-	Answers    int `json:"answers"`    // results of live reads that are kept
+	Answers    int `json:"answers"`    // cached results of live reads
 	InCycles   int `json:"inCycles"`   // objects that are part of a blocking cycle
 }
 
 // KindStatus is one kind in the ownership graph.
 type KindStatus struct {
 	Kind    string `json:"kind"`    // "ReplicaSet.apps"
-	Scope   string `json:"scope"`   // "namespaced", "cluster", or "unknown" when it is not served
+	Scope   string `json:"scope"`   // "namespaced", "cluster", or "unknown" if it is not served
 	Objects int    `json:"objects"` // observed
 	// Parked counts the owner references that wait for this kind to be served (rule R7).
 	Parked int `json:"parked,omitempty"`
 }
 
-// QueueStatus is the work that waits.
+// QueueStatus is the state of the work queue.
 type QueueStatus struct {
-	Length int           `json:"length"` // objects that wait for a worker
-	Oldest time.Duration `json:"oldest"` // how long the first of them has waited
+	Length int           `json:"length"` // queued objects
+	Oldest time.Duration `json:"oldest"` // how long the first of them has been queued
 }
 
 // BarrierWait is an owner whose deletion waits for the proof that no dependent was missed.
@@ -89,9 +89,9 @@ type BarrierWait struct {
 	UID       UID       `json:"uid"`
 	Finalizer string    `json:"finalizer"` // that will be removed
 	Since     time.Time `json:"since"`
-	// Rounds are how many attempts at the proof were not sufficient.
+	// Rounds is the number of attempts at the proof that were not sufficient.
 	Rounds int `json:"rounds"`
-	// Holds are why; empty before the first attempt has ended.
+	// Holds are the reasons; empty until the first attempt has ended.
 	Holds []Hold `json:"holds,omitempty"`
 }
 
@@ -99,7 +99,7 @@ type BarrierWait struct {
 type Hold struct {
 	// What is the kind that cannot be read, or the group version that cannot be discovered.
 	What string `json:"what"`
-	// Why is what is wrong with it.
+	// Why is the reason that it cannot.
 	Why string `json:"why"`
 }
 
@@ -107,29 +107,29 @@ type Hold struct {
 type Pause struct {
 	Kind    string    `json:"kind"` // "ReplicaSet.apps"
 	Since   time.Time `json:"since"`
-	Deleted int       `json:"deleted"` // objects of the kind that were deleted in the window before
+	Deleted int       `json:"deleted"` // objects of the kind that were deleted in the preceding window
 	Objects int       `json:"objects"` // objects of the kind at the beginning of that window
 }
 
-// Stats are counters since the collector was made.
+// Stats are counters since the creation of the collector.
 type Stats struct {
-	// Requests to the API server, by verb. Events are not among them.
+	// Requests to the API server, by verb. Those that write Events are not included.
 	Gets, Lists, Deletes, Patches int64
 	// Events written.
 	Events int64
-	// Conflicts counts the writes that were refused because the object had changed.
+	// Conflicts counts the writes that were rejected because the object had changed.
 	Conflicts int64
-	// Hot counts how often a write was put off because the object changed too often (rule R12).
+	// Hot counts how often a write was deferred because the object changed too often (rule R12).
 	Hot int64
-	// Paused counts the deletions that the breaker did not let pass.
+	// Paused counts the deletions that the breaker prevented.
 	Paused int64
 	// Tripped counts how often the breaker paused a kind.
 	Tripped int64
-	// Epochs counts the breaks in the server's history (rule R4).
+	// Epochs counts the discontinuities in the server's history (rule R4).
 	Epochs int64
 	// Rounds counts the attempts to prove that no dependent was missed (rule R15).
 	Rounds int64
-	// Holds counts how often an owner had to go on waiting after one.
+	// Holds counts how often an owner had to keep waiting after such an attempt.
 	Holds int64
 	// Decisions, by type. A repeated decision counts again.
 	Keep, Verify, Park, Detach, Unblock, Delete, Await, Disown, Release int64
@@ -139,8 +139,8 @@ type Stats struct {
 type Histogram struct {
 	// Bounds are the upper bounds of the buckets, ascending.
 	Bounds []time.Duration `json:"bounds"`
-	// Counts are those of the buckets, each without the ones below it. There is one more
-	// than Bounds, for what is above all of them.
+	// Counts are the numbers of durations in each bucket, excluding lower buckets. There is one
+	// more than in Bounds, for durations above all of them.
 	Counts []int64       `json:"counts"`
 	Sum    time.Duration `json:"sum"`
 	Count  int64         `json:"count"`
