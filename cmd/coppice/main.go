@@ -1,8 +1,7 @@
 // Command coppice is garbage collection for Kubernetes-style APIs. See coppice --help.
 //
-// What there is one of in a process, such as the settings of the Go runtime (runtime.go), is
-// set here and nowhere else: the packages below are also run in the processes of others, and
-// of tests.
+// Process-wide settings, such as those of the Go runtime (runtime.go), are made here and nowhere
+// else: the packages below also run in the processes of others, and of tests.
 package main
 
 import (
@@ -20,5 +19,5 @@ func main() {
 }
 
 // runsControlPlane reports whether the command runs until it is stopped and serves requests
-// meanwhile. The root command has no flags, so a command is always the first argument.
+// meanwhile. The root command has no flags, so the first argument is always a command.
 func runsControlPlane(args []string) bool { return len(args) > 0 && args[0] == "up" }

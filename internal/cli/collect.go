@@ -27,13 +27,13 @@ const (
 	controllerNamespace  = "namespace"
 	controllerWorkloads  = "workloads"  // of coppice up only
 	controllerScheduler  = "scheduler"  // of coppice up only
-	controllerProtection = "protection" // of coppice up only: its server sets the finalizers
+	controllerProtection = "protection" // of coppice up only: its API server adds the finalizers
 )
 
 const (
 	// leaseName is the name of the Lease of --leader-elect.
 	leaseName = "coppice"
-	// podNamespaceFile has the namespace of the pod that this process runs in.
+	// podNamespaceFile contains the namespace of the pod that this process runs in.
 	podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
@@ -97,7 +97,7 @@ of no use. See docs/collect.md.`,
 }
 
 func collect(ctx context.Context, f collectFlags, s Streams) error {
-	began := time.Now() //nolint:forbidigo // to print how long the start took
+	began := time.Now() //nolint:forbidigo // to print the duration of the start
 	options, err := f.options(s.Err)
 	if err != nil {
 		return err
@@ -158,8 +158,8 @@ func (f *collectFlags) runs(controller string) bool {
 	return slices.Contains(f.controllers, controller)
 }
 
-// options checks the flags as far as that can be done without a server, and completes them.
-// It returns the options of the collector.
+// options validates and completes the flags as far as possible without a server, and returns the
+// options of the collector.
 func (f *collectFlags) options(logs io.Writer) (coppice.Options, error) {
 	none := coppice.Options{}
 	if err := checkControllers(f.controllers, controllerGC, controllerNamespace); err != nil {
@@ -214,7 +214,7 @@ func (f *collectFlags) checkNumbers() error {
 	return nil
 }
 
-// checkControllers refuses unknown names.
+// checkControllers rejects unknown names.
 func checkControllers(names []string, known ...string) error {
 	for _, name := range names {
 		if !slices.Contains(known, name) {
@@ -224,7 +224,7 @@ func checkControllers(names []string, known ...string) error {
 	return nil
 }
 
-// ownNamespace returns the namespace of the pod that this process runs in, else kube-system.
+// ownNamespace returns the namespace of the pod that this process runs in, or else kube-system.
 func ownNamespace() string {
 	if own, err := os.ReadFile(podNamespaceFile); err == nil {
 		return strings.TrimSpace(string(own))
@@ -232,7 +232,7 @@ func ownNamespace() string {
 	return metav1.NamespaceSystem
 }
 
-// check checks that the server has the resources to ignore, and grants the rights that are needed.
+// check checks that the server has the resources to ignore, and grants the necessary permissions.
 func (f *collectFlags) check(ctx context.Context, s *server, ignore []schema.GroupResource) error {
 	watched, err := s.resources(ctx, ignore)
 	if err != nil {

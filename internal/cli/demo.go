@@ -28,11 +28,11 @@ import (
 )
 
 const (
-	// demoNodes is how many simulated nodes there are for the pods of a story.
+	// demoNodes is the number of simulated nodes for the pods of a story.
 	demoNodes = 3
-	// demoPause is how long the demo pauses before and after each command.
+	// demoPause is the pause before and after each command.
 	demoPause = time.Second
-	// demoTimeout is how long a step of a story may take; it takes 3 s.
+	// demoTimeout bounds a step of a story; a step takes 3 s.
 	demoTimeout = 2 * time.Minute
 )
 
@@ -72,7 +72,7 @@ code is 1 if not.`,
 	return c
 }
 
-// storyNames returns the names of the stories, each with its title for shells to show.
+// storyNames returns the names of the stories, each with its title for shell completion.
 func storyNames() []string {
 	var names []string
 	for _, story := range demo.Stories() {
@@ -119,13 +119,13 @@ func runDemo(ctx context.Context, f demoFlags, s Streams) error {
 	return played
 }
 
-// screen is what a demo is shown on.
+// screen is the output of a demo.
 type screen struct {
 	stage.Display
 	leave func() // called at the end of each story
 }
 
-// newScreen returns a screen that draws if out is a terminal that can, unless plain.
+// newScreen returns a screen that draws if out is a capable terminal and plain is not set.
 func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the flag's value
 	file, ok := out.(*os.File)
 	if plain || !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
@@ -141,7 +141,7 @@ func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the 
 	return screen{terminal, terminal.Leave}
 }
 
-// playAll plays stories, one after the other, until one fails.
+// playAll plays stories one after the other until one fails.
 func playAll(ctx context.Context, p system.Plane, stories []demo.Story, show screen) error {
 	c := stage.Config{Display: show, Timeout: demoTimeout}
 	var err error
@@ -168,8 +168,8 @@ func playAll(ctx context.Context, p system.Plane, stories []demo.Story, show scr
 	return nil
 }
 
-// kubectlFor returns a function that runs this program's kubectl in a process of its own,
-// against a control plane. The files that it needs are in the control plane's directory.
+// kubectlFor returns a function that runs this program's kubectl in a separate process against a
+// control plane. The files that it needs are in the control plane's directory.
 func kubectlFor(p system.Plane) (func(context.Context, string, []string) (string, error), error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -204,7 +204,7 @@ func kubectlFor(p system.Plane) (func(context.Context, string, []string) (string
 	}, nil
 }
 
-// kubeconfigIn writes a copy of a kubeconfig whose default namespace is another one.
+// kubeconfigIn writes a copy of a kubeconfig with the given default namespace.
 func kubeconfigIn(of, path, namespace string) error {
 	config, err := clientcmd.LoadFromFile(of)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // diagnosticsAddress is the default of coppice collect's --bind-address.
 const diagnosticsAddress = "127.0.0.1:10270"
 
-// checkAddresses checks the flags about diagnostics.
+// checkAddresses validates the flags of the diagnostics.
 func (f *collectFlags) checkAddresses() error {
 	if f.bindAddress != "0" && !isLoopbackAddress(f.bindAddress) {
 		return usageError{fmt.Errorf("--bind-address %s is not an address of the loopback interface with a port, such as %s: "+
@@ -38,8 +38,8 @@ func isLoopbackAddress(hostPort string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// listen opens the addresses of the diagnostics, so that one that is taken is an error at
-// the start, and returns functions that serve them.
+// listen opens the addresses of the diagnostics, so that an address in use is an error at the
+// start, and returns functions that serve them.
 func (f *collectFlags) listen(ctx context.Context, c coppice.Controllers, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
 	var servers []func(context.Context) error
 	for _, endpoint := range []struct {

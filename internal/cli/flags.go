@@ -10,9 +10,9 @@ const logLevelUsage = "level of the log, on stderr: debug, info, warn or error"
 
 func logLevels() []string { return []string{"debug", "info", "warn", "error"} }
 
-// completeWith sets the values that shells offer for a flag.
+// completeWith sets the values that shell completion offers for a flag.
 func completeWith(c *cobra.Command, flag string, values ...string) {
-	// The only error is that there is no such flag, which TestCompletion would show.
+	// The only error is that there is no such flag, which TestCompletion would detect.
 	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 

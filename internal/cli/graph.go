@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/web"
 )
 
-// graphTimeout is how long a graph may take: there may be very many objects.
+// graphTimeout bounds the request for a graph. It is long because there may be very many objects.
 const graphTimeout = 60 * time.Second
 
 // graphFlags are the flags of coppice graph.

@@ -13,12 +13,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// inCluster is the source of a config that comes from no file.
+// inCluster is the source of a config that was not loaded from a file.
 const inCluster = "the service account of this pod"
 
-// loadConfig finds the server by client-go's rules: the file named, else those in
-// $KUBECONFIG, else ~/.kube/config, else the cluster that this process runs in. The source
-// names the place where it was found, for messages.
+// loadConfig finds the server by client-go's rules: the named file, else those in $KUBECONFIG, else
+// ~/.kube/config, else the cluster that this process runs in. The source names the place where it
+// was found, for messages.
 func loadConfig(file, context string) (config *rest.Config, source string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
@@ -44,8 +44,8 @@ func loadConfig(file, context string) (config *rest.Config, source string, err e
 	return config, source, nil
 }
 
-// readable checks the files that were named: client-go skips some that are missing, and
-// then reports another error.
+// readable checks the named files: client-go skips some that are missing, and then reports another
+// error.
 func readable(rules *clientcmd.ClientConfigLoadingRules) error {
 	var files []string
 	switch named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
@@ -79,7 +79,7 @@ func sourceOf(rules *clientcmd.ClientConfigLoadingRules) string {
 	return strings.Join(there, string(os.PathListSeparator))
 }
 
-// withoutPath strips the path from an error, for a message that has named the file already.
+// withoutPath strips the path from an error, for a message that has already named the file.
 func withoutPath(err error, path string) error {
 	if file, ok := errors.AsType[*os.PathError](err); ok && file.Path == path {
 		return file.Err

@@ -45,7 +45,7 @@ func runKubectl(args []string, s Streams) error {
 	if err := chooseKubeconfig(args); err != nil {
 		return err
 	}
-	// kubectl prints the error and exits with a code of its own.
+	// kubectl prints the error and exits with an exit code of its own.
 	util.CheckErr(cli.RunNoErrOutput(kubectlCommand(args, s)))
 	return nil
 }
@@ -65,8 +65,8 @@ func kubectlCommand(args []string, s Streams) *cobra.Command {
 	return command
 }
 
-// completeKubectl asks kubectl how a shell may complete its command line. The answer is a
-// line for each completion, and the directive after a colon in the last one.
+// completeKubectl asks kubectl how a shell may complete its command line. The output is one line
+// per completion, and a last line with the directive after a colon.
 func completeKubectl(args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	args = append(append([]string{cobra.ShellCompRequestCmd}, args...), toComplete)
 	if err := chooseKubeconfig(args); err != nil {
@@ -93,7 +93,7 @@ func cutLast(s, separator string) (before, after string, found bool) {
 	return s[:i], s[i+len(separator):], true
 }
 
-// offline are the commands of kubectl that need no server.
+// offline lists the commands of kubectl that need no server.
 var offline = []string{"completion", "__complete", "__completeNoDesc", "config", "help", "kustomize", "options", "plugin", "version"} //nolint:gochecknoglobals // a constant list
 
 // chooseKubeconfig points kubectl at our control plane, unless args name another.

@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/version"
 )
 
-// leastLease is the shortest lease. Heartbeats are sent four times as often.
+// leastLease is the shortest Lease duration. Heartbeats are sent four times in it.
 const leastLease = time.Second
 
 // nodeFlags are the flags of coppice node.
@@ -75,7 +75,7 @@ only: "coppice up --write-node-kubeconfig" writes one.`,
 }
 
 func runNode(ctx context.Context, f nodeFlags, s Streams) error {
-	began := time.Now() //nolint:forbidigo // to print how long the start took
+	began := time.Now() //nolint:forbidigo // to print the duration of the start
 	options, err := f.options(s.Err)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func runNode(ctx context.Context, f nodeFlags, s Streams) error {
 	return unlessStopped(ctx, err)
 }
 
-// options checks the flags as far as that can be done without a server.
+// options validates the flags as far as possible without a server.
 func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 	none := system.NodeOptions{}
 	bind, address, err := f.addresses()
@@ -137,7 +137,7 @@ func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 	}, nil
 }
 
-// addresses returns the address to serve on, and the address of the node.
+// addresses returns the address to serve on and the address of the node.
 func (f nodeFlags) addresses() (bind, node net.IP, err error) {
 	if bind = net.ParseIP(f.bind); bind == nil {
 		return nil, nil, fmt.Errorf("--bind-address %q is not an IP address", f.bind)
@@ -154,7 +154,7 @@ func (f nodeFlags) addresses() (bind, node net.IP, err error) {
 	return bind, node, nil
 }
 
-// checkNodeName checks the name of a node.
+// checkNodeName validates the name of a node.
 func checkNodeName(name string) error {
 	if problems := validation.NameIsDNSSubdomain(name, false); len(problems) > 0 {
 		return fmt.Errorf("%q cannot be the name of a node: %s", name, problems[0])

@@ -21,20 +21,19 @@ import (
 	"github.com/coppice-dev/coppice"
 )
 
-// The checks before coppice collect and coppice node begin find what would otherwise go
-// wrong again and again: a server that is not there, a resource that it does not have, a
-// right that is missing.
+// The checks before coppice collect and coppice node begin find what would otherwise fail again and
+// again: a server that is not there, a resource that it does not have, a missing permission.
 
 const (
-	// reachTimeout is how long a server may take for its first answer.
+	// reachTimeout bounds the first request to a server.
 	reachTimeout = 5 * time.Second
-	// requestTimeout is how long it may take for each of the others.
+	// requestTimeout bounds each of the other requests.
 	requestTimeout = 20 * time.Second
-	// checkConcurrency is how many requests are sent at the same time.
+	// checkConcurrency is the number of concurrent requests.
 	checkConcurrency = 16
 )
 
-// reach checks that the server answers, and accepts the credentials.
+// reach checks that the server responds and accepts the credentials.
 func (s *server) reach(ctx context.Context) error {
 	request, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
@@ -114,7 +113,7 @@ func similar(resource schema.GroupResource, all map[schema.GroupResource]bool) s
 	return "; did you mean " + strings.Join(found, " or ") + "?"
 }
 
-// need is a right: a verb on a resource, in one namespace or in all.
+// need is a permission: a verb on a resource, in one namespace or in all.
 type need struct {
 	verb, group, resource, subresource, namespace string
 }
@@ -133,8 +132,8 @@ func (n need) String() string {
 	return n.verb + " " + resource
 }
 
-// needs returns the rights that the controllers need. The resource "*" stands for all that
-// are not ignored.
+// needs returns the permissions that the controllers need. The resource "*" stands for all that are
+// not ignored.
 func (f *collectFlags) needs() []need {
 	var all []need
 	add := func(group, resource, subresource, namespace string, verbs ...string) {
@@ -161,8 +160,8 @@ func (f *collectFlags) needs() []need {
 	return all
 }
 
-// rights checks that the server grants what is needed on the watched resources, and names
-// what it does not grant.
+// rights checks that the server grants the needed permissions on the watched resources. The error
+// names those that it does not grant.
 func (s *server) rights(ctx context.Context, needs []need, watched []schema.GroupVersionResource) error {
 	missing, err := s.review(ctx, needs, watched)
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
@@ -188,8 +187,8 @@ func (s *server) rights(ctx context.Context, needs []need, watched []schema.Grou
 		s.config.Host, s.source, strings.Join(text, ", "), more)
 }
 
-// review returns the rights that are not granted. Where one on all resources is not, it asks
-// for each resource.
+// review returns the permissions that are not granted. If a permission on all resources is not
+// granted, it asks for each resource.
 func (s *server) review(ctx context.Context, needs []need, watched []schema.GroupVersionResource) ([]need, error) {
 	missing, err := s.denied(ctx, needs)
 	if err != nil {
@@ -208,7 +207,7 @@ func (s *server) review(ctx context.Context, needs []need, watched []schema.Grou
 	return s.denied(ctx, single)
 }
 
-// denied returns those of the rights that are not granted.
+// denied returns the permissions that are not granted.
 func (s *server) denied(ctx context.Context, needs []need) ([]need, error) {
 	granted := make([]bool, len(needs))
 	err := each(ctx, len(needs), func(ctx context.Context, i int) error {
@@ -234,7 +233,7 @@ func (s *server) denied(ctx context.Context, needs []need) ([]need, error) {
 }
 
 // tryLists lists one object of each resource, and returns the lists that are forbidden. Other
-// errors concern one resource only; the collector reports them and goes on without it.
+// errors affect one resource only; the collector reports them and continues without it.
 func (s *server) tryLists(ctx context.Context, watched []schema.GroupVersionResource) ([]need, error) {
 	var mu sync.Mutex
 	var missing []need
@@ -251,7 +250,7 @@ func (s *server) tryLists(ctx context.Context, watched []schema.GroupVersionReso
 	return missing, err
 }
 
-// each calls ask n times, several of them concurrently.
+// each calls ask n times, with limited concurrency.
 func each(ctx context.Context, n int, ask func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(checkConcurrency)

@@ -1,8 +1,8 @@
-// Package cli is the command line: one file per command, each a function over
-// io.Writers, so that it can be run in a test.
+// Package cli is the command line: one file per command, each a function over io.Writers, so that
+// it can be run in a test.
 //
-// Run is what main calls. Its exit codes are 0 for success, 1 for a failure, about which
-// one line on stderr says why, and 2 for a command line that cannot be understood.
+// Run is called by main. Its exit codes are 0 for success, 1 for a failure, which one line on
+// stderr explains, and 2 for an invalid command line.
 package cli
 
 import (
@@ -22,20 +22,20 @@ const (
 	ExitUsage  = 2
 )
 
-// Streams are where a command reads and writes.
+// Streams are the input and output of a command.
 type Streams struct {
 	In  io.Reader
 	Out io.Writer
 	Err io.Writer
 }
 
-// usageError is a command line that cannot be understood.
+// usageError is the error for an invalid command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// Run executes the command line args, which do not include the program's name,
-// and returns the exit code. ctx ends a command that runs until it is stopped.
+// Run executes the command line args, which do not include the program's name, and returns the exit
+// code. ctx ends commands that run until they are stopped.
 func Run(ctx context.Context, args []string, s Streams) int {
 	root := newRoot(s) //nolint:contextcheck // commands take theirs from cobra
 	root.SetArgs(args)
@@ -52,7 +52,7 @@ func Run(ctx context.Context, args []string, s Streams) int {
 	return ExitFailed
 }
 
-// oneLine keeps an error of several parts on one line.
+// oneLine formats an error of several parts on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func newRoot(s Streams) *cobra.Command {
@@ -90,7 +90,7 @@ deletion takes, from the DELETE request to the last object that is deleted with 
 	return root
 }
 
-// noArguments refuses arguments with the exit code of a usage error.
+// noArguments rejects arguments with the exit code of a usage error.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError{fmt.Errorf("%s takes no arguments, got %q; see %s --help", c.CommandPath(), args[0], c.CommandPath())}

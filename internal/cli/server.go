@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// serverFlags are the flags of commands that work on an API server elsewhere.
+// serverFlags are the flags of commands that work on an API server in another process.
 type serverFlags struct {
 	kubeconfig string
 	context    string
@@ -35,7 +35,7 @@ func (f *serverFlags) loadConfig() (config *rest.Config, source string, err erro
 	return loadConfig(f.kubeconfig, f.context)
 }
 
-// server is an API server elsewhere.
+// server is an API server in another process.
 type server struct {
 	config   *rest.Config
 	source   string // of config, for messages
@@ -44,7 +44,7 @@ type server struct {
 	log      *slog.Logger
 }
 
-// connect returns the server that the flags name. It has answered.
+// connect returns the server that the flags name, once it has responded.
 func (f *serverFlags) connect(ctx context.Context, log *slog.Logger) (*server, error) {
 	config, source, err := f.loadConfig()
 	if err != nil {
@@ -60,7 +60,7 @@ func (f *serverFlags) connect(ctx context.Context, log *slog.Logger) (*server, e
 	return s, nil
 }
 
-// newServer makes the clients for the checks before a command begins.
+// newServer creates the clients for the checks before a command begins.
 func newServer(config *rest.Config, source string, log *slog.Logger) (*server, error) {
 	checking := rest.CopyConfig(config)
 	checking.QPS, checking.Timeout, checking.UserAgent = -1, requestTimeout, "coppice"
@@ -76,8 +76,8 @@ func newServer(config *rest.Config, source string, log *slog.Logger) (*server, e
 	return &server{config: config, source: source, client: client, metadata: objects, log: log}, nil
 }
 
-// unlessStopped returns err, or nil when ctx has ended: a command that was stopped before it
-// began has not failed.
+// unlessStopped returns err, or nil if ctx has ended: a command that was stopped before it began
+// has not failed.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

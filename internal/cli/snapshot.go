@@ -90,7 +90,7 @@ owners are gone.`,
 	return c
 }
 
-// oneFile refuses arguments that are not the name of one file.
+// oneFile rejects arguments other than the name of one file.
 func oneFile(c *cobra.Command, args []string) error {
 	if len(args) != 1 || args[0] == "" {
 		return usageError{fmt.Errorf("%s takes the name of one file; see %s --help", c.CommandPath(), c.CommandPath())}
@@ -130,7 +130,7 @@ func saved(out io.Writer, file string, err error) error {
 	return err
 }
 
-// fetchSnapshot gets the snapshot from a running control plane.
+// fetchSnapshot fetches the snapshot from a running control plane.
 func fetchSnapshot(ctx context.Context, config *rest.Config, file string) error {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -23,10 +23,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/version"
 )
 
-// dataDirVariable names the data directory for all commands.
+// dataDirVariable is the environment variable that names the data directory for all commands.
 const dataDirVariable = "COPPICE_DATA_DIR"
 
-// defaultPort is the default of kube-apiserver's --secure-port, too.
+// defaultPort is also the default of kube-apiserver's --secure-port.
 const defaultPort = 6443
 
 // leastQuota is the smallest useful --quota-backend-bytes.
@@ -54,7 +54,7 @@ type upFlags struct {
 	externalHost    string
 	nodes           nodeconfig.Options
 	nodeGrace       time.Duration
-	writeNodes      map[string]string // the files, by the names of the nodes
+	writeNodes      map[string]string // the files, by node name
 }
 
 func newUp(s Streams) *cobra.Command {
@@ -127,7 +127,7 @@ func up(ctx context.Context, f upFlags, s Streams) error {
 	})
 }
 
-// options checks the flags.
+// options validates the flags and returns the options that they set.
 func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	address := net.ParseIP(f.bindAddress)
 	if address == nil {
@@ -184,8 +184,8 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	}, nil
 }
 
-// placement returns InProcess for a controller that --controllers names, and otherwise for
-// another one.
+// placement returns InProcess for a controller that --controllers names, and otherwise the given
+// placement.
 func (f upFlags) placement(controller string, otherwise system.Placement) system.Placement {
 	if slices.Contains(f.controllers, controller) {
 		return system.InProcess
@@ -193,7 +193,7 @@ func (f upFlags) placement(controller string, otherwise system.Placement) system
 	return otherwise
 }
 
-// auditPath is --audit-log-path, which means no audit log if it was given and is empty.
+// auditPath returns --audit-log-path. If that is set to the empty string, there is no audit log.
 func (f upFlags) auditPath() string {
 	if f.auditLogSet && f.auditLogPath == "" {
 		return system.NoAuditLog
@@ -208,8 +208,8 @@ func (f upFlags) collectorPlacement() system.Placement {
 	return f.placement(controllerGC, system.Elsewhere)
 }
 
-// checkKubeconfigs checks that no two users share a file: one must not get the credential of
-// the other.
+// checkKubeconfigs checks that no two users share a file: one must not get the credential of the
+// other.
 func (f upFlags) checkKubeconfigs() error {
 	if f.writeCollector != "" && f.writeCollector == f.writeKubeconfig {
 		return usageError{fmt.Errorf("--write-kubeconfig and --write-collector-kubeconfig both name %s: the collector's must not be the administrator's", f.writeCollector)}
@@ -234,7 +234,7 @@ func (f upFlags) checkKubeconfigs() error {
 	return nil
 }
 
-// checkControllers checks the flags about the controllers and nodes.
+// checkControllers validates the flags of the controllers and nodes.
 func (f upFlags) checkControllers() error {
 	if err := f.nodes.Validate("--node-runtime"); err != nil {
 		return usageError{err}
@@ -245,7 +245,7 @@ func (f upFlags) checkControllers() error {
 	return checkControllers(f.controllers, controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
 }
 
-// checkEtcd checks the flags about etcd.
+// checkEtcd validates the flags of etcd.
 func (f upFlags) checkEtcd() error {
 	if len(f.etcd.Servers) == 0 {
 		if f.etcd.CAFile != "" || f.etcd.CertFile != "" || f.etcd.KeyFile != "" || f.etcd.Prefix != system.DefaultOptions().Etcd.Prefix {
@@ -265,7 +265,7 @@ func (f upFlags) checkEtcd() error {
 	return nil
 }
 
-// dataDir returns the data directory of commands that are not given one.
+// dataDir returns the default data directory.
 func dataDir() (string, error) {
 	if dir := os.Getenv(dataDirVariable); dir != "" {
 		return dir, nil
@@ -273,9 +273,9 @@ func dataDir() (string, error) {
 	return system.DefaultDataDir()
 }
 
-// newLogger returns a logger to w, as text or json. klog, by which the Kubernetes libraries log,
-// writes to it too. They log at level Info what only their developers need, so that is shown
-// at level debug only.
+// newLogger returns a logger to w, as text or JSON. klog, which the Kubernetes libraries use,
+// writes to it too. They log at level Info what only their developers need, so that is shown at
+// level debug only.
 func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

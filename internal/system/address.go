@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// listen opens the port. It comes first, so that nothing has been done if the port is taken.
+// listen opens the port. That comes first, so that nothing has been done if the port is in use.
 func listen(ctx context.Context, o Options) (net.Listener, error) {
 	address := o.BindAddress
 	if address == nil {
@@ -19,7 +19,7 @@ func listen(ctx context.Context, o Options) (net.Listener, error) {
 	return listenOn(ctx, address, o.Port, "--secure-port")
 }
 
-// listenOn opens a port. flag is the one that chooses it, for the error.
+// listenOn opens a port. flag is the flag that sets it, for the error.
 func listenOn(ctx context.Context, address net.IP, port int, flag string) (net.Listener, error) {
 	hostPort := net.JoinHostPort(address.String(), strconv.Itoa(port))
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", hostPort)
@@ -48,7 +48,7 @@ func (o Options) serverURL(address net.Addr) string {
 	return "https://" + net.JoinHostPort(host, port)
 }
 
-// servingNames returns the names of the serving certificate besides the server's own.
+// servingNames returns the names in the serving certificate besides the server's own.
 func (o Options) servingNames() []string {
 	if o.ExternalHost == "" {
 		return nil

@@ -18,12 +18,12 @@ const (
 	auditDays      = 30
 )
 
-// openAudit opens the audit log; it returns nil if there is to be none.
+// openAudit opens the audit log; it returns nil if none is to be written.
 func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
 	path := o.AuditPath
 	switch path {
 	case NoAuditLog:
-		return nil, nil //nolint:nilnil // no log is an answer
+		return nil, nil //nolint:nilnil // no audit log is a valid choice
 	case "-":
 		return nopCloser{os.Stdout}, nil
 	case "":
@@ -32,7 +32,7 @@ func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	// The log is for administrators only, also if the file existed before.
+	// Only administrators may read the log, even if the file existed before.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w; choose another with --audit-log-path", err)

@@ -17,11 +17,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/web"
 )
 
-// controllersPrefix is put before the paths that the API server has too.
+// controllersPrefix is the prefix of the paths that the API server itself also serves.
 const controllersPrefix = "/coppice"
 
-// runControllers runs the controllers until ctx ends. It may be called again then: they keep
-// no state.
+// runControllers runs the controllers until ctx ends. It may then be called again: they keep no
+// state.
 func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *diagnostics) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if o.runsCoppice() {
@@ -62,9 +62,10 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 	return group.Wait()
 }
 
-// newParts makes the controllers of workloads, the nodes and the scheduler, as far as they run
-// here. They share one informer of pods, the most numerous objects; all three may read all
-// pods. Each adds an index to it, so they are made one after the other, and before any runs.
+// newParts returns the workload controllers, the nodes and the scheduler, as far as they run in
+// this process. They share one informer of pods, the most numerous objects; all three may read all
+// pods. Each adds an index to it, so they are created one after the other, and before any of them
+// runs.
 func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []func() error, err error) {
 	var pods cache.SharedIndexInformer
 	if o.Workloads == InProcess {
@@ -92,8 +93,8 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []fu
 	return parts, nil
 }
 
-// newControllers makes the collector and the namespace controller. Each has a user of its own,
-// with the rights that it needs and no others.
+// newControllers returns the collector and the namespace controller. Each has a user of its own,
+// with the permissions that it needs and no others.
 func newControllers(o Options, api *apiserver.Server) (controllers coppice.Controllers, err error) {
 	if o.GarbageCollector == InProcess {
 		config, err := api.Collector()
@@ -117,8 +118,8 @@ func newControllers(o Options, api *apiserver.Server) (controllers coppice.Contr
 	return controllers, nil
 }
 
-// diagnostics serves the diagnostics of the controllers through the API server, to
-// administrators. A process whose controllers do not run answers who leads.
+// diagnostics serves the diagnostics of the controllers through the API server, to administrators.
+// A process that stands by responds with the identity of the leader.
 type diagnostics struct {
 	role election.Role
 
@@ -132,7 +133,7 @@ func (d *diagnostics) set(handler http.Handler) {
 	d.handler = handler
 }
 
-// serve registers the paths. The API server has metrics of its own under the usual path.
+// serve registers the paths. The API server serves its own metrics under the usual path.
 func (d *diagnostics) serve(api *apiserver.Server) {
 	answer := web.StandBy(d.role.StandsBy, d)
 	for _, path := range []string{web.Status, web.Records, web.Graph} {

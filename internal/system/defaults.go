@@ -18,11 +18,11 @@ import (
 // SnapshotPath is the path at which a running control plane serves snapshots.
 const SnapshotPath = storageendpoints.SnapshotPath
 
-// Etcd is an etcd cluster to keep the objects in.
+// Etcd is an etcd cluster in which the objects are kept.
 type Etcd = storage.Cluster
 
-// DefaultOptions returns what the flags of coppice up are by default, as far as the parts of
-// a control plane have defaults: they are those of the parts.
+// DefaultOptions returns the defaults of the flags of coppice up, as far as the parts of a control
+// plane have defaults.
 func DefaultOptions() Options {
 	return Options{
 		Etcd: Etcd{Prefix: storage.DefaultPrefix}, QuotaBytes: storage.DefaultQuota,
@@ -32,13 +32,13 @@ func DefaultOptions() Options {
 	}
 }
 
-// DefaultNodeOptions returns what the flags of coppice node are by default.
+// DefaultNodeOptions returns the defaults of the flags of coppice node.
 func DefaultNodeOptions() NodeOptions {
 	return NodeOptions{Runtime: nodeconfig.Simulated, Bind: net.IPv4(127, 0, 0, 1), Lease: agent.DefaultLease}
 }
 
-// ServiceRanges returns the default ranges of services, with another range of addresses
-// unless it is empty.
+// ServiceRanges returns the default ranges of services, with another address range unless addresses
+// is empty.
 func ServiceRanges(addresses string) (core.ServiceRanges, error) {
 	ranges := core.DefaultServiceRanges()
 	if addresses == "" {
@@ -52,7 +52,7 @@ func ServiceRanges(addresses string) (core.ServiceRanges, error) {
 	return ranges, nil
 }
 
-// CopySnapshot writes a snapshot that a control plane has served to a file.
+// CopySnapshot writes a snapshot served by a control plane to a file.
 func CopySnapshot(file string, from io.Reader) error {
 	return WriteSnapshot(file, func(out *os.File) error { return storage.CopySnapshot(out, from) })
 }

@@ -22,36 +22,38 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// NodeOptions say how the agent of one node is to run, in a process of its own. All but
-// Reread, Name, Port, Lease, Socket and Dir are required.
+// NodeOptions configure the agent of one node in a process of its own. All fields except Reread,
+// Name, Port, Lease, Socket and Dir are required.
 type NodeOptions struct {
 	// Config reaches the API server with the node's own credential.
 	Config *rest.Config
-	// Reread reads Config again, because the certificate may have been renewed; nil: it never is.
+	// Reread reads Config again, because the certificate may have been renewed; nil if it is never
+	// renewed.
 	Reread func() (*rest.Config, error)
-	// Name of the node; that of its credential if empty.
+	// Name is the name of the node. Default: the name in its credential.
 	Name string
-	// Runtime is nodeconfig.Simulated or nodeconfig.CRI, and Socket where that one is served. Dir
-	// is where it keeps logs and volumes of pods; no other user may read it.
+	// Runtime is nodeconfig.Simulated or nodeconfig.CRI, and Socket the CRI endpoint. Dir is the
+	// directory for logs and volumes of pods; no other user may read it.
 	Runtime, Socket, Dir string
 	// Address is the IP address of the node.
 	Address net.IP
-	// Bind is the IP address to serve logs on, and Port the port, a free one if 0. They are
-	// served if the API server finds them at Address.
+	// Bind is the IP address to serve logs on, and Port the port, or a free one if 0. Logs are
+	// served if the API server can reach them at Address.
 	Bind net.IP
 	Port int
-	// Lease is how long a heartbeat counts; agent.DefaultLease if 0.
+	// Lease is the duration of the node's Lease. Default: agent.DefaultLease.
 	Lease time.Duration
-	// Version is reported as that of the agent.
+	// Version is reported as the version of the agent.
 	Version string
 	Log     *slog.Logger
 }
 
-// ErrNoNode is the error of a credential that is not a node's, where no name is given.
+// ErrNoNode is returned if no name is given and the credential does not belong to a node.
 var ErrNoNode = errors.New("is not a node's")
 
-// RunNode runs the agent of one node until ctx ends. It calls ready once, with the name, when the
-// node is registered. Real containers keep running afterwards; the next agent takes them over.
+// RunNode runs the agent of one node until ctx ends. It calls ready once, with the node's name,
+// when the node is registered. Real containers keep running afterwards; the next agent takes them
+// over.
 func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error {
 	credential, err := loadCredential(o)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// rereadEvery is how often a kubeconfig is read again. It is renewed four months before its
-// certificate expires.
+// rereadEvery is the interval at which a kubeconfig is read again. It is renewed four months before
+// its certificate expires.
 const rereadEvery = 10 * time.Minute
 
 // The timeout and keep-alive of connections, as in client-go.
@@ -29,9 +29,9 @@ const (
 	dialKeepAlive = 30 * time.Second
 )
 
-// nodeCredential is the certificate of a node's kubeconfig, with which its agent is a client and a
-// server. When the kubeconfig is renewed, it is replaced while the agent runs. nil: the kubeconfig
-// has none.
+// nodeCredential is the certificate in a node's kubeconfig, which the node's agent uses as a client
+// and as a server. When the kubeconfig is renewed, it is replaced while the agent runs. It is nil
+// if the kubeconfig has none.
 type nodeCredential struct {
 	read        func() (*rest.Config, error) // nil: it is never renewed
 	connections *connrotation.Dialer         // to the API server
@@ -52,7 +52,7 @@ func loadCredential(o NodeOptions) (*nodeCredential, error) {
 	return c, nil
 }
 
-// certificateOf returns the client certificate of a configuration; nil if it has none.
+// certificateOf returns the client certificate of a configuration, or nil if it has none.
 func certificateOf(config *rest.Config) (*tls.Certificate, error) {
 	config = rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(config); err != nil {
@@ -116,7 +116,8 @@ func (c *nodeCredential) keepFresh(ctx context.Context, clk clock.WithTicker) {
 }
 
 // reread adopts the kubeconfig's certificate if it is a new one of the same user, and closes the
-// connections: the server authenticates each of them once, by the certificate it was opened with.
+// connections: the server authenticates each of them once, by the certificate with which it was
+// opened.
 func (c *nodeCredential) reread() (replaced bool, err error) {
 	config, err := c.read()
 	if err != nil {

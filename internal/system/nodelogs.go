@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
-// nodeLogs serves the logs of one node's pods to the API server; nil: they are not served.
+// nodeLogs serves the logs of one node's pods to the API server; nil if they are not served.
 type nodeLogs struct {
 	listener    net.Listener
 	authorities *x509.CertPool
@@ -25,7 +25,7 @@ type nodeLogs struct {
 }
 
 // openLogs opens the port. It returns nil, and logs why, if the API server could not be
-// authenticated or would not reach the port.
+// authenticated or could not reach the port.
 func openLogs(ctx context.Context, o NodeOptions, credential *nodeCredential) (*nodeLogs, error) {
 	authorities, err := clientAuthorities(o.Config, credential, o.Name)
 	if err == nil && !reaches(o.Address, o.Bind) {
@@ -42,10 +42,10 @@ func openLogs(ctx context.Context, o NodeOptions, credential *nodeCredential) (*
 	return &nodeLogs{listener, authorities, credential, o.Log}, nil
 }
 
-// reaches reports whether a listener on an address is reached at that of the node.
+// reaches reports whether a listener on bind can be reached at the address of the node.
 func reaches(node, bind net.IP) bool { return bind.IsUnspecified() || bind.Equal(node) }
 
-// port returns the port that logs are served on; 0 if they are not.
+// port returns the port on which logs are served, or 0.
 func (l *nodeLogs) port() int32 {
 	if l == nil {
 		return 0
@@ -73,10 +73,10 @@ func (l *nodeLogs) close() {
 	}
 }
 
-// clientAuthorities returns the authorities of a kubeconfig that have signed the node's own
-// certificate: they also sign the API server's client certificate. The kubeconfig may trust more
-// authorities to identify servers, but not to identify clients. It fails if the certificate does not
-// identify the agent, as an administrator's does not.
+// clientAuthorities returns the CAs in a kubeconfig that have signed the node's own certificate:
+// they also sign the API server's client certificate. The kubeconfig may trust further CAs to
+// identify servers, but not to identify clients. It fails if the certificate does not identify the
+// agent, as an administrator's does not.
 func clientAuthorities(c *rest.Config, credential *nodeCredential, node string) (*x509.CertPool, error) {
 	if credential == nil {
 		return nil, errors.New("the kubeconfig has no client certificate")

@@ -18,10 +18,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/scheduler"
 )
 
-// nodesDir is the directory of an agent with real containers, in the data directory.
+// nodesDir is the directory of an agent with real containers in the data directory.
 const nodesDir = "node"
 
-// clearTimeout bounds the removal of all containers when nothing is to be kept.
+// clearTimeout bounds the removal of all containers of an ephemeral control plane.
 const clearTimeout = time.Minute
 
 // openMachine opens the container runtime of this process's nodes, if it has any. closeMachine
@@ -48,8 +48,8 @@ func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine fu
 	}, nil
 }
 
-// references reads what pods with real containers refer to. The runtime is opened before there is
-// an API server to read from.
+// references reads the objects that pods with real containers refer to. The runtime is opened
+// before there is an API server to read from.
 type references struct {
 	client atomic.Pointer[kubernetes.Clientset]
 }
@@ -74,7 +74,7 @@ func (r *references) Secret(ctx context.Context, namespace, name string) (*corev
 	return cri.FromAPI(client).Secret(ctx, namespace, name)
 }
 
-// newNodes makes the agent of the nodes of this process.
+// newNodes returns the agent of the nodes of this process.
 func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) (*agent.Agent, error) {
 	config, err := api.NodeAgent()
 	if err != nil {
@@ -85,8 +85,8 @@ func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) 
 		return nil, fmt.Errorf("create the client of the node agent: %w", err)
 	}
 	if o.Nodes.Runtime == nodeconfig.CRI {
-		// With the rights of the one node, which may read what its pods refer to. The agent
-		// of all nodes may not read secrets.
+		// With the permissions of the one node, which may read what its pods refer to. The agent of
+		// all nodes may not read secrets.
 		reader, err := kubernetes.NewForConfig(api.Node(o.machine.Nodes[0].Name))
 		if err != nil {
 			return nil, fmt.Errorf("create the client of the node: %w", err)
@@ -99,7 +99,7 @@ func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) 
 	})
 }
 
-// leaseWithin returns the duration of node leases for a grace period of nodes.
+// leaseWithin returns the duration of node Leases for a grace period of nodes.
 func leaseWithin(grace time.Duration) time.Duration {
 	if grace == 0 {
 		return agent.DefaultLease
@@ -114,7 +114,6 @@ func runNodes(ctx context.Context, api *apiserver.Server, nodes *agent.Agent) er
 	return nodes.Run(ctx)
 }
 
-// newScheduler makes the scheduler.
 func newScheduler(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) (*scheduler.Scheduler, error) {
 	config, err := api.Scheduler()
 	if err != nil {

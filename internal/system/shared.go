@@ -17,7 +17,7 @@ import (
 // certificate authority.
 const agreedAuthority = "certificate-authority"
 
-// openStore starts the etcd in this process, or connects to the one elsewhere.
+// openStore starts the etcd in this process, or connects to the cluster.
 func openStore(ctx context.Context, o Options, dir *workDir) (*storage.Store, error) {
 	if len(o.Etcd.Servers) > 0 {
 		return storage.Connect(ctx, o.Etcd)
@@ -28,9 +28,9 @@ func openStore(ctx context.Context, o Options, dir *workDir) (*storage.Store, er
 }
 
 // loadAuthority reads the certificate authority, or creates it at the first start. Control planes
-// that share an etcd must have the same: a client has one certificate and trusts one authority,
-// whichever of them serves it. The first one stores the fingerprint in etcd, and one with another
-// authority does not start.
+// that share an etcd must have the same one: a client has one certificate and trusts one authority,
+// whichever control plane serves it. The first one stores the fingerprint in etcd, and one with
+// another authority does not start.
 func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.Store) (*auth.Authority, error) {
 	path := o.PKIDir
 	if path == "" {
@@ -62,5 +62,5 @@ func loadAlone(path string) (*auth.Authority, error) {
 		return nil, fmt.Errorf("lock the directory of the certificate authority: %w", err)
 	}
 	defer lock.Close()
-	return auth.LoadAuthority(path, time.Now) //nolint:forbidigo // the process is put together here
+	return auth.LoadAuthority(path, time.Now) //nolint:forbidigo // dependencies are assembled here
 }

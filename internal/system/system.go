@@ -1,11 +1,11 @@
-// Package system assembles a control plane in one process. It holds the wiring and the boot
-// order, and no behaviour of its own; options.go says what there is to choose.
+// Package system assembles a control plane in one process. It contains the wiring and the boot
+// order, and no behavior of its own; options.go lists the options.
 //
 // Run is the boot order: lock the data directory, open the port, open the store, issue the
 // certificates, serve the API, start the controllers, report ready. It stops in reverse order.
 //
-// Nothing here is set for the whole process (GC, GOMAXPROCS, feature gates): a process may run
-// several control planes, as tests do. That is for cmd.
+// Nothing here is set process-wide (GC, GOMAXPROCS, feature gates): a process may run several
+// control planes, as tests do. Package cmd does that.
 package system
 
 import (
@@ -36,17 +36,17 @@ type Plane struct {
 	Server string
 	// Kubeconfig is the administrator's kubeconfig file.
 	Kubeconfig string
-	// Config is the administrator's, for clients in this process: they need no socket.
+	// Config is the administrator's config for clients in this process: they need no socket.
 	Config *rest.Config
-	// Started is how long the start took.
+	// Started is the duration of the start.
 	Started time.Duration
 
 	// keepFresh renews the kubeconfigs before they expire, until ctx ends.
 	keepFresh func(ctx context.Context)
 }
 
-// Run runs a control plane until ctx ends. It calls ready once, when the control plane
-// serves. An error means that it could not start, or failed.
+// Run runs a control plane until ctx ends. It calls ready once, when the control plane serves. An
+// error means that it could not start, or that it failed.
 func Run(ctx context.Context, o Options, ready func(Plane)) error {
 	began := time.Now()
 	o, err := o.complete()
@@ -113,7 +113,7 @@ func start(ctx context.Context, o Options, dir *workDir, began time.Time, ready 
 	})
 }
 
-// assemble makes the certificates, the API server and the kubeconfig.
+// assemble creates the certificates, the API server and the kubeconfig.
 func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listener, store *storage.Store) (Plane, *apiserver.Server, error) {
 	authority, err := loadAuthority(ctx, o, dir, store)
 	if err != nil {
@@ -162,8 +162,8 @@ func writeCredentials(o Options, authority *auth.Authority, plane Plane) (keepFr
 	}, nil
 }
 
-// serve runs the API server and, once that is ready, the controllers, until ctx ends or one of
-// them fails. The controllers stop first: they cannot work without the server.
+// serve runs the API server and, once that is ready, the controllers, until ctx ends or one of them
+// fails. The controllers stop first: they cannot work without the server.
 func serve(ctx context.Context, o Options, api *apiserver.Server, shared bool, ready func()) error {
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
@@ -193,8 +193,8 @@ func serve(ctx context.Context, o Options, api *apiserver.Server, shared bool, r
 	return errors.Join(err, <-served)
 }
 
-// control runs the controllers. Of several control planes that may share an etcd, the leader
-// does.
+// control runs the controllers. If several control planes may share an etcd, only the leader runs
+// them.
 func control(ctx context.Context, o Options, api *apiserver.Server, shared bool, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	diagnostics := &diagnostics{}
@@ -232,7 +232,7 @@ func (d *workDir) close() {
 	}
 }
 
-// openDir locks the data directory, or makes one for this run.
+// openDir locks the data directory, or creates a temporary one.
 func openDir(o Options) (*workDir, error) {
 	path := o.DataDir
 	if o.Ephemeral {
@@ -249,8 +249,8 @@ func openDir(o Options) (*workDir, error) {
 	return &workDir{dataDir: dir, remove: o.Ephemeral}, nil
 }
 
-// DefaultDataDir returns where a user's control plane keeps its data by default:
-// $XDG_DATA_HOME/coppice, else ~/.local/share/coppice.
+// DefaultDataDir returns the default data directory of the current user: $XDG_DATA_HOME/coppice, or
+// else ~/.local/share/coppice.
 func DefaultDataDir() (string, error) {
 	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
 		return filepath.Join(base, "coppice"), nil

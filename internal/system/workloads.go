@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/statefulset"
 )
 
-// newControllerContext makes what the workload controllers share.
+// newControllerContext returns what the workload controllers share.
 func newControllerContext(o Options, api *apiserver.Server) (*controller.Context, error) {
 	config, err := api.Workloads()
 	if err != nil {
@@ -35,7 +35,7 @@ func newControllerContext(o Options, api *apiserver.Server) (*controller.Context
 	return controller.NewContext(client, clock.RealClock{}, o.Log)
 }
 
-// runWorkloads runs the controllers of workloads until ctx ends.
+// runWorkloads runs the workload controllers until ctx ends.
 func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared *controller.Context) error {
 	controllers := []*controller.Controller{
 		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()), endpointslice.New(shared),
