@@ -1,9 +1,9 @@
-// Package election is leader election: of several processes that could do the same work,
-// the holder of a Lease does it.
+// Package election is leader election: of several processes that could do the same work, only the
+// holder of a Lease does it.
 //
-// Run acquires the Lease, works while it holds it, and releases it when the work has
-// ended, so that two never work at the same time. Role says who leads. The election itself
-// is client-go's leaderelection; this package adds that the Lease outlives the work.
+// Run acquires the Lease, works while it holds it, and releases it when the work has ended, so that
+// two processes never work at the same time. Role reports who leads. The election itself is
+// client-go's leaderelection; this package makes sure that the Lease outlives the work.
 package election
 
 import (
@@ -24,21 +24,21 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// ErrLost is the error of a leader that could not renew its Lease, and has stopped.
+// ErrLost is the error of a leader that could not renew its Lease and has stopped.
 var ErrLost = errors.New("lost the lease")
 
-// Times of an election. A leader that vanishes is replaced after Duration, one that
-// releases the Lease after Retry.
+// Times are the durations of an election. A leader that vanishes is replaced after Duration, one
+// that releases the Lease after Retry.
 type Times struct {
 	Duration time.Duration
-	// Deadline is how long a leader tries to renew the Lease before it stops. It is shorter
-	// than Duration.
+	// Deadline is how long a leader tries to renew the Lease before it stops. It is shorter than
+	// Duration.
 	Deadline time.Duration
 	// Retry is the time between two attempts to acquire or renew the Lease.
 	Retry time.Duration
 }
 
-// Usual returns the times of Kubernetes' own components, which suit a server elsewhere.
+// Usual returns the times of Kubernetes' own components, which suit a server in another process.
 func Usual() Times {
 	return Times{Duration: 15 * time.Second, Deadline: 10 * time.Second, Retry: 2 * time.Second}
 }
@@ -55,10 +55,9 @@ type Lease struct {
 	Log             *slog.Logger
 }
 
-// Run stands by until this process holds the Lease, and then calls work. It returns when
-// ctx ends or work returns. The context of work ends when the Lease is lost; then the error
-// is ErrLost. The Lease is released when work has returned, so that two leaders never work
-// at the same time.
+// Run stands by until this process holds the Lease, and then calls work. It returns when ctx ends
+// or work returns. The context of work ends when the Lease is lost; the error is then ErrLost. The
+// Lease is released after work has returned, so that two leaders never work at the same time.
 func (l Lease) Run(ctx context.Context, config *rest.Config, r *Role, work func(context.Context) error) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -67,7 +66,7 @@ func (l Lease) Run(ctx context.Context, config *rest.Config, r *Role, work func(
 	return l.run(ctx, client, r, work)
 }
 
-// RunAlways is Run, but stands for election again when the Lease was lost.
+// RunAlways is like Run, but stands by again after the Lease was lost.
 func (l Lease) RunAlways(ctx context.Context, config *rest.Config, r *Role, work func(context.Context) error) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -133,8 +132,8 @@ func (l Lease) runAlways(ctx context.Context, client kubernetes.Interface, r *Ro
 	}
 }
 
-// lock returns the lock on the Lease. client-go would retry silently for ever if the
-// namespace did not exist.
+// lock returns the lock on the Lease. client-go would retry silently forever if the namespace did
+// not exist.
 func (l Lease) lock(ctx context.Context, client kubernetes.Interface) (*resourcelock.LeaseLock, error) {
 	if _, err := client.CoreV1().Namespaces().Get(ctx, l.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("the namespace %s of the Lease does not exist", l.Namespace)

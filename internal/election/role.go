@@ -2,15 +2,15 @@ package election
 
 import "sync"
 
-// Role is the role of this process in an election. The zero value leads. It is safe for
-// concurrent use.
+// Role is the role of this process in an election. The zero value means that it leads. It is safe
+// for concurrent use.
 type Role struct {
 	mu     sync.Mutex
-	holder string // guarded by mu; of the Lease, while this process stands by
+	holder string // guarded by mu; the identity of the leader while this process stands by
 }
 
-// StandsBy reports whether this process stands by, and the identity of the one that leads;
-// "nobody" while none does.
+// StandsBy reports whether this process stands by, and returns the identity of the leader, which is
+// "nobody" while there is none.
 func (r *Role) StandsBy() (holder string, yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,11 +1,11 @@
-// Package metrics turns the state of a controller into Prometheus metrics.
+// Package metrics exports the state of a controller as Prometheus metrics.
 //
-// A Set belongs to one controller and is a prometheus.Collector; nothing is registered
-// globally. Most metrics are read at each scrape (Reading). Requests are counted by a
-// round tripper around that of the client (Transport).
+// A Set belongs to one controller and is a prometheus.Collector; nothing is registered globally.
+// Most metrics are read at each scrape (Reading). Requests are counted by a round tripper that
+// wraps the client's (Transport).
 //
-// No label has the name of an object, or any other text that users choose freely: the
-// number of time series is bounded by the number of resources.
+// No label contains the name of an object, or any other text that users choose freely: the number
+// of time series is bounded by the number of resources.
 package metrics
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/feed"
 )
 
-// The values of the label "controller", which tells apart the metrics that several
-// controllers have. They are the names that kube-controller-manager gives its own.
+// The values of the label "controller", which distinguishes metrics that several controllers have.
+// They are the names of the same controllers in kube-controller-manager.
 const (
 	GarbageCollector    = "garbage-collector-controller"
 	NamespaceController = "namespace-controller"
@@ -30,15 +30,15 @@ type Reading struct {
 	Collector collector.Status
 }
 
-// Set is the metrics of one controller. Make one with New or ForNamespaces.
+// Set contains the metrics of one controller. Create one with New or ForNamespaces.
 type Set struct {
-	prometheus.Collector // what is read at each scrape
+	prometheus.Collector // the metrics that are read at each scrape
 
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 }
 
-// New returns the metrics of a garbage collector, whose state read returns.
+// New returns the metrics of a garbage collector. read returns its state.
 func New(read func() Reading) *Set {
 	return newSet(GarbageCollector, reading{read, descriptions()})
 }
@@ -81,8 +81,8 @@ func (s *Set) Collect(to chan<- prometheus.Metric) {
 	s.durations.Collect(to)
 }
 
-// Gatherer returns what a scrape gathers: the metrics of some controllers, of the process
-// and of the Go runtime.
+// Gatherer returns a gatherer of the metrics of the given controllers, of the process and of the Go
+// runtime.
 func Gatherer(sets ...prometheus.Collector) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

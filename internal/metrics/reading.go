@@ -11,7 +11,7 @@ import (
 
 const syncedHelp = "Whether the controller has read the state of the server and works."
 
-// descriptions are those of the metrics that are read at each scrape, by name.
+// descriptions returns the descriptions of the metrics that are read at each scrape, by name.
 func descriptions() map[string]*prometheus.Desc {
 	described := map[string]*prometheus.Desc{
 		"synced": prometheus.NewDesc("coppice_synced", syncedHelp, nil, labels(GarbageCollector)),
@@ -50,7 +50,7 @@ func descriptions() map[string]*prometheus.Desc {
 	return described
 }
 
-// reading turns a Reading into metrics.
+// reading exports a Reading as metrics.
 type reading struct {
 	read         func() Reading
 	descriptions map[string]*prometheus.Desc
@@ -104,8 +104,8 @@ func (o output) histogram(name string, h collector.Histogram) {
 	o.to <- prometheus.MustNewConstHistogram(o.descriptions[name], uint64(h.Count), h.Sum.Seconds(), buckets)
 }
 
-// graph sends the size of the graph, and the state of the monitors. Objects are counted by
-// resource: unlike kinds in owner references, resources are named by the server.
+// graph sends the size of the graph and the state of the monitors. Objects are counted by resource:
+// unlike kinds in owner references, resources are named by the server.
 func (o output) graph(now Reading) {
 	objects := make(map[string]int, len(now.Collector.Kinds))
 	parkedKinds, parkedReferences := 0, 0
@@ -129,7 +129,7 @@ func (o output) graph(now Reading) {
 	o.gauge("parked_references", float64(parkedReferences))
 }
 
-// work sends what is queued, and what was done.
+// work sends the length of the queue and the counters.
 func (o output) work(c collector.Status) {
 	o.gauge("queue_depth", float64(c.Queue.Length))
 	o.gauge("queue_oldest_seconds", c.Queue.Oldest.Seconds())
@@ -147,7 +147,8 @@ func (o output) work(c collector.Status) {
 	o.counter("epochs_total", s.Epochs)
 }
 
-// barrier sends which owners wait for the proof that no dependent was missed (R15), and why.
+// barrier sends the number of owners that wait for the proof that no dependent was missed (R15),
+// and why they wait.
 func (o output) barrier(c collector.Status) {
 	var oldest time.Duration
 	held := make(map[string]int)
@@ -166,8 +167,8 @@ func (o output) barrier(c collector.Status) {
 	o.counter("barrier_holds_total", c.Stats.Holds)
 }
 
-// number is the value of a gauge that says yes or no.
-func number(yes bool) float64 { //nolint:revive // the flag is the value
+// number returns the value of a boolean gauge.
+func number(yes bool) float64 { //nolint:revive // it only converts the flag
 	if yes {
 		return 1
 	}

@@ -18,7 +18,7 @@ type counted struct {
 // RoundTrip implements http.RoundTripper.
 func (t counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	verb := verbOf(r)
-	began := time.Now() //nolint:forbidigo // measures, and decides nothing
+	began := time.Now() //nolint:forbidigo // only measured, never decided on
 	response, err := t.next.RoundTrip(r)
 	code := "none"
 	if err == nil {
@@ -34,7 +34,7 @@ func (t counted) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper implements net.RoundTripperWrapper of k8s.io/apimachinery.
 func (t counted) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// verbOf returns the verb of a request, as RBAC rules name it, or "discover" for one that is
+// verbOf returns the verb of a request, as named in RBAC rules, or "discover" for a request that is
 // not about objects.
 func verbOf(r *http.Request) string {
 	named, ok := namesObject(r.URL.Path)
@@ -57,8 +57,8 @@ func verbOf(r *http.Request) string {
 	return strings.ToLower(r.Method)
 }
 
-// namesObject reports whether a path is that of an object, or of a collection; not ok when
-// it is neither.
+// namesObject reports whether a path is that of an object rather than of a collection; ok is false
+// if it is neither.
 func namesObject(path string) (named, ok bool) {
 	resource, ok := resourceOf(path)
 	if !ok {
@@ -71,8 +71,8 @@ func namesObject(path string) (named, ok bool) {
 	return len(parts) > 1, parts[0] != ""
 }
 
-// resourceOf returns what follows /api/v1/ or /apis/group/version/ in a path. The server
-// may have a path prefix.
+// resourceOf returns what follows /api/v1/ or /apis/group/version/ in a path. The server may have a
+// path prefix.
 func resourceOf(path string) (resource string, ok bool) {
 	for _, root := range []struct {
 		text  string

@@ -12,11 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Conditions returns the conditions of a namespace after a sync, and whether they differ
-// from the old ones. Types, reasons and messages are upstream's: people and tools read
-// them. Each of the five replaces the one of its type; other conditions stay, and so does
-// the order (NS-10). When no resource type could be discovered, the four about contents
-// are Unknown.
+// Conditions returns the conditions of a namespace after a sync, and reports whether they differ
+// from the old ones. Types, reasons and messages are upstream's: people and tools read them. Each
+// of the five replaces the one of its type; other conditions are kept, and so is the order (NS-10).
+// If no resource type could be discovered, the four about contents are Unknown.
 func Conditions(old []corev1.NamespaceCondition, s *Survey, now metav1.Time) (conditions []corev1.NamespaceCondition, changed bool) {
 	reported := []corev1.NamespaceCondition{
 		discoveryCondition(s), parsingCondition(s), deletionCondition(s), remainingCondition(s), finalizersCondition(s),
@@ -94,8 +93,8 @@ func deletionCondition(s *Survey) corev1.NamespaceCondition {
 		fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(errs), inWords(errs)))
 }
 
-// remainingCondition counts what is left in the stage that holds the namespace; later
-// stages were not listed.
+// remainingCondition counts what is left in the stage that blocks the namespace; later stages were
+// not listed.
 func remainingCondition(s *Survey) corev1.NamespaceCondition {
 	var remaining []string
 	for r, content := range s.contents {

@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// pageSize bounds one list, and how many objects of one type a sync deletes, so that a
-	// namespace with very many objects does not delay the others.
+	// pageSize bounds one list, and the number of objects of one type that a sync deletes, so that
+	// a namespace with very many objects does not delay the others.
 	pageSize = 500
-	// manyObjects is the number from which DELETECOLLECTION is cheaper than one DELETE for each.
+	// manyObjects is the number from which on a DELETECOLLECTION is cheaper than one DELETE per
+	// object.
 	manyObjects = 100
 	// collectionTimeout bounds a DELETECOLLECTION: some servers delete its objects one after the other.
 	collectionTimeout = 60 * time.Second
@@ -24,7 +25,7 @@ const (
 // contents lists and deletes objects by their metadata.
 type contents struct {
 	client      metadata.Interface
-	concurrency int           // requests of one sync at the same time
+	concurrency int           // concurrent requests of one sync
 	timeout     time.Duration // of one request
 }
 
@@ -37,8 +38,8 @@ func (c contents) read(ctx context.Context, namespace string, resources []Resour
 	return found
 }
 
-// list reads pages until it knows enough objects to delete: terminating objects may fill
-// whole pages, and must not hide the active ones behind them.
+// list reads pages until it knows enough objects to delete: terminating objects may fill whole
+// pages, and must not hide the active ones behind them.
 func (c contents) list(ctx context.Context, namespace string, r Resource) Content {
 	content := Content{Resource: r}
 	options := metav1.ListOptions{Limit: pageSize}
@@ -68,8 +69,8 @@ func (c contents) list(ctx context.Context, namespace string, r Resource) Conten
 	}
 }
 
-// page reads the newest state, never a cached one: an empty list is the proof that the
-// namespace may be finalized.
+// page reads the newest state, never a cached one: an empty list is the proof that the namespace
+// may be finalized.
 func (c contents) page(ctx context.Context, namespace string, r Resource, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -108,15 +109,14 @@ func (c contents) delete(ctx context.Context, namespace string, contents []Conte
 	return errs
 }
 
-// collectable reports whether a DELETECOLLECTION may delete a type's first page. It carries
-// no uids and would also touch terminating objects, so it is for pages of active objects only.
+// collectable reports whether a DELETECOLLECTION may delete a type's first page. It carries no UIDs
+// and would also affect terminating objects, so it is for pages of active objects only.
 func collectable(content Content) bool {
 	return content.Resource.DeleteCollection && content.Deleting == 0 && len(content.Active) >= manyObjects
 }
 
-// deleteCollection deletes a page. After an error the objects are deleted one by one. The
-// error is not remembered: a transient 404 or 405 must not change how the next namespace
-// is treated (NS-09).
+// deleteCollection deletes a page. After an error the objects are deleted one by one. The error is
+// not remembered: a transient 404 or 405 must not change how the next namespace is treated (NS-09).
 func (c contents) deleteCollection(ctx context.Context, namespace string, r Resource) error {
 	ctx, cancel := context.WithTimeout(ctx, collectionTimeout)
 	defer cancel()
@@ -124,8 +124,8 @@ func (c contents) deleteCollection(ctx context.Context, namespace string, r Reso
 		DeleteCollection(ctx, background(nil), metav1.ListOptions{Limit: pageSize})
 }
 
-// deleteObject deletes the object with the uid that was listed. That it is gone, or that
-// another one has its name, is no error: the next list shows what is there.
+// deleteObject deletes the object with the UID that was listed. It is not an error if the object is
+// gone or another one has its name: the next list shows the current state.
 func (c contents) deleteObject(ctx context.Context, namespace string, r Resource, object Object) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -137,8 +137,8 @@ func (c contents) deleteObject(ctx context.Context, namespace string, r Resource
 	return err
 }
 
-// background returns options that leave the grace period to the object. Its dependents in
-// the namespace are deleted anyway.
+// background returns options that leave the grace period to the object. Its dependents in the
+// namespace are deleted anyway.
 func background(preconditions *metav1.Preconditions) metav1.DeleteOptions {
 	policy := metav1.DeletePropagationBackground
 	return metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: preconditions}

@@ -3,14 +3,14 @@
 //
 // A namespace that is deleted stays, with phase Terminating, while spec.finalizers has
 // the entry "kubernetes", which is the namespace controller's and is called our finalizer
-// below. From then on admission refuses new objects in it. The way of one namespace
+// below. From then on admission rejects new objects in it. How one namespace passes
 // through this package:
 //
 //		watch event: pending ──▶ queue of names ──▶ sync ──▶ Wait: again, with back-off
 //		                              ▲               │
 //		Changed: an object is gone ───┘               └────▶ Finalize: our finalizer is removed
 //
-//	 1. A worker takes a name and reads the namespace anew. If it is not being deleted, or
+//	 1. A worker takes a name and reads the namespace again. If it is not being deleted, or
 //	    does not have our finalizer, there is nothing to do (NS-04, NS-08).
 //	 2. The resource types are discovered after the namespace was seen terminating,
 //	    so that the type of an object created a moment ago is among them.
@@ -63,10 +63,10 @@ import (
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// catalogueAge is how old the resource types may be that a namespace is synced with again.
+	// catalogueAge is the maximum age of the resource types with which a namespace is synced again.
 	catalogueAge = 30 * time.Second
 
-	// never, as the time of the next sync, says that there is nothing more to do.
+	// never, as the time until the next sync, means that there is nothing more to do.
 	never time.Duration = -1
 )
 
@@ -77,27 +77,27 @@ type Config struct {
 	Client kubernetes.Interface
 	// Metadata lists and deletes their contents; it never sees more than metadata.
 	Metadata metadata.Interface
-	// Catalogue names the resource types. Nil: the discovery of Client.
+	// Catalogue returns the resource types. Nil: the discovery of Client.
 	Catalogue Catalogue
-	// Workers is how many namespaces are synced at the same time. Zero: 10.
+	// Workers is the number of namespaces that are synced concurrently. Zero: 10.
 	Workers int
-	// Concurrency is how many requests one sync sends at the same time. Zero: 16.
+	// Concurrency is the number of concurrent requests of one sync. Zero: 16.
 	Concurrency int
-	// RequestTimeout bounds one request, and so what a type whose server hangs costs. Zero: 10 s.
+	// RequestTimeout bounds one request, and so the cost of a type whose server hangs. Zero: 10 s.
 	RequestTimeout time.Duration
 	// Order is the order in which contents are deleted. Zero: the default order.
 	Order Order
-	// Settle is the least time that a namespace is kept, for API servers whose
-	// admission or discovery lag behind one another. Contents are deleted meanwhile. Zero: none.
+	// Settle is the minimum time that a namespace is kept, for API servers whose admission or
+	// discovery lag behind one another. Contents are deleted meanwhile. Zero: none.
 	Settle time.Duration
-	// Logger. Nil: slog.Default().
+	// Logger is the logger. Nil: slog.Default().
 	Logger *slog.Logger
-	// Clock. Nil: the real one.
+	// Clock is the clock. Nil: the system clock.
 	Clock clock.PassiveClock
 }
 
-// Controller deletes the contents of terminating namespaces, and then finalizes them. Make
-// one with New.
+// Controller deletes the contents of terminating namespaces, and then finalizes them. Create one
+// with New.
 type Controller struct {
 	namespaces corev1client.NamespaceInterface
 	informer   cache.SharedIndexInformer
@@ -113,22 +113,22 @@ type Controller struct {
 	backoff workqueue.TypedRateLimiter[string]
 
 	mu           sync.Mutex
-	terminations map[string]*termination // by name of the namespace; guarded by mu
+	terminations map[string]*termination // by namespace name; guarded by mu
 }
 
-// termination is what is remembered of a terminating namespace between its
-// syncs. The queue gives a name to one worker at a time; that one owns it.
+// termination is what is remembered about a terminating namespace between its syncs. The queue
+// gives a name to one worker at a time, which owns it.
 type termination struct {
 	uid types.UID
 	// since is when this process first saw it terminating.
 	since time.Time
-	// rediscover: the next sync needs a discovery that begins after now.
+	// rediscover means that the next sync needs a discovery that begins after now.
 	rediscover bool
-	// last is how far the last sync came.
+	// last is the progress of the last sync.
 	last Wait
 }
 
-// New checks the config, fills in the defaults and returns a controller.
+// New validates the config, fills in the defaults and returns a controller.
 func New(config Config) (*Controller, error) {
 	if config.Client == nil || config.Metadata == nil {
 		return nil, errors.New("namespaces: Client and Metadata are required")
@@ -175,8 +175,8 @@ func New(config Config) (*Controller, error) {
 	}, nil
 }
 
-// Run runs the controller until ctx ends, and returns when everything that it started has
-// ended. It must be called once only.
+// Run runs the controller until ctx ends, and returns when everything that it started has ended. It
+// must be called only once.
 func (c *Controller) Run(ctx context.Context) error {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.observe,
@@ -208,8 +208,8 @@ func (c *Controller) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Changed notes that an object in the namespace was deleted or has changed, for callers
-// that watch the contents: what a sync waits for may have happened.
+// Changed notifies the controller that an object in the namespace was deleted or has changed, for
+// callers that watch the contents: what a sync waits for may have happened.
 func (c *Controller) Changed(namespace string) {
 	c.mu.Lock()
 	_, terminating := c.terminations[namespace]
@@ -217,12 +217,12 @@ func (c *Controller) Changed(namespace string) {
 	if !terminating {
 		return
 	}
-	// Not at once: changes that come together shall cost one sync.
+	// Not at once: changes that arrive together should cause a single sync.
 	c.queue.AddAfter(namespace, minBackoff)
 }
 
-// observe enqueues a namespace that has begun to terminate. One that is worked on already
-// has its next sync scheduled, which our own writes to its status must not bring forward.
+// observe enqueues a namespace that has begun to terminate. A namespace that is being worked on
+// already has its next sync scheduled, which our own writes to its status must not bring forward.
 func (c *Controller) observe(object any) {
 	ns, ok := object.(*corev1.Namespace)
 	if !ok || !Pending(ns) {
@@ -239,8 +239,8 @@ func (c *Controller) observeDeleted(object any) {
 	}
 }
 
-// termination returns what is remembered of a namespace, and whether that begins now.
-// Another uid under the same name is another namespace.
+// termination returns what is remembered about a namespace, and reports whether it is new. Another
+// UID under the same name is another namespace.
 func (c *Controller) termination(ns *corev1.Namespace) (_ *termination, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,7 +259,7 @@ func (c *Controller) forget(name string) {
 	c.backoff.Forget(name)
 }
 
-// essentials drops all of a namespace that observe does not look at, to keep the cache small.
+// essentials drops everything of a namespace that observe does not read, to keep the cache small.
 func essentials(object any) (any, error) {
 	ns, ok := object.(*corev1.Namespace)
 	if !ok {
@@ -284,14 +284,14 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// reconcile runs one sync and says when the next one is due.
+// reconcile runs one sync and schedules the next.
 func (c *Controller) reconcile(ctx context.Context, name string) {
 	after, err := c.sync(ctx, name)
 	switch {
 	case ctx.Err() != nil:
 		return
 	case apierrors.IsConflict(err):
-		// The namespace was written since it was read (NS-07).
+		// The namespace has been written since it was read (NS-07).
 		c.log.DebugContext(ctx, "namespace has changed since it was read", "namespace", name, "error", err)
 		after = c.backoff.When(name)
 	case err != nil:

@@ -22,8 +22,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/aliases"
 )
 
-// Catalogue returns the resource types that may have objects in a namespace. With an error
-// of type *Incomplete the returned types are valid; with any other error none is known.
+// Catalogue returns the resource types that may have objects in a namespace. With an error of type
+// *Incomplete the returned types are valid; with any other error none are known.
 type Catalogue interface {
 	Resources(ctx context.Context) ([]Resource, error)
 }
@@ -32,16 +32,16 @@ type Catalogue interface {
 type Incomplete struct {
 	// Groups are those whose discovery failed.
 	Groups map[schema.GroupVersion]error
-	// Remembered are those of them whose discovery succeeded before: the types that they
-	// had then are among the returned ones.
+	// Remembered are those of Groups whose discovery succeeded before: the types that they had then
+	// are among the returned ones.
 	Remembered map[schema.GroupVersion]bool
-	// Unserved names types that were defined a moment ago and that discovery does not show yet.
+	// Unserved names types that were defined a moment ago and that discovery does not include yet.
 	Unserved []error
 	// Unparsed names group versions that are malformed.
 	Unparsed []error
 }
 
-// failures counts what discovery did not answer for.
+// failures counts what discovery has failed for.
 func (e *Incomplete) failures() int { return len(e.Groups) + len(e.Unserved) }
 
 func (e *Incomplete) recall(version schema.GroupVersion) {
@@ -51,7 +51,7 @@ func (e *Incomplete) recall(version schema.GroupVersion) {
 	e.Remembered[version] = true
 }
 
-// hides reports whether types may be missing that discovery has never named.
+// hides reports whether types may be missing that discovery has never returned.
 func (e *Incomplete) hides() bool {
 	return len(e.Groups) > len(e.Remembered) || len(e.Unserved) > 0 || len(e.Unparsed) > 0
 }
@@ -79,23 +79,22 @@ func (e *Incomplete) Error() string {
 	return "unable to retrieve the complete list of server APIs: " + strings.Join(words, ", ")
 }
 
-// definitions is the resource of the objects that define custom resources.
+// definitions returns the resource of CustomResourceDefinitions.
 func definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// unservedFor is how long discovery may lag behind a CustomResourceDefinition. One that is
-// not served after that is taken for invalid.
+// unservedFor is how long discovery may lag behind a CustomResourceDefinition. One that is not
+// served after that is considered invalid.
 const unservedFor = 30 * time.Second
 
-// Discover returns a catalogue that asks the API server's discovery, in one request where
-// the server aggregates it. It takes the preferred version of each type. Discovery lags
-// behind the CustomResourceDefinitions, and a type may have objects before discovery shows
-// it, so those are listed too, where the server has them and the identity may read them.
+// Discover returns a catalogue that uses the API server's discovery, in one request if the server
+// aggregates it. It takes the preferred version of each type. Discovery lags behind the
+// CustomResourceDefinitions, and a type may have objects before discovery includes it, so those are
+// listed too if the server has them and the identity may read them.
 //
-// For a group whose discovery fails, because its server is down, the types that it had
-// before are returned. So a group that stores nothing in namespaces, such as metrics, does
-// not hold them.
+// For a group whose discovery fails, because its server is down, the types that it had before are
+// returned. So a group that stores nothing in namespaces, such as metrics, does not block them.
 func Discover(client discovery.DiscoveryInterfaceWithContext, objects metadata.Interface, c clock.PassiveClock) Catalogue {
 	return &discoverer{client: client, objects: objects, clock: c, known: map[string][]Resource{}}
 }
@@ -129,7 +128,7 @@ func (d *discoverer) Resources(ctx context.Context) ([]Resource, error) {
 			continue
 		}
 		if found[version.Group] == nil {
-			found[version.Group] = []Resource{} // also for a group that has none to delete
+			found[version.Group] = []Resource{} // also for a group without deletable types
 		}
 		for _, r := range list.APIResources {
 			served[version.WithResource(r.Name).GroupResource()] = true
@@ -152,8 +151,8 @@ func (d *discoverer) Resources(ctx context.Context) ([]Resource, error) {
 	return resources, nil
 }
 
-// remember keeps the types of the groups whose discovery succeeded. For the others it notes
-// which are remembered, and returns the types that they had before and nobody serves now.
+// remember stores the types of the groups whose discovery succeeded. For the others it notes which
+// are remembered, and returns the types that they had before and that are not served now.
 func (d *discoverer) remember(found map[string][]Resource, incomplete *Incomplete, served map[schema.GroupResource]bool) []Resource {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,8 +181,8 @@ func (d *discoverer) remember(found map[string][]Resource, incomplete *Incomplet
 	return recalled
 }
 
-// unserved returns an error for each custom resource that was defined a moment ago and is
-// not in discovery. Those of a terminating definition are deleted with it.
+// unserved returns an error for each custom resource that was defined a moment ago and is not in
+// discovery. Those of a terminating definition are deleted with it.
 func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResource]bool) []error {
 	list, err := d.objects.Resource(definitions()).List(ctx, metav1.ListOptions{})
 	switch {
@@ -194,7 +193,7 @@ func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResour
 	}
 	var unserved []error
 	for _, definition := range list.Items {
-		// The name of a definition is that of its resource, by validation.
+		// Validation ensures that the name of a definition is that of its resource.
 		if served[schema.ParseGroupResource(definition.Name)] || definition.DeletionTimestamp != nil {
 			continue
 		}
@@ -205,8 +204,8 @@ func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResour
 	return unserved
 }
 
-// deletable leaves out cluster-scoped types, and those that cannot be listed or deleted
-// (access reviews, metrics): they store nothing in the namespace.
+// deletable reports whether objects of a resource have to be deleted. Cluster-scoped types, and
+// those that cannot be listed or deleted (access reviews, metrics), store nothing in the namespace.
 func deletable(r metav1.APIResource) bool {
 	return r.Namespaced && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete")
 }
@@ -216,10 +215,10 @@ func deletable(r metav1.APIResource) bool {
 type sharedCatalogue struct {
 	source Catalogue
 	clock  clock.PassiveClock
-	maxAge time.Duration // of what recent returns
+	maxAge time.Duration // of the results of recent
 
-	started atomic.Int64  // discoveries begun
-	turn    chan struct{} // held by the goroutine that discovers, or reads the fields below
+	started atomic.Int64  // number of discoveries begun
+	turn    chan struct{} // held by the goroutine that discovers or reads the fields below
 	ended   int64         // number of the last discovery that ended; guarded by turn
 	at      time.Time     // when it began; guarded by turn
 
@@ -231,10 +230,9 @@ func shareCatalogue(source Catalogue, c clock.PassiveClock, maxAge time.Duration
 	return &sharedCatalogue{source: source, clock: c, maxAge: maxAge, turn: make(chan struct{}, 1)}
 }
 
-// fresh returns the result of a discovery that began after the call. A namespace that has
-// just begun to terminate needs that: the type of one of its objects may be a moment old,
-// and a discovery that is under way may have missed it. Calls that arrive during one share
-// the next.
+// fresh returns the result of a discovery that began after the call. A namespace that has just
+// begun to terminate needs that: the type of one of its objects may be a moment old, and a
+// discovery that is under way may have missed it. Calls that arrive during one share the next.
 func (c *sharedCatalogue) fresh(ctx context.Context) ([]Resource, error) {
 	need := c.started.Load() + 1
 	return c.take(ctx, func() bool { return c.ended >= need })

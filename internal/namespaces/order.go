@@ -25,8 +25,8 @@ const (
 	StagePods Stage = iota
 	// StageContents is everything else.
 	StageContents
-	// StageAccess comes last: RBAC, which people need to look at what hangs and to mend
-	// it, and NetworkPolicies (CVE-2024-7598).
+	// StageAccess comes last: RBAC, which people need to inspect and repair what hangs, and
+	// NetworkPolicies (CVE-2024-7598).
 	StageAccess
 )
 
@@ -83,9 +83,9 @@ func NewOrder(stages [][]schema.GroupResource) (Order, error) {
 	return o, nil
 }
 
-// ParseStages parses stages that are separated by semicolons, each of them resources
-// ("pods", "roles.rbac.authorization.k8s.io") separated by commas. NewOrder checks them. An
-// empty text has no stages.
+// ParseStages parses stages that are separated by semicolons, each consisting of resources ("pods",
+// "roles.rbac.authorization.k8s.io") separated by commas. NewOrder validates them. An empty text
+// has no stages.
 func ParseStages(text string) [][]schema.GroupResource {
 	if strings.TrimSpace(text) == "" {
 		return nil
@@ -101,7 +101,7 @@ func ParseStages(text string) [][]schema.GroupResource {
 	return stages
 }
 
-// all returns the resources of each stage; none for the stage of everything else.
+// all returns the resources of each stage, which are empty for the stage of everything else.
 func (o Order) all() [][]schema.GroupResource {
 	if o.stages != nil {
 		return o.stages
@@ -111,7 +111,7 @@ func (o Order) all() [][]schema.GroupResource {
 	return stages
 }
 
-// end is the stage of a namespace in which all stages are empty.
+// end returns the stage of a namespace in which all stages are empty.
 func (o Order) end() Stage { return Stage(len(o.all())) }
 
 // StageOf returns the stage of a resource.
@@ -127,7 +127,7 @@ func (o Order) StageOf(r schema.GroupResource) Stage {
 	return o.rest
 }
 
-// Name describes a stage in logs, by its resources.
+// Name returns a stage's resources, for logs.
 func (o Order) Name(s Stage) string {
 	if s == o.end() {
 		return "end"

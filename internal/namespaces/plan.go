@@ -14,7 +14,8 @@ import (
 // Resource is a resource type whose objects live in namespaces and can be listed and deleted.
 type Resource struct {
 	schema.GroupVersionResource
-	// DeleteCollection: the server says that it can delete all of them in one request.
+	// DeleteCollection reports whether the server can delete all objects of a namespace in one
+	// request.
 	DeleteCollection bool
 }
 
@@ -24,18 +25,18 @@ type Object struct {
 	UID  types.UID
 }
 
-// Content is what a list showed of one resource type in the namespace.
+// Content is the result of listing one resource type in the namespace.
 type Content struct {
 	Resource Resource
 	// Remaining counts the objects that exist, the ones being deleted included.
 	Remaining int
-	// Deleting counts those that are terminating. They are not deleted again.
+	// Deleting counts the terminating ones among them. They are not deleted again.
 	Deleting int
-	// Active are those that are not terminating, up to what one sync deletes.
+	// Active are the objects that are not terminating, up to the number that one sync deletes.
 	Active []Object
 	// Finalizers counts the objects that carry a finalizer, by finalizer.
 	Finalizers map[string]int
-	// Err is set when they could not be listed. What cannot be listed counts as present.
+	// Err is the error of the list. A type that cannot be listed counts as present.
 	Err error
 }
 
@@ -55,22 +56,22 @@ func (c *Content) add(object metav1.Object) {
 	c.Active = append(c.Active, Object{Name: object.GetName(), UID: object.GetUID()})
 }
 
-// Survey is what one sync knows of the contents of a namespace, and what it has deleted of
-// them. The zero value knows nothing.
+// Survey is what one sync knows about the contents of a namespace, and what it has deleted of them.
+// The zero value knows nothing.
 type Survey struct {
 	// Resources are the types to list, in a fixed order.
 	Resources []Resource
 	// Order assigns them to stages.
 	Order Order
-	// Discovery is the error that names the types missing in Resources; nil when none is.
+	// Discovery is the error that names the types missing in Resources; nil if none are.
 	Discovery error
 
 	contents map[Resource]Content // as last listed
 	failures map[Resource]error   // of DELETEs in this sync
-	swept    map[Resource]bool    // types of which objects were deleted in this sync
+	swept    map[Resource]bool    // types whose objects were deleted in this sync
 }
 
-// Record adds what lists showed.
+// Record adds the results of lists.
 func (s *Survey) Record(contents []Content) {
 	if s.contents == nil {
 		s.contents = map[Resource]Content{}
@@ -80,8 +81,8 @@ func (s *Survey) Record(contents []Content) {
 	}
 }
 
-// Sweep notes that the objects of a type were deleted, with the first error of that, if any.
-// The type is to be listed again: only a list shows that the objects are gone.
+// Sweep records that the objects of a type were deleted, with the first error, if any. The type is
+// to be listed again: only a list shows that the objects are gone.
 func (s *Survey) Sweep(r Resource, err error) {
 	if s.swept == nil {
 		s.swept, s.failures = map[Resource]bool{}, map[Resource]error{}
@@ -93,7 +94,7 @@ func (s *Survey) Sweep(r Resource, err error) {
 	}
 }
 
-// Step is what to do next about a terminating namespace: one of the types below. Read and
+// Step is the next step for a terminating namespace: one of the types below. Read and
 // Delete are carried out, and Next is asked again; the others end the sync.
 //
 //sumtype:decl
@@ -107,12 +108,11 @@ type (
 		Stage    Stage
 		Contents []Content
 	}
-	// Verify asks for another sync at once. Nothing is left, but objects had to be deleted;
-	// one whose create had passed admission before the namespace was marked shows only in
+	// Verify requests another sync at once. Nothing is left, but objects had to be deleted; an
+	// object whose creation had passed admission before the namespace was marked shows only in
 	// lists that begin after the last object was gone (R21).
 	Verify struct{}
-	// Wait ends the sync with objects left. Stage, Remaining and Deleting measure how far
-	// it has come.
+	// Wait ends the sync with objects left. Stage, Remaining and Deleting measure its progress.
 	Wait struct {
 		Stage     Stage
 		Remaining int
@@ -129,15 +129,15 @@ func (Verify) step()   {}
 func (Wait) step()     {}
 func (Finalize) step() {}
 
-// Progressed reports whether a sync came further than the one before it.
+// Progressed reports whether a sync made more progress than the one before it.
 func (w Wait) Progressed(before Wait) bool {
 	return w.Stage > before.Stage ||
 		w.Stage == before.Stage && (w.Remaining < before.Remaining || w.Deleting > before.Deleting)
 }
 
-// Next decides the next step. Stage after stage (R22) it lists what was not listed and
-// deletes what is active, and stops at the first stage that is not empty then. Within a
-// stage no type waits for another.
+// Next decides the next step. Stage by stage (R22) it lists what has not been listed and deletes
+// what is active, and stops at the first stage that is not empty then. Within a stage no type waits
+// for another.
 func Next(s *Survey) Step {
 	for stage := range s.Order.end() {
 		if step := s.next(stage); step != nil {
@@ -146,7 +146,7 @@ func Next(s *Survey) Step {
 	}
 	switch {
 	case s.hides():
-		// Fail closed: a type that discovery does not name may have objects here.
+		// Fail closed: a type that discovery does not include may have objects here.
 		return Wait{Stage: s.Order.end(), Reason: "not all resource types are known"}
 	case len(s.swept) > 0:
 		return Verify{}
@@ -155,7 +155,7 @@ func Next(s *Survey) Step {
 	}
 }
 
-// next decides the next step in one stage; it returns nil when the stage is empty.
+// next decides the next step in one stage; it returns nil if the stage is empty.
 func (s *Survey) next(stage Stage) Step {
 	var unread []Resource
 	var active []Content
@@ -194,7 +194,7 @@ func (s *Survey) next(stage Stage) Step {
 	}
 }
 
-// hides reports whether there may be types that discovery never named.
+// hides reports whether there may be types that discovery has never returned.
 func (s *Survey) hides() bool {
 	var incomplete *Incomplete
 	if !errors.As(s.Discovery, &incomplete) {
@@ -203,8 +203,8 @@ func (s *Survey) hides() bool {
 	return incomplete.hides()
 }
 
-// hidesIn reports whether a resource that the stage names may be among the types that
-// discovery did not name. Any other missing group only delays the end of the namespace.
+// hidesIn reports whether a resource that the stage names may be among the types missing in
+// discovery. Any other missing group only delays the end of the namespace.
 func (s *Survey) hidesIn(stage Stage) bool {
 	var incomplete *Incomplete
 	if !errors.As(s.Discovery, &incomplete) {
@@ -213,9 +213,9 @@ func (s *Survey) hidesIn(stage Stage) bool {
 	return slices.ContainsFunc(s.Order.all()[stage], func(r schema.GroupResource) bool { return incomplete.hidesGroup(r.Group) })
 }
 
-// Pending reports whether the namespace is being deleted and its contents are still to be
-// deleted by this controller. Without our finalizer they either have been, or somebody has
-// decided that they are not to be (NS-01).
+// Pending reports whether the namespace is being deleted and its contents are still to be deleted
+// by this controller. Without our finalizer they either have been, or somebody has decided to keep
+// them (NS-01).
 func Pending(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil && slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
 }

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sync brings one namespace as far as it can come now, and returns after which
-// time the next sync is due.
+// sync makes as much progress with one namespace as is possible now, and returns the time until its
+// next sync.
 func (c *Controller) sync(ctx context.Context, name string) (after time.Duration, err error) {
 	ns, err := c.namespaces.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -49,9 +49,8 @@ func (c *Controller) sync(ctx context.Context, name string) (after time.Duration
 	return 0, fmt.Errorf("namespace %s: sync ended with step %T", name, step)
 }
 
-// markTerminating sets the phase on servers that set deletionTimestamp only: admission
-// goes by the phase, and objects that it still admits are seen only by lists that begin
-// later (R21).
+// markTerminating sets the phase on servers that set deletionTimestamp only: admission depends on
+// the phase, and objects that it still admits are seen only by lists that begin later (R21).
 func (c *Controller) markTerminating(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	if ns.Status.Phase == corev1.NamespaceTerminating {
 		return ns, nil
@@ -76,8 +75,8 @@ func (c *Controller) discover(ctx context.Context, t *termination) *Survey {
 	return &Survey{Resources: resources, Order: c.order, Discovery: err}
 }
 
-// sweep carries out steps until one ends the sync. Their number is bounded: each type is
-// listed twice and deleted from once at most.
+// sweep carries out steps until one ends the sync. Their number is bounded: each type is listed
+// twice and deleted from once at most.
 func (c *Controller) sweep(ctx context.Context, name string, survey *Survey) (Step, error) {
 	for {
 		switch step := Next(survey).(type) {
@@ -107,11 +106,11 @@ func (c *Controller) delete(ctx context.Context, name string, survey *Survey, st
 	}
 }
 
-// wait reports in the conditions what the namespace waits for, and returns when the next
-// sync is due: soon while contents become fewer, with back-off while nothing moves.
+// wait reports in the conditions what the namespace waits for, and returns the time until the next
+// sync: short while contents become fewer, with back-off while there is no progress.
 func (c *Controller) wait(ctx context.Context, ns *corev1.Namespace, t *termination, survey *Survey, step Wait) (time.Duration, error) {
 	for _, content := range survey.contents {
-		// Either the type is gone, or the discovery that named it is old.
+		// Either the type is gone, or the discovery that included it is old.
 		t.rediscover = t.rediscover || apierrors.IsNotFound(content.Err)
 	}
 	if step.Progressed(t.last) {
@@ -140,12 +139,13 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, survey *S
 	return reported, nil
 }
 
-// finalize removes our finalizer (NS-02). The object that was read carries its uid and
-// resourceVersion, so the server refuses if the namespace has changed or is another one.
+// finalize removes our finalizer (NS-02). The object carries the UID and resourceVersion that were
+// read, so the server rejects the request if the namespace has changed or is another one.
 func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace, survey *Survey) (err error) {
 	left := withoutOurs(ns.Spec.Finalizers)
 	if len(left) > 0 || len(ns.Finalizers) > 0 {
-		// Another finalizer keeps it. Only then are conditions about its empty contents worth a write.
+		// Another finalizer keeps it. Only then are conditions about its empty contents worth a
+		// write.
 		if ns, err = c.report(ctx, ns, survey); err != nil {
 			return err
 		}

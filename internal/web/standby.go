@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// StandBy wraps a handler for a process of which only the leader has answers. While
-// standsBy reports that this process stands by, it is healthy and ready, serves its
-// metrics, and names the holder of the Lease in place of other answers.
+// StandBy wraps a handler for a process that only has responses while it leads. While standsBy
+// reports that this process stands by, it is healthy and ready, serves its metrics, and names the
+// holder of the Lease instead of any other response.
 func StandBy(standsBy func() (holder string, yes bool), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		holder, yes := standsBy()

@@ -8,11 +8,10 @@
 //	/debug/controllers/garbagecollector/graph   the ownership graph: ?uid=… (repeatable), ?format=dot|json|svg
 //
 // Handler serves all of them. They name objects and there is no authentication here, so
-// Handler belongs behind some: on a loopback address behind Local, or on a server that
-// authenticates. Probes serves the first three lines only, which name resources and no
-// object.
+// it must be served on a loopback address behind Local, or by a server that authenticates
+// requests. Probes serves only the first three lines, which name resources but no objects.
 //
-// Everything is read only, except for one request:
+// Everything is read-only, except for one request:
 //
 //	POST /resume?kind=ReplicaSet.apps           resumes deletions that the breaker has paused
 package web
@@ -43,22 +42,22 @@ const (
 	Status  = "/status"
 	Records = "/records"
 	Resume  = "/resume"
-	// Graph is where upstream's controller manager serves its graph.
+	// Graph is the path at which upstream's controller manager serves its graph.
 	Graph = "/debug/controllers/garbagecollector/graph"
 )
 
-// Source is what the diagnostics are read from.
+// Source provides the diagnostics.
 type Source interface {
-	// Ready returns nil when the controllers are ready, else why they are not.
+	// Ready returns nil if the controllers are ready, and otherwise the reason why they are not.
 	Ready() error
 	// Status and Records are encoded as JSON.
 	Status() any
 	Records() any
-	// Picture returns the ownership graph, or what is connected with some objects.
+	// Picture returns the ownership graph, or the part that is connected with the given objects.
 	Picture(uids ...ownership.UID) insight.Graph
-	// Resume resumes the deletions of a kind; it reports whether they were paused.
+	// Resume resumes the deletions of a kind, and reports whether they were paused.
 	Resume(kind string) bool
-	// Metrics returns what /metrics gathers.
+	// Metrics returns the gatherer for /metrics.
 	Metrics() prometheus.Gatherer
 }
 
@@ -75,7 +74,7 @@ func Handler(s Source) http.Handler {
 			_, _ = io.WriteString(w, path+"\n")
 		}
 	})
-	// A web page can make a browser send a POST to any address; browsers name its origin.
+	// A web page can make a browser send a POST to any address; browsers include its origin.
 	return guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 
@@ -158,8 +157,8 @@ func resume(w http.ResponseWriter, r *http.Request, s Source) {
 	}
 }
 
-// Local refuses requests whose host is not a loopback address. A web page can have a browser
-// resolve a name of its own to 127.0.0.1 and read the response (DNS rebinding), but the
+// Local rejects requests whose host is not a loopback address. A web page can make a browser
+// resolve the page's own host name to 127.0.0.1 and read the response (DNS rebinding), but the
 // browser then sends that name as the host.
 func Local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
