@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
-// creators is how many clients create objects at a time.
+// creators is the number of clients that create objects concurrently.
 const creators = 16
 
 // BenchmarkRuntime creates objects of 512 bytes, on disk when they are acknowledged, on one
@@ -62,8 +62,8 @@ func BenchmarkRuntime(b *testing.B) {
 	}
 }
 
-// BenchmarkReturnedMemory reports the anonymous memory of this process after the start of a
-// control plane, in MB of 2^20 bytes: before and after what only the start needed is returned.
+// BenchmarkReturnedMemory reports the anonymous memory of this process after the start of a control
+// plane, in MB of 2^20 bytes, before and after the memory that only the start needed is returned.
 func BenchmarkReturnedMemory(b *testing.B) {
 	controlPlane(b)
 	h := &heap{maxGarbage: maxGarbage}

@@ -23,7 +23,7 @@ func TestHeapIsAdapted(t *testing.T) {
 	}
 }
 
-// Memory is returned once, at the first look that finds little allocated since the last.
+// Memory is returned once, as soon as little has been allocated in an interval.
 func TestMemoryIsReturnedWhenTheStartIsOver(t *testing.T) {
 	var h heap
 	for i, step := range []struct {
@@ -36,7 +36,7 @@ func TestMemoryIsReturnedWhenTheStartIsOver(t *testing.T) {
 	}
 }
 
-// The runtime has the metrics that the heap is adapted by.
+// The Go runtime has the metrics by which the heap is adapted.
 func TestMetrics(t *testing.T) {
 	held := make([]byte, 32<<20)
 	runtime.GC()

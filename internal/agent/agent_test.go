@@ -24,7 +24,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// host is an API in memory, with the agent of node n at work.
+// host is an in-memory API with an agent for node n.
 type host struct {
 	*fake.Clientset
 	t     *testing.T
@@ -32,15 +32,15 @@ type host struct {
 
 	mu      sync.Mutex
 	removed []removal                  // guarded by mu
-	hold    bool                       // guarded by mu: removals are taken, and the pod stays
-	refuse  func(patched string) error // guarded by mu: asked before a status is patched
+	hold    bool                       // guarded by mu: removals are accepted, and the pod stays
+	refuse  func(patched string) error // guarded by mu: called before a status is patched
 }
 
 // removal is a DELETE that the agent has sent.
 type removal struct {
 	name    string
 	options metav1.DeleteOptions
-	status  corev1.PodStatus // what the API had of the pod then
+	status  corev1.PodStatus // the pod's status in the API at that time
 }
 
 func newHost(t *testing.T, objects ...runtime.Object) *host {
@@ -111,7 +111,7 @@ func (h *host) create(name string, annotations map[string]string) {
 	}
 }
 
-// mark returns a user's DELETE: the API has the pod as one that is being deleted.
+// mark marks a pod as a user's DELETE does: it is being deleted.
 func (h *host) mark(name string) {
 	h.t.Helper()
 	p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
@@ -139,8 +139,7 @@ func (h *host) removals() []removal {
 	return append([]removal(nil), h.removed...)
 }
 
-// TestManyPodsEnd: the workers of the agent are free again when pods are gone: there are
-// more pods than workers.
+// TestManyPodsEnd: workers are free again when pods are gone: there are more pods than workers.
 func TestManyPodsEnd(t *testing.T) {
 	const many = 40
 	h := newHost(t)
@@ -160,8 +159,8 @@ func TestManyPodsEnd(t *testing.T) {
 	}
 }
 
-// TestRemovalIsOfThisPod: the DELETE is conditioned on the uid and without grace, and comes
-// when the API has been told how the pod ended.
+// TestRemovalIsOfThisPod: the DELETE has a UID precondition and no grace period, and follows the
+// report of how the pod ended.
 func TestRemovalIsOfThisPod(t *testing.T) {
 	h := newHost(t)
 	h.run()
@@ -179,7 +178,7 @@ func TestRemovalIsOfThisPod(t *testing.T) {
 	}
 }
 
-// TestPodThatStaysAfterItsRemoval, for a finalizer, keeps no worker busy.
+// TestPodThatStaysAfterItsRemoval: a pod that stays because of a finalizer keeps no worker busy.
 func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 	h := newHost(t)
 	h.hold = true
@@ -195,7 +194,7 @@ func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 	h.runs("next")
 }
 
-// TestPodsOfOtherNodes returns left alone.
+// TestPodsOfOtherNodes: pods of other nodes are left alone.
 func TestPodsOfOtherNodes(t *testing.T) {
 	h := newHost(t, pod("other", "m", nil), pod("nowhere", "", nil))
 	h.run()
@@ -209,7 +208,8 @@ func TestPodsOfOtherNodes(t *testing.T) {
 	}
 }
 
-// TestReportThatIsRefused returns made again; one about a pod that is gone stops no worker.
+// TestReportThatIsRefused: a refused report is retried; a report about a pod that is gone stops no
+// worker.
 func TestReportThatIsRefused(t *testing.T) {
 	h := newHost(t)
 	asked := map[string]int{}
@@ -238,15 +238,15 @@ func TestReportThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestConfigIsChecked: what is missing is said at once, and not by a panic later.
+// TestConfigIsChecked: missing fields are reported at once, not by a panic later.
 func TestConfigIsChecked(t *testing.T) {
 	if _, err := agent.New(agent.Config{Client: fake.NewClientset()}); err == nil {
 		t.Error("it needs no runtime")
 	}
 }
 
-// copied lets watches send copies, as a server's do: of what the fake sends it keeps the
-// original, and informers change what they get.
+// copied makes watches send copies, as a server does: the fake keeps the objects that it sends, and
+// informers modify what they receive.
 func copied(c *fake.Clientset) {
 	chain := c.WatchReactionChain
 	c.WatchReactionChain = nil
@@ -268,8 +268,8 @@ func copied(c *fake.Clientset) {
 	})
 }
 
-// TestPodsOfTheAgent: an agent knows the pods of its own nodes, and does not say that it
-// has none of a name before it has looked.
+// TestPodsOfTheAgent: an agent knows the pods of its own nodes, and does not return NotFound before
+// its informer has synced.
 func TestPodsOfTheAgent(t *testing.T) {
 	h := newHost(t)
 	release := make(chan struct{})
@@ -285,7 +285,7 @@ func TestPodsOfTheAgent(t *testing.T) {
 	if _, err := h.CoreV1().Pods("ns").Create(t.Context(), pod("far", "other", nil), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.create("web", nil) // later, so that the agent has seen both when this one runs
+	h.create("web", nil) // registered later, so that the agent has seen both pods when this one runs
 	h.runs("web")
 	if p, err := h.agent.Pod("ns", "web"); err != nil || p.UID != "web-uid" {
 		t.Errorf("%v, %v", p, err)

@@ -21,10 +21,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli"
 )
 
-// fakeServer answers what coppice collect asks before it starts, and nothing else.
+// fakeServer serves the requests of coppice collect before it starts, and nothing else.
 type fakeServer struct {
 	*httptest.Server
-	code    int             // of /version, when it is not 200
+	code    int             // of /version, unless it is 200
 	reviews bool            // access reviews are served
 	denied  map[string]bool // "verb resource.group"; reviews of "*" are denied when anything is
 	denyAll bool            // of access reviews for everything at once
@@ -145,7 +145,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// run runs the command line, which must fail and print one line, and returns that.
+// run runs a command line, which must fail and print one line, and returns that line.
 func run(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -233,7 +233,7 @@ func TestCollectNamesMissingRights(t *testing.T) {
 		t.Error("checks a right that it does not need")
 	}
 
-	// Ignored resources need no rights, so that only the one on the Lease is missing.
+	// Ignored resources need no permissions, so that only the one on the Lease is missing.
 	s.denied = map[string]bool{"list secrets": true, "create leases.coordination.k8s.io": true}
 	line = run(t, 1, "collect", "--kubeconfig", kubeconfig(t, s.URL), "--bind-address=0", "--ignore-resources=secrets", "--leader-elect", "--leader-elect-namespace=shop")
 	if !strings.Contains(line, "create leases.coordination.k8s.io in namespace shop") || strings.Contains(line, "secrets") {

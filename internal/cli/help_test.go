@@ -61,7 +61,7 @@ func TestCompletion(t *testing.T) {
 	atHome(t)
 	for _, test := range []struct {
 		line []string
-		want string // a line of the answer; "" for one that ends with the directive alone
+		want string // a line of the output; "" if it consists of the directive only
 	}{
 		{[]string{""}, "collect\tRun the garbage collector against any Kubernetes-style API server"},
 		{[]string{"snap"}, "snapshot\tSave all objects of a control plane to a file, and restore them"},

@@ -24,8 +24,8 @@ func kubeconfig(t *testing.T, path, context string) string {
 	return path
 }
 
-// kubectl talks to our control plane: not to the one that KUBECONFIG happens to name,
-// unless that is ours too, or the command line says otherwise.
+// kubectl talks to our control plane and not to the one that KUBECONFIG happens to name, unless
+// that is ours too or the command line names another.
 func TestKubectlChoosesTheControlPlane(t *testing.T) {
 	home := atHome(t)
 	dir := filepath.Join(home, "data")
@@ -55,7 +55,7 @@ func TestKubectlChoosesTheControlPlane(t *testing.T) {
 	}
 }
 
-// Where none has run, commands that need one say what to do, and the others work.
+// Without a control plane, commands that need one say what to do, and the others work.
 func TestKubectlWithoutControlPlane(t *testing.T) {
 	home := atHome(t)
 	for line, offline := range map[string]bool{

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A command line that cannot work is refused with one line, before any request.
+// An invalid command line is rejected with one line, before any request.
 func TestNodeFlags(t *testing.T) {
 	atHome(t)
 	t.Setenv("KUBECONFIG", "")
@@ -36,8 +36,8 @@ func TestNodeFlags(t *testing.T) {
 	}
 }
 
-// Nothing is served beyond loopback unless a flag says so, and the address of a node is
-// the one that it serves on unless a flag says otherwise.
+// Logs are served on loopback only unless a flag says otherwise, and the address of a node is the
+// one that it serves on unless a flag says otherwise.
 func TestNodeAddresses(t *testing.T) {
 	for line, want := range map[string][2]string{
 		"":                         {"127.0.0.1", "127.0.0.1"},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ran is what a command line did.
+// ran is the result of a command line.
 type ran struct {
 	code     int
 	out, err string
@@ -18,7 +18,7 @@ func run(t *testing.T, args ...string) ran {
 	t.Helper()
 	var out, errs bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // a server that starts nevertheless ends at once
+	cancel() // a server that starts nevertheless stops at once
 	code := Run(ctx, args, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	return ran{code, out.String(), errs.String()}
 }
@@ -39,7 +39,7 @@ func TestExitCodes(t *testing.T) {
 	for _, test := range []struct {
 		line string
 		code int
-		says string // on stderr; on stdout where the code is 0
+		says string // on stderr, or on stdout if the code is 0
 	}{
 		{"", ExitOK, "coppice up"},
 		{"--help", ExitOK, "Usage:"},

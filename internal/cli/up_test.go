@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
-// defaults are the flags of a coppice up without any.
+// defaults returns the default flags of coppice up.
 func defaults(t *testing.T) upFlags {
 	t.Helper()
 	f := upFlags{
@@ -161,7 +161,7 @@ func TestServiceRange(t *testing.T) {
 	}
 }
 
-// Real containers are those of one node, and need to be told where.
+// Real containers require a single node and the socket of the runtime.
 func TestNodeRuntime(t *testing.T) {
 	atHome(t)
 	for name, test := range map[string]struct {

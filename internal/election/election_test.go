@@ -20,12 +20,12 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// cluster is a server with a Lease, and counts who works.
+// cluster is a server with a Lease, and counts the workers.
 type cluster struct {
 	client  *fake.Clientset
 	broken  atomic.Bool // no request gets a response
 	working atomic.Int32
-	most    atomic.Int32 // at the same time
+	most    atomic.Int32 // concurrent workers
 	terms   atomic.Int32
 }
 
@@ -70,8 +70,8 @@ func (c *cluster) work(ctx context.Context) error {
 	return nil
 }
 
-// One of two works; when it is stopped the other takes over as soon as its work has ended,
-// and never before.
+// Only one of two processes works; when it is stopped the other takes over as soon as the work has
+// ended, and never before.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
@@ -108,8 +108,8 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// A leader whose Lease cannot be renewed stops before another may begin, and returns
-// ErrLost; RunAlways stands for election again.
+// A leader that cannot renew its Lease stops before another may begin, and returns ErrLost;
+// RunAlways stands by again.
 func TestLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
@@ -120,7 +120,7 @@ func TestLostLease(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		c.broken.Store(true)
 		time.Sleep(Brisk().Duration)
-		synctest.Wait() // it takes a second to stop, which may end at this very moment
+		synctest.Wait() // it takes a second to stop, which may be over at this very moment
 		if c.working.Load() != 0 {
 			t.Error("it works without the Lease")
 		}

@@ -39,7 +39,7 @@ func text(t *testing.T, s *metrics.Set, names ...string) string {
 	return b.String()
 }
 
-// TestReading compares a scrape with what it was made from.
+// TestReading compares a scrape with the Reading that it was made from.
 func TestReading(t *testing.T) {
 	s := set(metrics.Reading{
 		Synced: true,
@@ -126,7 +126,7 @@ coppice_synced{controller="garbage-collector-controller"} 1
 	}
 }
 
-// TestNamesAndHelp holds every metric to the conventions of Prometheus.
+// TestNamesAndHelp checks every metric against the conventions of Prometheus.
 func TestNamesAndHelp(t *testing.T) {
 	s := set(metrics.Reading{})
 	problems, err := testutil.GatherAndLint(metrics.Gatherer(s))
@@ -195,8 +195,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestBothControllers registers the metrics of both controllers with one registry, which is
-// the user's: the families that both have are told apart by a label.
+// TestBothControllers registers the metrics of both controllers with one registry of the user's: a
+// label distinguishes the families that both have.
 func TestBothControllers(t *testing.T) {
 	collector, namespaces := set(metrics.Reading{Synced: true}), metrics.ForNamespaces(func() bool { return false })
 	registry := prometheus.NewPedanticRegistry()

@@ -13,12 +13,12 @@ import (
 
 var then, now = metav1.NewTime(time.Unix(100, 0)), metav1.NewTime(time.Unix(200, 0))
 
-// condition is one as it stands in a namespace.
+// condition returns a condition of a namespace.
 func condition(t corev1.NamespaceConditionType, status corev1.ConditionStatus, reason, message string, since metav1.Time) corev1.NamespaceCondition {
 	return corev1.NamespaceCondition{Type: t, Status: status, Reason: reason, Message: message, LastTransitionTime: since}
 }
 
-// allFine are the five conditions of a namespace without trouble.
+// allFine returns the five conditions of a namespace without problems.
 func allFine(since metav1.Time) []corev1.NamespaceCondition {
 	return []corev1.NamespaceCondition{
 		condition("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered", since),
@@ -29,7 +29,7 @@ func allFine(since metav1.Time) []corev1.NamespaceCondition {
 	}
 }
 
-// replaced gives conditions with some of them in place of those of the same type.
+// replaced returns conditions with some of them replaced by those of the same type.
 func replaced(conditions []corev1.NamespaceCondition, by ...corev1.NamespaceCondition) []corev1.NamespaceCondition {
 	for _, c := range by {
 		for i := range conditions {
@@ -73,7 +73,7 @@ func TestR22_ConditionsReplaceWhatStood(t *testing.T) {
 	}
 }
 
-// unknownContents are the conditions of a sync that knows no resource type.
+// unknownContents returns the conditions after a sync that knows no resource type.
 func unknownContents(why string) []corev1.NamespaceCondition {
 	conditions := allFine(now)
 	for i := range conditions {
@@ -95,7 +95,7 @@ func reversed(conditions []corev1.NamespaceCondition) []corev1.NamespaceConditio
 	return conditions
 }
 
-// NS-11 and NS-12: the messages that people look for.
+// NS-11 and NS-12: the messages that people search for.
 func TestR22_ConditionMessages(t *testing.T) {
 	down := errors.New("the server is currently unable to handle the request")
 	withDiscovery := func(err error) *Survey { s := surveyOf(); s.Discovery = err; return s }

@@ -66,8 +66,8 @@ func TestR22_ContentsGoInStages(t *testing.T) {
 	})
 }
 
-// NS-04, NS-05 and NS-08: a namespace that is not to be emptied costs no request, or one
-// if it was to be when the watch event came.
+// NS-04, NS-05 and NS-08: a namespace that is not to be emptied costs no request, or one if it was
+// still to be emptied when the watch event arrived.
 func TestR22_NothingToDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t, everyType...)
@@ -79,7 +79,7 @@ func TestR22_NothingToDo(t *testing.T) {
 		if got := w.tally(); len(got) > 0 {
 			t.Errorf("requests: %v", got)
 		}
-		c.queue.Add("finalized") // as if the watch event had come before the finalizer was removed
+		c.queue.Add("finalized") // as if the watch event had arrived before the finalizer was removed
 		c.queue.Add("active")
 		c.queue.Add("gone")
 		synctest.Wait()
@@ -89,7 +89,7 @@ func TestR22_NothingToDo(t *testing.T) {
 	})
 }
 
-// NS-07: after a conflict the namespace is read anew.
+// NS-07: after a conflict the namespace is read again.
 func TestR22_ConflictIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t, everyType...)
@@ -219,7 +219,7 @@ func TestR22_RecreatedObject(t *testing.T) {
 	})
 }
 
-// Config.Settle keeps a namespace for lagging servers, while its contents go.
+// Config.Settle keeps a namespace for lagging servers, while its contents are deleted.
 func TestR22_Settle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t, everyType...)
@@ -274,7 +274,7 @@ func TestR22_NameIsUsedAgain(t *testing.T) {
 	})
 }
 
-// The same when the watch missed the deletion of the old one.
+// The same if the watch missed the deletion of the old one.
 func TestR22_AnotherUIDIsAnotherNamespace(t *testing.T) {
 	c, err := New(Config{Client: newFakeServer(t).typed, Metadata: newFakeServer(t)})
 	if err != nil {

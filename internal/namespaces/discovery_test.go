@@ -22,7 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// served is the fake of client-go, with groups that cannot be asked.
+// served is client-go's fake discovery, with groups whose discovery fails.
 type served struct {
 	*fakediscovery.FakeDiscovery
 
@@ -122,8 +122,8 @@ func (malformed) ServerResourcesForGroupVersionWithContext(context.Context, stri
 	return list("a/b/c", namespaced("things", "delete", "list")), nil
 }
 
-// NS-06: a group whose server is down is what it was before: it holds the namespaces that
-// may have objects of it, and no others.
+// NS-06: a group whose server is down is remembered as it was: it blocks the namespaces that may
+// have objects of it, and no others.
 func TestR22_RememberedGroups(t *testing.T) {
 	down := errors.New("down")
 	client := serving(
@@ -164,7 +164,7 @@ func TestR22_DiscoverMalformedVersion(t *testing.T) {
 	}
 }
 
-// crdsOf is a metadata client that knows some CustomResourceDefinitions.
+// crdsOf returns a metadata client with some CustomResourceDefinitions.
 func crdsOf(defined ...*metav1.PartialObjectMetadata) *metadatafake.FakeMetadataClient {
 	scheme := metadatafake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
@@ -180,8 +180,8 @@ func crdsOf(defined ...*metav1.PartialObjectMetadata) *metadatafake.FakeMetadata
 	return client
 }
 
-// A type may have objects before discovery shows it; its age distinguishes it from one that
-// is never served.
+// A type may have objects before discovery includes it; its age distinguishes it from one that is
+// never served.
 func TestR22_DefinedJustNow(t *testing.T) {
 	definition := func(name string, age time.Duration) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(now.Add(-age))}}
@@ -231,8 +231,8 @@ func (s *source) Resources(context.Context) ([]Resource, error) {
 	return []Resource{resource("", "v1", string(rune('a'+number-1)))}, nil
 }
 
-// A discovery that began before a call may have missed a new type; all calls that come
-// meanwhile share the next one.
+// A discovery that began before a call may have missed a new type; all calls that arrive meanwhile
+// share the next one.
 func TestR22_FreshCatalogue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s source

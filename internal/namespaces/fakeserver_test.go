@@ -25,9 +25,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// fakeServer is an API server in memory. Namespaces are in the typed fake of
-// client-go; contents are here, with the deletion semantics that fakes lack (uid
-// preconditions, finalizers, pages).
+// fakeServer is an in-memory API server. Namespaces are in client-go's typed fake; contents are
+// stored here, with the deletion semantics that fakes lack (UID preconditions, finalizers, pages).
 type fakeServer struct {
 	t     *testing.T
 	typed *fake.Clientset
@@ -37,10 +36,10 @@ type fakeServer struct {
 	discovery       error
 	objects         map[Resource][]*metav1.PartialObjectMetadata // guarded by mu
 	requests        []string                                     // guarded by mu: "verb resource[ name]"
-	failureReported bool                                         // guarded by mu: a condition ever said that a DELETE failed
-	removed         []string                                     // guarded by mu: resources of objects, in the order they went
-	broken          map[string]error                             // guarded by mu: request → what it answers
-	once            map[string]error                             // guarded by mu: the same, for one time
+	failureReported bool                                         // guarded by mu: a condition has reported a failed DELETE
+	removed         []string                                     // guarded by mu: resources of objects, in the order of removal
+	broken          map[string]error                             // guarded by mu: request → its error
+	once            map[string]error                             // guarded by mu: the same, for a single request
 	before          func(request string)                         // runs before a request is served, not under mu
 }
 
@@ -66,7 +65,7 @@ func (w *fakeServer) Resources(context.Context) ([]Resource, error) {
 	return slices.Clone(w.types), w.discovery
 }
 
-// record notes a request, and gives the error that it is to have.
+// record records a request, and returns its error, if any.
 func (w *fakeServer) record(request string) error {
 	w.before(request)
 	w.mu.Lock()
@@ -79,15 +78,15 @@ func (w *fakeServer) record(request string) error {
 	return w.broken[request]
 }
 
-// Resource implements metadata.Interface. The fake of client-go drops
-// limit and continue of a list, so that it cannot stand in here.
+// Resource implements metadata.Interface. client-go's fake ignores limit and continue in lists, so
+// it cannot be used here.
 func (w *fakeServer) Resource(gvr schema.GroupVersionResource) metadata.Getter {
 	return contentsClient{w: w, gvr: gvr}
 }
 
-// contentsClient serves the three requests that a controller of namespaces has for contents.
+// contentsClient serves the three requests that the namespace controller sends for contents.
 type contentsClient struct {
-	metadata.ResourceInterface // any other request is a nil dereference
+	metadata.ResourceInterface // any other request causes a nil dereference
 
 	w         *fakeServer
 	gvr       schema.GroupVersionResource
@@ -99,7 +98,7 @@ func (c contentsClient) Namespace(namespace string) metadata.ResourceInterface {
 	return c
 }
 
-// begin records a request for a type that is served.
+// begin records a request for a type, and returns an error if the type is not served.
 func (c contentsClient) begin(request string) (Resource, error) {
 	if err := c.w.record(request); err != nil {
 		return Resource{}, err
@@ -187,7 +186,7 @@ func (w *fakeServer) deleteCollection(namespace string, r Resource, options meta
 	}
 }
 
-// markLocked is the delete flow: mark while there is a finalizer, else remove.
+// markLocked implements deletion: mark the object if it has a finalizer, or else remove it.
 func (w *fakeServer) markLocked(r Resource, o *metav1.PartialObjectMetadata) {
 	if len(o.Finalizers) == 0 {
 		w.removeLocked(r, o)
@@ -214,7 +213,7 @@ func (w *fakeServer) inLocked(namespace string, r Resource) []*metav1.PartialObj
 	return found
 }
 
-// create creates an object; names may repeat, uids do not.
+// create creates an object; names may repeat, UIDs do not.
 func (w *fakeServer) create(namespace string, r Resource, name string, finalizers ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,7 +222,7 @@ func (w *fakeServer) create(namespace string, r Resource, name string, finalizer
 	}})
 }
 
-// replace deletes an object and creates another one under its name.
+// replace deletes an object and creates another one of the same name.
 func (w *fakeServer) replace(namespace string, r Resource, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,7 +245,7 @@ func (w *fakeServer) release(r Resource) {
 	}
 }
 
-// serveNamespace adds to the fake of client-go: the errors that a test wants, and finalize.
+// serveNamespace adds to client-go's fake: the errors of the test, and finalize.
 func (w *fakeServer) serveNamespace(a clienttesting.Action) (bool, runtime.Object, error) {
 	request := a.GetVerb() + " namespace"
 	if a.GetSubresource() != "" {
@@ -285,7 +284,7 @@ func (w *fakeServer) serveNamespace(a clienttesting.Action) (bool, runtime.Objec
 	return true, ns, w.typed.Tracker().Delete(a.GetResource(), "", ns.Name)
 }
 
-// terminating creates a namespace that was just deleted; change makes it the one of the test.
+// terminating creates a namespace that was just deleted; change adapts it to the test.
 func (w *fakeServer) terminating(name string, change ...func(*corev1.Namespace)) {
 	ns := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("ns-" + name), ResourceVersion: "1", DeletionTimestamp: &metav1.Time{Time: time.Now()}},
@@ -300,7 +299,7 @@ func (w *fakeServer) terminating(name string, change ...func(*corev1.Namespace))
 	}
 }
 
-// touch writes a namespace, as somebody who labels it does.
+// touch updates a namespace, as a user who labels it does.
 func (w *fakeServer) touch(name string) {
 	ns := w.namespace(name).DeepCopy()
 	ns.Labels = map[string]string{"touched": time.Now().String()}
@@ -310,7 +309,7 @@ func (w *fakeServer) touch(name string) {
 	synctest.Wait()
 }
 
-// namespace reads a namespace; nil when it is gone.
+// namespace returns a namespace, or nil if it is gone.
 func (w *fakeServer) namespace(name string) *corev1.Namespace {
 	object, err := w.typed.Tracker().Get(corev1.SchemeGroupVersion.WithResource("namespaces"), "", name)
 	if apierrors.IsNotFound(err) {
@@ -322,7 +321,7 @@ func (w *fakeServer) namespace(name string) *corev1.Namespace {
 	return object.(*corev1.Namespace)
 }
 
-// condition gives the message of a condition, with its status in front.
+// condition returns the status and the message of a condition.
 func (w *fakeServer) condition(name string, t corev1.NamespaceConditionType) string {
 	if ns := w.namespace(name); ns != nil {
 		for _, c := range ns.Status.Conditions {
@@ -334,7 +333,7 @@ func (w *fakeServer) condition(name string, t corev1.NamespaceConditionType) str
 	return "absent"
 }
 
-// count counts the requests that begin so.
+// count counts the requests with the given prefix.
 func (w *fakeServer) count(prefix string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -347,7 +346,8 @@ func (w *fakeServer) count(prefix string) int {
 	return n
 }
 
-// run starts a controller; the test ends it. It runs in a synctest bubble, so that time is virtual.
+// run starts a controller, which is stopped at the end of the test. It runs in a synctest bubble,
+// so that time is virtual.
 func (w *fakeServer) run(change ...func(*Config)) *Controller {
 	w.t.Helper()
 	config := Config{
@@ -373,7 +373,7 @@ func (w *fakeServer) run(change ...func(*Config)) *Controller {
 	return c
 }
 
-// goneWithin waits until a namespace is gone, and gives the virtual time that this took.
+// goneWithin waits until a namespace is gone, and returns the virtual time that this took.
 func (w *fakeServer) goneWithin(name string, limit time.Duration) time.Duration {
 	w.t.Helper()
 	start := time.Now()

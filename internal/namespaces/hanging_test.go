@@ -51,7 +51,7 @@ func TestR22_HangingPodHoldsTheRest(t *testing.T) {
 		w.create("shop", configMaps, "b")
 		w.terminating("shop")
 		w.run()
-		for range 60 { // somebody writes the namespace all the time: that is no reason to look at its contents
+		for range 60 { // a user updates the namespace all the time: that is no reason to look at its contents
 			<-time.After(time.Second)
 			w.touch("shop")
 		}
@@ -102,8 +102,8 @@ func TestR22_HangingConfigMap(t *testing.T) {
 	})
 }
 
-// A type that cannot be listed counts as present; one that is not served any more is
-// dropped after the next discovery.
+// A type that cannot be listed counts as present; one that is no longer served is dropped after the
+// next discovery.
 func TestR22_UnreadableType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t, everyType...)
@@ -156,7 +156,7 @@ func TestR22_DeniedDelete(t *testing.T) {
 	})
 }
 
-// NS-02: a namespace that another finalizer keeps is left alone, with conditions that are true.
+// NS-02: a namespace that another finalizer keeps is left alone, with correct conditions.
 func TestR22_ForeignFinalizersStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t, everyType...)

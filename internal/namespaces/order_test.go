@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// parseOrder is the order that a text describes.
+// parseOrder parses an order.
 func parseOrder(text string) (Order, error) { return NewOrder(ParseStages(text)) }
 
 func TestR22_Order(t *testing.T) {
@@ -48,7 +48,7 @@ func TestR22_Order(t *testing.T) {
 	}
 }
 
-// The default order is an order that could be given, too.
+// The default order can also be given explicitly.
 func TestR22_DefaultStages(t *testing.T) {
 	given, err := NewOrder(DefaultStages())
 	if err != nil {

@@ -28,7 +28,7 @@ func resource(group, version, name string) Resource {
 	return Resource{schema.GroupVersionResource{Group: group, Version: version, Resource: name}, true}
 }
 
-// active, hanging and unreadable are contents as a list shows them.
+// active, hanging and unreadable return contents as listed.
 func active(r Resource, names ...string) Content {
 	c := Content{Resource: r}
 	for _, name := range names {
@@ -49,7 +49,7 @@ func unreadable(r Resource) Content {
 	return Content{Resource: r, Err: errors.New("list " + r.Resource + ": broken webhook")}
 }
 
-// surveyOf has read every type, as empty except for what is given.
+// surveyOf returns a survey that has read every type. All are empty except the given ones.
 func surveyOf(contents ...Content) *Survey {
 	s := &Survey{Resources: everyType}
 	for _, r := range everyType {
@@ -73,7 +73,8 @@ func TestR22_StageOf(t *testing.T) {
 	}
 }
 
-// What one survey leads to. Within a stage nothing waits for another; between stages everything does.
+// The next step for each survey. Within a stage nothing waits for another type; between stages
+// everything does.
 func TestR22_Next(t *testing.T) {
 	missing := func(group string) error {
 		return &Incomplete{Groups: map[schema.GroupVersion]error{{Group: group, Version: "v1"}: errors.New("down")}}
@@ -145,14 +146,14 @@ func TestR22_Next(t *testing.T) {
 	}
 }
 
-// merged is one type of which some objects hang and some are active.
+// merged returns a type of which some objects hang and some are active.
 func merged(hanging, active Content) Content {
 	hanging.Active = active.Active
 	hanging.Remaining += active.Remaining
 	return hanging
 }
 
-// After a DELETE the type is unread: only a list shows that the objects are gone.
+// After a DELETE the type has to be read again: only a list shows that the objects are gone.
 func TestR22_SweptTypesAreReadAgain(t *testing.T) {
 	s := surveyOf(active(configMaps, "b"))
 	s.Sweep(configMaps, nil)
@@ -161,7 +162,8 @@ func TestR22_SweptTypesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A sync ends: from any contents Next comes to Wait, Verify or Finalize, each type read and deleted from a bounded number of times.
+// A sync ends: from any contents Next arrives at Wait, Verify or Finalize, with a bounded number of
+// reads and deletes per type.
 func TestR22_ASyncEnds(t *testing.T) {
 	s := &Survey{Resources: everyType}
 	for steps := range 12 {

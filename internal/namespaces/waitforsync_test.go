@@ -10,7 +10,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// Who waits for a controller waits until the namespaces were listed, and no longer.
+// WaitForSync returns as soon as the namespaces have been listed, and not before.
 func TestWaitForSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t)

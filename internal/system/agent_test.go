@@ -26,12 +26,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 )
 
-// aNode is an agent of one node against a real server, by a clock of the test's.
+// aNode is an agent of one node against a real server, with the test's clock.
 type aNode struct {
 	client kubernetes.Interface
 	clock  *clocktesting.FakeClock
 	log    *lockedBuffer
-	// deletions are how many DELETEs were sent, by the agent and by the test.
+	// deletions is the number of DELETEs that the agent and the test have sent.
 	deletions atomic.Int64
 }
 
@@ -68,8 +68,7 @@ func (b *lockedBuffer) has(text string) bool {
 	return strings.Contains(b.text.String(), text)
 }
 
-// withNode runs a control plane and the agent of the node "worker", registered, for as
-// long as use takes.
+// withNode runs a control plane and an agent whose node "worker" is registered, while use runs.
 func withNode(t *testing.T, use func(ctx context.Context, n *aNode) error) {
 	t.Helper()
 	runWith(t, options(t.TempDir()), func(ctx context.Context, client kubernetes.Interface) error {
@@ -105,7 +104,7 @@ func withNode(t *testing.T, use func(ctx context.Context, n *aNode) error) {
 	})
 }
 
-// passes lets time pass, that much at a time, until something is true.
+// passes advances the clock in steps until a condition holds.
 func (n *aNode) passes(ctx context.Context, step time.Duration, what string, holds func(context.Context) (bool, error)) error {
 	return becomesTrue(ctx, what, func(ctx context.Context) (bool, error) {
 		n.clock.Step(step)
@@ -121,7 +120,8 @@ func (n *aNode) runs(ctx context.Context, pod string) error {
 	})
 }
 
-// After it was taken for dead, an agent that goes on says that its node is well.
+// An agent whose node was marked as unreachable reports that the node is ready once it sends
+// heartbeats again.
 func TestNodeThatIsHeardAgain(t *testing.T) {
 	withNode(t, func(ctx context.Context, n *aNode) error {
 		nodes := n.client.CoreV1().Nodes()
@@ -135,7 +135,7 @@ func TestNodeThatIsHeardAgain(t *testing.T) {
 		if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		// Time for several heartbeats passes at once: the agent sends none in it.
+		// Time for several heartbeats passes at once: the agent sends none meanwhile.
 		return n.passes(ctx, agent.DefaultLease, "the node is ready", func(ctx context.Context) (bool, error) {
 			node, err := nodes.Get(ctx, "worker", metav1.GetOptions{})
 			if err != nil {
@@ -151,7 +151,7 @@ func TestNodeThatIsHeardAgain(t *testing.T) {
 	})
 }
 
-// A lease that is gone is made anew as long as the node is there.
+// A deleted Lease is created again as long as the node exists.
 func TestLeaseThatIsGone(t *testing.T) {
 	withNode(t, func(ctx context.Context, n *aNode) error {
 		leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
@@ -169,8 +169,8 @@ func TestLeaseThatIsGone(t *testing.T) {
 	})
 }
 
-// Another node of the same name is not the agent's: it says nothing of it, and sends no
-// heartbeats for it.
+// A new node of the same name does not belong to the agent: it neither reports its status nor sends
+// its heartbeats.
 func TestNodeThatIsAnother(t *testing.T) {
 	withNode(t, func(ctx context.Context, n *aNode) error {
 		nodes, leases := n.client.CoreV1().Nodes(), n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
@@ -181,7 +181,7 @@ func TestNodeThatIsAnother(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// The collector takes the lease with the node.
+		// The collector deletes the Lease with the node.
 		err = becomesTrue(ctx, "the lease is gone", func(ctx context.Context) (bool, error) {
 			_, err := leases.Get(ctx, "worker", metav1.GetOptions{})
 			return apierrors.IsNotFound(err), unlessMissing(err)
@@ -204,7 +204,8 @@ func TestNodeThatIsAnother(t *testing.T) {
 	})
 }
 
-// A pod that was deleted is asked to go once: the agent rests while a finalizer holds it.
+// A deleted pod is removed once: the agent does not retry at once while a finalizer blocks the
+// removal.
 func TestPodIsRemovedOnce(t *testing.T) {
 	withNode(t, func(ctx context.Context, n *aNode) error {
 		pods := n.client.CoreV1().Pods("default")
@@ -226,8 +227,8 @@ func TestPodIsRemovedOnce(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// Time, which is the test's, stands still. That it sees to another pod shows that the
-		// agent has had the time to ask again.
+		// The test's clock stands still. That another pod runs shows that the agent has had time to
+		// repeat the removal.
 		if _, err := pods.Create(ctx, boundPod("later", "worker"), metav1.CreateOptions{}); err != nil {
 			return err
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The kubeconfig that people use is good for as long as the control plane runs; which
-// context they have chosen meanwhile is theirs.
+// The administrator's kubeconfig stays valid as long as the control plane runs; its current context
+// is left as the user has set it.
 func TestKubeconfigIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	clk := clocktesting.NewFakeClock(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC))

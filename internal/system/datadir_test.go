@@ -63,8 +63,8 @@ func TestDataDirHasOneHolder(t *testing.T) {
 	refusedWith("in use by another process")
 }
 
-// The lock decides, and goes with its holder; what a holder wrote before it was killed
-// does not keep the next one out.
+// The lock is authoritative, and ends with its holder; what a killed holder has written does not
+// keep the next one out.
 func TestDataDirAfterItsHolder(t *testing.T) {
 	path := t.TempDir()
 	first := mustLock(t, path)

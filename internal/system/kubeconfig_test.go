@@ -46,7 +46,7 @@ func TestKubeconfigIsNew(t *testing.T) {
 	}
 }
 
-// What else the file holds is kept; what is ours is replaced, and current.
+// Other entries of the file are kept; our entries are replaced, and current.
 func TestKubeconfigIsMerged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	others := clientcmdapi.NewConfig()

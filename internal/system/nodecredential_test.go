@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// apiThatKeeps is a server that keeps whom it was asked by last.
+// apiThatKeeps is a server that records the user of the last request.
 func apiThatKeeps(t *testing.T, authority *auth.Authority) (url string, last *atomic.Pointer[x509.Certificate]) {
 	t.Helper()
 	pair, err := authority.Serving(nil)
@@ -44,8 +44,8 @@ func apiThatKeeps(t *testing.T, authority *auth.Authority) (url string, last *at
 	return server.URL, last
 }
 
-// An agent that runs for longer than its certificate is good takes the next one from its
-// kubeconfig, as a client, on connections that it has, and as a server. It stays who it is.
+// An agent that runs beyond the expiry of its certificate adopts the next one from its kubeconfig,
+// as a client, on existing connections too, and as a server. Its identity stays the same.
 func TestNodeCredentialIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	authority, err := auth.LoadAuthority(filepath.Join(dir, "pki"), time.Now)
@@ -76,7 +76,8 @@ func TestNodeCredentialIsRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// asks tells whom the server is asked by, and whether that is who would serve.
+	// asks returns the certificate of the client as the server sees it, after checking that the
+	// agent serves with the same one.
 	asks := func() *x509.Certificate {
 		_, _ = client.CoreV1().Nodes().Get(t.Context(), "worker", metav1.GetOptions{})
 		own, err := credential.certificate()

@@ -28,7 +28,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
-// outsideOptions are those of a control plane without nodes, and of nodes outside of it.
+// outsideOptions returns options of a control plane without nodes, for nodes in other processes.
 func outsideOptions(t *testing.T, names ...string) Options {
 	t.Helper()
 	o := options(t.TempDir())
@@ -66,7 +66,7 @@ func withNodeOutside(ctx context.Context, kubeconfig string, change func(*NodeOp
 	return errors.Join(err, used)
 }
 
-// readLog reads a log as kubectl does, which has errors decoded.
+// readLog reads a log as kubectl does, with decoded errors.
 func readLog(ctx context.Context, client kubernetes.Interface, pod string, o *corev1.PodLogOptions) (string, error) {
 	stream, err := client.CoreV1().Pods("default").GetLogs(pod, o).Stream(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func readLog(ctx context.Context, client kubernetes.Interface, pod string, o *co
 	return string(text), err
 }
 
-// runsOn makes a pod on a node and waits until it runs.
+// runsOn creates a pod on a node and waits until it runs.
 func runsOn(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
 	if _, err := client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
@@ -88,9 +88,9 @@ func runsOn(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) e
 	})
 }
 
-// TestLogsOfNodeOutside: the logs of pods on a node in a process of its own are read as
-// those of the nodes of the server's process are, with what is wrong said in the same words;
-// and from the node itself, whichever port it says is its own.
+// TestLogsOfNodeOutside: logs of pods on a node in another process are read like those of nodes in
+// the server's process, with the same errors, and only from the node itself, whichever port it
+// reports as its own.
 func TestLogsOfNodeOutside(t *testing.T) {
 	o := outsideOptions(t, "worker", "other")
 	var address string
@@ -132,7 +132,7 @@ func TestLogsOfNodeOutside(t *testing.T) {
 	})
 }
 
-// refusedWith asks for a log that cannot be had.
+// refusedWith requests a log that is not available, and checks the error.
 func refusedWith(ctx context.Context, client kubernetes.Interface, pod string, o corev1.PodLogOptions, says string, is func(error) bool) error {
 	err := becomesTrue(ctx, "the refusal "+says, func(ctx context.Context) (bool, error) {
 		_, err := readLog(ctx, client, pod, &o)
@@ -145,8 +145,8 @@ func refusedWith(ctx context.Context, client kubernetes.Interface, pod string, o
 	return nil
 }
 
-// posesAs has a node say that it serves where another does. The other is not believed, and
-// the node is when it serves again. address is where that is.
+// posesAs makes a node report the address and port of another server. The API server does not trust
+// the other, and reads the log again when the node serves it. address is the node's.
 func posesAs(ctx context.Context, client kubernetes.Interface, node, other string, address *string) error {
 	ports := map[string]int32{}
 	for _, name := range []string{node, other} {
@@ -182,9 +182,9 @@ func posesAs(ctx context.Context, client kubernetes.Interface, node, other strin
 	return nil
 }
 
-// TestNodeThatServesNoLogs: an agent that the server could not authenticate, or could
-// not reach, serves none, says why, and runs pods nevertheless. One whose configured port
-// is taken does not start.
+// TestNodeThatServesNoLogs: an agent that the server could not authenticate, or could not reach,
+// serves no logs, says why, and runs pods nevertheless. An agent whose configured port is in use
+// does not start.
 func TestNodeThatServesNoLogs(t *testing.T) {
 	o := outsideOptions(t, "worker")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -220,7 +220,8 @@ func TestNodeThatServesNoLogs(t *testing.T) {
 	})
 }
 
-// identify loads the credential of a configuration, and tells whom it makes a node answer.
+// identify loads the credential of a configuration, and returns the CAs of the clients that the
+// node would accept.
 func identify(config *rest.Config, node string) (*x509.CertPool, error) {
 	credential, err := loadCredential(NodeOptions{Config: config})
 	if err != nil {
@@ -229,8 +230,8 @@ func identify(config *rest.Config, node string) (*x509.CertPool, error) {
 	return clientAuthorities(config, credential, node)
 }
 
-// A node answers those who have a certificate of the authority that has signed its own, and
-// of no other that its kubeconfig trusts.
+// A node accepts clients with a certificate of the CA that has signed its own, and of no other CA
+// that its kubeconfig trusts.
 func TestWhomToAnswer(t *testing.T) {
 	load := func() *auth.Authority {
 		authority, err := auth.LoadAuthority(t.TempDir(), time.Now)

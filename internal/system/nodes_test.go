@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// becomesTrue waits until a condition holds. It returns an error, as it is called on goroutines
+// becomesTrue waits until a condition holds. It returns an error because it is called on goroutines
 // that must not end the test.
 func becomesTrue(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
 	if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, eventually.Patience, true, holds); err != nil {
@@ -28,7 +28,7 @@ func becomesTrue(ctx context.Context, what string, holds func(context.Context) (
 	return nil
 }
 
-// runWith runs a control plane for as long as use takes.
+// runWith runs a control plane while use runs.
 func runWith(t *testing.T, o Options, use func(ctx context.Context, client kubernetes.Interface) error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -56,8 +56,8 @@ func boundPod(name, node string) *corev1.Pod {
 	}
 }
 
-// TestNodes: nodes are there, pods on them run, run on over a restart of the process, and
-// end when they are deleted, with their grace.
+// TestNodes: nodes are registered; pods on them run, keep running across a restart of the process,
+// and end gracefully when they are deleted.
 func TestNodes(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes = 2
@@ -82,7 +82,7 @@ func TestNodes(t *testing.T) {
 		return becomesTrue(ctx, "the pod runs", running(client, &before))
 	})
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
-		// A pod that starts now shows that the agent has looked at the others.
+		// A new pod that runs shows that the agent has reconciled the others.
 		if _, err := client.CoreV1().Pods("default").Create(ctx, boundPod("later", "node-1"), metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -116,8 +116,8 @@ func logsOf(ctx context.Context, client kubernetes.Interface, pod string, o *cor
 	return string(text), err
 }
 
-// TestLogs: what simulated containers have written is read by the API's endpoint, and
-// questions that make no sense are refused with what is wrong.
+// TestLogs: the API serves what simulated containers have written, and rejects invalid requests
+// with the reason.
 func TestLogs(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes = 1
@@ -154,8 +154,8 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// TestScheduler: a pod that fits goes to a node and runs; of one that does not, its
-// condition and an Event tell why, until there is room.
+// TestScheduler: a pod that fits is bound to a node and runs; for one that does not, its condition
+// and an Event say why, until there is capacity.
 func TestScheduler(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes, o.Scheduler = 2, true
@@ -201,7 +201,7 @@ func TestScheduler(t *testing.T) {
 	})
 }
 
-// unlessMissing lets a poll go on while an object is not there.
+// unlessMissing lets a poll continue while an object does not exist.
 func unlessMissing(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -25,7 +25,7 @@ var (
 	scaleProfile = flag.String("scale.profile", "", "file for a heap profile of TestScale")
 )
 
-// replicasEach is how many pods a Deployment of TestScale has.
+// replicasEach is the number of pods of each Deployment in TestScale.
 const replicasEach = 100
 
 // TestScale prints what a control plane with many simulated nodes and pods takes, all in
@@ -69,7 +69,7 @@ func TestScale(t *testing.T) {
 	})
 }
 
-// deployMany makes Deployments and waits until all their pods are ready.
+// deployMany creates Deployments and waits until all their pods are ready.
 func deployMany(ctx context.Context, client kubernetes.Interface, count int) error {
 	for i := range count {
 		labels := map[string]string{"app": fmt.Sprintf("web-%d", i)}
@@ -97,7 +97,7 @@ func deployMany(ctx context.Context, client kubernetes.Interface, count int) err
 	})
 }
 
-// waits polls, seldom enough to be no load.
+// waits polls, but seldom enough not to be a load itself.
 func waits(ctx context.Context, what string, holds func() (bool, error)) error {
 	for tick := time.NewTicker(500 * time.Millisecond); ; {
 		done, err := holds()
@@ -112,7 +112,7 @@ func waits(ctx context.Context, what string, holds func() (bool, error)) error {
 	}
 }
 
-// settle lets what the last changes have set off come to an end: heartbeats, statuses.
+// settle waits until the consequences of the last changes have been handled: heartbeats, statuses.
 func settle(ctx context.Context) {
 	select {
 	case <-time.After(15 * time.Second):
@@ -120,7 +120,7 @@ func settle(ctx context.Context) {
 	}
 }
 
-// liveBytesNow returns the bytes in use that a collection just now finds.
+// liveBytesNow returns the size of the live heap after a collection.
 func liveBytesNow() uint64 {
 	runtime.GC()
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

@@ -80,7 +80,7 @@ func TestTakenDirectory(t *testing.T) {
 	}
 }
 
-// The zero value of the options, with a place for the data, is a good one.
+// The zero value of the options, with a place for the data, is useful.
 func TestDefaults(t *testing.T) {
 	for name, o := range map[string]Options{"DataDir": {DataDir: t.TempDir()}, "Ephemeral": {Ephemeral: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// A control plane starts, can be reached by its kubeconfig, removes namespaces and
-// garbage, and stops; the objects are there when it starts again.
+// A control plane starts, can be reached with its kubeconfig, removes namespaces and garbage, and
+// stops; the objects are there when it starts again.
 func TestRun(t *testing.T) {
 	o := options(t.TempDir())
 	o.WriteKubeconfig = filepath.Join(t.TempDir(), "config")
@@ -192,11 +192,11 @@ func use(t *testing.T, o Options, p Plane, start int) {
 			t.Errorf("start %d: %v", start, err)
 			return
 		}
-		start = -1 // with the second file, look only
+		start = -1 // with the second file, only check
 	}
 }
 
-// work leaves something behind, finds it again, and sees the controllers at work.
+// work leaves objects behind, finds them again, and checks that the controllers work.
 func work(ctx context.Context, client kubernetes.Interface, start int) error {
 	configMaps := client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	if start != 0 {

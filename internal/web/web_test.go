@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/web"
 )
 
-// fake knows two objects.
+// fake is a Source with two objects.
 type fake struct{ ready error }
 
 func (f fake) Ready() error                 { return f.ready }
@@ -113,7 +113,7 @@ func TestGraphOfSome(t *testing.T) {
 	}
 }
 
-// TestResume lets deletions go on, but not for a page on the web.
+// TestResume resumes deletions, but not on behalf of a web page from elsewhere.
 func TestResume(t *testing.T) {
 	h := web.Handler(fake{})
 	post := func(path, site string) int {
@@ -143,7 +143,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestProbes has nothing that names an object.
+// TestProbes checks that the probes name no object.
 func TestProbes(t *testing.T) {
 	h := web.Probes(fake{})
 	for path, code := range map[string]int{
@@ -156,8 +156,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestLocal refuses what a browser sends for a page that had its own name resolved
-// to this address.
+// TestLocal rejects the requests that a browser sends for a page whose own host name resolves to
+// this address.
 func TestLocal(t *testing.T) {
 	h := web.Local(web.Handler(fake{}))
 	for host, code := range map[string]int{
@@ -175,7 +175,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// A process that stands by is healthy and ready, and names the one that leads.
+// A process that stands by is healthy and ready, and names the leader.
 func TestStandBy(t *testing.T) {
 	var holder string
 	handler := web.StandBy(func() (string, bool) { return holder, holder != "" },

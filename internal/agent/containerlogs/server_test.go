@@ -29,11 +29,11 @@ func aPod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-1"}}
 }
 
-// anAgent has the pod of aPod, whose container app has a log.
+// anAgent is an Agent with the pod of aPod, whose container app has a log.
 type anAgent struct {
 	log    func(ctx context.Context) io.ReadCloser
 	broken error
-	asked  atomic.Int64 // how many questions came so far
+	asked  atomic.Int64 // the number of requests so far
 	o      atomic.Pointer[corev1.PodLogOptions]
 }
 
@@ -58,7 +58,7 @@ func (a *anAgent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOpt
 	return io.NopCloser(strings.NewReader("one line\n")), nil
 }
 
-// site is a server of the node worker, and the authority that both sides have.
+// site is a server of the node worker, and the CA that both sides trust.
 type site struct {
 	authority *auth.Authority
 	address   string
@@ -134,7 +134,8 @@ func (s *site) end(t *testing.T) func() {
 	}
 }
 
-// get asks as the API server does, but for what change changes.
+// get sends a request as the API server does. change, if not nil, modifies the client's
+// configuration.
 func (s *site) get(t *testing.T, target string, change func(*tls.Config)) (*http.Response, error) {
 	t.Helper()
 	config, err := auth.NewLogReader(s.authority).TLS("worker")
@@ -148,8 +149,8 @@ func (s *site) get(t *testing.T, target string, change func(*tls.Config)) (*http
 	return client.Get("https://" + s.address + target)
 }
 
-// The API server is answered, and nobody else: whoever cannot show its certificate does not
-// get as far as to ask.
+// Only the API server gets a response: a client that cannot present its certificate cannot even
+// send a request.
 func TestStrangersAreNotAnswered(t *testing.T) {
 	agent := &anAgent{}
 	s := serve(t, agent, nil)
@@ -157,7 +158,7 @@ func TestStrangersAreNotAnswered(t *testing.T) {
 	show := func(issue func() (auth.Pair, error)) func(*tls.Config) {
 		certificate := certificateOf(t, issue)
 		return func(c *tls.Config) {
-			// Shown whether or not the server says that it would accept it.
+			// Presented whether or not the server announces that it would accept it.
 			c.Certificates, c.GetClientCertificate = nil, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
 		}
 	}
@@ -190,8 +191,8 @@ func TestStrangersAreNotAnswered(t *testing.T) {
 	}
 }
 
-// A server that does not know whom to answer answers nobody: neither whom the machine's
-// own authorities would vouch for, nor a client without a name.
+// A server without a client name or authorities responds to no client: neither to one that the
+// system's CAs would vouch for, nor to one without a name.
 func TestServerWithoutClient(t *testing.T) {
 	nameless := func(a *auth.Authority) func() (auth.Pair, error) {
 		return func() (auth.Pair, error) { return a.Component("") }
@@ -216,7 +217,7 @@ func TestServerWithoutClient(t *testing.T) {
 	}
 }
 
-// Of what it has not, the server says so, and options are read as those of the API are.
+// Missing pods and containers are reported as such, and options are parsed as the API's are.
 func TestHandler(t *testing.T) {
 	agent := &anAgent{}
 	s := serve(t, agent, nil)
@@ -261,7 +262,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// followed is a log that goes on until the one who follows it has gone.
+// followed is a log that goes on until its reader has gone.
 func followed(lines chan string, gone chan<- struct{}) func(context.Context) io.ReadCloser {
 	return func(ctx context.Context) io.ReadCloser {
 		reader, writer := io.Pipe()
@@ -281,8 +282,8 @@ func followed(lines chan string, gone chan<- struct{}) func(context.Context) io.
 	}
 }
 
-// Who follows a log sees that there is one before it has lines, and each line when it is
-// written. It ends with whoever follows, and with the server.
+// A client that follows a log gets the response header before there are lines, and each line when
+// it is written. The log ends when the client goes away, or the server stops.
 func TestFollow(t *testing.T) {
 	for name, end := range map[string]func(*site, *http.Response){
 		"the client goes": func(_ *site, r *http.Response) { r.Body.Close() },
@@ -313,7 +314,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A certificate that was renewed is shown on the next connection.
+// A renewed certificate is used from the next connection on.
 func TestRenewedCertificate(t *testing.T) {
 	var current atomic.Pointer[tls.Certificate]
 	s := serve(t, &anAgent{}, func(s *Server) {

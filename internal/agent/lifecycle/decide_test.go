@@ -38,7 +38,7 @@ func TestInitContainersInOrder(t *testing.T) {
 		t.Errorf("Initialized: %s", got)
 	}
 	w.exits("i1", 1)
-	w.want(w.settle(), "start i1") // the first failure is tried again at once
+	w.want(w.settle(), "start i1") // the first failure is retried at once
 	w.exits("i1", 1)
 	w.want(w.passes(9*time.Second), "")
 	w.want(w.passes(time.Second), "start i1")
@@ -117,7 +117,7 @@ func TestBackoff(t *testing.T) {
 	}
 	w.want(w.passes(10*time.Minute), "")
 	w.exits("a", 1)
-	w.want(w.settle(), "start a") // it ran for long enough: from the beginning
+	w.want(w.settle(), "start a") // it ran long enough: the back-off is reset
 	if len(w.observed.Instances) != 2 {
 		t.Errorf("%d instances are kept, want the last two", len(w.observed.Instances))
 	}
@@ -147,8 +147,8 @@ func TestGracefulEnd(t *testing.T) {
 	w.wantPhase(corev1.PodSucceeded)
 }
 
-// TestEndIsReportedBeforeItIsForgotten: with the sandbox goes what is known of how the
-// containers ended, so the API is told first.
+// TestEndIsReportedBeforeItIsForgotten: the sandbox is removed only after the API has been told how
+// the containers ended, because that is known only from the sandbox.
 func TestEndIsReportedBeforeItIsForgotten(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a", "b")})
 	w.settle()
@@ -162,13 +162,13 @@ func TestEndIsReportedBeforeItIsForgotten(t *testing.T) {
 	}
 }
 
-// TestNothingIsReportedAfterTheRemoval: the API would say that there is no such pod.
+// TestNothingIsReportedAfterTheRemoval: the API would respond that there is no such pod.
 func TestNothingIsReportedAfterTheRemoval(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	w.delete(30)
 	w.want(w.settle(), "TERM a, remove, delete")
-	w.gone = false // the news that it is gone comes late
+	w.gone = false // the watch event of the removal is late
 	w.pod.Status = corev1.PodStatus{}
 	if w.settle(); len(w.pod.Status.ContainerStatuses) > 0 || w.pod.Status.Phase != "" {
 		t.Errorf("it reports %+v", w.pod.Status)
@@ -241,7 +241,7 @@ func TestPreStop(t *testing.T) {
 	w.hooks, w.deaf = false, true
 	w.delete(30)
 	w.want(w.passes(30*time.Second-1), "preStop a")
-	w.want(w.passes(1), "TERM a") // the hook took it all: TERM, and two seconds more
+	w.want(w.passes(1), "TERM a") // the hook used up the grace period: TERM, and two more seconds
 	w.want(w.passes(2*time.Second-1), "")
 	w.want(w.passes(1), "KILL a, remove, delete")
 }
@@ -279,7 +279,7 @@ func TestReadiness(t *testing.T) {
 	if got := w.condition(corev1.PodReady); got != "True" {
 		t.Errorf("ready: %s", got)
 	}
-	// An agent that was restarted does not make it unready, whatever it has not asked yet.
+	// A restarted agent does not make it unready, although it has not probed it yet.
 	w.state = &lifecycle.State{}
 	w.unwell[lifecycle.Readiness] = true
 	w.settle()
@@ -363,7 +363,7 @@ func TestRestartOfTheAgent(t *testing.T) {
 	w.delete(30)
 	w.want(w.passes(20*time.Second), "TERM a")
 	w.state = &lifecycle.State{}
-	w.want(w.settle(), "TERM a") // who knows whether it was sent
+	w.want(w.settle(), "TERM a") // it is unknown whether it was sent
 	w.exits("a", 0)
 	w.want(w.settle(), "remove, delete")
 }
@@ -381,8 +381,8 @@ func TestStatusOfOthersStays(t *testing.T) {
 	}
 }
 
-// A pod that stays in the API after it was removed, for a finalizer, or because the news
-// that it is gone comes late, is removed again later, and not at once for ever.
+// A pod that stays in the API after its removal, because of a finalizer or a late watch event, is
+// removed again later, and not in a busy loop.
 func TestPodThatIsRemovedAndStays(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()

@@ -14,7 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// fakeNode is a node with one pod, and an API, that do as they are told. Time is the test's.
+// fakeNode is a node with one pod, and an API. Both behave as the test configures them. Time is the
+// test's.
 type fakeNode struct {
 	t        *testing.T
 	now      time.Time
@@ -23,15 +24,15 @@ type fakeNode struct {
 	observed lifecycle.Observed
 	state    *lifecycle.State
 	plan     lifecycle.Plan
-	log      []string // the steps, since it was read last
+	log      []string // the steps since the last settle
 
 	unwell  map[lifecycle.ProbeKind]bool // probes fail
 	deaf    bool                         // TERM has no effect
 	exit    int32                        // what TERM ends with
-	startup error                        // what Start fails with
-	setup   error                        // what CreateSandbox fails with
-	mute    bool                         // probes cannot ask
-	final   bool                         // the last RemoveSandbox was of a pod that goes
+	startup error                        // the error of Start
+	setup   error                        // the error of CreateSandbox
+	mute    bool                         // probes cannot be carried out
+	final   bool                         // the last RemoveSandbox was final
 	hooks   bool                         // preStop hooks end at once
 }
 
@@ -55,12 +56,12 @@ func newNode(t *testing.T, spec corev1.PodSpec) *fakeNode {
 	}
 }
 
-// settle decides and does until there is nothing to do, and returns the steps.
+// settle decides and carries out steps until there is nothing to do, and returns the steps.
 func (w *fakeNode) settle() string {
 	w.t.Helper()
 	for range 100 {
 		w.plan = lifecycle.Decide(lifecycle.Input{Pod: w.pod, Gone: w.gone, Observed: w.observed, HostIPs: []string{"10.0.0.1"}, Now: w.now}, w.state)
-		// What a step has changed is decided about before the status is written.
+		// What a step has changed is decided on before the status is written.
 		for _, s := range w.plan.Steps {
 			w.do(s)
 		}
@@ -115,7 +116,7 @@ func (w *fakeNode) do(s lifecycle.Step) {
 	case lifecycle.PreStop:
 		w.note("preStop %s", s.Container)
 		if !w.hooks {
-			return // it goes on
+			return // it keeps running
 		}
 	case lifecycle.Signal:
 		w.note("TERM %s", s.Container)
@@ -157,13 +158,13 @@ func (w *fakeNode) exits(container string, code int32) {
 	w.t.Fatalf("container %s is not alive", container)
 }
 
-// delete returns a DELETE with a grace period.
+// delete sends a DELETE with a grace period.
 func (w *fakeNode) delete(grace int64) {
 	end := metav1.NewTime(w.now.Add(time.Duration(grace) * time.Second))
 	w.pod.DeletionTimestamp, w.pod.DeletionGracePeriodSeconds = &end, &grace
 }
 
-// passes lets time pass, and everything happen that happens meanwhile.
+// passes advances time, carries out whatever becomes due meanwhile, and returns the steps.
 func (w *fakeNode) passes(d time.Duration) string {
 	w.t.Helper()
 	until := w.now.Add(d)

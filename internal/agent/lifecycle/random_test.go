@@ -14,9 +14,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// trace is one random life of a pod: steps take their time, and fail; containers exit;
-// probes fail; the sandbox dies; the agent is restarted; the pod is deleted, and deleted
-// again with less grace. Whatever happens, what check tells must hold.
+// trace is one random life of a pod: steps take time, and fail; containers exit; probes fail; the
+// sandbox dies; the agent is restarted; the pod is deleted, and deleted again with a shorter grace
+// period. The invariants in check must hold at all times.
 type trace struct {
 	t        *testing.T
 	r        *rand.Rand
@@ -28,11 +28,11 @@ type trace struct {
 	log      []string
 
 	deletedAt time.Time
-	removed   bool                 // from the API by the agent
-	gone      bool                 // from the API by force
-	told      map[string]time.Time // when the end of an instance began, by id
-	ranMain   bool                 // a container that is no init container has been started
-	mainEnded time.Time            // when the last one that is no sidecar ended
+	removed   bool                 // removed from the API by the agent
+	gone      bool                 // removed from the API by force
+	told      map[string]time.Time // when the end of an instance began, by ID
+	ranMain   bool                 // a regular container has been started
+	mainEnded time.Time            // when the last container that is not a sidecar ended
 }
 
 type pendingStep struct {
@@ -92,7 +92,7 @@ func (h *trace) decide() {
 
 func isFinal(p corev1.PodPhase) bool { return p == corev1.PodFailed || p == corev1.PodSucceeded }
 
-// alive reports whether a container is; any for "".
+// alive reports whether a container is alive, or any container for "".
 func (h *trace) alive(container string) bool {
 	for _, i := range h.observed.Instances {
 		if i.Alive() && (container == "" || i.Container == container) {
@@ -129,7 +129,7 @@ func (h *trace) graceOver() bool {
 	return h.gone || !h.deletedAt.IsZero() && !h.now.Before(h.deletedAt.Add(time.Duration(*h.pod.DeletionGracePeriodSeconds)*time.Second))
 }
 
-// checkBegin returns what must hold whenever a step is begun.
+// checkBegin checks what must hold whenever a step is begun.
 func (h *trace) checkBegin(s lifecycle.Step) {
 	switch s := s.(type) {
 	case lifecycle.Start:
@@ -144,7 +144,7 @@ func (h *trace) checkBegin(s lifecycle.Step) {
 	case lifecycle.Kill:
 		began, told := h.told[s.ID]
 		const grace = historyGrace * time.Second
-		// A sidecar has the grace of its pod, whose end begins when the others have ended.
+		// A sidecar has its pod's grace period, and its end begins when the others have ended.
 		late := told && !h.now.Before(began.Add(grace)) || !h.mainEnded.IsZero() && !h.mainAlive() && !h.now.Before(h.mainEnded.Add(grace))
 		if !h.graceOver() && h.observed.Sandbox.Ready && !late {
 			h.t.Errorf("%s is killed before its grace is over", s.ID)
@@ -161,7 +161,8 @@ func (h *trace) checkBegin(s lifecycle.Step) {
 	}
 }
 
-// tell notes that the end of an instance begins; a sidecar's not before that of the others.
+// tell records that the end of an instance begins, which for a sidecar must not be before the
+// others have ended.
 func (h *trace) tell(id, container string) {
 	if _, ok := h.told[id]; !ok {
 		h.told[id] = h.now
@@ -171,7 +172,7 @@ func (h *trace) tell(id, container string) {
 	}
 }
 
-// checkOrder: init containers come first.
+// checkOrder checks that init containers come first.
 func (h *trace) checkOrder(container string) {
 	for _, c := range h.pod.Spec.InitContainers {
 		if c.Name == container || h.ranMain {
@@ -199,7 +200,7 @@ func (h *trace) starting() bool {
 	return false
 }
 
-// carryOut does to the node what a step does.
+// carryOut has the effect of a step on the node.
 func (h *trace) carryOut(s lifecycle.Step) (err error) {
 	o := &h.observed
 	switch s := s.(type) {
@@ -255,7 +256,7 @@ func (h *trace) end(id string, code int32) {
 	}
 }
 
-// advance moves time on, and carries out the steps that are due.
+// advance advances time, and carries out the steps that are due.
 func (h *trace) advance(d time.Duration) {
 	until := h.now.Add(d)
 	for !h.removed || h.observed.Sandbox.ID != "" {
@@ -279,14 +280,14 @@ func (h *trace) advance(d time.Duration) {
 	h.now = until
 }
 
-// happen returns one thing that may happen to a pod.
+// happen makes one random event happen to the pod.
 func (h *trace) happen() {
 	switch n := h.r.IntN(20); {
 	case n < 4 && len(h.observed.Instances) > 0:
 		h.end(h.observed.Instances[h.r.IntN(len(h.observed.Instances))].ID, int32(h.r.IntN(2)))
 	case n == 4:
 		h.observed.Sandbox.Ready = false
-	case n == 5: // the agent is restarted: what was under way is done or not
+	case n == 5: // the agent is restarted: steps that were under way may or may not have been carried out
 		for _, p := range h.pending {
 			if h.r.IntN(2) == 0 && !h.removed {
 				_ = h.carryOut(p.step)

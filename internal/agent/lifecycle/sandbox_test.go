@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// Why there is no sandbox is told of every container, and it is tried again.
+// Every container's status says why there is no sandbox, and its creation is retried.
 func TestNoSandbox(t *testing.T) {
 	for reason, err := range map[string]error{
 		"CreatePodSandboxError":      errors.New("no network"),
@@ -30,7 +30,7 @@ func TestNoSandbox(t *testing.T) {
 	}
 }
 
-// What a pod keeps is kept while it goes on, and goes with it.
+// A pod's files are kept while it exists, and are removed with it.
 func TestFinal(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()

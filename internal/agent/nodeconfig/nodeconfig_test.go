@@ -52,7 +52,8 @@ func TestOpenSimulated(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutRuntime: a socket that no runtime serves is named in one line.
+// TestOpenWithoutRuntime: the error for a socket that no runtime serves names the socket, in one
+// line.
 func TestOpenWithoutRuntime(t *testing.T) {
 	socket := "unix://" + t.TempDir() + "/none.sock"
 	_, err := Open(t.Context(), Options{Runtime: CRI, Socket: socket, Nodes: 1, Name: "here", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})

@@ -52,7 +52,7 @@ func TestEmptyAnswer(t *testing.T) {
 	}
 }
 
-// TestStream reads a part of an answer before the handler has written the next.
+// TestStream reads a part of a response before the handler has written the next.
 func TestStream(t *testing.T) {
 	next := make(chan string)
 	c := client(func(w http.ResponseWriter, _ *http.Request) {
@@ -132,8 +132,8 @@ func TestCancelEndsBothSides(t *testing.T) {
 	<-ended
 }
 
-// A handler that makes a request in turn, with its own context, hands on when that ends,
-// and nothing of what the context says of the request that it serves.
+// A handler that sends a request itself, with its own context, passes on the end of that context,
+// but none of its values, which describe the request that it serves.
 func TestValuesStayOnTheirSide(t *testing.T) {
 	type key struct{}
 	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "outer"), time.Hour)

@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
-// stores are the ways to keep objects: in this process, and in a cluster elsewhere.
+// stores returns the ways to keep objects: in this process, and in an etcd cluster.
 func stores() map[string]func(testing.TB) *Store {
 	return map[string]func(testing.TB) *Store{
 		"in process": open,
@@ -42,13 +42,13 @@ func connect(t testing.TB, c Cluster) *Store {
 	return s
 }
 
-// cluster is an etcd cluster on sockets, as one that runs elsewhere.
+// cluster is an etcd cluster that is reached over sockets, as one in other processes is.
 type cluster struct {
 	configs []*embed.Config
 	members []*embed.Etcd // nil when stopped
 }
 
-// startCluster starts n members. secure, if any, is what they show and ask for.
+// startCluster starts n members. secure, if not nil, configures their TLS.
 func startCluster(t testing.TB, n int, secure *transport.TLSInfo) *cluster {
 	t.Helper()
 	c := &cluster{members: make([]*embed.Etcd, n)}
@@ -124,7 +124,7 @@ func freeURL(t testing.TB, scheme string) url.URL {
 	return url.URL{Scheme: scheme, Host: l.Addr().String()}
 }
 
-// certificates makes what the members and their clients show each other.
+// certificates creates the certificates of the members and of their clients.
 func certificates(t testing.TB) (server, client transport.TLSInfo) {
 	t.Helper()
 	dir := t.TempDir()

@@ -29,10 +29,10 @@ func TestClusterThatCannotBe(t *testing.T) {
 	}
 }
 
-// A cluster over TLS takes clients with a certificate, and no others.
+// A cluster with TLS accepts clients with a certificate, and no others.
 func TestConnectSecurely(t *testing.T) {
 	server, client := certificates(t)
-	// In place of the system's authorities, which take long to read on some machines.
+	// Instead of the system's CAs, which take long to load on some machines.
 	t.Setenv("SSL_CERT_FILE", client.CertFile)
 	t.Setenv("SSL_CERT_DIR", t.TempDir())
 	urls := startCluster(t, 1, &server).urls()
@@ -76,8 +76,8 @@ func TestConnectToNobody(t *testing.T) {
 	}
 }
 
-// Control planes with prefixes of their own do not see each other's objects, and those
-// with the same do.
+// Control planes with different prefixes do not see each other's objects, and those with the same
+// prefix do.
 func TestPrefixes(t *testing.T) {
 	urls := startCluster(t, 1, nil).urls()
 	one := connect(t, Cluster{Servers: urls, Prefix: "one"})
@@ -103,8 +103,8 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// R21 between servers: the namespace that one server has seen active is marked by
-// another, and the first one refuses creations in it from then on.
+// R21 between servers: a namespace that one server has seen active is marked by another, and the
+// first one rejects creations in it from then on.
 func TestR21_AcrossServers(t *testing.T) {
 	urls := startCluster(t, 1, nil).urls()
 	one, other := connect(t, Cluster{Servers: urls}), connect(t, Cluster{Servers: urls})
@@ -117,9 +117,9 @@ func TestR21_AcrossServers(t *testing.T) {
 	}
 }
 
-// Of three members two must be there. One that is gone is named, and nothing is lost;
-// without the second, requests end in a bounded time with an answer that says why; with
-// it they are served again.
+// Of three members two must be there. A member that is gone is named, and nothing is lost; without
+// the second, requests fail in a bounded time with an error that says why; with it they are served
+// again.
 func TestQuorum(t *testing.T) {
 	c := startCluster(t, 3, nil)
 	urls := c.urls()

@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The codec of watches says "expired" of an object that cannot be decoded, and notes that it
+// The codec of watches returns "expired" for an object that cannot be decoded, and records that it
 // met one.
 func TestExpiringCodec(t *testing.T) {
 	corrupt := new(atomic.Bool)
@@ -49,7 +49,7 @@ func TestCorruptObjectIsNamed(t *testing.T) {
 }
 
 // reflectorRetries is how long the reflector of a watch cache retries a watch that it does not
-// take for expired: its back-off ends there.
+// consider expired: its back-off ends there.
 const reflectorRetries = 30 * time.Second
 
 // BenchmarkCorruptObject measures how long lists lack an object that cannot be decoded before
@@ -86,14 +86,14 @@ func described(err error) string {
 	return text
 }
 
-// corrupt stores bytes that are no object.
+// corrupt stores bytes that cannot be decoded.
 func (s *Store) corrupt(t testing.TB, key string) {
 	t.Helper()
 	_, err := s.client.Put(context.Background(), s.prefix+key, "damage")
 	must(t, err)
 }
 
-// list lists from the watch cache whatever that has.
+// list lists from the watch cache at any revision.
 func (o objects) list() error {
 	return o.GetList(context.Background(), o.prefix, apistorage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: apistorage.Everything}, &corev1.ConfigMapList{})
 }

@@ -13,8 +13,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Whatever part of the database is overwritten: either all can be read nevertheless, or
-// one line names the file and says what to do. No damage shows as a stack trace.
+// Whatever part of the database is overwritten, either everything can still be read, or one line
+// names the file and says what to do. No damage causes a stack trace.
 func TestDamagedDatabase(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etcd")
 	s, err := Open(t.Context(), Options{Dir: dir})
@@ -58,11 +58,11 @@ func TestDamagedDatabase(t *testing.T) {
 	}
 }
 
-// pages are the offsets of the pages of a database that something leads to.
+// pages are the offsets of the pages of a database that are in use.
 type pages []int
 
-// pagesInUse are those of a database that is sound. How many are free, and which, depends
-// on how often etcd committed.
+// pagesInUse returns the pages in use of an undamaged database. How many are free, and which,
+// depends on how often etcd committed.
 func pagesInUse(t *testing.T, file string) pages {
 	t.Helper()
 	db, err := bolt.Open(file, 0o600, &bolt.Options{ReadOnly: true, PreLoadFreelist: true})
@@ -87,10 +87,10 @@ func pagesInUse(t *testing.T, file string) pages {
 	return used
 }
 
-// pageHeader is what begins a page: among others its number.
+// pageHeader is the length of a page's header, which contains its number.
 const pageHeader = 16
 
-// beginWithin tells whether the beginning of a page in use lies in these bytes.
+// beginWithin reports whether a page in use begins within these bytes.
 func (p pages) beginWithin(at, length int) bool {
 	return slices.ContainsFunc(p, func(page int) bool { return at <= page && page+pageHeader <= at+length })
 }
@@ -102,7 +102,7 @@ func checkFatalLine(t *testing.T, said, where string) {
 	}
 }
 
-// openDamaged opens a directory whose damage was not noticed. etcd may end the process.
+// openDamaged opens a directory whose damage was not detected. etcd may end the process.
 func openDamaged(t *testing.T, dir string) {
 	t.Helper()
 	if output, err := self(t, damagedVariable, dir).CombinedOutput(); err != nil {

@@ -22,16 +22,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Variables that make the test binary do something that it may die of.
+// Environment variables that make the test binary do something that may end its process.
 const (
-	// damagedVariable names the damaged directory that is to be opened.
+	// damagedVariable names a damaged directory to open.
 	damagedVariable = "COPPICE_TEST_DAMAGED"
-	// fillVariable names the directory that is to be filled until that cannot go on. What
-	// is acknowledged is printed.
+	// fillVariable names a directory to write to until writes fail. Acknowledged writes are
+	// printed.
 	fillVariable = "COPPICE_TEST_FILL"
-	// readOnlyVariable names the directory that cannot be opened, as it is read-only.
+	// readOnlyVariable names a directory that cannot be opened because it is read-only.
 	readOnlyVariable = "COPPICE_TEST_READ_ONLY"
-	// verifyVariable names the directory that must have what is read from standard input.
+	// verifyVariable names a directory that must contain the writes read from standard input.
 	verifyVariable = "COPPICE_TEST_VERIFY"
 )
 
@@ -95,8 +95,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// On a directory that the user may not write to. root may, so as root the test runs its own
-// binary as another user.
+// Open fails on a directory that the user may not write to. root may, so as root the test runs its
+// own binary as another user.
 func TestOpenRefusesReadOnly(t *testing.T) {
 	dir := t.TempDir()
 	command := self(t, readOnlyVariable, dir)
@@ -110,10 +110,10 @@ func TestOpenRefusesReadOnly(t *testing.T) {
 	}
 }
 
-// otherUser is the user and group ID of nobody.
+// otherUser is the user and group ID of the user "nobody".
 const otherUser = 65534
 
-// letOthersIn lets other users reach what is in a directory.
+// letOthersIn makes the contents of a directory accessible to other users.
 func letOthersIn(dir string) error {
 	for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -127,7 +127,8 @@ func letOthersIn(dir string) error {
 	return nil
 }
 
-// self returns a command that runs this test binary with a variable that TestMain knows.
+// self returns a command that runs this test binary with an environment variable that TestMain
+// knows.
 func self(t *testing.T, variable, dir string) *exec.Cmd {
 	t.Helper()
 	path, err := os.Executable()
@@ -137,7 +138,7 @@ func self(t *testing.T, variable, dir string) *exec.Cmd {
 	return command
 }
 
-// openReadOnly fails unless Open reports that it may not write to the directory.
+// openReadOnly returns an error unless Open reports that it may not write to the directory.
 func openReadOnly(dir string) error {
 	s, err := Open(context.Background(), Options{Dir: dir})
 	switch {
@@ -167,7 +168,7 @@ func TestOpenIsCancelled(t *testing.T) {
 	must(t, s.Close())
 }
 
-// One line says that etcd's log is damaged, and what to do.
+// A single line says that etcd's log is damaged, and what to do.
 func TestDamagedLog(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(t.Context(), Options{Dir: dir})
@@ -187,7 +188,7 @@ func TestDamagedLog(t *testing.T) {
 	checkFatalLine(t, err.Error(), dir)
 }
 
-// What etcd says before it ends the process is one line: what, why, and what to do.
+// The message of etcd before it ends the process is one line: what, why, and what to do.
 func TestFatalLog(t *testing.T) {
 	for _, test := range []struct {
 		level  zapcore.Level
@@ -264,7 +265,7 @@ func TestDirectoryIsPrivate(t *testing.T) {
 	}
 }
 
-// The store is called, not connected to.
+// The store is called in process: it listens on no socket.
 func TestNothingListens(t *testing.T) {
 	s := open(t)
 	if len(s.member.Clients) > 0 || len(s.member.Peers) > 0 {
@@ -272,7 +273,7 @@ func TestNothingListens(t *testing.T) {
 	}
 }
 
-// Each storage is wrapped, with the name of its resource, and outermost.
+// Each storage is wrapped, with the name of its resource, by the outermost layer.
 func TestStorageIsWrapped(t *testing.T) {
 	s := open(t)
 	type outermost struct{ apistorage.Interface }
@@ -287,7 +288,7 @@ func TestStorageIsWrapped(t *testing.T) {
 	must(t, wrapped.create("team", "a"))
 }
 
-// A value that cannot be read is an error, and not a namespace that is not there.
+// A namespace that cannot be decoded is an error, and not a missing namespace.
 func TestUnreadableNamespace(t *testing.T) {
 	s := open(t)
 	s.namespaceStorage(t)

@@ -56,13 +56,13 @@ func testCreationOnCondition(t *testing.T, s *Store) {
 			must(t, namespaces.change("", ns, label))
 			must(t, create(ns, "c"))
 			must(t, namespaces.change("", ns, mark))
-			for range 2 { // not known, and known
+			for range 2 { // unknown at first, then known
 				err := create(ns, "late")
 				if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 					t.Errorf("in a terminating namespace: %v", err)
 				}
 			}
-			// What is there can be changed, and goes.
+			// Existing objects can be changed and deleted.
 			must(t, contents.makeConfigMap(ns, "a"))
 			for _, name := range []string{"a", "b", "c"} {
 				must(t, contents.remove(ns, name))
@@ -80,7 +80,7 @@ func testCreationOnCondition(t *testing.T, s *Store) {
 	}
 }
 
-// What is there already is told before what the namespace says.
+// AlreadyExists takes precedence over the state of the namespace.
 func TestCreateWhatExists(t *testing.T) {
 	s := open(t)
 	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
@@ -101,7 +101,7 @@ func TestCreateWithoutNamespaces(t *testing.T) {
 	must(t, s.configMapStorage(t).create("nowhere", "a"))
 }
 
-// A creation in a namespace that was created in before reads nothing, and every one
+// A creation in a namespace in which something was created before reads nothing, and every creation
 // is a single transaction.
 func TestR21_CreationCosts(t *testing.T) {
 	s := open(t)
@@ -124,7 +124,7 @@ func TestR21_CreationCosts(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded.
+// The number of remembered namespaces is bounded.
 func TestNamespacesAreForgotten(t *testing.T) {
 	var n namespaces
 	for i := range maxKnown + 1 {
@@ -140,8 +140,8 @@ func TestNamespacesAreForgotten(t *testing.T) {
 	}
 }
 
-// Creations that an admission has let pass, just before the namespace was marked, leave
-// nothing behind in a namespace that goes as soon as one look at it finds nothing.
+// Creations that admission has allowed just before the namespace was marked leave nothing behind in
+// a namespace that is removed as soon as it is found empty once.
 func TestR21_RaceOfCreationAndRemovalOfNamespace(t *testing.T) {
 	for where, open := range stores() {
 		t.Run(where, func(t *testing.T) { testRaceOfCreationAndRemoval(t, open(t)) })
@@ -180,7 +180,7 @@ func testRaceOfCreationAndRemoval(t *testing.T, s *Store) {
 	t.Logf("%d namespaces, %d objects created, %d refused after their admission, none left behind", rounds, created.Load(), late.Load())
 }
 
-// isActive is what an admission asks.
+// isActive reports what an admission check sees.
 func (o objects) isActive(name string) bool {
 	ns := &corev1.Namespace{}
 	err := o.Get(context.Background(), o.key("", name), apistorage.GetOptions{}, ns)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// R15: every write that was acknowledged is in the next answer, and no deletion is.
+// R15: every acknowledged write is in the next answer, and no deletion is.
 func TestR15NewestWrites(t *testing.T) {
 	s := open(t)
 	spaces, maps := s.namespaceStorage(t), s.configMapStorage(t)
@@ -34,7 +34,7 @@ func TestR15NewestWrites(t *testing.T) {
 	}
 }
 
-// What is not an object moves the revision only, and the watch is asked for its progress.
+// Writes of other keys only advance the revision, and the progress of the watch is requested.
 func TestNewestAfterOtherWrites(t *testing.T) {
 	s := open(t)
 	s.configMapStorage(t)
@@ -49,7 +49,7 @@ func TestNewestAfterOtherWrites(t *testing.T) {
 	}
 }
 
-// What was written before anybody had opened the resource counts as new.
+// What was written before the resource was opened counts as new.
 func TestNewestOfWhatIsOpenedLater(t *testing.T) {
 	s := open(t)
 	_, err := s.client.Put(t.Context(), s.Prefix()+"/configmaps/team/a", "x")
@@ -64,8 +64,8 @@ func TestNewestOfWhatIsOpenedLater(t *testing.T) {
 	}
 }
 
-// A watch that has ended, or cannot be believed, is another history, and what was
-// written before is not known.
+// A watch that has ended, or is inconsistent, begins another history, in which earlier writes are
+// unknown.
 func TestNewestAfterTheWatchEnded(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
@@ -79,7 +79,7 @@ func TestNewestAfterTheWatchEnded(t *testing.T) {
 		t.Errorf("%+v after %+v", got, before)
 	}
 	s.newest.mu.Lock()
-	s.newest.reached += 100 // as if the store had been put back
+	s.newest.reached += 100 // as if an older state of the store had been restored
 	s.newest.mu.Unlock()
 	if got, err := s.Newest(t.Context()); err == nil {
 		t.Errorf("went backwards: %+v", got)

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// timersSeen is a clock that remembers for how long its timers are set.
+// timersSeen is a clock that records the durations of its timers.
 type timersSeen struct {
 	clock.RealClock
 
@@ -48,8 +48,8 @@ func (t timerSeen) Reset(d time.Duration) bool {
 	return t.Timer.Reset(d)
 }
 
-// The watch cache of k8s.io/apiserver asks for the progress of its watch by a timer of the
-// clock that it is given, and of the interval that progressClock knows.
+// The watch cache of k8s.io/apiserver requests the progress of its watch by a timer of the clock
+// that it is given, with the interval that progressClock expects.
 func TestProgressClock(t *testing.T) {
 	s := open(t)
 	seen := &timersSeen{times: map[time.Duration]bool{}}
@@ -62,13 +62,13 @@ func TestProgressClock(t *testing.T) {
 	}
 }
 
-// listConsistently lists a resource as of now.
+// listConsistently lists the latest state of a resource.
 func (o objects) listConsistently() error {
 	return o.GetList(context.Background(), o.prefix, apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything}, &corev1.ConfigMapList{})
 }
 
-// BenchmarkConsistentList lists a quiet resource while another is written: with the clock of
-// the caches as k8s.io/apiserver has it, and with ours.
+// BenchmarkConsistentList lists a quiet resource while another is written: with the default clock
+// of the caches, and with ours.
 func BenchmarkConsistentList(b *testing.B) {
 	for name, cacheClock := range map[string]clock.WithTicker{"upstream": clock.RealClock{}, "progressClock": progressClock{}} {
 		b.Run(name, func(b *testing.B) {

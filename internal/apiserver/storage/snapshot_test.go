@@ -33,9 +33,9 @@ func (s *Store) save(t *testing.T) string {
 	return file
 }
 
-// Under load, a snapshot has all that was acknowledged before it was asked for. What is
-// restored has revisions beyond all that were given, and a watch from before is told so
-// (R4); it can be written to, and saved again.
+// Under load, a snapshot contains everything that was acknowledged before it was requested. A
+// restored store has revisions beyond all earlier ones, and a watch from before is told so (R4); it
+// can be written to, and saved again.
 func TestR4_SnapshotUnderLoad(t *testing.T) {
 	s := open(t)
 	contents := s.configMapStorage(t)
@@ -137,7 +137,7 @@ func TestDamagedSnapshots(t *testing.T) {
 	}
 }
 
-// The checksum is found wherever the data are cut.
+// The checksum is found wherever the data are split.
 func TestCopySnapshotInPieces(t *testing.T) {
 	s := open(t)
 	whole, err := os.ReadFile(s.save(t))
@@ -153,8 +153,8 @@ func TestCopySnapshotInPieces(t *testing.T) {
 	}
 }
 
-// A snapshot of a cluster has all that was acknowledged, also when it is taken of a
-// member that was away and when the first member is gone; it can be restored in this process.
+// A snapshot of a cluster contains everything that was acknowledged, also if it is taken from a
+// member that was away, and if the first member is gone; it can be restored in this process.
 func TestSnapshotOfACluster(t *testing.T) {
 	c := startCluster(t, 3, nil)
 	s := connect(t, Cluster{Servers: c.urls()})
@@ -163,7 +163,7 @@ func TestSnapshotOfACluster(t *testing.T) {
 	var names []string
 	for i := range 50 {
 		names = append(names, fmt.Sprintf("a-%02d", i))
-		eventually.Succeeds(t, func() error { // one that is told of the loss of a member may have been created
+		eventually.Succeeds(t, func() error { // the client may have a connection whose loss it has not noticed yet
 			if err := contents.create("team", names[i]); err != nil && !apistorage.IsExist(err) {
 				return err
 			}
@@ -172,7 +172,7 @@ func TestSnapshotOfACluster(t *testing.T) {
 	}
 	c.start(t, 1)
 	<-c.members[1].Server.ReadyNotify()
-	c.stop(0) // its turn is first
+	c.stop(0) // it would be the first in turn
 
 	file := s.save(t)
 	dir := filepath.Join(t.TempDir(), "etcd")
@@ -187,7 +187,7 @@ func TestSnapshotOfACluster(t *testing.T) {
 		t.Errorf("at revision %d, %v", now, err)
 	}
 
-	c.stop(2) // without a majority nothing is agreed on
+	c.stop(2) // without a majority no write is acknowledged
 	if stream, err := s.Snapshot(t.Context()); err == nil {
 		stream.Close()
 		t.Error("a snapshot of who knows what")

@@ -49,16 +49,16 @@ func (o objects) createLarge(namespace, name string) error {
 	}, nil, 0)
 }
 
-// When the quota is used up, writes are refused with a reason that clients can tell, and
-// what is there can be read and deleted. Nothing helps until something was deleted; then
-// writes are taken again, without a restart.
+// When the quota is used up, writes are refused with a reason that clients can recognize, and
+// existing objects can be read and deleted. Writes are refused until something has been deleted;
+// then they are accepted again, without a restart.
 func TestQuota(t *testing.T) {
 	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Ephemeral: true, QuotaBytes: 4 << 20})
 	must(t, err)
 	defer s.Close()
 	contents := s.configMapStorage(t)
 	n := 0
-	// Again, for as long as there are free pages in the file that can be used.
+	// Repeatedly, as long as free pages in the file can be used.
 	for full := false; !full; {
 		for err = nil; err == nil && n < 1000; n++ {
 			err = contents.createLarge("team", fmt.Sprint(n))
@@ -66,7 +66,8 @@ func TestQuota(t *testing.T) {
 		if apierrors.ReasonForError(err) != ReasonInsufficientStorage || !strings.Contains(err.Error(), "etcd is full") {
 			t.Fatalf("after %d objects: %v", n, err)
 		}
-		// Twice, as pages that the first time has freed are known with the next commit.
+		// Twice, because pages that the first attempt has freed are known after the next commit
+		// only.
 		full = true
 		for i := 0; i < 2 && full; i++ {
 			full, err = s.reclaimSpace(t.Context())
@@ -80,12 +81,12 @@ func TestQuota(t *testing.T) {
 	if err := contents.createLarge("team", "more"); err == nil {
 		t.Error("a write is taken")
 	}
-	// All of it, as the quota is looked at between commits, and what was written until
-	// then may be several times as much.
+	// All of them, because the quota is checked between commits, and several times as much may have
+	// been written by then.
 	for _, name := range contents.names(t, s, "team") {
 		must(t, contents.remove("team", name))
 	}
-	eventually.Succeeds(t, func() error { // pages are free when etcd has committed, at most 100 ms later
+	eventually.Succeeds(t, func() error { // pages are free once etcd has committed, at most 100 ms later
 		full, err := s.reclaimSpace(t.Context())
 		if err == nil && full {
 			err = fmt.Errorf("full, although all was deleted: %+v", s.space())
@@ -101,7 +102,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// What is free is given back before the quota is used up.
+// Free pages are returned before the quota is used up.
 func TestDefragmentInTime(t *testing.T) {
 	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Ephemeral: true, QuotaBytes: 16 << 20})
 	must(t, err)
@@ -119,7 +120,7 @@ func TestDefragmentInTime(t *testing.T) {
 	must(t, s.compactNow(t.Context()))
 	writes := 0
 	eventually.Succeeds(t, func() error {
-		writes++ // what was freed is known with the next commit
+		writes++ // freed pages are known after the next commit
 		must(t, contents.create("team", fmt.Sprint("small-", writes)))
 		if _, err := s.reclaimSpace(t.Context()); err != nil {
 			return err
@@ -131,7 +132,7 @@ func TestDefragmentInTime(t *testing.T) {
 	})
 }
 
-// fill writes until the process dies.
+// fill writes until the process ends.
 func fill(dir string) error {
 	s, err := Open(context.Background(), Options{Dir: dir, FatalLog: os.Stderr})
 	if err != nil {
@@ -147,7 +148,7 @@ func fill(dir string) error {
 	}
 }
 
-// verify looks for what was acknowledged.
+// verify checks that the acknowledged writes are there.
 func verify(dir string) error {
 	s, err := Open(context.Background(), Options{Dir: dir, FatalLog: os.Stderr})
 	if err != nil {
@@ -174,8 +175,8 @@ func verify(dir string) error {
 	return err
 }
 
-// When the disk is full the process ends and says so in one line; what was acknowledged
-// is there when there is room again.
+// When the disk is full the process ends with one line that says so; acknowledged writes are there
+// when there is space again.
 func TestFullDisk(t *testing.T) {
 	const mount = `mount -t tmpfs -o size=%s tmpfs "$DIR"`
 	dir := t.TempDir()
@@ -185,7 +186,8 @@ func TestFullDisk(t *testing.T) {
 		command.Env = append(os.Environ(), "DIR="+dir, "SELF="+os.Args[0], "ACKNOWLEDGED="+acknowledged, "SAID="+said)
 		return command.CombinedOutput()
 	}
-	// In namespaces of its own any user may mount; where user namespaces are forbidden, root.
+	// In namespaces of its own any user may mount; where user namespaces are forbidden, only root
+	// may.
 	namespaces := []string{"--user", "--map-root-user", "--mount"}
 	if _, err := script(namespaces, fmt.Sprintf(mount, "1m")); err != nil {
 		namespaces = []string{"--mount"}

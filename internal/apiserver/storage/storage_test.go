@@ -43,7 +43,7 @@ func (noOptions) GetRESTOptions(schema.GroupResource, runtime.Object) (generic.R
 	return generic.RESTOptions{}, nil
 }
 
-// objects is the storage of one resource, with the keys of a registry.
+// objects is the storage of one resource, with the keys of its registry.
 type objects struct {
 	apistorage.Interface
 	prefix string
@@ -104,7 +104,7 @@ func (o objects) create(namespace, name string) error {
 	return o.Create(context.Background(), o.key(namespace, name), obj, out, 0)
 }
 
-// change changes an object that is there, or makes one.
+// change changes an object, or creates it if it does not exist.
 func (o objects) change(namespace, name string, f func(obj runtime.Object)) error {
 	var out runtime.Object = &corev1.Namespace{}
 	if namespace != "" {
@@ -125,7 +125,7 @@ func (o objects) remove(namespace, name string) error {
 	return o.Delete(context.Background(), o.key(namespace, name), out, nil, apistorage.ValidateAllObjectFunc, nil, apistorage.DeleteOptions{})
 }
 
-// names are the names of what etcd has in a namespace.
+// names returns the names of the objects that etcd has in a namespace.
 func (o objects) names(t testing.TB, s *Store, namespace string) []string {
 	t.Helper()
 	prefix := s.Prefix() + o.key(namespace, "")

@@ -14,10 +14,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// A watch that begins in the past is not said to have come to the present before it has had the
-// events between.
+// A watch that begins in the past does not report the current revision before it has received the
+// events in between.
 func TestProgressDoesNotOvertakeEvents(t *testing.T) {
-	const rounds = 40 // of a tenth of a second each, the interval in which etcd syncs watches from the past
+	const rounds = 40 // of 100 ms each, the interval in which etcd syncs watches from the past
 	s := open(t)
 	background := context.WithValue(t.Context(), streamsKey{}, &watchStreams{resource: corev1.Resource("pods")})
 	put, err := s.client.Put(t.Context(), "/streams/key", "")
@@ -47,7 +47,7 @@ func TestProgressDoesNotOvertakeEvents(t *testing.T) {
 	}
 }
 
-// Progress is requested of the newest watch, also if an older one is reported late.
+// Progress is requested of the newest watch, even if an older one is reported late.
 func TestStreamsKnowTheNewestWatch(t *testing.T) {
 	w := &watchStreams{resource: corev1.Resource("pods")}
 	older, newer := w.next(), w.next()
@@ -69,13 +69,13 @@ func TestStreamsKnowTheNewestWatch(t *testing.T) {
 	}
 }
 
-// Watches that end leave no stream behind, also when they are cancelled before they were created,
-// and when their progress is requested at that moment.
+// Watches that end leave no stream behind, even if they are cancelled before they were created and
+// their progress is requested at that moment.
 func TestStreamsEndWithTheirWatches(t *testing.T) {
 	const rounds = 300
 	s := open(t)
 	const own = 2 // the compactor's and that of the newest writes
-	// As etcd3 does; this metadata is part of the identity of a stream, too.
+	// As etcd3 does; this metadata is also part of the identity of a stream.
 	background := clientv3.WithRequireLeader(context.WithValue(t.Context(), streamsKey{}, &watchStreams{resource: corev1.Resource("pods")}))
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(background)

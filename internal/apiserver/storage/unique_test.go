@@ -23,7 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
-// valuesOf: in these tests, the values of a ConfigMap's entries are its alone.
+// valuesOf returns the values of a ConfigMap's entries, which are unique in these tests.
 func valuesOf(obj runtime.Object) []string {
 	return slices.Collect(maps.Values(obj.(*corev1.ConfigMap).Data))
 }
@@ -38,7 +38,7 @@ func having(values ...string) func(runtime.Object) {
 	}
 }
 
-// uniqueStorage are objects with values of their own, in a namespace that is there.
+// uniqueStorage returns a storage of objects with unique values, in an existing namespace.
 func (s *Store) uniqueStorage(t *testing.T) objects {
 	t.Helper()
 	must(t, s.namespaceStorage(t).create("", "default"))
@@ -105,7 +105,7 @@ func TestUniqueValues(t *testing.T) {
 	holds("1=c 4=b 5=d")
 }
 
-// What an object has is freed also when nobody can read the object any more.
+// The values of an object are freed even if the object can no longer be decoded.
 func TestUniqueValuesOfADamagedObject(t *testing.T) {
 	s := open(t)
 	o := s.uniqueStorage(t)
@@ -132,8 +132,8 @@ func readerOf(t *testing.T) objectReader {
 	return objectReader{decoder: decoder, transformer: transformer, newFunc: func() runtime.Object { return &corev1.ConfigMap{} }}
 }
 
-// Whoever writes at the same time, one gets the value, and values that are changed,
-// freed and lost in races are had by nobody afterwards.
+// Of concurrent writers exactly one gets a value, and no object holds values afterwards that were
+// changed, freed or lost in races.
 func TestUniqueValuesInARace(t *testing.T) {
 	s := open(t)
 	o := s.uniqueStorage(t)
@@ -145,7 +145,7 @@ func TestUniqueValuesInARace(t *testing.T) {
 			for i := range 10 {
 				value := fmt.Sprint((w + i) % values)
 				if err := o.make(name, value); err == nil {
-					// Another value, if it is free, else the same; then away.
+					// Change to another value, or to the same one if that is taken; then delete.
 					_ = o.change("default", name, having(fmt.Sprint((w+i+1)%values)))
 					must(t, o.remove("default", name))
 				} else if _, ok := errors.AsType[allocation.TakenError](err); !ok {

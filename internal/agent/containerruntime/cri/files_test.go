@@ -98,7 +98,7 @@ func TestFilesOf(t *testing.T) {
 	}
 }
 
-// What is written replaces what was there, and nobody else of the machine can get at it.
+// write replaces earlier files, and other users of the machine cannot access the new ones.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volumes", "v")
 	for _, files := range [][]file{
@@ -131,8 +131,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// Volumes of files are mounted to be read only, and parts of them can be; of others a
-// container could lead a part of elsewhere.
+// Volumes of files are mounted read-only, and may be mounted with subPath; in other volumes a
+// container could replace the path by a link.
 func TestMountsOfFiles(t *testing.T) {
 	s, err := openStore(t.TempDir())
 	if err != nil {

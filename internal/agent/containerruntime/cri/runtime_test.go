@@ -27,14 +27,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// fake is a container runtime in memory.
+// fake is an in-memory container runtime.
 type fake struct {
 	*apitest.FakeRuntimeService
 	images *apitest.FakeImageService
 
 	mu    sync.Mutex
-	stops []int64 // guarded by mu: with which timeouts containers were stopped
-	exec  error   // what commands end with
+	stops []int64 // guarded by mu: the timeouts with which containers were stopped
+	exec  error   // the result of commands
 }
 
 func newFake() *fake {
@@ -63,7 +63,7 @@ func (f *fake) open(t *testing.T, dir string) *Runtime {
 	return r
 }
 
-// do carries out a step, to its end.
+// do carries out a step and waits until it has ended.
 func do(t *testing.T, r *Runtime, pod *corev1.Pod, s lifecycle.Step) error {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -78,8 +78,8 @@ func mustDo(t *testing.T, r *Runtime, pod *corev1.Pod, s lifecycle.Step) {
 	}
 }
 
-// What a step has done can be observed when it has ended, and by the next agent too: but
-// not by another one on the same socket.
+// The effect of a step can be observed when it has ended, also by the next agent, but not by
+// another agent on the same socket.
 func TestStepsAndRestart(t *testing.T) {
 	f, dir, pod := newFake(), t.TempDir(), aPod()
 	r := f.open(t, dir)
@@ -97,7 +97,7 @@ func TestStepsAndRestart(t *testing.T) {
 	if other := f.open(t, t.TempDir()); len(other.Known()) != 0 || other.Observe(pod.UID).Sandbox.ID != "" {
 		t.Errorf("another agent knows %v", other.Known())
 	}
-	// Done again, as an agent does that was stopped in between, it changes nothing.
+	// Repeating a step, as an agent does that was stopped in between, changes nothing.
 	mustDo(t, r, pod, lifecycle.CreateSandbox{})
 	mustDo(t, r, pod, lifecycle.Start{Container: "c"})
 	if got := r.Observe(pod.UID); len(got.Instances) != 1 {
@@ -126,7 +126,8 @@ func TestStepsAndRestart(t *testing.T) {
 	}
 }
 
-// A container that an agent created and did not live to start is none, and is made anew.
+// A container that was created by an agent which stopped before starting it does not count, and is
+// created again.
 func TestHalfMade(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())
@@ -144,7 +145,7 @@ func TestHalfMade(t *testing.T) {
 	}
 }
 
-// Of a pod that is forgotten, files that it left go.
+// The files that a forgotten pod left are removed.
 func TestForget(t *testing.T) {
 	r, pod := newFake().open(t, t.TempDir()), aPod()
 	if err := os.MkdirAll(r.store.volume(pod.UID, "v"), 0o700); err != nil {
@@ -219,7 +220,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// That a runtime cannot ask is no failure of the container.
+// If the runtime cannot run a probe, that is no failure of the container.
 func TestExecProbes(t *testing.T) {
 	f, pod := newFake(), aPod()
 	pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
@@ -343,7 +344,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// A container that ends by itself is noticed, and Run ends when nothing is under way.
+// A container that ends by itself is noticed, and Run returns when nothing is under way.
 func TestRun(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())

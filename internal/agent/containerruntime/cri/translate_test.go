@@ -302,7 +302,7 @@ func TestObservedSandbox(t *testing.T) {
 	}
 }
 
-// What a later turn has seen is not undone by an earlier one that took longer.
+// An earlier turn that took longer does not overwrite what a later one has seen.
 func TestTurns(t *testing.T) {
 	v := newPodCache()
 	first, second := v.turn(), v.turn()
@@ -335,7 +335,7 @@ func TestVolumes(t *testing.T) {
 		}
 		pod := aPod()
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: test.source}}
-		for range 2 { // also of a pod that gets another sandbox
+		for range 2 { // also if the pod gets another sandbox
 			if err := s.prepare(pod, gatherVolumes(t.Context(), nil, pod)); (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%s: %v, want %q", name, err, test.wrong)
 			}

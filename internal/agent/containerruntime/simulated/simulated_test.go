@@ -18,15 +18,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// node is a runtime that runs, in the fake time of a test, with an agent around it that
-// does at once what there is to do.
+// node is a running runtime, in the fake time of a test, with an agent that carries out each plan
+// at once.
 type node struct {
 	t       *testing.T
 	runtime *simulated.Runtime
 	began   time.Time
 
 	mu   sync.Mutex
-	pod  *corev1.Pod // guarded by mu, and so is all below
+	pod  *corev1.Pod // guarded by mu, like all fields below
 	kept lifecycle.State
 	next time.Time
 	gone bool
@@ -47,7 +47,7 @@ func newNode(t *testing.T, pod *corev1.Pod) *node {
 	return n
 }
 
-// stored returns the pod as the API has it.
+// stored returns the pod as stored in the API.
 func (n *node) stored() *corev1.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,7 +82,6 @@ func (n *node) decide() {
 	}
 }
 
-// passes lets time pass.
 func (n *node) passes(d time.Duration) {
 	until := time.Now().Add(d)
 	for {
@@ -100,7 +99,7 @@ func (n *node) passes(d time.Duration) {
 	synctest.Wait()
 }
 
-// state returns what the container does, as kubectl would show it.
+// state returns the state of the container as kubectl would show it.
 func (n *node) state() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,7 +122,7 @@ func (n *node) want(state string) {
 	}
 }
 
-// aPod has one container, and annotations: name, value, name, value.
+// aPod returns a pod with one container and annotations: name, value, name, value.
 func aPod(annotations ...string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1", Annotations: map[string]string{}},
@@ -247,7 +246,7 @@ func TestProbes(t *testing.T) {
 		n := newNode(t, pod)
 		n.want("Ready")
 		n.passes(time.Minute)
-		n.want("Ready") // one failure is none
+		n.want("Ready") // a single failure does not count
 		n.passes(5 * time.Second)
 		n.want("Running")
 		n.passes(time.Minute)
@@ -313,7 +312,7 @@ func TestNoSuchImage(t *testing.T) {
 	})
 }
 
-// TestAnotherProcess: what ran runs on, and what waited waits on.
+// TestAnotherProcess: containers keep running and waiting across a restart of the process.
 func TestAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := newNode(t, aPod("exit-after", "1h"))
