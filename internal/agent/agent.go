@@ -205,7 +205,7 @@ func (a *Agent) work(ctx context.Context) {
 			return
 		}
 		if err := a.reconcile(ctx, uid); err != nil && ctx.Err() == nil {
-			a.log.WarnContext(ctx, "pod not taken care of", "uid", uid, "error", err)
+			a.log.WarnContext(ctx, "pod not reconciled", "uid", uid, "error", err)
 			a.queue.AddRateLimited(uid)
 		} else {
 			a.queue.Forget(uid)

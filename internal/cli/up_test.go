@@ -172,7 +172,7 @@ func TestNodeRuntime(t *testing.T) {
 		"real":         {"cri", "unix:///run/containerd/containerd.sock", 1, ""},
 		"real, two":    {"cri", "unix:///run/containerd/containerd.sock", 2, "--nodes 2: with --node-runtime=cri there is one node"},
 		"real, where":  {"cri", "", 1, "--node-runtime=cri needs --cri-socket"},
-		"not real":     {"simulated", "unix:///run/containerd/containerd.sock", 1, "--cri-socket is of use with --node-runtime=cri only"},
+		"not real":     {"simulated", "unix:///run/containerd/containerd.sock", 1, "--cri-socket can be used with --node-runtime=cri only"},
 		"what is that": {"vm", "", 1, "--node-runtime vm: choose simulated or cri"},
 	} {
 		f := defaults(t)

@@ -116,7 +116,7 @@ type Controller struct {
 	terminations map[string]*termination // by namespace name; guarded by mu
 }
 
-// termination is what is remembered about a terminating namespace between its syncs. The queue
+// termination is the state of a terminating namespace that is kept between its syncs. The queue
 // gives a name to one worker at a time, which owns it.
 type termination struct {
 	uid types.UID

@@ -76,8 +76,8 @@ func TestNodeCredentialIsRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// asks returns the certificate of the client as the server sees it, after checking that the
-	// agent serves with the same one.
+	// asks returns the certificate that the client presents, or nil if that is not the one that the
+	// agent serves with.
 	asks := func() *x509.Certificate {
 		_, _ = client.CoreV1().Nodes().Get(t.Context(), "worker", metav1.GetOptions{})
 		own, err := credential.certificate()

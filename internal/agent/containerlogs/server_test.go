@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
-// patient is how long a test waits for what must happen.
+// patient bounds the time that a test waits for what must happen.
 const patient = 30 * time.Second
 
 func aPod() *corev1.Pod {

@@ -35,7 +35,7 @@ func Decide(in Input, m *State) Plan {
 	return Plan{Steps: d.steps, Status: d.status(), Next: d.next}
 }
 
-// intent is what is to happen to a pod.
+// intent is the decision about the pod as a whole.
 type intent int
 
 const (

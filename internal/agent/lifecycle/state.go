@@ -25,7 +25,7 @@ const (
 // errThere means that a pod is still in the API after its removal.
 var errThere = errors.New("the pod is still there")
 
-// instanceState is what is remembered about one instance.
+// instanceState is the state of one instance.
 type instanceState struct {
 	stopping  time.Time     // when it was decided to stop this instance alone
 	grace     time.Duration // its grace period
@@ -36,7 +36,7 @@ type instanceState struct {
 	probes    [probeKinds]probing
 }
 
-// probing is what is remembered about one probe.
+// probing is the state of one probe.
 type probing struct {
 	last      time.Time // when it last began
 	outcome   outcome
@@ -53,7 +53,7 @@ const (
 	failing
 )
 
-// failure is what is remembered about failed attempts.
+// failure records failed attempts.
 type failure struct {
 	at      time.Time
 	count   int

@@ -63,7 +63,7 @@ func (o Options) Validate(flag string) error {
 	case o.Runtime == CRI && o.Nodes == 1 && o.Socket == "":
 		return fmt.Errorf("%s=cri needs --cri-socket, the endpoint of containerd or of another runtime, such as unix:///run/containerd/containerd.sock", flag)
 	case o.Runtime != CRI && o.Socket != "":
-		return fmt.Errorf("--cri-socket is of use with %s=cri only", flag)
+		return fmt.Errorf("--cri-socket can be used with %s=cri only", flag)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestValidate(t *testing.T) {
 		"no node":              {Options{Runtime: CRI, Nodes: 0}, ""},
 		"containers of two":    {Options{Runtime: CRI, Socket: socket, Nodes: 2}, "--nodes 2: with --flag=cri there is one node, this machine"},
 		"no socket":            {Options{Runtime: CRI, Nodes: 1}, "--flag=cri needs --cri-socket"},
-		"a socket for nothing": {Options{Runtime: Simulated, Socket: socket, Nodes: 1}, "--cri-socket is of use with --flag=cri only"},
+		"a socket for nothing": {Options{Runtime: Simulated, Socket: socket, Nodes: 1}, "--cri-socket can be used with --flag=cri only"},
 		"unknown runtime":      {Options{Runtime: "docker", Nodes: 1}, "--flag docker: choose simulated or cri"},
 	} {
 		err := test.o.Validate("--flag")

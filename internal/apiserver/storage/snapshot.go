@@ -22,7 +22,7 @@ import (
 const revisionBump = 1_000_000_000
 
 // ErrDamaged is the error for a snapshot that differs from what was saved.
-var ErrDamaged = errors.New("it is no snapshot, or damaged: its checksum does not match its contents")
+var ErrDamaged = errors.New("it is not a snapshot, or is damaged: its checksum does not match its contents")
 
 // Snapshot streams the state of the store in etcd's format: the database and, in the last 32 bytes,
 // its SHA-256. It contains every write that was acknowledged before the call, and also the keys of

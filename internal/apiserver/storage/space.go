@@ -63,7 +63,7 @@ func (s *Store) maintainSpace(ctx context.Context, ticks clock.Ticker) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			s.log.ErrorContext(ctx, "the space of etcd cannot be looked after", "error", err)
+			s.log.ErrorContext(ctx, "the space of etcd cannot be maintained", "error", err)
 		case full && !wasFull:
 			s.log.ErrorContext(ctx, "etcd is full and takes no writes: delete objects, or start again with a larger --quota-backend-bytes", "quota", s.quota)
 		case !full && wasFull:

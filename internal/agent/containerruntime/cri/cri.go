@@ -121,12 +121,12 @@ func connect(ctx context.Context, socket string) (services, error) {
 	containers, err := remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(endpoint).
 		WithConnectionTimeout(requestWithin).WithTracerProvider(nil).Build(ctx)
 	if err != nil {
-		return services{}, fmt.Errorf("what serves %s is no container runtime: %w", socket, err)
+		return services{}, fmt.Errorf("%s is not served by a container runtime: %w", socket, err)
 	}
 	images, err := remote.NewRemoteImageServiceBuilder().WithEndpoint(endpoint).
 		WithConnectionTimeout(requestWithin).WithTracerProvider(nil).Build(ctx)
 	if err != nil {
-		return services{}, fmt.Errorf("what serves %s has no images: %w", socket, err)
+		return services{}, fmt.Errorf("%s does not serve the image service: %w", socket, err)
 	}
 	return services{containers, images}, nil
 }

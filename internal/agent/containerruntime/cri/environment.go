@@ -104,7 +104,7 @@ func valueFrom(of *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, m
 	case from.SecretKeyRef != nil:
 		return secretKey(from.SecretKeyRef, m)
 	default:
-		err = fmt.Errorf("where its value comes from is not supported by this node")
+		err = fmt.Errorf("the source of its value is not supported by this node")
 	}
 	return value, err == nil, err
 }

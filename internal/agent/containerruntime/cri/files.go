@@ -35,7 +35,7 @@ func filesOf(of *corev1.Pod, v *corev1.VolumeSource, m *references) ([]file, err
 		}
 		for _, f := range files {
 			if f.path = path.Clean(f.path); !filepath.IsLocal(f.path) || f.path == "." {
-				return nil, fmt.Errorf("%q is no path inside of a volume", f.path)
+				return nil, fmt.Errorf("%q is not a path inside the volume", f.path)
 			}
 			byPath[f.path] = f
 		}
@@ -144,7 +144,7 @@ func ofPod(of *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode os.FileMod
 		case item.ResourceFieldRef != nil:
 			value, err = resourceOf(of, nil, item.ResourceFieldRef)
 		default:
-			err = fmt.Errorf("it says neither which field nor which resource")
+			err = fmt.Errorf("it has neither a fieldRef nor a resourceFieldRef")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("file %s: %w", item.Path, err)

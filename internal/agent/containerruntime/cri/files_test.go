@@ -62,7 +62,7 @@ func TestFilesOf(t *testing.T) {
 		"a map that may be missing": {volume: maps(corev1.ConfigMapVolumeSource{LocalObjectReference: ref("gone"), Optional: new(true)}), want: []file{}},
 		"a way out": {
 			volume: maps(corev1.ConfigMapVolumeSource{LocalObjectReference: ref("settings"), Items: items(corev1.KeyToPath{Key: "a", Path: "a/../../b"})}),
-			wrong:  "no path inside of a volume",
+			wrong:  "is not a path inside the volume",
 		},
 		"a secret": {
 			volume: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "keys", DefaultMode: new(int32(0o440))}},

@@ -72,7 +72,7 @@ func (r *Runtime) handle(ctx context.Context, of subject, h *corev1.LifecycleHan
 	case h.Sleep != nil:
 		return r.sleep(ctx, of, time.Duration(h.Sleep.Seconds)*time.Second)
 	}
-	return errors.New("what kind of hook it is is not supported by this node")
+	return errors.New("this kind of hook is not supported by this node")
 }
 
 // exec runs a command in an instance. An exit code other than 0 is an error.
@@ -123,5 +123,5 @@ func portOf(c *corev1.Container, p intstr.IntOrString) (int, error) {
 	if n := p.IntValue(); n > 0 {
 		return n, nil
 	}
-	return 0, fmt.Errorf("container %s has no port of the name %s", c.Name, p.StrVal)
+	return 0, fmt.Errorf("container %s has no port named %s", c.Name, p.StrVal)
 }

@@ -74,7 +74,7 @@ func (r *Runtime) ask(ctx context.Context, of subject, p *corev1.Probe, within t
 	case p.GRPC != nil:
 		return r.check(ctx, of.pod, p.GRPC)
 	}
-	return errors.New("what kind of probe it is is not supported by this node")
+	return errors.New("this kind of probe is not supported by this node")
 }
 
 // askByCommand runs the command of a probe. If the runtime cannot run it, that says nothing about

@@ -50,7 +50,7 @@ func openStore(dir string) (*store, error) {
 		err = writeWhole(path, text)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which node agent this is: %w", err)
+		return nil, fmt.Errorf("read the ID of the node agent: %w", err)
 	}
 	s.id = strings.TrimSpace(string(text))
 	return s, nil

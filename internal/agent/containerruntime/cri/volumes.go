@@ -149,7 +149,7 @@ func (s *store) mount(of *corev1.Pod, m *corev1.VolumeMount) (*runtimeapi.Mount,
 		return mount, nil
 	case m.SubPathExpr != "" || !isFiles(&v.VolumeSource):
 		// A volume that a container can write to may contain links that lead out of it.
-		return nil, errors.New("it is mounted with subPath, which this node has for volumes of config maps, secrets and fields only")
+		return nil, errors.New("it is mounted with subPath, which this node supports for volumes of config maps, secrets and fields only")
 	case !filepath.IsLocal(m.SubPath):
 		return nil, fmt.Errorf("subPath %q leads out of it", m.SubPath)
 	}
