@@ -65,7 +65,7 @@ func TestRunWithoutServer(t *testing.T) {
 					t.Errorf("Run = %v, want no error at the end of its context", err)
 				}
 			case <-time.After(eventually.Patience):
-				t.Fatal("Run does not end with its context")
+				t.Fatal("Run did not return when its context ended")
 			}
 			if c.Synced() {
 				t.Error("Synced without a server")

@@ -241,7 +241,7 @@ func TestReportThatIsRefused(t *testing.T) {
 // TestConfigIsChecked: missing fields are reported at once, not by a panic later.
 func TestConfigIsChecked(t *testing.T) {
 	if _, err := agent.New(agent.Config{Client: fake.NewClientset()}); err == nil {
-		t.Error("it needs no runtime")
+		t.Error("New accepts a config without a runtime")
 	}
 }
 
@@ -279,7 +279,7 @@ func TestPodsOfTheAgent(t *testing.T) {
 	})
 	h.run()
 	if _, err := h.agent.Pod("ns", "web"); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("before it has looked: %v", err)
+		t.Errorf("before the informer has synced: %v", err)
 	}
 	close(release)
 	if _, err := h.CoreV1().Pods("ns").Create(t.Context(), pod("far", "other", nil), metav1.CreateOptions{}); err != nil {

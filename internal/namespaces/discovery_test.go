@@ -152,7 +152,7 @@ func TestR22_RememberedGroups(t *testing.T) {
 	client.Resources = append(client.Resources, list("late.example.com/v1", namespaced("gadgets", "delete", "list")))
 	_, err = catalogue.Resources(t.Context())
 	if incomplete, ok := errors.AsType[*Incomplete](err); !ok || !incomplete.hides() || !incomplete.hidesGroup("late.example.com") || incomplete.hidesGroup("example.com") {
-		t.Errorf("%v, want a group that nobody has seen", err)
+		t.Errorf("%v, want a group that was never seen", err)
 	}
 }
 

@@ -138,7 +138,7 @@ func TestRun(t *testing.T) {
 	}
 	isExplained(t, string(log))
 	if _, err := os.Stat(filepath.Join(o.DataDir, holderFile)); !os.IsNotExist(err) {
-		t.Errorf("somebody holds the directory: %v", err)
+		t.Errorf("the directory is locked: %v", err)
 	}
 }
 

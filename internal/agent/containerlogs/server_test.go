@@ -129,7 +129,7 @@ func (s *site) end(t *testing.T) func() {
 				t.Error(err)
 			}
 		case <-time.After(patient):
-			t.Error("the server does not end")
+			t.Error("the server did not stop")
 		}
 	}
 }
@@ -174,12 +174,12 @@ func TestStrangersAreNotAnswered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if response, err := s.get(t, "/containerLogs/default/web/app", change); err == nil {
-				t.Errorf("it is answered %s", response.Status)
+				t.Errorf("got a response: %s", response.Status)
 			}
 		})
 	}
 	if n := agent.asked.Load(); n != 0 {
-		t.Errorf("strangers have asked %d questions", n)
+		t.Errorf("%d requests of other clients reached the agent", n)
 	}
 	response, err := s.get(t, "/containerLogs/default/web/app", nil)
 	if err != nil {
@@ -187,7 +187,7 @@ func TestStrangersAreNotAnswered(t *testing.T) {
 	}
 	defer response.Body.Close()
 	if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || string(text) != "one line\n" {
-		t.Errorf("the API server is answered %s %q, %v", response.Status, text, err)
+		t.Errorf("response to the API server: %s %q, %v", response.Status, text, err)
 	}
 }
 
@@ -204,13 +204,13 @@ func TestServerWithoutClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, &anAgent{}, change)
 			if s.server.tls().ClientCAs == nil {
-				t.Error("it takes the authorities of the machine")
+				t.Error("it trusts the system's CAs")
 			}
 			for _, issue := range []func() (auth.Pair, error){nameless(s.authority), func() (auth.Pair, error) { return s.authority.Component(auth.LogReaderUser) }} {
 				certificate := certificateOf(t, issue)
 				response, err := s.get(t, "/containerLogs/default/web/app", func(c *tls.Config) { c.Certificates = []tls.Certificate{certificate} })
 				if err == nil {
-					t.Errorf("%s is answered %s", certificate.Leaf.Subject, response.Status)
+					t.Errorf("%s got a response: %s", certificate.Leaf.Subject, response.Status)
 				}
 			}
 		})
@@ -308,7 +308,7 @@ func TestFollow(t *testing.T) {
 			select {
 			case <-gone:
 			case <-time.After(patient):
-				t.Error("the log is followed still")
+				t.Error("the log is still being followed")
 			}
 		})
 	}

@@ -24,7 +24,7 @@ func TestPodStartsAndIsReady(t *testing.T) {
 		t.Errorf("status: %+v", s)
 	}
 	if !w.plan.Next.IsZero() {
-		t.Errorf("a pod at rest is to be looked at at %s", w.plan.Next)
+		t.Errorf("the next decision about a pod at rest is due at %s", w.plan.Next)
 	}
 }
 
@@ -391,7 +391,7 @@ func TestPodThatIsRemovedAndStays(t *testing.T) {
 	w.gone = false
 	w.want(w.settle(), "")
 	if want := w.now.Add(10 * time.Second); !w.plan.Next.Equal(want) {
-		t.Errorf("it is looked at again at %s, want %s", w.plan.Next, want)
+		t.Errorf("the next decision is due at %s, want %s", w.plan.Next, want)
 	}
 	w.want(w.passes(10*time.Second), "delete")
 	w.gone = false

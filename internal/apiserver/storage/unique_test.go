@@ -156,7 +156,7 @@ func TestUniqueValuesInARace(t *testing.T) {
 	}
 	wg.Wait()
 	if held := s.held(t); held != "" {
-		t.Errorf("held by nobody: %s", held)
+		t.Errorf("reservations without a holder: %s", held)
 	}
 	var made int
 	for w := range writers {

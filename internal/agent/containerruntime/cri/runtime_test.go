@@ -122,7 +122,7 @@ func TestStepsAndRestart(t *testing.T) {
 	}
 	mustDo(t, r, pod, lifecycle.RemoveSandbox{ID: first.Sandbox.ID, Final: true})
 	if known := r.Known(); len(known) != 0 {
-		t.Errorf("%v is known still", known)
+		t.Errorf("%v is still known", known)
 	}
 }
 

@@ -161,7 +161,7 @@ func TestContainerConfig(t *testing.T) {
 		t.Errorf("labels %v", got.Labels)
 	}
 	if back := backoffOf(got.Annotations); back != 20*time.Second {
-		t.Errorf("back-off %s is not what was kept with it", back)
+		t.Errorf("back-off %s is not the one that was recorded", back)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestSandboxConfig(t *testing.T) {
 	}
 	pod.Spec.DNSPolicy = corev1.DNSClusterFirst
 	if _, err := sandboxConfig(pod, 0, nil, cgroupPath, ""); err == nil {
-		t.Error("a dnsConfig that is not heeded is not refused")
+		t.Error("an unsupported dnsConfig is accepted")
 	}
 }
 
