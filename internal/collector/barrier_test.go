@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
@@ -140,7 +141,7 @@ func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 	w.Relist(widgetKind) // the monitor gets through, and the owner comes back at once
 	w.drain()
 	w.mustBeGone(setRef("web"))
-	w.mustHaveOwners(collector.RefOf(widget))
+	w.mustHaveOwners(client.RefOf(widget))
 }
 
 // A kind that cannot be read holds only owners that could have dependents of it.
@@ -150,13 +151,13 @@ func TestR15BrokenKindHoldsNobodyElse(t *testing.T) {
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n"})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
-	w.Remove(collector.RefOf(node), foreground)
+	w.Remove(client.RefOf(node), foreground)
 	w.try(3)
 	w.mustBeGone(setRef("web"))
-	w.mustExist(collector.RefOf(node))
+	w.mustExist(client.RefOf(node))
 	w.Heal()
 	w.settle()
-	w.mustBeGone(collector.RefOf(node))
+	w.mustBeGone(client.RefOf(node))
 }
 
 // What was proven stays proven: only a kind that holds an owner is read again.

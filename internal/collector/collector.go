@@ -42,6 +42,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collector/barrier"
 	"github.com/coppice-dev/coppice/internal/collector/breaker"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -49,7 +50,7 @@ import (
 // Collector applies the rules to what the feed observes. Make one with New.
 type Collector struct {
 	config Config // with its defaults
-	api    API
+	api    client.Interface
 	queue  Queue
 	state  *state
 	reads  reads
@@ -157,7 +158,7 @@ func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict
 	case verdict.Release:
 		return c.complete(ctx, f, d)
 	default:
-		return fmt.Errorf("apply decision about %s: unknown type %T", RefOf(f.Object), decision)
+		return fmt.Errorf("apply decision about %s: unknown type %T", client.RefOf(f.Object), decision)
 	}
 }
 
@@ -185,5 +186,5 @@ func (c *Collector) untilCurrent(ctx context.Context, step func() (ownership.Obj
 		}
 	}
 	c.stats.hot.Add(1)
-	return hotError{RefOf(self)}
+	return hotError{client.RefOf(self)}
 }

@@ -15,22 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/queue"
 )
 
-// The types of the parts below that New and Config are used with.
-type (
-	// API is all that the collector asks of an API server.
-	API = client.Interface
-	// Page is one page of a list.
-	Page = client.Page
-	// Newest says what was written last.
-	Newest = client.Newest
-	// Ref is where an object is found.
-	Ref = client.Ref
-	// Breaker says how much may be deleted of one kind before deletions are paused.
-	Breaker = breaker.Config
-)
-
-// RefOf returns where an object was observed.
-func RefOf(o ownership.Object) Ref { return client.RefOf(o) }
+// Breaker limits how much may be deleted of one kind before deletions are paused.
+type Breaker = breaker.Config
 
 // Events writes core/v1 Events, for people to read.
 type Events interface {
@@ -138,7 +124,7 @@ func positiveOr(value, fallback int) int {
 }
 
 // New returns a collector that acts through api.
-func New(api API, config Config) *Collector {
+func New(api client.Interface, config Config) *Collector {
 	config = config.completed()
 	state := newState(config.Clock)
 	if config.Queue == nil {

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/internal/collector/barrier"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 )
 
 // Next is what becomes of a key after it was reconsidered.
@@ -45,7 +46,7 @@ func outcomeOf(err error) Outcome {
 
 // hotError says that an object changed again and again between read and write. It does not
 // wrap the last conflict: an owner that waits for this object must not be read again for it.
-type hotError struct{ ref Ref }
+type hotError struct{ ref client.Ref }
 
 func (e hotError) Error() string {
 	return fmt.Sprintf("%s changed %d times in a row before it could be written", e.ref, immediateTries)

@@ -170,7 +170,7 @@ func recordOfOrphan(dependent, owner ownership.Object) Record {
 	revision, _ := client.Revision(owner.ResourceVersion)
 	return Record{
 		Action: ActionOrphan, Object: recorded(dependent), Policy: verdict.Orphan,
-		Decision: "detach from " + RefOf(owner).String() + ", which orphans its dependents",
+		Decision: "detach from " + client.RefOf(owner).String() + ", which orphans its dependents",
 		Owners: []RecordedOwner{{
 			Kind: owner.Kind.String(), Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID,
 			Standing: owner.Phase.String(), Evidence: ownership.Observation.String(), Revision: revision,

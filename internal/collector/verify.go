@@ -57,9 +57,9 @@ type place struct {
 // placesOf groups claims by place, in the order in which the object makes them.
 func placesOf(claims []ownership.Claim) []place {
 	var places []place
-	index := make(map[Ref]int)
+	index := make(map[client.Ref]int)
 	for _, claim := range claims {
-		where := Ref{Kind: claim.Kind, Namespace: claim.Namespace}
+		where := client.Ref{Kind: claim.Kind, Namespace: claim.Namespace}
 		i, ok := index[where]
 		if !ok {
 			i = len(places)
@@ -193,17 +193,17 @@ func isOlder(o, other ownership.Object) bool {
 // reread reads an object live. It reports whether it is still the one that was observed.
 func (c *Collector) reread(ctx context.Context, self ownership.Object) (same bool, err error) {
 	epoch, stale := c.state.Epoch(), c.state.isStale(self.UID)
-	now, err := c.api.Get(ctx, RefOf(self))
+	now, err := c.api.Get(ctx, client.RefOf(self))
 	switch {
 	case apierrors.IsNotFound(err), err == nil && now.UID != self.UID:
 		c.state.vanish(self.UID)
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("read %s: %w", RefOf(self), err)
+		return false, fmt.Errorf("read %s: %w", client.RefOf(self), err)
 	default:
 		if !stale && c.state.Epoch() == epoch && isOlder(now, self) {
 			// The newest state of the server is older than what was observed before (R4).
-			c.log.WarnContext(ctx, "the server went back in time", "object", RefOf(self).String(), "from", self.ResourceVersion, "to", now.ResourceVersion)
+			c.log.WarnContext(ctx, "the server went back in time", "object", client.RefOf(self).String(), "from", self.ResourceVersion, "to", now.ResourceVersion)
 			c.Sink().NewEpoch()
 			epoch = c.state.Epoch()
 		}
@@ -223,7 +223,7 @@ func (c *Collector) rereadAll(ctx context.Context, uids []ownership.UID) error {
 		}
 		_, err := c.reread(ctx, object)
 		if err == nil && c.state.isStale(uid) {
-			err = fmt.Errorf("read %s: another epoch began before the answer came", RefOf(object))
+			err = fmt.Errorf("read %s: another epoch began before the answer came", client.RefOf(object))
 		}
 		failures = append(failures, err)
 	}

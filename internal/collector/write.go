@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/collector/breaker"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -39,7 +40,7 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 		return c.goneAlready(epoch, self)
 	default:
 		c.breaker.Return(self.Kind)
-		return fmt.Errorf("delete %s: %w", RefOf(self), err)
+		return fmt.Errorf("delete %s: %w", client.RefOf(self), err)
 	}
 }
 
@@ -60,7 +61,7 @@ func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []o
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
 	default:
-		return fmt.Errorf("write owner references of %s: %w", RefOf(self), err)
+		return fmt.Errorf("write owner references of %s: %w", client.RefOf(self), err)
 	}
 }
 
@@ -96,7 +97,7 @@ func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Rele
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
 	default:
-		return fmt.Errorf("remove finalizer %s of %s: %w", d.Finalizer, RefOf(self), err)
+		return fmt.Errorf("remove finalizer %s of %s: %w", d.Finalizer, client.RefOf(self), err)
 	}
 }
 
@@ -133,7 +134,7 @@ func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdic
 	if err != nil {
 		// The owner keeps its finalizer: a dependent that is not detached would
 		// be collected when the owner goes.
-		return fmt.Errorf("detach dependents of %s: %w", RefOf(owner), err)
+		return fmt.Errorf("detach dependents of %s: %w", client.RefOf(owner), err)
 	}
 	c.queue.Add(owner.UID)
 	return nil
@@ -155,7 +156,7 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	switch {
 	case err == nil:
 		c.state.refresh(epoch, now)
-		c.log.InfoContext(ctx, "orphaned", "object", RefOf(dependent).String(), "owner", RefOf(owner).String())
+		c.log.InfoContext(ctx, "orphaned", "object", client.RefOf(dependent).String(), "owner", client.RefOf(owner).String())
 		return dependent, nil
 	case apierrors.IsNotFound(err):
 		// This does not wait for the DELETED event (see goneAlready): the owner waits for
@@ -163,7 +164,7 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 		c.state.vanish(uid)
 		return dependent, nil
 	default:
-		return dependent, fmt.Errorf("write owner references of %s: %w", RefOf(dependent), err)
+		return dependent, fmt.Errorf("write owner references of %s: %w", client.RefOf(dependent), err)
 	}
 }
 

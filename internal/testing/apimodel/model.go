@@ -33,7 +33,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
@@ -44,7 +44,7 @@ type Server struct {
 	mu       sync.Mutex
 	revision int                                // guarded by mu, and so is all below
 	scopes   map[ownership.Kind]ownership.Scope // the kinds that are served
-	objects  map[collector.Ref]stored           // by coordinates
+	objects  map[client.Ref]stored              // by coordinates
 	pending  map[ownership.Kind][]event         // committed, not delivered
 	held     map[ownership.Kind]bool            // kinds whose events are not delivered
 	reached  map[ownership.Kind]int             // how far the watches have come
@@ -70,7 +70,7 @@ type stored struct {
 // Request is a request as it reached the server.
 type Request struct {
 	Verb            string        // "get", "list", "delete", "patch owners", "patch finalizers"
-	Ref             collector.Ref // for a list without a name, and across all namespaces without a namespace
+	Ref             client.Ref    // for a list without a name, and across all namespaces without a namespace
 	UID             ownership.UID // of the precondition
 	ResourceVersion string        // of the precondition
 	Propagation     verdict.Propagation
@@ -82,7 +82,7 @@ func New() *Server {
 	return &Server{
 		revision: 1,
 		scopes:   make(map[ownership.Kind]ownership.Scope),
-		objects:  make(map[collector.Ref]stored),
+		objects:  make(map[client.Ref]stored),
 		pending:  make(map[ownership.Kind][]event),
 		held:     make(map[ownership.Kind]bool),
 		reached:  make(map[ownership.Kind]int),
@@ -96,7 +96,7 @@ func (s *Server) Create(o ownership.Object) ownership.Object {
 	defer s.deliver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ref := collector.RefOf(o)
+	ref := client.RefOf(o)
 	if _, ok := s.objects[ref]; ok {
 		panic(fmt.Sprintf("apimodel: %s exists", ref))
 	}
@@ -111,7 +111,7 @@ func (s *Server) Create(o ownership.Object) ownership.Object {
 
 // Update changes the finalizers and owners of an object, as a user would who
 // does not care for versions. What is gone by it is gone.
-func (s *Server) Update(ref collector.Ref, change func(o *ownership.Object)) ownership.Object {
+func (s *Server) Update(ref client.Ref, change func(o *ownership.Object)) ownership.Object {
 	defer s.deliver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Server) Update(ref collector.Ref, change func(o *ownership.Object)) own
 }
 
 // Remove deletes an object, as a user would who does not care for versions.
-func (s *Server) Remove(ref collector.Ref, propagation verdict.Propagation) {
+func (s *Server) Remove(ref client.Ref, propagation verdict.Propagation) {
 	defer s.deliver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *Server) Remove(ref collector.Ref, propagation verdict.Propagation) {
 }
 
 // Lookup returns an object as it stands in the server.
-func (s *Server) Lookup(ref collector.Ref) (ownership.Object, bool) {
+func (s *Server) Lookup(ref client.Ref) (ownership.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	object, ok := s.objects[ref]
@@ -168,7 +168,7 @@ func (s *Server) Count(verb string) int {
 	return n
 }
 
-func (s *Server) mustFindLocked(ref collector.Ref) stored {
+func (s *Server) mustFindLocked(ref client.Ref) stored {
 	object, ok := s.objects[ref]
 	if !ok {
 		panic(fmt.Sprintf("apimodel: %s does not exist", ref))
@@ -181,7 +181,7 @@ func (s *Server) mustFindLocked(ref collector.Ref) stored {
 // A write that changes nothing is none. An object that is being deleted and has
 // no finalizers is removed by the write (R18).
 func (s *Server) commitLocked(object stored) stored {
-	ref := collector.RefOf(object.Object)
+	ref := client.RefOf(object.Object)
 	object.Phase = object.phase()
 	if before, ok := s.objects[ref]; ok && before.equal(object) {
 		return object

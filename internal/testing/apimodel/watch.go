@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
@@ -30,7 +30,7 @@ func (s *Server) Serve(kind ownership.Kind, scope ownership.Scope) {
 func (s *Server) Withdraw(kind ownership.Kind) {
 	s.mu.Lock()
 	delete(s.scopes, kind)
-	maps.DeleteFunc(s.objects, func(ref collector.Ref, _ stored) bool { return ref.Kind == kind })
+	maps.DeleteFunc(s.objects, func(ref client.Ref, _ stored) bool { return ref.Kind == kind })
 	s.mu.Unlock()
 	s.Relist(kind)
 	s.tell(func(sink feed.Sink) { sink.SetScope(kind, ownership.ScopeUnknown) })
@@ -94,7 +94,7 @@ func (s *Server) Relist(kind ownership.Kind) {
 
 // A Backup is the state of a server at one time.
 type Backup struct {
-	objects  map[collector.Ref]stored
+	objects  map[client.Ref]stored
 	revision int
 }
 

@@ -5,7 +5,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -260,8 +260,8 @@ func (e *enumeration) graph() Graph {
 // and deletes those that are to go.
 func (g Graph) Schedule() Schedule {
 	var s Schedule
-	ref := func(i int) collector.Ref {
-		return collector.Ref{Namespace: "a", Kind: kindOf([]string{pod, set, widget}[i%3]), Name: string(rune('a' + i))}
+	ref := func(i int) client.Ref {
+		return client.Ref{Namespace: "a", Kind: kindOf([]string{pod, set, widget}[i%3]), Name: string(rune('a' + i))}
 	}
 	for d, row := range g.Edges {
 		step := Step{Op: Create, Ref: ref(d), UID: uidOf(d + 1)}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 )
 
 // hash is a number for the state of the cluster: what the server holds, how far
@@ -23,7 +23,7 @@ func (w *cluster) hash() uint64 {
 	}
 	for _, v := range w.server.standing() {
 		id(string(v.UID))
-		_, _ = h.WriteString(refText(collector.RefOf(v.Object)))
+		_, _ = h.WriteString(refText(client.RefOf(v.Object)))
 		_ = h.WriteByte(byte(v.Phase))
 		_, _ = h.WriteString(strings.Join(v.Finalizers, ","))
 		for _, r := range v.Owners {

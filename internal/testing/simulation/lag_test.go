@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -100,14 +100,14 @@ const lagDependents = 3
 // cascade has owners with dependents deleted, and returns how many dependents
 // were deleted, and how many owners went before one of their dependents.
 func (w *timed) cascade(owners int, policy verdict.Propagation) (lost, inverted int) {
-	owner := func(i int) collector.Ref {
-		return collector.Ref{Namespace: "a", Kind: kindOf(set), Name: fmt.Sprint("o", i)}
+	owner := func(i int) client.Ref {
+		return client.Ref{Namespace: "a", Kind: kindOf(set), Name: fmt.Sprint("o", i)}
 	}
 	uid := func(i, n int) ownership.UID { return uidOf(10*(i+1) + n) }
 	for i := range owners {
 		w.at(5*i, Step{Op: Create, Ref: owner(i), UID: uid(i, 0)})
 		for n := 1; n <= lagDependents; n++ {
-			ref := collector.Ref{Namespace: "a", Kind: kindOf(pod), Name: fmt.Sprintf("d%d-%d", i, n)}
+			ref := client.Ref{Namespace: "a", Kind: kindOf(pod), Name: fmt.Sprintf("d%d-%d", i, n)}
 			w.at(5*i+1, Step{Op: Create, Ref: ref, UID: uid(i, n), Owners: []ownership.Reference{
 				reference(kindOf(set), owner(i).Name, uid(i, 0), ownership.True),
 			}})

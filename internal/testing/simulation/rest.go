@@ -3,7 +3,7 @@ package simulation
 import (
 	"slices"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
@@ -123,7 +123,7 @@ func (w *cluster) rest() {
 	w.logf("others let go")
 	w.applied++
 	for _, v := range w.server.standing() {
-		w.server.change(collector.RefOf(v.Object), func(o *ownership.Object) {
+		w.server.change(client.RefOf(v.Object), func(o *ownership.Object) {
 			o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool { return !isOurs(f) })
 		})
 	}

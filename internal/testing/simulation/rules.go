@@ -5,7 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
@@ -46,7 +46,7 @@ const (
 // owner finds the object that a reference of d names, and how it stands.
 func (s *apiServer) owner(d *version, r ownership.Reference) (*version, stand) {
 	resource := s.resource(r.OwnerKind())
-	ref := collector.Ref{Kind: r.OwnerKind(), Namespace: d.Namespace, Name: r.Name}
+	ref := client.Ref{Kind: r.OwnerKind(), Namespace: d.Namespace, Name: r.Name}
 	switch {
 	case !resource.served:
 		return nil, unserved

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
@@ -106,7 +106,7 @@ func run(ctx context.Context, settings Settings, options Options, next func(*clu
 func (w *cluster) left() string {
 	var lines []string
 	for _, v := range w.server.standing() {
-		lines = append(lines, fmt.Sprintf("%s #%s [%s]", refText(collector.RefOf(v.Object)), number(v.UID), ownersText(v.Owners)))
+		lines = append(lines, fmt.Sprintf("%s #%s [%s]", refText(client.RefOf(v.Object)), number(v.UID), ownersText(v.Owners)))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, ", ")

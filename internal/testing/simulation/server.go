@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -20,7 +20,7 @@ import (
 type apiServer struct {
 	revision  int
 	resources []*resource
-	objects   map[collector.Ref]*life
+	objects   map[client.Ref]*life
 	lives     []*life // of all objects that ever were, in the order of creation
 	byUID     map[ownership.UID]*life
 	restored  int // how often a backup was put in place
@@ -70,7 +70,7 @@ func newAPIServer() *apiServer {
 			{short: gadget, kind: custom(gadget), scope: ownership.Namespaced, served: true},
 			{short: ghost, kind: custom(ghost)},
 		},
-		objects: make(map[collector.Ref]*life),
+		objects: make(map[client.Ref]*life),
 		byUID:   make(map[ownership.UID]*life),
 	}
 }
@@ -90,7 +90,7 @@ func (s *apiServer) index(kind ownership.Kind) int {
 }
 
 // lookup finds an object as it stands, nil when there is none.
-func (s *apiServer) lookup(ref collector.Ref) *version { return s.objects[ref].now() }
+func (s *apiServer) lookup(ref client.Ref) *version { return s.objects[ref].now() }
 
 // standing gives all objects that stand, in the order of their creation.
 func (s *apiServer) standing() []*version {
@@ -106,7 +106,7 @@ func (s *apiServer) standing() []*version {
 // create stores an object, unless there is one of that name.
 func (s *apiServer) create(o ownership.Object) bool {
 	r := s.resource(o.Kind)
-	if s.lookup(collector.RefOf(o)) != nil || s.byUID[o.UID] != nil || !r.served || r.broken ||
+	if s.lookup(client.RefOf(o)) != nil || s.byUID[o.UID] != nil || !r.served || r.broken ||
 		(r.scope == ownership.Namespaced) != (o.Namespace != "") || !s.admits(o, nil) {
 		return false
 	}
@@ -119,7 +119,7 @@ func (s *apiServer) create(o ownership.Object) bool {
 
 // change is an update by a user who does not care for versions. Once an object is
 // being deleted, finalizers can only go.
-func (s *apiServer) change(ref collector.Ref, update func(o *ownership.Object)) bool {
+func (s *apiServer) change(ref client.Ref, update func(o *ownership.Object)) bool {
 	before := s.lookup(ref)
 	if before == nil || s.resource(ref.Kind).broken {
 		return false
@@ -136,7 +136,7 @@ func (s *apiServer) change(ref collector.Ref, update func(o *ownership.Object)) 
 }
 
 // remove is a DELETE by a user who does not care for versions.
-func (s *apiServer) remove(ref collector.Ref, policy verdict.Propagation) bool {
+func (s *apiServer) remove(ref client.Ref, policy verdict.Propagation) bool {
 	before := s.lookup(ref)
 	if before == nil || s.resource(ref.Kind).broken {
 		return false
@@ -210,7 +210,7 @@ func (s *apiServer) write(before, after *version) *version {
 	}
 	l.wasForeground = l.wasForeground || after.Phase == ownership.Foreground
 	l.wasOrphaning = l.wasOrphaning || after.Phase == ownership.Orphaning
-	ref := collector.RefOf(after.Object)
+	ref := client.RefOf(after.Object)
 	if after.gone {
 		delete(s.objects, ref)
 	} else {
@@ -233,14 +233,14 @@ func (s *apiServer) withdraw(r *resource) {
 			s.revision++
 			last := &version{Object: v.Object, deleting: true, gone: true, revision: s.revision, life: v.life}
 			v.life.versions = append(v.life.versions, last)
-			delete(s.objects, collector.RefOf(v.Object))
+			delete(s.objects, client.RefOf(v.Object))
 		}
 	}
 }
 
 // newest tells to which revision each kind was written last, other than by a removal.
-func (s *apiServer) newest() collector.Newest {
-	answer := collector.Newest{
+func (s *apiServer) newest() client.Newest {
+	answer := client.Newest{
 		History: strconv.Itoa(s.restored + 1), Now: uint64(s.revision), Writes: make(map[ownership.Kind]uint64), //nolint:gosec // it is positive
 	}
 	for _, r := range s.resources {
@@ -262,7 +262,7 @@ func (s *apiServer) newest() collector.Newest {
 const pageSize = 2
 
 // page is one page of a list. All pages show the state at the first one.
-func (s *apiServer) page(r *resource, namespace, after string) collector.Page {
+func (s *apiServer) page(r *resource, namespace, after string) client.Page {
 	revision, offset := s.revision, 0
 	if after != "" {
 		_, _ = fmt.Sscanf(after, "%d:%d", &revision, &offset)
@@ -274,7 +274,7 @@ func (s *apiServer) page(r *resource, namespace, after string) collector.Page {
 			objects = append(objects, v.Object)
 		}
 	}
-	page := collector.Page{ResourceVersion: strconv.Itoa(revision), Objects: objects[min(offset, len(objects)):]}
+	page := client.Page{ResourceVersion: strconv.Itoa(revision), Objects: objects[min(offset, len(objects)):]}
 	if len(page.Objects) > pageSize {
 		page.Objects = page.Objects[:pageSize]
 		page.Continue = fmt.Sprintf("%d:%d", revision, offset+pageSize)

@@ -3,7 +3,7 @@ package simulation
 import (
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -61,7 +61,7 @@ const (
 // Step is one thing that happens. Which fields count depends on the op.
 type Step struct {
 	Op         Op
-	Ref        collector.Ref
+	Ref        client.Ref
 	UID        ownership.UID
 	Owners     []ownership.Reference
 	Finalizers []string

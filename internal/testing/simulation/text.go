@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -66,7 +66,7 @@ func reference(kind ownership.Kind, name string, uid ownership.UID, blocking own
 	return ownership.Reference{APIVersion: version, Kind: kind.Kind, Name: name, UID: uid, BlockOwnerDeletion: blocking}
 }
 
-func refText(ref collector.Ref) string {
+func refText(ref client.Ref) string {
 	return ref.Namespace + "/" + shortOf(ref.Kind) + "/" + ref.Name
 }
 
@@ -82,7 +82,7 @@ func ownersText(owners []ownership.Reference) string {
 }
 
 func versionText(v *version) string {
-	text := fmt.Sprintf("%s #%s@%d %s", refText(collector.RefOf(v.Object)), number(v.UID), v.revision, v.Phase)
+	text := fmt.Sprintf("%s #%s@%d %s", refText(client.RefOf(v.Object)), number(v.UID), v.revision, v.Phase)
 	if len(v.Owners) > 0 {
 		text += " owners=" + ownersText(v.Owners)
 	}
@@ -199,12 +199,12 @@ func parseUID(text string) (ownership.UID, error) {
 	return uidOf(n), nil
 }
 
-func parseRef(text string) (collector.Ref, error) {
+func parseRef(text string) (client.Ref, error) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 {
-		return collector.Ref{}, fmt.Errorf("object %q is not namespace/kind/name", text)
+		return client.Ref{}, fmt.Errorf("object %q is not namespace/kind/name", text)
 	}
-	return collector.Ref{Namespace: parts[0], Kind: kindOf(parts[1]), Name: parts[2]}, nil
+	return client.Ref{Namespace: parts[0], Kind: kindOf(parts[1]), Name: parts[2]}, nil
 }
 
 func parseOwner(text string) (ownership.Reference, error) {

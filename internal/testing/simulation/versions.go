@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
@@ -86,7 +86,7 @@ func (s *apiServer) restore(revision int) bool {
 		s.lives = append(s.lives, l)
 		l.recall()
 		if v := l.now(); v != nil {
-			s.objects[collector.RefOf(v.Object)] = l
+			s.objects[client.RefOf(v.Object)] = l
 		}
 	}
 	return true
