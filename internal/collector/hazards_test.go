@@ -246,7 +246,7 @@ func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 	for i := range owners {
 		w.Remove(setRef(fmt.Sprint("web-", i)), foreground)
 	}
-	w.Restore(backup, 10) // and no kind is listed anew
+	w.Restore(backup, 10) // and no kind is listed again
 	pod, _ := w.Lookup(podRef("pod"))
 	w.collect(pod.UID)
 	if got := w.Count("get"); got == 0 || got == owners {

@@ -58,7 +58,7 @@ func (c *Collector) tellPaused(ctx context.Context, self ownership.Object) {
 	}
 }
 
-// warn writes an Event. Events are for people to read; when one cannot be written, it is
+// warn writes an Event. Events are for people to read; when one cannot be written, that is
 // logged, and nothing else fails.
 func (c *Collector) warn(ctx context.Context, regarding ownership.Object, reason, message string) {
 	if c.config.Events == nil {
@@ -70,7 +70,7 @@ func (c *Collector) warn(ctx context.Context, regarding ownership.Object, reason
 	}
 }
 
-// maxReported bounds how many references one Event names.
+// maxReported bounds the number of references that one Event names.
 const maxReported = 5
 
 func reportOf(o ownership.Object, reports []verdict.Report) string {

@@ -16,9 +16,8 @@ type Stats struct {
 	Gets, Lists, Deletes, Patches int64
 	// Events written.
 	Events int64
-	// Conflicts counts the writes that were refused because the object had
-	// changed, and Hot the times that an object changed so often that its write
-	// was put off (R12).
+	// Conflicts counts the writes that were refused because the object had changed, and Hot the
+	// times that an object changed so often that its write was put off (R12).
 	Conflicts, Hot int64
 	// Paused counts the deletions that the breaker denied, and Tripped how often it
 	// paused a kind.
@@ -74,7 +73,6 @@ func (s *counters) decided(decision verdict.Decision) {
 	}
 }
 
-// countedAPI counts the requests to an API.
 type countedAPI struct {
 	api   client.Interface
 	stats *counters

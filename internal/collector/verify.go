@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// readsPerTry bounds the reads for one object before other objects have their turn: an
-// object may name thousands of owners. The answers bring it back.
+// readsPerTry bounds the reads for one object before other objects have their turn: an object may
+// name thousands of owners. The answers requeue it.
 const readsPerTry = 16
 
 // verify reads claims of which nothing is known: many on owners of one kind and namespace
@@ -71,11 +71,11 @@ func placesOf(claims []ownership.Claim) []place {
 	return places
 }
 
-// claimsPerPage is how many owners read one by one cost as much as a full page of
-// a list.
+// claimsPerPage is the number of owners that cost as much to read one by one as a full page of a
+// list.
 const claimsPerPage = 8
 
-// isListCheaper reports whether the owners at a place are better read with a list: there
+// isListCheaper reports whether it is cheaper to read the owners at a place with a list: there
 // are many, and not many times more objects of their kind.
 func (c *Collector) isListCheaper(at place) bool {
 	fullPages := c.state.Count(at.kind) / client.PageSize
@@ -167,10 +167,10 @@ func (c *Collector) read(ctx context.Context, claim ownership.Claim) (again bool
 	}
 }
 
-// recheck handles a key of which the graph knows no object. It may be a presumed owner:
-// its claims are read again, less and less often, until the feed shows it. Without that, an
-// owner whose kind cannot be watched, or that goes before its kind is listed, would be
-// present for ever.
+// recheck handles a key of which the graph knows no object. It may be a presumed owner: its
+// claims are read again, less and less often, until the feed shows it. Otherwise an owner whose
+// kind cannot be watched, or that is deleted before its kind is listed, would be present for
+// ever.
 func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
 	var failures []error
 	for _, claim := range c.state.presumptions(owner) {

@@ -212,7 +212,7 @@ func TestUnobservedOwnerOfWithdrawnKindIsNotReadAgain(t *testing.T) {
 	w.settle()
 	w.mustExist(podRef("pod"))
 
-	// It is served again, and is read anew.
+	// It is served again, and read again.
 	w.Serve(widgetKind, ownership.Namespaced)
 	w.settle()
 	w.mustBeGone(podRef("pod"))

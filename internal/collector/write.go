@@ -72,7 +72,7 @@ func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.Rel
 		return err
 	}
 	if err := c.release(ctx, f, d); err != nil {
-		return err // the proof holds for the next try
+		return err // the proof still holds for the next try
 	}
 	c.barrier.Forget(f.Object.UID)
 	return nil
@@ -101,8 +101,8 @@ func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Rele
 	}
 }
 
-// observe records what would be done, instead of doing it. The version that was decided
-// about counts as written, so that it is recorded once.
+// observe records what would be done, instead of doing it. The version that was decided on counts
+// as written, so that it is recorded once.
 func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Decision) {
 	r := recordOf(f, d)
 	r.Answer, r.Time = AnswerNone, c.clock.Now()
@@ -168,8 +168,8 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	}
 }
 
-// each calls f for all, at most limit at the same time, and returns the first error. It
-// calls f for all even after an error. With a limit of 1 it starts no goroutine.
+// each calls f for all, at most limit at the same time, and returns the first error. It calls f
+// for all even after an error. With a limit of 1 it starts no goroutine.
 func each[T any](limit int, all []T, f func(one T) error) error {
 	if limit == 1 {
 		var first error

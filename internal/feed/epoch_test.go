@@ -102,7 +102,7 @@ func TestR4WatchFromTheFuture(t *testing.T) {
 					t.Errorf("calls = %v, want an epoch, then a list", got)
 				}
 				if got := r.take("Namespace"); len(got) == 0 {
-					t.Error("other kinds were not listed anew")
+					t.Error("other kinds were not listed again")
 				}
 				s.put("pods", metav1.ObjectMeta{UID: "c", Name: "c"})
 				synctest.Wait()
@@ -195,7 +195,7 @@ func TestR4AnotherServer(t *testing.T) {
 		synctest.Wait()
 		check(t, "another, by an event", r.take("epoch"), "epoch")
 		if got := r.take("Pod"); len(got) == 0 || got[len(got)-1] != "replace Pod [p]" {
-			t.Errorf("pods = %v, want them listed anew", got)
+			t.Errorf("pods = %v, want them listed again", got)
 		}
 		s.change(func() {
 			s.refusal["namespaces"] = 410
