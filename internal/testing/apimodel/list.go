@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// snapshot is what is left of a list that is read page by page.
+// snapshot holds the remaining objects of a list that is read page by page.
 type snapshot struct {
 	objects  []ownership.Object
 	revision int
@@ -110,7 +110,7 @@ func (s *Server) Newest(ctx context.Context, kinds []ownership.Kind) (client.New
 	})
 }
 
-// TellNewest has the server tell what was written last, under a name of its history.
+// TellNewest makes the server answer Newest, with the given name for its history.
 func (s *Server) TellNewest(history string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

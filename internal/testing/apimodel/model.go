@@ -8,17 +8,16 @@
 //     and its request.
 //  2. Faults: an answer, or the lack of one, in place of what would happen.
 //  3. The rules (rules.go): preconditions, finalizers, the three propagation
-//     policies, in one step that nothing comes between.
+//     policies, in one atomic step.
 //  4. A watch event for each write, delivered to the sink in the order of
 //     revisions within a kind, when the test wants it (watch.go).
 //
-// For the barrier (R15) it lists, page by page and from one state (list.go), and
-// says what is watched (Watched, Undiscovered), how far (Reached, Bookmark), and, when
-// asked to, what was written last (TellNewest).
-// Lists pass through hooks and faults as all requests do: their Verb is "list",
-// their Ref has no name, and across namespaces no namespace; Fault.Kind hits
-// all requests for one kind. For epochs (R4) it can be put back to where it was
-// (Backup, Restore).
+// For the barrier (R15) it lists, page by page and from one state (list.go), and reports what is
+// watched (Watched, Undiscovered), how far (Reached, Bookmark), and, when asked to, what was last
+// written (TellNewest). Lists pass through hooks and faults like all requests: their Verb is
+// "list", and their Ref has no name and, across namespaces, no namespace; Fault.Kind affects all
+// requests for one kind. For epochs (R4) it can be put back to an earlier state (Backup,
+// Restore).
 //
 // It starts no goroutine and reads no clock, so the same calls in the same order
 // give the same result. It is safe for concurrent use. Mistakes of the test,
@@ -109,8 +108,8 @@ func (s *Server) Create(o ownership.Object) ownership.Object {
 	return s.commitLocked(stored{Object: clone(o)}).Object
 }
 
-// Update changes the finalizers and owners of an object, as a user would who
-// does not care for versions. What is gone by it is gone.
+// Update changes the finalizers and owners of an object, as a user would who ignores
+// resourceVersions. An object that loses its last finalizer this way is removed.
 func (s *Server) Update(ref client.Ref, change func(o *ownership.Object)) ownership.Object {
 	defer s.deliver()
 	s.mu.Lock()
@@ -120,7 +119,7 @@ func (s *Server) Update(ref client.Ref, change func(o *ownership.Object)) owners
 	return s.commitLocked(object).Object
 }
 
-// Remove deletes an object, as a user would who does not care for versions.
+// Remove deletes an object, as a user would who ignores resourceVersions.
 func (s *Server) Remove(ref client.Ref, propagation verdict.Propagation) {
 	defer s.deliver()
 	s.mu.Lock()
@@ -128,7 +127,7 @@ func (s *Server) Remove(ref client.Ref, propagation verdict.Propagation) {
 	s.commitLocked(deleted(s.mustFindLocked(ref), propagation))
 }
 
-// Lookup returns an object as it stands in the server.
+// Lookup returns the current state of an object.
 func (s *Server) Lookup(ref client.Ref) (ownership.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +135,7 @@ func (s *Server) Lookup(ref client.Ref) (ownership.Object, bool) {
 	return clone(object.Object), ok
 }
 
-// Len is the number of objects that stand in the server.
+// Len returns the number of objects.
 func (s *Server) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
-// Count is the number of requests so far with that verb; with "" of all.
+// Count returns the number of requests so far with that verb, or of all requests for "".
 func (s *Server) Count(verb string) int {
 	n := 0
 	for _, r := range s.Requests() {
@@ -177,9 +176,9 @@ func (s *Server) mustFindLocked(ref client.Ref) stored {
 	return object
 }
 
-// commitLocked writes an object at the next revision, and notes the watch event.
-// A write that changes nothing is none. An object that is being deleted and has
-// no finalizers is removed by the write (R18).
+// commitLocked writes an object at the next revision, and records the watch event. A write that
+// changes nothing does neither. An object that is being deleted and has no finalizers is removed
+// by the write (R18).
 func (s *Server) commitLocked(object stored) stored {
 	ref := client.RefOf(object.Object)
 	object.Phase = object.phase()
@@ -200,8 +199,8 @@ func (s *Server) commitLocked(object stored) stored {
 	return object
 }
 
-// phase returns how far the deletion has come. It is stated here a second time, so that a
-// fault of ownership.PhaseOf shows. Where an object carries both finalizers, orphan wins (TR-04).
+// phase returns the phase of an object. It is stated here a second time so that a bug in
+// ownership.PhaseOf shows. If an object carries both finalizers, orphan wins (TR-04).
 func (o stored) phase() ownership.Phase {
 	switch {
 	case !o.deleting:

@@ -84,12 +84,12 @@ func answered[T any](ctx context.Context, s *Server, r Request, execute func() (
 	}
 	executed, err := execute()
 	if fault.Err != nil {
-		return answer, fault.Err // done, but the answer is lost
+		return answer, fault.Err // carried out, but the answer is lost
 	}
 	return executed, err
 }
 
-// arrive writes a request down, and returns the hooks to run.
+// arrive records a request, and returns the hooks to run.
 func (s *Server) arrive(r Request) []func(Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +124,8 @@ func (s *Server) execute(r Request, write func(stored) (stored, error)) (ownersh
 	return s.commitLocked(object).Object, nil
 }
 
-// deleted is an object after a DELETE: an explicit policy beats the finalizers
-// that are there (R17).
+// deleted returns an object after a DELETE: an explicit policy overrides the finalizers that are
+// there (R17).
 func deleted(o stored, propagation verdict.Propagation) stored {
 	o.deleting = true
 	o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool {
@@ -141,14 +141,14 @@ func deleted(o stored, propagation verdict.Propagation) stored {
 	return o
 }
 
-// Fault takes the place of what would happen to some requests.
+// Fault replaces the normal handling of some requests.
 type Fault struct {
 	Verb string         // which requests; "" all
 	Ref  client.Ref     // which requests; zero all
 	Kind ownership.Kind // requests for objects of which kind; zero all
-	// Times is how many requests it befalls; 0 all that follow.
+	// Times is the number of requests that it affects; 0 means all that follow.
 	Times int
-	// Wait holds the request up until it is closed.
+	// Wait blocks the request until it is closed.
 	Wait <-chan struct{}
 	// Err is the answer, if not nil.
 	Err error
@@ -156,7 +156,7 @@ type Fault struct {
 	Committed bool
 }
 
-// Inject adds a fault. Where several match a request, the first one befalls it.
+// Inject adds a fault. If several match a request, the first one takes effect.
 func (s *Server) Inject(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,8 +170,8 @@ func (s *Server) Heal() {
 	s.faults = nil
 }
 
-// Before adds a hook that runs when a request arrives, before anything is done
-// about it. The hook may use the server.
+// Before adds a hook that runs when a request arrives, before it is handled. The hook may use the
+// server.
 func (s *Server) Before(hook func(Request)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ const (
 	newest          = "newest"
 )
 
-// call is a request of the collector, on its way.
+// call is a request of the collector that is under way.
 type call struct {
 	verb    string
 	ref     client.Ref    // of a list: without a name
@@ -74,13 +74,13 @@ func (c *call) isRead() bool {
 	return c.verb == get || c.verb == list || c.verb == survey || c.verb == newest
 }
 
-// void takes the answer away.
+// void drops the answer.
 func (c *call) void() {
 	c.object, c.page, c.kinds, c.newest, c.err = ownership.Object{}, client.Page{}, feed.Watched{}, client.Newest{}, errTimeout
 }
 
-// api is the server as a collector sees it: every request stops the worker that
-// sends it, until the scheduler lets it go on.
+// api is the server as a collector sees it: every request stops the worker that sends it, until
+// the scheduler lets it continue.
 type api struct{ cluster *cluster }
 
 var _ client.Interface = api{}
@@ -114,7 +114,7 @@ func (a api) Newest(context.Context, []ownership.Kind) (client.Newest, error) {
 	return c.newest, err
 }
 
-// watched is what the feed watches.
+// watched returns what the feed watches.
 func (w *cluster) watched() feed.Watched {
 	var watched feed.Watched
 	for i, r := range w.server.resources {
@@ -170,7 +170,7 @@ func conditioned(verb string, observed ownership.Object) *call {
 
 var errTimeout = errors.New("request timed out")
 
-// failure is an answer in place of the server's.
+// failure is an answer that replaces the server's.
 func failure(name string, ref client.Ref) error {
 	group := schema.GroupResource{Group: ref.Kind.Group, Resource: strings.ToLower(ref.Kind.Kind)}
 	switch name {
@@ -191,5 +191,5 @@ func failure(name string, ref client.Ref) error {
 	}
 }
 
-// failures are the names of the answers that failure knows.
+// failures are the answers that failure knows, by name.
 func failures() []string { return []string{"403", "409", "410", "422", "429", "500", "timeout"} }

@@ -14,7 +14,7 @@ import (
 type Graph struct {
 	// Edges[d][o] is the reference of object d to object o.
 	Edges [][]Edge
-	// Fates are what becomes of the objects.
+	// Fates are the users' actions on the objects.
 	Fates []Fate
 }
 
@@ -39,7 +39,7 @@ const (
 	DeletedOrphan
 )
 
-// Search says which graphs to enumerate.
+// Search describes which graphs to enumerate.
 type Search struct {
 	Objects  int
 	Edges    []Edge // those that may occur, NoEdge among them
@@ -47,12 +47,12 @@ type Search struct {
 	Loops    bool   // whether objects may own themselves
 	Deletes  int    // how many objects are deleted at most; at least one is
 	Policies []Fate // how; Stays is always possible
-	// All leaves out none but those that differ in the order of their objects.
+	// All enumerates all graphs, except for those that differ only in the order of their objects.
 	All bool
 }
 
-// Graphs enumerates graphs, one of each set that differ in the order of their
-// objects only, or in what changes nothing (isPlain).
+// Graphs enumerates graphs, one of each set that differ only in the order of their objects, or in
+// what changes nothing (isPlain).
 func Graphs(s Search) iter.Seq[Graph] {
 	return func(yield func(Graph) bool) {
 		e := &enumeration{Search: s, code: make([]byte, s.Objects*s.Objects+s.Objects), yield: yield}
@@ -69,7 +69,7 @@ type enumeration struct {
 	yield        func(Graph) bool
 }
 
-// ordersOf are all orders of so many objects.
+// ordersOf returns all orders of so many objects.
 func ordersOf(objects int) (orders [][]int) {
 	var extend func(chosen []int)
 	extend = func(chosen []int) {
@@ -87,7 +87,7 @@ func ordersOf(objects int) (orders [][]int) {
 	return orders
 }
 
-// fill tries all values of the code from a place on; false when no more are wanted.
+// fill tries all values of the code from a place on; it returns false when no more are wanted.
 func (e *enumeration) fill(at, references, deletes int) bool {
 	n := e.Objects
 	switch {

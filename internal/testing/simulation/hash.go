@@ -8,9 +8,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector/client"
 )
 
-// hash is a number for the state of the cluster: what the server holds, how far
-// the watches lag, who waits for what. Revisions do not count, and UIDs only by
-// the order of creation.
+// hash returns a number for the state of the cluster: the server's objects, the lag of the
+// watches, who waits for what. Revisions do not count, and UIDs only by the order of creation.
 func (w *cluster) hash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(hashSeed)

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// Op is what a step does.
+// Op is the kind of a step.
 type Op string
 
 // The ops of users.
@@ -30,7 +30,7 @@ const (
 	Restore  Op = "restore"  // Stale: a backup, so many revisions old; all watches are cut
 	Break    Op = "break"    // Kind: nothing of it can be read or written
 	Mend     Op = "mend"     // Kind
-	Withdraw Op = "withdraw" // Kind: it is served no more, its objects are lost
+	Withdraw Op = "withdraw" // it is no longer served, its objects are lost
 	Serve    Op = "serve"    // Kind
 	Notice   Op = "notice"   // Kind: the feed finds out
 )
@@ -58,7 +58,7 @@ const (
 	Settle  Op = "settle"  // both, until nothing is left to do
 )
 
-// Step is one thing that happens. Which fields count depends on the op.
+// Step is one event. Which fields count depends on the op.
 type Step struct {
 	Op         Op
 	Ref        client.Ref

@@ -23,14 +23,14 @@ import (
 // written as #n. A reference is kind/name#n, with ! when it blocks and - when it
 // says that it does not.
 
-// uidOf is the UID with a number. It looks like those of a cluster.
+// uidOf returns the UID with a number. It looks like those of a cluster.
 func uidOf(n int) ownership.UID {
 	const zeros = "00000000-0000-4000-8000-000000000000"
 	digits := strconv.Itoa(n)
 	return ownership.UID(zeros[:len(zeros)-len(digits)] + digits)
 }
 
-// number is the number of a UID.
+// number returns the number of a UID.
 func number(uid ownership.UID) string {
 	if n, err := strconv.Atoi(strings.TrimPrefix(string(uid), "00000000-0000-4000-8000-")); err == nil {
 		return strconv.Itoa(n)
@@ -38,7 +38,7 @@ func number(uid ownership.UID) string {
 	return string(uid)
 }
 
-// kindOf is the kind that a schedule calls by a short name.
+// kindOf returns the kind that a schedule calls by a short name.
 func kindOf(short string) ownership.Kind {
 	switch short {
 	case pod, node:

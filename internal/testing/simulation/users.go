@@ -22,7 +22,7 @@ func (g *generator) create(w *cluster) Step {
 	}
 	g.serial++
 	s := Step{Op: Create, Ref: ref, UID: uidOf(g.serial)}
-	if short != gadget { // they are not watched, so nobody collects them
+	if short != gadget { // they are not watched, so they are never collected
 		for range g.random.IntN(3) {
 			if r, ok := g.ownerFor(w, ref); ok && !hasOwner(s.Owners, r.UID) {
 				s.Owners = append(s.Owners, r)
@@ -38,7 +38,7 @@ func (g *generator) create(w *cluster) Step {
 	return s
 }
 
-// family has an owner come with some dependents, and perhaps go at once.
+// family creates an owner with some dependents, and perhaps deletes the owner at once.
 func (g *generator) family(w *cluster) Step {
 	owner := g.create(w)
 	if owner.Op != Create || len(g.following) > 0 {
@@ -66,7 +66,7 @@ func hasOwner(owners []ownership.Reference, uid ownership.UID) bool {
 	return slices.ContainsFunc(owners, func(r ownership.Reference) bool { return r.UID == uid })
 }
 
-// ownerFor makes a reference to an object that is, or was, or never will be.
+// ownerFor returns a reference to an object that exists, existed, or never will.
 func (g *generator) ownerFor(w *cluster, dependent client.Ref) (ownership.Reference, bool) {
 	blocking := pick(g, []ownership.Flag{ownership.Unset, ownership.False, ownership.True, ownership.True})
 	lives := w.server.lives
@@ -113,7 +113,7 @@ func (g *generator) delete(w *cluster) Step {
 	return Step{Op: Delete, Ref: client.RefOf(o.Object), Policy: policy}
 }
 
-// recreate has an object go, and another one come under its name.
+// recreate deletes an object and creates another one with its name.
 func (g *generator) recreate(w *cluster) Step {
 	o := g.some(w)
 	if o == nil {
@@ -148,7 +148,7 @@ func (g *generator) own(w *cluster) Step {
 		return Step{Op: CatchUp}
 	}
 	ref := client.RefOf(o.Object)
-	if len(o.Owners) > 0 && g.chance(30) { // the flag of one that is there
+	if len(o.Owners) > 0 && g.chance(30) { // the flag of an existing one
 		r := pick(g, o.Owners)
 		r.BlockOwnerDeletion = ownership.Flag(g.random.IntN(3))
 		return Step{Op: Own, Ref: ref, Owners: []ownership.Reference{r}}
