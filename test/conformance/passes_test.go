@@ -8,8 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Which requests it takes to take namespaces apart, and what becomes of them when some
-// are refused.
+// The number of requests that emptying namespaces takes, and the effect of refusing some of them.
 func TestNamespacePasses(t *testing.T) {
 	t.Run("NS-03 what is there is listed, deleted, and looked for again before the namespace goes", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
@@ -29,7 +28,7 @@ func TestNamespacePasses(t *testing.T) {
 					verbs = append(verbs, c.verb)
 				}
 			}
-			// More lists are for kinds that come and go on this server meanwhile.
+			// More lists are for kinds that appear and disappear on this server meanwhile.
 			if got := strings.Join(verbs, " "); !strings.HasPrefix(got, "list ") || !strings.HasSuffix(got, " list list update") || strings.Count(got, "delete") != 2 {
 				t.Errorf("requests for %s: %s, want them listed, deleted, listed twice, and then the namespace finalized", k.Resource, got)
 			}

@@ -23,7 +23,7 @@ func (o *oracle) beforeWrite(before, after *version, by *call) {
 		o.fail("R12", "%s carries no condition", by)
 	}
 	if !o.isMeant(before, by) {
-		o.fail("S5", "%s changes %s, and the worker was to see to #%s", by, versionText(before), number(by.worker.uid))
+		o.fail("S5", "%s changes %s, and the worker works on #%s", by, versionText(before), number(by.worker.uid))
 	}
 	switch by.verb {
 	case remove:
