@@ -21,8 +21,8 @@ import (
 
 var widgetKind = ownership.Kind{Group: "example.com", Kind: "Widget"}
 
-// try lets the collector work for some time, back-off included. With a held owner settle
-// would not end.
+// try lets the collector work for some time, back-off included. With a held owner settle would
+// not end.
 func (w *fixture) try(times int) {
 	w.t.Helper()
 	for range times {
@@ -84,8 +84,8 @@ func TestR15ForegroundDoesNotWaitForOthers(t *testing.T) {
 	w.mustBeGone(podRef("pod"))
 }
 
-// An object that is known, but not as a dependent: the list shows that, and the watch need
-// not be waited for.
+// An object that is known, but not as a dependent: the list shows that, without waiting for the
+// watch.
 func TestR15ListTellsOfAdoption(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
@@ -111,8 +111,8 @@ func TestR15ListTellsOfAdoption(t *testing.T) {
 	}
 }
 
-// H6: the collector starts while a kind cannot be read. The orphan deletion of an
-// owner waits, says for what, and completes when the kind is repaired.
+// H6: the collector starts while a kind cannot be read. The orphan deletion of an owner waits,
+// reports for what, and completes when the kind is repaired.
 func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 	events := &eventLog{}
 	w := newFixtureWith(t, collector.Config{Events: events})
@@ -235,7 +235,7 @@ func TestR15ThrottledListWaitsAsToldTo(t *testing.T) {
 	}
 }
 
-// Of many kinds that hold an owner a few are named.
+// When many kinds hold an owner, only some are named.
 func TestR15MessageNamesAFew(t *testing.T) {
 	w := newFixture(t)
 	for i := range 8 {

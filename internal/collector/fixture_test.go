@@ -120,7 +120,7 @@ func (k *keys) backoffOver() bool {
 	return len(uids) > 0
 }
 
-// drain reconsiders what waits until nothing does, except what is in back-off.
+// drain reconsiders waiting objects until none is left, except those in back-off.
 func (w *fixture) drain() {
 	w.t.Helper()
 	for range 100000 {

@@ -48,8 +48,8 @@ func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
 	w.mustHaveOwners(podRef("pod")) // orphaned, not deleted
 }
 
-// H2: to orphan a dependent stripped the owner reference from a recreated object
-// of the same name.
+// H2: orphaning a dependent stripped the owner reference from a recreated object of the same
+// name.
 func TestH2OwnersOfRecreatedDependentStay(t *testing.T) {
 	w := newFixture(t)
 	web, live := w.set("web"), w.set("live")
@@ -232,8 +232,8 @@ func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
 	}
 }
 
-// R4: that owners were being deleted is not believed after a restore. They are read in
-// portions, until the last of them is known to exist.
+// R4: an owner's phase is not trusted after a restore. The owners are read in portions, until the
+// last of them is known to exist.
 func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 	const owners = 40
 	w := newFixture(t)
@@ -262,7 +262,7 @@ func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 	}
 }
 
-// R4: a proof of the barrier is one of its epoch.
+// R4: a proof of the barrier is valid in its epoch only.
 func TestR4ProofFromBeforeProvesNothing(t *testing.T) {
 	w := newFixture(t)
 	w.set("web")

@@ -18,12 +18,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/draw"
 )
 
-// TestRandomHistories runs the collector against users who do anything, watches
-// that lag and lists that lose events, and requests that fail or lose their
-// answer. Nothing is deleted that has a solid owner (S1), no finalizer of the
-// collector is removed while there is a dependent that existed when the
-// deletion began (S2, S3), and in the end nothing is left that should have
-// gone (L1, L2) (GB-05).
+// TestRandomHistories runs the collector against users who do anything, watches that lag and
+// lists that lose events, and requests that fail or lose their answer. Nothing is deleted that
+// has a solid owner (S1), no finalizer of the collector is removed while there is a dependent
+// that existed when the deletion began (S2, S3), and at the end everything is removed that should
+// be (L1, L2) (GB-05).
 func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &randomRun{fixture: newFixture(t), t: t, faulty: true, fore: make(map[ownership.UID]bool), due: make(map[ownership.UID]map[ownership.UID]bool)}
@@ -266,7 +265,7 @@ func (h *randomRun) checkRelease(r apimodel.Request) {
 	}
 }
 
-// owner is the object that a reference names, as it stands now.
+// owner returns the current state of the object that a reference names.
 func (h *randomRun) owner(o ownership.Object, r ownership.Reference) (ownership.Object, bool) {
 	ref := client.Ref{Kind: r.OwnerKind(), Namespace: o.Namespace, Name: r.Name}
 	if ref.Kind == nodeKind {

@@ -300,9 +300,9 @@ func checkReconsidered(before, after map[ownership.UID]string, reconsider []owne
 	return nil
 }
 
-// TestOrder is R6 at large: the same objects, observed in any order, with live
-// reads at any time, end in the same decisions. What each object goes through
-// keeps its order; what is shuffled is how they mix.
+// TestOrder is R6 at large: the same objects, observed in any order, with live reads at any time,
+// end in the same decisions. The events of each object keep their order; only how they interleave
+// is shuffled.
 func TestOrder(t *testing.T) {
 	const orders = 6
 	rapid.Check(t, func(t *rapid.T) {
@@ -324,7 +324,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// life is what one UID goes through: some observations, and maybe its end.
+// life is the history of one UID: some observations, and maybe its end.
 type life struct {
 	observations []ownership.Object
 	ends         bool

@@ -61,8 +61,8 @@ func defineWidgets(t *testing.T, k kubectl, group string) {
 	t.Cleanup(func() { k.try(t, "", "delete", "crd", "widgets."+group, "--ignore-not-found") })
 }
 
-// groupFor gives each kubectl an API group of its own: deleting and creating a
-// definition again is a test of its own.
+// groupFor gives each kubectl an API group of its own: deleting and recreating a definition has a
+// test of its own.
 func groupFor(k kubectl, test string) string {
 	return test + "." + strings.ReplaceAll(k.name, " ", "-") + ".example.com"
 }

@@ -17,7 +17,7 @@ import (
 // time. A request takes 2 ms, and is carried out in the middle; a watch event
 // takes 1 ms and the lag of its kind; there are 20 workers.
 
-// timed is a cluster in which steps happen at their time.
+// timed is a cluster in which steps have times.
 type timed struct {
 	*cluster
 	lag    map[string]int // of the watch of a resource, in ms
@@ -60,7 +60,7 @@ func (w *timed) at(ms int, step Step) {
 	heap.Push(&w.plan, planned{at: ms, serial: w.serial, step: step})
 }
 
-// run takes all steps in the order of their times, and plans what follows from each.
+// run takes all steps in the order of their times, and plans the steps that follow from each.
 func (w *timed) run() {
 	for len(w.plan) > 0 {
 		next := heap.Pop(&w.plan).(planned)
@@ -97,8 +97,8 @@ func (w *timed) follow(now int) {
 
 const lagDependents = 3
 
-// cascade has owners with dependents deleted, and returns how many dependents
-// were deleted, and how many owners went before one of their dependents.
+// cascade deletes owners with dependents, and returns how many dependents were deleted, and how
+// many owners were removed before one of their dependents.
 func (w *timed) cascade(owners int, policy verdict.Propagation) (lost, inverted int) {
 	owner := func(i int) client.Ref {
 		return client.Ref{Namespace: "a", Kind: kindOf(set), Name: fmt.Sprint("o", i)}
