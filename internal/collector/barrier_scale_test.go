@@ -56,8 +56,8 @@ func TestR15CompletionsShareTheirLists(t *testing.T) {
 	}
 }
 
-// A namespace that takes long to read, or cannot be read, holds no other: not
-// even when it makes the list across namespaces as slow, or as broken.
+// A namespace that takes long to read, or cannot be read, does not hold any other: not even when
+// it makes the list across namespaces equally slow or broken.
 func TestR15SlowNamespaceHoldsNoOther(t *testing.T) {
 	for _, name := range []string{"slow", "broken"} {
 		t.Run(name, func(t *testing.T) {

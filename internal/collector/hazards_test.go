@@ -39,7 +39,7 @@ func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
 		t.Fatalf("uid %s, finalizers (-want +got):\n%s", now.UID, diff)
 	}
 	if w.Count("patch finalizers") == 0 {
-		t.Error("the hazard was not met: nobody tried to remove a finalizer")
+		t.Error("the hazard was not met: no attempt to remove a finalizer")
 	}
 
 	w.Unhold(setKind, podKind)
@@ -63,7 +63,7 @@ func TestH2OwnersOfRecreatedDependentStay(t *testing.T) {
 	w.settle()
 
 	if w.Count("patch owners") == 0 {
-		t.Error("the hazard was not met: nobody tried to detach")
+		t.Error("the hazard was not met: no attempt to detach")
 	}
 	w.mustBeGone(setRef("web"))
 	w.mustHaveOwners(podRef("pod"), "live")

@@ -35,7 +35,7 @@ type Action string
 const (
 	ActionDelete  Action = "delete"  // the object was deleted
 	ActionDetach  Action = "detach"  // references to absent and to waiting owners were removed
-	ActionUnblock Action = "unblock" // references inside a cycle do not block any more
+	ActionUnblock Action = "unblock" // references inside a cycle no longer block
 	ActionOrphan  Action = "orphan"  // the reference to an owner that is deleted was removed
 	ActionRelease Action = "release" // a finalizer of the collector was removed
 )

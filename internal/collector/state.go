@@ -209,7 +209,7 @@ func (s *state) settleLocked(claim ownership.Claim) {
 }
 
 // presumptions returns the claims on an owner that was read live but is not observed.
-// Claims that are not Present any more are dropped: no dependent makes them, or the kind is
+// Claims that are no longer Present are dropped: no dependent makes them, or the kind is
 // not served now, or another epoch has begun; a dependent that makes one has it verified.
 func (s *state) presumptions(owner ownership.UID) []ownership.Claim {
 	s.mu.Lock()

@@ -167,7 +167,7 @@ func TestOwnersWatchLags(t *testing.T) {
 }
 
 // An owner that was read live and is never observed is read again, less and less
-// often, and not any more when no dependent is left.
+// often, and no longer when no dependent is left.
 func TestUnobservedOwnerIsReadAgain(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Hold(nodeKind)
@@ -200,7 +200,7 @@ func TestUnobservedOwnerIsReadAgain(t *testing.T) {
 	})
 }
 
-// Nor when its kind is not served any more: the dependents are parked.
+// Nor when its kind is no longer served: the dependents are parked.
 func TestUnobservedOwnerOfWithdrawnKindIsNotReadAgain(t *testing.T) {
 	w := newFixture(t)
 	w.Hold(widgetKind)
@@ -235,7 +235,7 @@ func TestUnobservedOwnerWithoutDependentsIsNotReadAgain(t *testing.T) {
 	})
 }
 
-// Once the owner is observed it is not read any more (L4).
+// Once the owner is observed it is no longer read (L4).
 func TestObservedOwnerIsNotReadAgain(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Hold(nodeKind)

@@ -112,7 +112,7 @@ func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Deci
 }
 
 // goneAlready records that a write found no object of that name. The graph is not told
-// that the object is gone. It could be: the answer is as good as a live read, and the claims
+// that the object is gone. It could be: the answer is as reliable as a live read, and the claims
 // on the object would be Unknown. But the DELETED event, which is on its way, is evidence
 // for all of them at no cost (R3), and where it is lost, the list that follows shows it. So
 // the known version counts as written: nothing is left to do about it.

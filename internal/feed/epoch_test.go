@@ -28,7 +28,7 @@ func TestR4ListFromThePast(t *testing.T) {
 			delete(s.objects["pods"], "b")
 		})
 		time.Sleep(time.Minute)
-		// And all kinds are listed once more: there is no telling what they have missed.
+		// All kinds are listed once more, since it is not known what they have missed.
 		check(t, "after the restore", r.take("Pod", "epoch"), "epoch", "replace Pod [a]", "replace Pod [a]")
 		check(t, "other kinds", r.take("Namespace"), "scope Namespace 2", "replace Namespace []", "replace Namespace []")
 
@@ -165,7 +165,7 @@ func TestR4ServerThatCannotCount(t *testing.T) {
 	})
 }
 
-// A revision that is no number cannot be compared.
+// A revision that is not a number cannot be compared.
 func TestR4OpaqueRevisions(t *testing.T) {
 	s := newServer(pods)
 	running(t, s, func(_ *feed.Feed, r *recorder) {

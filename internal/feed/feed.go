@@ -49,8 +49,8 @@ type Sink interface {
 	Forget(uid ownership.UID, resourceVersion string)
 	// Replace reports a complete list of the objects of a kind.
 	Replace(kind ownership.Kind, objects []ownership.Object)
-	// SetScope reports that a kind is served in a scope; ScopeUnknown that it is not served
-	// any more.
+	// SetScope reports that a kind is served in a scope; ScopeUnknown means that it is no longer
+	// served.
 	SetScope(kind ownership.Kind, scope ownership.Scope)
 	// NewEpoch reports that the server's history is not the one that was reported before (R4).
 	// What follows is part of the new history.

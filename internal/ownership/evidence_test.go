@@ -100,7 +100,7 @@ func TestTimeIsOptional(t *testing.T) {
 	if got := evidenceOf(t, g, "dependent"); got.Time != 0 {
 		t.Errorf("time = %d, want none", got.Time)
 	}
-	// And none is kept of an owner that is not claimed any more.
+	// And none is kept of an owner that is no longer claimed.
 	g.SetTime(5)
 	g.Forget("dependent", "10")
 	check(t, g)

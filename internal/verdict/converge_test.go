@@ -172,7 +172,7 @@ func (c *cluster) disown(uid ownership.UID, owner ownership.Object) {
 
 // checkDelete is S1: no owner that the object refers to when it is deleted is
 // there, unless it is in foreground deletion. One that was, and now has only
-// finalizers of others left, is as good.
+// finalizers of others left, counts too.
 func (c *cluster) checkDelete(o ownership.Object) error {
 	if len(o.Owners) == 0 {
 		return fmt.Errorf("%s has no owners", o.UID)

@@ -95,7 +95,7 @@ func TestClaims(t *testing.T) {
 			}
 		})
 	}
-	t.Run("VN-07 VN-08 a kind that nobody serves keeps its dependents", func(t *testing.T) {
+	t.Run("VN-07 VN-08 an owner of a kind that is not served keeps its dependents", func(t *testing.T) {
 		t.Parallel()
 		w := sharedWith(t, unchecked)
 		child := w.create(secrets, "child", ownedBy(nobody(unknownKind)))

@@ -164,7 +164,7 @@ func controlled(owner object) metav1.OwnerReference {
 	return r
 }
 
-// nobody refers to an owner of a kind that never existed.
+// nobody returns a reference to an owner of a kind that never existed.
 func nobody(k kind) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: k.apiVersion(), Kind: k.name, Name: "nobody", UID: uuid.NewUUID()}
 }

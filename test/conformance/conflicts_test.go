@@ -131,7 +131,7 @@ func TestHazardsOfAMoment(t *testing.T) {
 			case anew = <-made:
 				return ""
 			default:
-				return "the hazard was not met: nobody wrote to the owner"
+				return "the hazard was not met: no write to the owner"
 			}
 		})
 		w.eventuallyGone(anew[0])

@@ -25,7 +25,7 @@ func TestForeground(t *testing.T) {
 		w.stay(pod, solid)
 	})
 	for name, flag := range map[string]*bool{"nil": nil, "false": new(false)} {
-		t.Run("FG-02 a reference that does not block holds nobody: "+name, func(t *testing.T) {
+		t.Run("FG-02 a reference that does not block holds no owner: "+name, func(t *testing.T) {
 			t.Parallel()
 			w := shared(t)
 			owner := w.create(configMaps, "owner")

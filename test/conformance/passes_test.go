@@ -121,12 +121,12 @@ func TestNamespacePasses(t *testing.T) {
 			t.Errorf("%d of %d objects were deleted one by one", n, many)
 		}
 		if n := tap.count(match{verbs: "deletecollection", kind: configMaps, space: w.space}); n == 0 {
-			t.Error("nobody tried to delete them as one")
+			t.Error("no attempt to delete them as one")
 		}
 		answer()
 		next.eventuallyGone(next.end())
 		if n := tap.count(match{verbs: "deletecollection", kind: configMaps, space: next.space}); n == 0 {
-			t.Error("in the next namespace nobody tried to delete them as one")
+			t.Error("in the next namespace there was no attempt to delete them as one")
 		}
 		if n := tap.count(match{verbs: "delete", kind: configMaps, space: next.space}); n > 0 {
 			t.Errorf("in the next namespace %d were deleted one by one", n)

@@ -25,7 +25,7 @@ func TestTerminatingNamespaces(t *testing.T) {
 		w.settleNamespaces()
 		w.areKept(content)
 		if lines := w.conditionLines(); len(lines) > 0 {
-			t.Errorf("conditions of a namespace that is nobody's to empty: %v", lines)
+			t.Errorf("conditions of a namespace that no controller empties: %v", lines)
 		}
 		w.remove(content, background)
 		w.letGo(self)

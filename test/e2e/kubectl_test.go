@@ -67,7 +67,7 @@ func TestApply(t *testing.T) {
 	})
 }
 
-// TestPatch patches in each of the ways of kubectl.
+// TestPatch patches with each of kubectl's patch types.
 func TestPatch(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, deployment)

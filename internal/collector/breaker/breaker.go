@@ -137,8 +137,8 @@ func (b *Breaker) Return(kind ownership.Kind) {
 	}
 }
 
-// Resume ends the pause of a kind. For one window its deletions are not counted: whoever resumes
-// them has checked that they are right. It returns false when the kind was not paused.
+// Resume ends the pause of a kind. For one window its deletions are not counted: the user who
+// resumes them has checked that they are right. It returns false when the kind was not paused.
 func (b *Breaker) Resume(kind ownership.Kind) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,7 +26,7 @@ type cluster struct {
 	barrier collector.Switch
 
 	tellsNewest bool          // the server does
-	log         *bytes.Buffer // nil: nobody listens
+	log         *bytes.Buffer // nil: nothing is logged
 	applied     int           // steps
 	requests    int           // that reached the server, from any sender
 	crashes     int

@@ -74,7 +74,7 @@ func (o *oracle) checkDelete(before *version, by *call) {
 			o.fail("R5", "%s is deleted, though it is cluster-scoped and names a namespaced owner", versionText(before))
 		case unserved:
 			if o.server.byUID[r.UID] == nil && o.wasUnserved(r.OwnerKind()) {
-				o.fail("R3", "%s is deleted, though nobody serves %s", versionText(before), r.OwnerKind())
+				o.fail("R3", "%s is deleted, though %s is not served", versionText(before), r.OwnerKind())
 			}
 		case dangling, waiting:
 		}
@@ -166,7 +166,7 @@ func (o *oracle) checkDetached(d *version, r ownership.Reference) {
 	case stand == solid && !believesWaiting(owner):
 		o.fail("S4", "%s is detached from an owner that stands: %s", versionText(d), versionText(owner))
 	case stand == unserved && o.server.byUID[r.UID] == nil && o.wasUnserved(r.OwnerKind()):
-		o.fail("R3", "%s is detached from an owner whose kind nobody serves: %s", versionText(d), r.OwnerKind())
+		o.fail("R3", "%s is detached from an owner whose kind is not served: %s", versionText(d), r.OwnerKind())
 	case stand == misplaced && !o.server.byUID[r.UID].letsGo():
 		o.fail("R5", "%s is detached from an owner that it cannot have", versionText(d))
 	}
@@ -307,7 +307,7 @@ func (o *oracle) atRest() {
 			return
 		}
 		if o.server.hasMisplaced(v) && !o.in.warned[v.UID] {
-			o.fail("R5", "%s names owners that it cannot have, and nobody was told", versionText(v))
+			o.fail("R5", "%s names owners that it cannot have, and no Event was written", versionText(v))
 		}
 	}
 	o.checkGraph()

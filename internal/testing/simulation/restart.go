@@ -55,7 +55,7 @@ func (w *cluster) standstill(crash Step) standstill {
 		s.edges = append(s.edges, row)
 	}
 	for _, c := range calls {
-		// One whose condition is not met any more is refused whenever it arrives.
+		// One whose precondition is no longer met is refused whenever it arrives.
 		if v := w.server.lookup(c.ref); v != nil && v.UID == c.uid && v.ResourceVersion == c.version {
 			s.late = append(s.late, w.lateWrite(c, index))
 		}
@@ -96,7 +96,7 @@ func bit(b bool) byte { //nolint:revive // flag-parameter: it is a number and co
 }
 
 // key is the same for standstills that differ in the order of their objects only. The
-// orders are all that there are.
+// orders are all permutations.
 func (s standstill) key(orders [][]int) string {
 	var smallest, code []byte
 	for _, order := range orders {

@@ -71,14 +71,14 @@ type Step struct {
 	Failure    string
 }
 
-// Settings are what a schedule takes for granted.
+// Settings are the assumptions of a schedule.
 type Settings struct {
 	// Admission: the server refuses new references to an owner that is in
 	// foreground or orphan deletion.
 	Admission bool
 	// Newest: the server tells which kinds were written to last (R15).
 	Newest bool
-	// Workers is how many keys are worked on at the same time; 0: a few.
+	// Workers is the number of keys that are worked on concurrently; 0: a few.
 	Workers int
 	// NoBarrier turns the barrier off (R15), to see what it is for.
 	NoBarrier bool

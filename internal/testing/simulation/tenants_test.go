@@ -15,7 +15,7 @@ func TestTenants(t *testing.T) {
 	for seed := uint64(1); compared < scaled(2000) && differences < 3; seed++ {
 		both, alone := tenants(Random(t.Context(), seed, DefaultSteps, Options{}).Schedule)
 		if len(both.Steps) == len(alone.Steps) {
-			continue // nobody is in the other namespace
+			continue // there are none in the other namespace
 		}
 		compared++
 		got, want := inNamespace("b", Run(t.Context(), both, Options{Left: true}).Left), inNamespace("b", Run(t.Context(), alone, Options{Left: true}).Left)
