@@ -35,8 +35,8 @@ type (
 	// order. There may be ten thousand; they can be read in portions, since each answer returns
 	// the object again.
 	Verify struct{ Claims []ownership.Claim }
-	// Reread requests live reads of observed objects that were being deleted in an earlier epoch (R4).
-	// Each answer returns the object again.
+	// Reread requests live reads of observed objects that were being deleted in an earlier epoch
+	// (R4). Each answer returns the object again.
 	Reread struct{ Objects []ownership.UID }
 	// Park waits for kinds that no API serves now; the object is reconsidered when one appears (R7).
 	Park struct{ Kinds []ownership.Kind }
@@ -48,8 +48,8 @@ type (
 		Remaining []ownership.Reference
 		Reason    string
 	}
-	// Unblock sets blockOwnerDeletion to false on the references inside a cycle. Owners is the list to write (R10).
-	// Cycle is shared with the graph: read only.
+	// Unblock sets blockOwnerDeletion to false on the references inside a cycle. Owners is the
+	// list to write (R10). Cycle is shared with the graph and must not be changed.
 	Unblock struct {
 		Cycle  []ownership.UID
 		Owners []ownership.Reference

@@ -136,8 +136,9 @@ func (e *enumeration) fillFate(at, references, deletes int) bool {
 	return true
 }
 
-// isPlain reports whether every reference of a graph, and the kind of every reference, can change
-// a decision. The collector's decisions can only depend on what it deletes or detaches from.
+// isPlain reports whether a graph has no reference that changes no decision, and no unusual kind of
+// reference where the kind changes none. The collector's decisions can only depend on what it
+// deletes or detaches from.
 //
 // Doomed is everything that may ever be deleted: what users delete and, among what is below that,
 // the objects whose owners are all doomed. Any other object has an owner that stays and is never
@@ -149,7 +150,6 @@ func (e *enumeration) fillFate(at, references, deletes int) bool {
 // Whether a reference blocks matters only for owners in foreground deletion (R10, R14): those
 // that users delete that way, and what is doomed below them. References to others are all of one
 // kind in a plain graph.
-// of one kind in a plain graph.
 func (e *enumeration) isPlain() bool {
 	return bytes.Equal(e.plain(), e.code)
 }

@@ -30,8 +30,8 @@ type lateWrite struct {
 	unseen         []byte // of each object, how many of its versions the sender had not seen
 }
 
-// standstill describes the cluster as a crash would leave it. It presumes that objects and references come from
-// the beginning only, as those of a Graph do.
+// standstill describes the cluster as a crash would leave it. It presumes that objects and
+// references come from the beginning only, like those of a Graph.
 func (w *cluster) standstill(crash Step) standstill {
 	calls := slices.Clone(w.ghosts)
 	for _, worker := range w.in.workers {
