@@ -45,7 +45,7 @@ func (c *cluster) put(o ownership.Object, deleting bool) {
 	c.watch = append(c.watch, event{false, o})
 }
 
-// delete is a DELETE on the API server: it marks, or removes.
+// delete performs a DELETE on the API server: it marks, or removes.
 func (c *cluster) delete(o ownership.Object, p verdict.Propagation) {
 	ours := map[verdict.Propagation]string{
 		verdict.Orphan: ownership.FinalizerOrphan, verdict.Foreground: ownership.FinalizerForeground,
@@ -145,7 +145,7 @@ func (c *cluster) perform(f verdict.Facts, d verdict.Decision) error {
 	return nil
 }
 
-// find is the live read of a claim.
+// find performs the live read of a claim.
 func (c *cluster) find(claim ownership.Claim) (ownership.Object, bool) {
 	o, ok := c.store[claim.UID]
 	return o, ok && o.Kind == claim.Kind && o.Namespace == claim.Namespace && o.Name == claim.Name

@@ -85,7 +85,7 @@ func phaseOf(deleting bool, finalizers []string) ownership.Phase { //nolint:revi
 	return ownership.Terminating
 }
 
-// object is an observation of one of the UIDs.
+// object returns an observation of one of the UIDs.
 func (h *generator) object() ownership.Object {
 	o := h.homes[h.intN(len(h.homes))]
 	if h.chance(3) {
@@ -396,7 +396,7 @@ func (h *generator) settle(lives []life) (map[ownership.UID]string, error) {
 	return decisions, nil
 }
 
-// mix is an order of steps: the index of each life as often as it has steps.
+// mix returns an order of steps: the index of each life as often as it has steps.
 func (h *generator) mix(lives []life) []int {
 	var order []int
 	for n, l := range lives {

@@ -28,7 +28,7 @@ func (s *scenario) decides(want ...string) {
 	}
 }
 
-// decision is the decision about an object as a value.
+// decision returns the decision about an object as a value.
 func (s *scenario) decision(uid ownership.UID) verdict.Decision {
 	s.t.Helper()
 	facts, ok := verdict.Gather(s.graph, uid)

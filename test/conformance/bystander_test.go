@@ -52,7 +52,7 @@ func withData(n int) option {
 	}
 }
 
-// slowest is p99 of the seconds that cascades take, one after the other, of an owner
+// slowest returns p99 of the seconds that cascades take, one after the other, of an owner
 // with one dependent each. attack is called when all is prepared.
 func slowest(b *testing.B, w *cluster, name string, attack func()) float64 {
 	b.Helper()

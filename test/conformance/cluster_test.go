@@ -57,7 +57,7 @@ func newCluster(t testing.TB, s *server) *cluster {
 	return w
 }
 
-// another is a second namespace of the same test.
+// another returns a second namespace of the same test.
 func (w *cluster) another() *cluster {
 	w.t.Helper()
 	return newCluster(w.t, w.server)

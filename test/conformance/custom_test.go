@@ -22,7 +22,7 @@ type definition struct {
 	versions []any
 }
 
-// version is one version of a custom resource.
+// version returns one version of a custom resource.
 func version(name string, served, stored bool) any {
 	return map[string]any{"name": name, "served": served, "storage": stored, "schema": map[string]any{
 		"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
@@ -67,7 +67,7 @@ func (w *cluster) defineAs(plural string, d definition) kind {
 	return k
 }
 
-// at is the same kind in another version.
+// at returns the same kind in another version.
 func (k kind) at(version string) kind {
 	k.Version = version
 	return k

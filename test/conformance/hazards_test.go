@@ -196,7 +196,7 @@ func TestManyFakeOwners(t *testing.T) {
 	})
 }
 
-// fakes are references to owners that do not exist.
+// fakes returns references to owners that do not exist.
 func fakes(n int) []metav1.OwnerReference {
 	all := make([]metav1.OwnerReference, n)
 	for i := range all {

@@ -155,7 +155,7 @@ func notRun() []string {
 	return missing
 }
 
-// idsInNames are the IDs in the names of subtests of a package: the first argument
+// idsInNames returns the IDs in the names of subtests of a package: the first argument
 // of a call of Run, which may be put together from parts.
 func idsInNames(t *testing.T, dir string) map[string]bool {
 	t.Helper()
@@ -188,7 +188,7 @@ func collectIDs(e ast.Node, found map[string]bool) {
 	})
 }
 
-// idsIn are the IDs in the files of a directory.
+// idsIn returns the IDs in the files of a directory.
 func idsIn(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -208,7 +208,7 @@ func idsIn(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// testsIn are the tests and benchmarks of a package, with the IDs in their comments and
+// testsIn returns the tests and benchmarks of a package, with the IDs in their comments and
 // in their text.
 func testsIn(t *testing.T, dir string) map[string]map[string]bool {
 	t.Helper()

@@ -150,7 +150,7 @@ func (w *cluster) settleNamespaces() {
 	}
 }
 
-// conditionLines are the conditions of the test's namespace, in their order.
+// conditionLines returns the conditions of the test's namespace, in their order.
 func (w *cluster) conditionLines() []string {
 	w.t.Helper()
 	var lines []string

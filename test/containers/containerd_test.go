@@ -31,7 +31,7 @@ const image = "coppice.test/busybox:1"
 // trial is the namespace of the sandboxes that probe what works on this machine.
 const trial = "trial"
 
-// applets are the commands that the image has besides busybox itself.
+// applets returns the commands that the image has besides busybox itself.
 func applets() []string {
 	return []string{"cat", "date", "echo", "false", "hostname", "httpd", "ls", "mkdir", "mv", "nc", "rm", "sh", "sleep", "touch", "true", "wget"}
 }

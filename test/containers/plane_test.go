@@ -155,7 +155,7 @@ func (p *plane) kill(t *testing.T) {
 	}
 }
 
-// sharedPlane is the control plane that most tests share.
+// sharedPlane returns the control plane that most tests share.
 func sharedPlane(t *testing.T) (*plane, *daemon) {
 	t.Helper()
 	d := needDaemon(t)
@@ -166,7 +166,7 @@ func sharedPlane(t *testing.T) (*plane, *daemon) {
 	return shared.plane, d
 }
 
-// ownPlane is a control plane of one test.
+// ownPlane returns a control plane of one test.
 func ownPlane(t *testing.T, d *daemon, args ...string) *plane {
 	t.Helper()
 	p, err := start(d, args...)

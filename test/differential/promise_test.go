@@ -182,7 +182,7 @@ func answerOf(r request, p promise, before *unstructured.Unstructured) map[strin
 	return map[string]any{"apiVersion": "v1", "kind": "Status", "metadata": map[string]any{}, "status": "Success", "details": details}
 }
 
-// refusal is the outcome of a policy that a terminating object can no longer have (R19).
+// refusal returns the outcome of a policy that a terminating object can no longer have (R19).
 func refusal(r request, before *unstructured.Unstructured, option string) outcome {
 	return outcome{
 		Code: http.StatusUnprocessableEntity, Reason: string(metav1.StatusReasonInvalid), After: normalised(before),

@@ -175,7 +175,7 @@ func (s *pile) create(namespace, name, owner string) (code, body string) {
 		"-d", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"ownerReferences":[%s]}}`, name, references))
 }
 
-// reference is one owner reference, in JSON.
+// reference returns one owner reference, in JSON.
 func reference(name, uid string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","name":%q,"uid":%q}`, name, uid)
 }

@@ -28,7 +28,7 @@ func owned(t *testing.T, k kubectl, namespace string) {
 	k.apply(t, namespace, pods.String())
 }
 
-// pod is a manifest of a pod with owner references and finalizers.
+// pod returns a manifest of a pod with owner references and finalizers.
 func pod(name, owners string, finalizers ...string) string {
 	m := fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\n", name)
 	if len(finalizers) > 0 {

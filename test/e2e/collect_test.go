@@ -97,7 +97,7 @@ func (c *collector) waitSynced(t *testing.T) {
 	}
 }
 
-// address is the address of the collector's endpoints.
+// address returns the address of the collector's endpoints.
 func (c *collector) address(t *testing.T) string {
 	t.Helper()
 	var address string

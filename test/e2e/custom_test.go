@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// widgets is a custom resource of a group of the test's own.
+// widgets returns a custom resource of a group of the test's own.
 func widgets(group string) string {
 	return fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1

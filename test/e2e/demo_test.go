@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// demo is coppice demo with a home and a temporary directory of its own.
+// demo returns a command that runs coppice demo with a home and a temporary directory of its own.
 func demo(t *testing.T, args ...string) (command *exec.Cmd, dir string, errs *bytes.Buffer) {
 	t.Helper()
 	dir, errs = t.TempDir(), &bytes.Buffer{}

@@ -98,7 +98,7 @@ func (p *plane) kill(t *testing.T) {
 	}
 }
 
-// sharedPlane is the control plane that most tests share.
+// sharedPlane returns the control plane that most tests share.
 func sharedPlane(t *testing.T) *plane {
 	t.Helper()
 	shared.once.Do(func() {

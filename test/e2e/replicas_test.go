@@ -249,7 +249,7 @@ func TestReplicas(t *testing.T) {
 // rest keeps the load on for a while.
 func rest(d time.Duration) { <-time.After(d) }
 
-// contents are the values of all objects in the default namespace, by name.
+// contents returns the values of all objects in the default namespace, by name.
 func contents(t *testing.T, client kubernetes.Interface) map[string]string {
 	t.Helper()
 	there := map[string]string{}

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// shipped is a control plane as coppice up runs it, but without nodes: pods stay pending, and are
-// removed at once when they are deleted.
+// shipped returns a control plane as coppice up runs it, but without nodes: pods stay pending,
+// and are removed at once when they are deleted.
 func shipped(t *testing.T) kubectl {
 	t.Helper()
 	return ourKubectl(startPlane(t, "--ephemeral", "--secure-port=0", noNodes))

@@ -97,7 +97,7 @@ func (s *Server) arrive(r Request) []func(Request) {
 	return slices.Clone(s.before)
 }
 
-// execute is the transaction of a request.
+// execute carries out a request in one transaction.
 func (s *Server) execute(r Request, write func(stored) (stored, error)) (ownership.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -170,7 +170,7 @@ func conditioned(verb string, observed ownership.Object) *call {
 
 var errTimeout = errors.New("request timed out")
 
-// failure is an answer that replaces the server's.
+// failure returns an answer that replaces the server's.
 func failure(name string, ref client.Ref) error {
 	group := schema.GroupResource{Group: ref.Kind.Group, Resource: strings.ToLower(ref.Kind.Kind)}
 	switch name {
@@ -191,5 +191,5 @@ func failure(name string, ref client.Ref) error {
 	}
 }
 
-// failures are the answers that failure knows, by name.
+// failures returns the answers that failure knows, by name.
 func failures() []string { return []string{"403", "409", "410", "422", "429", "500", "timeout"} }

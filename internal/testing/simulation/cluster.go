@@ -136,7 +136,7 @@ func (w *cluster) apply(s Step) bool {
 	return applies
 }
 
-// use is a step of a user.
+// use takes a step of a user.
 func (w *cluster) use(s Step) bool {
 	switch s.Op {
 	case Create:
@@ -179,7 +179,7 @@ func (w *cluster) use(s Step) bool {
 	}
 }
 
-// turn is a step of the server or of a watch.
+// turn takes a step of the server or of a watch.
 func (w *cluster) turn(s Step) bool {
 	i := slices.IndexFunc(w.server.resources, func(r *resource) bool { return r.short == s.Kind })
 	if i < 0 {
@@ -220,7 +220,7 @@ func (w *cluster) turn(s Step) bool {
 	}
 }
 
-// work is a step of the collector.
+// work takes a step of the collector.
 func (w *cluster) work(s Step) bool {
 	switch s.Op {
 	case Collect:
@@ -256,7 +256,7 @@ func (w *cluster) collect(uid ownership.UID) bool {
 	return true
 }
 
-// request is a step of the request that a worker waits for.
+// request takes a step of the request that a worker waits for.
 func (w *cluster) request(worker *worker, s Step) bool {
 	c := worker.call
 	switch s.Op {

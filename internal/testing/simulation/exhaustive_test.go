@@ -255,7 +255,7 @@ func (g Graph) plain(s Search) (p Graph, same bool) {
 	return e.graph(), bytes.Equal(code, e.code)
 }
 
-// names are those of the objects that are left.
+// names returns the names of the objects that are left.
 func names(result Result) []string {
 	var all []string
 	for line := range strings.SplitSeq(result.Left, ", ") {

@@ -175,7 +175,7 @@ func (e *enumeration) plain() []byte {
 	return plain
 }
 
-// ordinary is the kind of a reference whose kind does not matter.
+// ordinary returns the kind of a reference whose kind does not matter.
 func (e *enumeration) ordinary() Edge {
 	return e.Edges[slices.IndexFunc(e.Edges, func(edge Edge) bool { return edge != NoEdge })]
 }

@@ -262,8 +262,8 @@ func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(
 	}
 }
 
-// rereads is the number of requests that are allowed at rest: owners that cannot be watched are
-// read again and again (R7), each once per round and dependent.
+// rereads returns the number of requests that are allowed at rest: owners that cannot be watched
+// are read again and again (R7), each once per round and dependent.
 func (o *oracle) rereads() int {
 	n := 0
 	for _, d := range o.server.standing() {

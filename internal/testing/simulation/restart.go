@@ -95,7 +95,7 @@ func bit(b bool) byte { //nolint:revive // flag-parameter: it is a number and co
 	return 0
 }
 
-// key is the same for standstills that differ in the order of their objects only. The
+// key returns the same text for standstills that differ in the order of their objects only. The
 // orders are all permutations.
 func (s standstill) key(orders [][]int) string {
 	var smallest, code []byte

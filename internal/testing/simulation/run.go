@@ -148,7 +148,7 @@ func (w *cluster) checkGraph() {
 	})
 }
 
-// Report is a violation for people to read.
+// Report returns a violation as text for people to read.
 func Report(ctx context.Context, seed uint64, found Result) string {
 	shrunk := Shrink(ctx, found)
 	again := Run(ctx, shrunk, Options{History: true})

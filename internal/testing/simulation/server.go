@@ -117,7 +117,7 @@ func (s *apiServer) create(o ownership.Object) bool {
 	return true
 }
 
-// change is an update by a user who ignores resourceVersions. Once an object is being deleted,
+// change performs an update by a user who ignores resourceVersions. Once an object is being deleted,
 // finalizers can only be removed.
 func (s *apiServer) change(ref client.Ref, update func(o *ownership.Object)) bool {
 	before := s.lookup(ref)
@@ -135,7 +135,7 @@ func (s *apiServer) change(ref client.Ref, update func(o *ownership.Object)) boo
 	return s.write(before, after) != before
 }
 
-// remove is a DELETE by a user who ignores resourceVersions.
+// remove performs a DELETE by a user who ignores resourceVersions.
 func (s *apiServer) remove(ref client.Ref, policy verdict.Propagation) bool {
 	before := s.lookup(ref)
 	if before == nil || s.resource(ref.Kind).broken {
@@ -261,7 +261,7 @@ func (s *apiServer) newest() client.Newest {
 // pageSize is the number of objects on a page, regardless of the limit in the request.
 const pageSize = 2
 
-// page is one page of a list. All pages show the state at the first one.
+// page returns one page of a list. All pages show the state at the first one.
 func (s *apiServer) page(r *resource, namespace, after string) client.Page {
 	revision, offset := s.revision, 0
 	if after != "" {

@@ -32,7 +32,7 @@ func (s *shrinker) shrink() Schedule {
 	return s.best
 }
 
-// size is the quantity to minimize: the steps first, then their content.
+// size returns the quantity to minimize: the steps first, then their content.
 func (s *shrinker) size() int {
 	size := 1000 * len(s.best.Steps)
 	for _, step := range s.best.Steps {

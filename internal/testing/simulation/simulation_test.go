@@ -90,7 +90,7 @@ type campaign struct {
 	elapsed, processor            time.Duration
 }
 
-// least is the number of seeds that are run in any case.
+// least returns the number of seeds that are run in any case.
 func (c *campaign) least() int {
 	if *firstFlag != 0 || *seedsFlag != 0 && *seedsFlag < sameSeeds+daySeeds {
 		return 1

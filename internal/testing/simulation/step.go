@@ -100,7 +100,7 @@ func (o Op) isUser() bool {
 	}
 }
 
-// String gives the schedule in the form that Parse reads.
+// String returns the schedule in the form that Parse reads.
 func (s Schedule) String() string {
 	var b strings.Builder
 	if s.Settings.Admission {

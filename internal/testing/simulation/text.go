@@ -92,7 +92,7 @@ func versionText(v *version) string {
 	return text
 }
 
-// String gives the step as a line of a schedule.
+// String returns the step as a line of a schedule.
 func (s Step) String() string {
 	var b strings.Builder
 	b.WriteString(string(s.Op))

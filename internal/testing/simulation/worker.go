@@ -79,7 +79,7 @@ func (in *instance) proceed(w *worker) {
 	in.queue.Done(w.uid)
 }
 
-// send is a request by the worker that is running.
+// send sends a request of the running worker.
 func (in *instance) send(c *call) (ownership.Object, error) {
 	w := in.running
 	c.worker = w

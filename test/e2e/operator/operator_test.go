@@ -159,7 +159,7 @@ func (w *fixture) eventually(what string, is func() bool) {
 	}
 }
 
-// controlPlane is the server that COPPICE_OPERATOR_KUBECONFIG names, or one that is
+// controlPlane returns the server that COPPICE_OPERATOR_KUBECONFIG names, or one that is
 // built and started, and runs until the test ends.
 func controlPlane(t *testing.T) *rest.Config {
 	t.Helper()

@@ -76,7 +76,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// Definition is the CustomResourceDefinition of Sites.
+// Definition returns the CustomResourceDefinition of Sites.
 func Definition() *apiextensionsv1.CustomResourceDefinition {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string", MinLength: new(int64(1))}
 	replicas := apiextensionsv1.JSONSchemaProps{Type: "integer", Minimum: new(float64(0)), Default: &apiextensionsv1.JSON{Raw: []byte("1")}}
