@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
@@ -47,7 +48,7 @@ type lateList struct {
 	before, after func()
 }
 
-func (l *lateList) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (collector.Page, error) {
+func (l *lateList) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (client.Page, error) {
 	if kind != podKind || l.before == nil {
 		return l.Server.List(ctx, kind, namespace, limit, after)
 	}
@@ -120,10 +121,10 @@ func TestR15BadClaimHoldsNobody(t *testing.T) {
 			w.pod("misnamed", misnamed)
 			// A second owner in another namespace, so that pods are listed across all.
 			far := w.Create(ownership.Object{Kind: setKind, Namespace: "far", Name: "far", UID: "far"})
-			w.Remove(collector.RefOf(far), policy)
+			w.Remove(client.RefOf(far), policy)
 			w.Remove(setRef("web"), policy)
 			w.settle()
-			w.mustBeGone(setRef("web"), collector.RefOf(far))
+			w.mustBeGone(setRef("web"), client.RefOf(far))
 		})
 	}
 }
@@ -141,7 +142,7 @@ func TestR15ListAcrossNamespacesIsGivenUp(t *testing.T) {
 		}
 		for _, name := range []string{"web", "next"} {
 			for _, namespace := range []string{"a", "b", "c"} {
-				s.Remove(collector.Ref{Kind: setKind, Namespace: namespace, Name: name}, foreground)
+				s.Remove(client.Ref{Kind: setKind, Namespace: namespace, Name: name}, foreground)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -150,7 +151,7 @@ func TestR15ListAcrossNamespacesIsGivenUp(t *testing.T) {
 		}
 		wide := 0
 		for _, r := range s.Requests() {
-			if r.Verb == "list" && r.Ref == (collector.Ref{Kind: podKind}) {
+			if r.Verb == "list" && r.Ref == (client.Ref{Kind: podKind}) {
 				wide++
 			}
 		}

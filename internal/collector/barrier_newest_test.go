@@ -68,7 +68,7 @@ func TestR15OnlyWhatLagsIsListed(t *testing.T) {
 }
 
 // What the watches had come to in another history proves nothing, until the kind was
-// listed anew.
+// listed again.
 func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
 	w := newFixture(t)
 	w.TellNewest("one")
@@ -89,8 +89,8 @@ func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
 	w.Relist(podKind)
 	w.pod("other")
 	complete("fourth")
-	w.mustList("pods were listed anew", 2, podKind)
-	w.mustList("pods were listed anew", 3, setKind)
+	w.mustList("pods were listed again", 2, podKind)
+	w.mustList("pods were listed again", 3, setKind)
 }
 
 // A server whose revision is lower than what its watches have shown was put back in time.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
@@ -35,7 +36,7 @@ func TestR15CompletionsShareTheirLists(t *testing.T) {
 				synctest.Wait()
 				before := s.Count("")
 				for i := range namespaces * owners {
-					s.Remove(collector.Ref{Kind: setKind, Namespace: fmt.Sprint("ns-", i/owners), Name: fmt.Sprint("set-", i)}, policy)
+					s.Remove(client.Ref{Kind: setKind, Namespace: fmt.Sprint("ns-", i/owners), Name: fmt.Sprint("set-", i)}, policy)
 				}
 				time.Sleep(10 * time.Second)
 				want := 0
@@ -55,14 +56,14 @@ func TestR15CompletionsShareTheirLists(t *testing.T) {
 	}
 }
 
-// A namespace that takes long to read, or cannot be read, holds no other: not
-// even when it makes the list across namespaces as slow, or as broken.
+// A namespace that takes long to read, or cannot be read, does not hold any other: not even when
+// it makes the list across namespaces equally slow or broken.
 func TestR15SlowNamespaceHoldsNoOther(t *testing.T) {
 	for _, name := range []string{"slow", "broken"} {
 		t.Run(name, func(t *testing.T) {
 			running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 				answer := make(chan struct{})
-				for _, ref := range []collector.Ref{{Kind: podKind, Namespace: "slow"}, {Kind: podKind}} {
+				for _, ref := range []client.Ref{{Kind: podKind, Namespace: "slow"}, {Kind: podKind}} {
 					if name == "slow" {
 						s.Inject(apimodel.Fault{Verb: "list", Ref: ref, Wait: answer})
 					} else {
@@ -73,10 +74,10 @@ func TestR15SlowNamespaceHoldsNoOther(t *testing.T) {
 					s.Create(ownership.Object{Kind: setKind, Namespace: namespace, Name: "web"})
 				}
 				synctest.Wait()
-				s.Remove(collector.Ref{Kind: setKind, Namespace: "slow", Name: "web"}, foreground)
+				s.Remove(client.Ref{Kind: setKind, Namespace: "slow", Name: "web"}, foreground)
 				time.Sleep(time.Second)
 				for _, namespace := range []string{"a", "b", "c"} {
-					s.Remove(collector.Ref{Kind: setKind, Namespace: namespace, Name: "web"}, foreground)
+					s.Remove(client.Ref{Kind: setKind, Namespace: namespace, Name: "web"}, foreground)
 				}
 				time.Sleep(5 * time.Second)
 				if got := s.Len(); got != 1 {
@@ -100,7 +101,7 @@ func TestR15SilentKindLeavesListsToOthers(t *testing.T) {
 		s.Serve(widgetKind, ownership.Namespaced)
 		answer := make(chan struct{})
 		silent := func(namespace string) {
-			s.Inject(apimodel.Fault{Verb: "list", Ref: collector.Ref{Kind: widgetKind, Namespace: namespace}, Wait: answer})
+			s.Inject(apimodel.Fault{Verb: "list", Ref: client.Ref{Kind: widgetKind, Namespace: namespace}, Wait: answer})
 		}
 		silent("")
 		for i := range 20 {
@@ -110,11 +111,11 @@ func TestR15SilentKindLeavesListsToOthers(t *testing.T) {
 		s.Create(ownership.Object{Kind: nodeKind, Name: "n"})
 		synctest.Wait()
 		for i := range 20 {
-			s.Remove(collector.Ref{Kind: setKind, Namespace: fmt.Sprint("ns-", i), Name: "web"}, foreground)
+			s.Remove(client.Ref{Kind: setKind, Namespace: fmt.Sprint("ns-", i), Name: "web"}, foreground)
 		}
 		time.Sleep(5 * time.Second)
 		before := s.Count("list")
-		s.Remove(collector.Ref{Kind: nodeKind, Name: "n"}, foreground)
+		s.Remove(client.Ref{Kind: nodeKind, Name: "n"}, foreground)
 		time.Sleep(5 * time.Second)
 		if got := s.Count("list") - before; got != 3 {
 			t.Errorf("%d lists for a cluster-scoped owner, want those of the three kinds that answer", got)
@@ -165,7 +166,7 @@ func TestR15ManyNamespaces(t *testing.T) {
 		}
 		s.Hold(setKind) // so that all come at once
 		for i := range n {
-			s.Remove(collector.Ref{Kind: setKind, Namespace: fmt.Sprint("ns-", i), Name: "web"}, foreground)
+			s.Remove(client.Ref{Kind: setKind, Namespace: fmt.Sprint("ns-", i), Name: "web"}, foreground)
 		}
 		s.Unhold(setKind)
 		time.Sleep(5 * time.Second)
@@ -201,8 +202,8 @@ func TestH7WatchLagTable(t *testing.T) {
 func lagged(t *testing.T, lag time.Duration, owners int, policy propagation, barrier collector.Switch) int {
 	var wrong atomic.Int64
 	running(t, collector.Config{Barrier: barrier}, func(s *apimodel.Server, _ *collector.Collector) {
-		owner := func(i int) collector.Ref {
-			return collector.Ref{Kind: setKind, Namespace: space, Name: fmt.Sprint("web-", i)}
+		owner := func(i int) client.Ref {
+			return client.Ref{Kind: setKind, Namespace: space, Name: fmt.Sprint("web-", i)}
 		}
 		s.Before(func(r apimodel.Request) {
 			if r.Verb != "patch finalizers" {

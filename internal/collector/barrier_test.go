@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
@@ -20,8 +21,8 @@ import (
 
 var widgetKind = ownership.Kind{Group: "example.com", Kind: "Widget"}
 
-// try lets the collector work for some time, back-off included. With a held owner settle
-// would not end.
+// try lets the collector work for some time, back-off included. With a held owner settle would
+// not end.
 func (w *fixture) try(times int) {
 	w.t.Helper()
 	for range times {
@@ -83,8 +84,8 @@ func TestR15ForegroundDoesNotWaitForOthers(t *testing.T) {
 	w.mustBeGone(podRef("pod"))
 }
 
-// An object that is known, but not as a dependent: the list shows that, and the watch need
-// not be waited for.
+// An object that is known, but not as a dependent: the list shows that, without waiting for the
+// watch.
 func TestR15ListTellsOfAdoption(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
@@ -110,8 +111,8 @@ func TestR15ListTellsOfAdoption(t *testing.T) {
 	}
 }
 
-// H6: the collector starts while a kind cannot be read. The orphan deletion of an
-// owner waits, says for what, and completes when the kind is repaired.
+// H6: the collector starts while a kind cannot be read. The orphan deletion of an owner waits,
+// reports for what, and completes when the kind is repaired.
 func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 	events := &eventLog{}
 	w := newFixtureWith(t, collector.Config{Events: events})
@@ -140,7 +141,7 @@ func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 	w.Relist(widgetKind) // the monitor gets through, and the owner comes back at once
 	w.drain()
 	w.mustBeGone(setRef("web"))
-	w.mustHaveOwners(collector.RefOf(widget))
+	w.mustHaveOwners(client.RefOf(widget))
 }
 
 // A kind that cannot be read holds only owners that could have dependents of it.
@@ -150,13 +151,13 @@ func TestR15BrokenKindHoldsNobodyElse(t *testing.T) {
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n"})
 	w.set("web")
 	w.Remove(setRef("web"), foreground)
-	w.Remove(collector.RefOf(node), foreground)
+	w.Remove(client.RefOf(node), foreground)
 	w.try(3)
 	w.mustBeGone(setRef("web"))
-	w.mustExist(collector.RefOf(node))
+	w.mustExist(client.RefOf(node))
 	w.Heal()
 	w.settle()
-	w.mustBeGone(collector.RefOf(node))
+	w.mustBeGone(client.RefOf(node))
 }
 
 // What was proven stays proven: only a kind that holds an owner is read again.
@@ -234,7 +235,7 @@ func TestR15ThrottledListWaitsAsToldTo(t *testing.T) {
 	}
 }
 
-// Of many kinds that hold an owner a few are named.
+// When many kinds hold an owner, only some are named.
 func TestR15MessageNamesAFew(t *testing.T) {
 	w := newFixture(t)
 	for i := range 8 {

@@ -1,4 +1,4 @@
-// Package collector does what the rules decide: key, facts, verdict, request.
+// Package collector carries out what the rules decide: key, facts, verdict, request.
 //
 // The main flow:
 //
@@ -11,15 +11,15 @@
 //     read before a write: every write is conditioned on the observation that it was
 //     computed from (write.go, verify.go).
 //  3. A write that is refused because the object has changed is followed by a
-//     live read, and the object is decided about anew, at once (untilCurrent).
-//  4. What the write has done comes back as an observation.
+//     live read, and the object is decided on again, at once (untilCurrent).
+//  4. The effect of the write comes back as an observation.
 //
-// Two things stand between a decision and its write. Before a finalizer of the collector
-// is removed package [barrier] proves that no dependent was missed (R15); it is the only
-// part that reads lists, but for those of claimed owners (verify.go). And package
-// [breaker], if it is configured, pauses the deletions of a kind when there are too many.
-// Requests go through package [client]. What was written is recorded with its evidence
-// (record.go); Status says how all of it is doing.
+// Two things stand between a decision and its write. Before a finalizer of the collector is
+// removed, package [barrier] proves that no dependent was missed (R15); it is the only part that
+// reads lists, except for those of claimed owners (verify.go). And package [breaker], if it is
+// configured, pauses the deletions of a kind when there are too many. Requests go through package
+// [client]. What was written is recorded with its evidence (record.go); Status reports on all of
+// it.
 //
 // The collector has no rules of its own and keeps no objects: rules are in
 // package verdict, what is known is in the graph. It does not find out which
@@ -42,6 +42,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collector/barrier"
 	"github.com/coppice-dev/coppice/internal/collector/breaker"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -49,7 +50,7 @@ import (
 // Collector applies the rules to what the feed observes. Make one with New.
 type Collector struct {
 	config Config // with its defaults
-	api    API
+	api    client.Interface
 	queue  Queue
 	state  *state
 	reads  reads
@@ -63,13 +64,13 @@ type Collector struct {
 	latency latency
 }
 
-// immediateTries bounds how often a decision is repeated at once because its
-// write was refused. After that the object is hot, and has to wait.
+// immediateTries bounds how often a decision is repeated at once because its write was refused.
+// After that the object is hot, and has to wait.
 const immediateTries = 5
 
-// Run reconsiders objects until ctx ends, and returns when all workers have
-// ended. It may be called once. What was observed before waits in the queue already: call
-// Run when the graph is complete.
+// Run reconsiders objects until ctx ends, and returns when all workers have ended. It may be
+// called once. What was observed before is already in the queue: call Run when the graph is
+// complete.
 func (c *Collector) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.queue.ShutDown)
 	defer stop()
@@ -103,7 +104,7 @@ func (c *Collector) next(ctx context.Context) bool {
 	return true
 }
 
-// Collect reconsiders one object: it decides, and does what was decided.
+// Collect reconsiders one object: it decides, and carries out the decision.
 func (c *Collector) Collect(ctx context.Context, uid ownership.UID) Outcome {
 	err := c.untilCurrent(ctx, func() (ownership.Object, error) { return c.collect(ctx, uid) })
 	outcome := outcomeOf(err)
@@ -128,7 +129,7 @@ func (c *Collector) collect(ctx context.Context, uid ownership.UID) (ownership.O
 	return facts.Object, c.apply(ctx, facts, decision)
 }
 
-// apply does what was decided about an object.
+// apply carries out what was decided about an object.
 func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict.Decision) error {
 	if c.config.ObserveOnly && actionOf(decision) != "" {
 		c.observe(ctx, f, decision)
@@ -136,8 +137,7 @@ func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict
 	}
 	switch d := decision.(type) {
 	case verdict.Keep, verdict.Park, verdict.Await:
-		// What would change the decision is an observation, and the graph
-		// brings the object back when it is made.
+		// An observation that changes the decision brings the object back through the graph.
 		c.logIdle(ctx, f.Object, d)
 		return nil
 	case verdict.Verify:
@@ -157,7 +157,7 @@ func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict
 	case verdict.Release:
 		return c.complete(ctx, f, d)
 	default:
-		return fmt.Errorf("apply decision about %s: unknown type %T", RefOf(f.Object), decision)
+		return fmt.Errorf("apply decision about %s: unknown type %T", client.RefOf(f.Object), decision)
 	}
 }
 
@@ -185,5 +185,5 @@ func (c *Collector) untilCurrent(ctx context.Context, step func() (ownership.Obj
 		}
 	}
 	c.stats.hot.Add(1)
-	return hotError{RefOf(self)}
+	return hotError{client.RefOf(self)}
 }

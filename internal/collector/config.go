@@ -15,22 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/queue"
 )
 
-// The types of the parts below that New and Config are used with.
-type (
-	// API is all that the collector asks of an API server.
-	API = client.Interface
-	// Page is one page of a list.
-	Page = client.Page
-	// Newest says what was written last.
-	Newest = client.Newest
-	// Ref is where an object is found.
-	Ref = client.Ref
-	// Breaker says how much may be deleted of one kind before deletions are paused.
-	Breaker = breaker.Config
-)
-
-// RefOf returns where an object was observed.
-func RefOf(o ownership.Object) Ref { return client.RefOf(o) }
+// Breaker limits how much may be deleted of one kind before deletions are paused.
+type Breaker = breaker.Config
 
 // Events writes core/v1 Events, for people to read.
 type Events interface {
@@ -59,38 +45,38 @@ type Queue interface {
 
 // Config of a collector. The zero value works.
 type Config struct {
-	// Workers is how many objects are reconsidered at the same time. Default: 20.
+	// Workers is the number of objects that are reconsidered concurrently. Default: 20.
 	Workers int
-	// Detachers is how many dependents of one owner are detached at the same
-	// time when it is orphaned. With 1 Collect starts no goroutine. Default: 16.
+	// Detachers is the number of dependents of one owner that are detached concurrently when it
+	// is orphaned. With 1 Collect starts no goroutine. Default: 16.
 	Detachers int
-	// Batch is how many unknown owners of one kind and namespace an object must name
-	// for them to be read with one list, if the kind does not have many objects more.
-	// Fewer are read one by one. Default: 16.
+	// Batch is the number of unknown owners of one kind and namespace that an object must name
+	// for them to be read with one list, unless the kind has many more objects. Fewer are read
+	// one by one. Default: 16.
 	Batch int
 	// Barrier proves that no dependent was missed before a foreground or orphan
 	// deletion is completed (R15). Off is for benchmarks, and for tests that show what the
 	// barrier prevents.
 	Barrier Switch
-	// Lists is how many lists the barrier has under way at the same time. Default: 16.
+	// Lists is the number of lists that the barrier reads concurrently. Default: 16.
 	Lists int
-	// ObserveOnly decides and records, and changes nothing on the server: no
-	// write, and no Event. It reads.
+	// ObserveOnly decides and records, but changes nothing on the server: it makes no writes, not
+	// even Events. It does read.
 	ObserveOnly bool
-	// Breaker pauses deletions when there are too many. Default: it does not.
+	// Breaker pauses deletions when there are too many. Default: it never does.
 	Breaker Breaker
-	// Limiter bounds the requests under way, and finds out how many the server can
-	// take. Default: nothing does but the number of workers.
+	// Limiter bounds the concurrent requests, and finds out how many the server can take.
+	// Default: only the number of workers bounds them.
 	Limiter *pace.Limiter
-	// Records is how many decisions that changed an object are remembered; none if
-	// it is negative. Default: 10000.
+	// Records is the number of decisions that changed an object to remember; none if it is
+	// negative. Default: 10000.
 	Records int
-	// Events is told of owner references that can never be right, and of deletions
-	// that are held or paused. Default: no Events are written.
+	// Events records owner references that can never be valid, and deletions that are held or
+	// paused. Default: no Events are written.
 	Events Events
 	// Logger gets a line for each change, and for each decision at level Debug. Default: none.
 	Logger *slog.Logger
-	// Clock times back-off. Default: the system's.
+	// Clock is used for back-off. Default: the system's.
 	Clock clock.WithTicker
 	// Queue holds the keys. Default: a queue of package queue.
 	Queue Queue
@@ -119,7 +105,7 @@ func (config Config) completed() Config {
 		config.Records = 0
 	}
 	if config.ObserveOnly {
-		config.Events = nil // to write one is to write
+		config.Events = nil // an Event is a write too
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -138,11 +124,11 @@ func positiveOr(value, fallback int) int {
 }
 
 // New returns a collector that acts through api.
-func New(api API, config Config) *Collector {
+func New(api client.Interface, config Config) *Collector {
 	config = config.completed()
 	state := newState(config.Clock)
 	if config.Queue == nil {
-		// Namespaces take turns: one that fills the queue slows down no other.
+		// Namespaces take turns: one that fills the queue does not slow down the others.
 		config.Queue = queue.New(queue.Config{Clock: config.Clock, Tenant: state.namespace})
 	}
 	state.queue = config.Queue

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 	"github.com/coppice-dev/coppice/internal/verdict"
@@ -119,7 +120,7 @@ func (k *keys) backoffOver() bool {
 	return len(uids) > 0
 }
 
-// drain reconsiders what waits until nothing does, except what is in back-off.
+// drain reconsiders waiting objects until none is left, except those in back-off.
 func (w *fixture) drain() {
 	w.t.Helper()
 	for range 100000 {
@@ -159,12 +160,12 @@ func (w *fixture) pod(name string, owners ...ownership.Reference) ownership.Obje
 	return w.Create(ownership.Object{Kind: podKind, Namespace: space, Name: name, UID: ownership.UID(name), Owners: owners})
 }
 
-func setRef(name string) collector.Ref {
-	return collector.Ref{Kind: setKind, Namespace: space, Name: name}
+func setRef(name string) client.Ref {
+	return client.Ref{Kind: setKind, Namespace: space, Name: name}
 }
 
-func podRef(name string) collector.Ref {
-	return collector.Ref{Kind: podKind, Namespace: space, Name: name}
+func podRef(name string) client.Ref {
+	return client.Ref{Kind: podKind, Namespace: space, Name: name}
 }
 
 // ownedBy returns a reference to an object; blocking makes it one that blocks.
@@ -206,7 +207,7 @@ func removeOwner(uid ownership.UID) func(*ownership.Object) {
 	}
 }
 
-func (w *fixture) mustExist(refs ...collector.Ref) {
+func (w *fixture) mustExist(refs ...client.Ref) {
 	w.t.Helper()
 	for _, ref := range refs {
 		if _, ok := w.Lookup(ref); !ok {
@@ -215,7 +216,7 @@ func (w *fixture) mustExist(refs ...collector.Ref) {
 	}
 }
 
-func (w *fixture) mustBeGone(refs ...collector.Ref) {
+func (w *fixture) mustBeGone(refs ...client.Ref) {
 	w.t.Helper()
 	for _, ref := range refs {
 		if o, ok := w.Lookup(ref); ok {
@@ -225,7 +226,7 @@ func (w *fixture) mustBeGone(refs ...collector.Ref) {
 }
 
 // mustHaveOwners compares the UIDs of an object's owner references.
-func (w *fixture) mustHaveOwners(ref collector.Ref, want ...ownership.UID) {
+func (w *fixture) mustHaveOwners(ref client.Ref, want ...ownership.UID) {
 	w.t.Helper()
 	o, ok := w.Lookup(ref)
 	if !ok {

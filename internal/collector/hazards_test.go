@@ -39,7 +39,7 @@ func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
 		t.Fatalf("uid %s, finalizers (-want +got):\n%s", now.UID, diff)
 	}
 	if w.Count("patch finalizers") == 0 {
-		t.Error("the hazard was not met: nobody tried to remove a finalizer")
+		t.Error("the hazard was not met: no attempt to remove a finalizer")
 	}
 
 	w.Unhold(setKind, podKind)
@@ -48,8 +48,8 @@ func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
 	w.mustHaveOwners(podRef("pod")) // orphaned, not deleted
 }
 
-// H2: to orphan a dependent stripped the owner reference from a recreated object
-// of the same name.
+// H2: orphaning a dependent stripped the owner reference from a recreated object of the same
+// name.
 func TestH2OwnersOfRecreatedDependentStay(t *testing.T) {
 	w := newFixture(t)
 	web, live := w.set("web"), w.set("live")
@@ -63,7 +63,7 @@ func TestH2OwnersOfRecreatedDependentStay(t *testing.T) {
 	w.settle()
 
 	if w.Count("patch owners") == 0 {
-		t.Error("the hazard was not met: nobody tried to detach")
+		t.Error("the hazard was not met: no attempt to detach")
 	}
 	w.mustBeGone(setRef("web"))
 	w.mustHaveOwners(podRef("pod"), "live")
@@ -232,8 +232,8 @@ func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
 	}
 }
 
-// R4: that owners were being deleted is not believed after a restore. They are read in
-// portions, until the last of them is known to exist.
+// R4: an owner's phase is not trusted after a restore. The owners are read in portions, until the
+// last of them is known to exist.
 func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 	const owners = 40
 	w := newFixture(t)
@@ -246,7 +246,7 @@ func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 	for i := range owners {
 		w.Remove(setRef(fmt.Sprint("web-", i)), foreground)
 	}
-	w.Restore(backup, 10) // and no kind is listed anew
+	w.Restore(backup, 10) // and no kind is listed again
 	pod, _ := w.Lookup(podRef("pod"))
 	w.collect(pod.UID)
 	if got := w.Count("get"); got == 0 || got == owners {
@@ -262,7 +262,7 @@ func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 	}
 }
 
-// R4: a proof of the barrier is one of its epoch.
+// R4: a proof of the barrier is valid in its epoch only.
 func TestR4ProofFromBeforeProvesNothing(t *testing.T) {
 	w := newFixture(t)
 	w.set("web")

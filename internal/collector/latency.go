@@ -14,8 +14,8 @@ import (
 type Histogram struct {
 	// Bounds are the upper bounds of the buckets, ascending.
 	Bounds []time.Duration `json:"bounds"`
-	// Counts are those of the buckets, each without the ones below it; the last one,
-	// which has no bound, is what is above all bounds.
+	// Counts are those of the buckets, not cumulative; the last one counts what is above all
+	// bounds.
 	Counts []int64       `json:"counts"`
 	Sum    time.Duration `json:"sum"`
 	Count  int64         `json:"count"`
@@ -51,7 +51,7 @@ func (l latency) observe(now time.Time, owners []verdict.Owner) {
 func (l latency) read() Histogram {
 	var metric dto.Metric
 	if err := l.histogram.Write(&metric); err != nil {
-		return Histogram{} // a histogram that NewHistogram has made can be written
+		return Histogram{} // not the zero value, which has no buckets
 	}
 	written := metric.GetHistogram()
 	h := Histogram{Sum: seconds(written.GetSampleSum()), Count: int64(written.GetSampleCount())}

@@ -8,9 +8,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/internal/collector/barrier"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 )
 
-// Next is what becomes of a key after it was reconsidered.
+// Next is the fate of a key after it was reconsidered.
 type Next uint8
 
 const (
@@ -22,7 +23,7 @@ const (
 	Later
 )
 
-// Outcome is the end of one reconsideration.
+// Outcome is the result of one reconsideration.
 type Outcome struct {
 	Next  Next
 	After time.Duration // for Later
@@ -43,13 +44,13 @@ func outcomeOf(err error) Outcome {
 	return Outcome{Next: Retry, Err: err}
 }
 
-// hotError says that an object changed again and again between read and write. It does not
-// wrap the last conflict: an owner that waits for this object must not be read again for it.
-type hotError struct{ ref Ref }
+// hotError means that an object changed again and again between read and write. It does not wrap
+// the last conflict: an owner that waits for this object must not be read again because of it.
+type hotError struct{ ref client.Ref }
 
 func (e hotError) Error() string {
 	return fmt.Sprintf("%s changed %d times in a row before it could be written", e.ref, immediateTries)
 }
 
-// errUnobserved says that an owner was read live, but is not observed so far.
+// errUnobserved means that an owner was read live, but has not been observed yet.
 var errUnobserved = errors.New("owner exists but is not observed yet")

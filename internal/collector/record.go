@@ -18,7 +18,7 @@ type Record struct {
 	Action Action         `json:"action"`
 	// Decision is the decision in words: "delete Background: owners absent: ReplicaSet.apps web".
 	Decision string `json:"decision"`
-	// Policy is that of a delete, or of the deletion of the owner that the action is a part of.
+	// Policy is that of a delete, or of the owner's deletion that the action is part of.
 	Policy verdict.Propagation `json:"policy,omitempty"`
 	// Owners are those of the object, in the stored order; of an object that is
 	// orphaned only the owner that is deleted. MoreOwners were left out.
@@ -28,25 +28,25 @@ type Record struct {
 	Error      string          `json:"error,omitempty"` // when the answer is not known
 }
 
-// Action is what was done.
+// Action is the kind of change that was made.
 type Action string
 
 // The actions.
 const (
 	ActionDelete  Action = "delete"  // the object was deleted
 	ActionDetach  Action = "detach"  // references to absent and to waiting owners were removed
-	ActionUnblock Action = "unblock" // references inside a cycle do not block any more
+	ActionUnblock Action = "unblock" // references inside a cycle no longer block
 	ActionOrphan  Action = "orphan"  // the reference to an owner that is deleted was removed
 	ActionRelease Action = "release" // a finalizer of the collector was removed
 )
 
-// Answer is how the server answered.
+// Answer is the result of the request.
 type Answer string
 
-// The answers. What the server refuses changes nothing, and is not recorded.
+// The answers. A write that the server refuses changes nothing, and is not recorded.
 const (
 	AnswerDone    Answer = "done"
-	AnswerUnknown Answer = "unknown"  // there was none: it may have been done or not
+	AnswerUnknown Answer = "unknown"  // there was none: the request may have been carried out or not
 	AnswerNone    Answer = "observed" // no request was sent (Config.ObserveOnly)
 )
 
@@ -104,7 +104,7 @@ func (c *Collector) Records() []Record {
 	return append(append(records, j.records[oldest:]...), j.records[:oldest]...)
 }
 
-// record keeps what a request has done, or may have done: err is its error.
+// record records what a request has done, or may have done: err is its error.
 func (c *Collector) record(r Record, err error) {
 	switch {
 	case err == nil:
@@ -125,7 +125,7 @@ func recordOf(f verdict.Facts, d verdict.Decision) Record {
 	return r
 }
 
-// reason returns what the audit log of the server is told.
+// reason returns the reason that is passed to the server's audit log.
 func (r Record) reason() collectionreason.Reason {
 	return collectionreason.Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: r.MoreOwners}
 }
@@ -170,7 +170,7 @@ func recordOfOrphan(dependent, owner ownership.Object) Record {
 	revision, _ := client.Revision(owner.ResourceVersion)
 	return Record{
 		Action: ActionOrphan, Object: recorded(dependent), Policy: verdict.Orphan,
-		Decision: "detach from " + RefOf(owner).String() + ", which orphans its dependents",
+		Decision: "detach from " + client.RefOf(owner).String() + ", which orphans its dependents",
 		Owners: []RecordedOwner{{
 			Kind: owner.Kind.String(), Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID,
 			Standing: owner.Phase.String(), Evidence: ownership.Observation.String(), Revision: revision,

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/collector/barrier"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -39,7 +40,7 @@ const ReasonPaused = "GarbageCollectionPaused"
 
 // tellBlocked logs, and writes an Event, that the barrier holds an owner.
 func (c *Collector) tellBlocked(ctx context.Context, owner ownership.Object, message string) {
-	c.log.WarnContext(ctx, "deletion held", "object", RefOf(owner).String(), "uid", string(owner.UID), "reason", message)
+	c.log.WarnContext(ctx, "deletion held", "object", client.RefOf(owner).String(), "uid", string(owner.UID), "reason", message)
 	c.warn(ctx, owner, ReasonBlocked, message)
 }
 
@@ -57,7 +58,7 @@ func (c *Collector) tellPaused(ctx context.Context, self ownership.Object) {
 	}
 }
 
-// warn writes an Event. Events are for people to read; when one cannot be written, it is
+// warn writes an Event. Events are for people to read; when one cannot be written, that is
 // logged, and nothing else fails.
 func (c *Collector) warn(ctx context.Context, regarding ownership.Object, reason, message string) {
 	if c.config.Events == nil {
@@ -65,11 +66,11 @@ func (c *Collector) warn(ctx context.Context, regarding ownership.Object, reason
 	}
 	c.stats.events.Add(1)
 	if err := c.config.Events.Warn(ctx, regarding, reason, message); err != nil {
-		c.log.WarnContext(ctx, "event not written", "object", RefOf(regarding).String(), "reason", reason, "error", err)
+		c.log.WarnContext(ctx, "event not written", "object", client.RefOf(regarding).String(), "reason", reason, "error", err)
 	}
 }
 
-// maxReported bounds how many references one Event names.
+// maxReported bounds the number of references that one Event names.
 const maxReported = 5
 
 func reportOf(o ownership.Object, reports []verdict.Report) string {
@@ -96,14 +97,14 @@ func reportOf(o ownership.Object, reports []verdict.Report) string {
 // is not enabled.
 func (c *Collector) logChange(ctx context.Context, what string, self ownership.Object, d verdict.Decision) {
 	if c.log.Enabled(ctx, slog.LevelInfo) {
-		c.log.InfoContext(ctx, what, "object", RefOf(self).String(), "uid", string(self.UID), "decision", d.String()) //nolint:sloglint // one of three constants
+		c.log.InfoContext(ctx, what, "object", client.RefOf(self).String(), "uid", string(self.UID), "decision", d.String()) //nolint:sloglint // one of three constants
 	}
 }
 
 // logIdle logs that nothing was changed, and why. Most decisions are of that kind.
 func (c *Collector) logIdle(ctx context.Context, self ownership.Object, d verdict.Decision) {
 	if c.log.Enabled(ctx, slog.LevelDebug) {
-		c.log.DebugContext(ctx, "decided", "object", RefOf(self).String(), "uid", string(self.UID), "decision", d.String())
+		c.log.DebugContext(ctx, "decided", "object", client.RefOf(self).String(), "uid", string(self.UID), "decision", d.String())
 	}
 }
 

@@ -12,17 +12,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 	"github.com/coppice-dev/coppice/internal/testing/draw"
 )
 
-// TestRandomHistories runs the collector against users who do anything, watches
-// that lag and lists that lose events, and requests that fail or lose their
-// answer. Nothing is deleted that has a solid owner (S1), no finalizer of the
-// collector is removed while there is a dependent that existed when the
-// deletion began (S2, S3), and in the end nothing is left that should have
-// gone (L1, L2) (GB-05).
+// TestRandomHistories runs the collector against users who do anything, watches that lag and
+// lists that lose events, and requests that fail or lose their answer. Nothing is deleted that
+// has a solid owner (S1), no finalizer of the collector is removed while there is a dependent
+// that existed when the deletion began (S2, S3), and at the end everything is removed that should
+// be (L1, L2) (GB-05).
 func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &randomRun{fixture: newFixture(t), t: t, faulty: true, fore: make(map[ownership.UID]bool), due: make(map[ownership.UID]map[ownership.UID]bool)}
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 type randomRun struct {
 	*fixture
 	t      *rapid.T
-	refs   []collector.Ref        // of all objects that ever existed
+	refs   []client.Ref           // of all objects that ever existed
 	made   []ownership.Object     // all objects that ever existed
 	serial int                    // of UIDs
 	faulty bool                   // whether requests may fail
@@ -125,7 +125,7 @@ func (h *randomRun) create() {
 		Kind: place.kind, Namespace: place.namespace,
 		Name: fmt.Sprint("n", draw.IntN(h.t, 5)), UID: ownership.UID(fmt.Sprint("u", h.serial)),
 	}
-	if _, ok := h.Lookup(collector.RefOf(o)); ok {
+	if _, ok := h.Lookup(client.RefOf(o)); ok {
 		return
 	}
 	for range draw.IntN(h.t, 4) {
@@ -137,7 +137,7 @@ func (h *randomRun) create() {
 		o.Finalizers = []string{"example.com/own"}
 	}
 	h.made = append(h.made, o)
-	h.refs = append(h.refs, collector.RefOf(o))
+	h.refs = append(h.refs, client.RefOf(o))
 	h.Create(o)
 }
 
@@ -157,9 +157,9 @@ func (h *randomRun) ownerFor(o ownership.Object) (ownership.Reference, bool) {
 	return r, true
 }
 
-func (h *randomRun) some() (collector.Ref, ownership.Object, bool) {
+func (h *randomRun) some() (client.Ref, ownership.Object, bool) {
 	if len(h.refs) == 0 {
-		return collector.Ref{}, ownership.Object{}, false
+		return client.Ref{}, ownership.Object{}, false
 	}
 	ref := draw.From(h.t, h.refs...)
 	o, ok := h.Lookup(ref)
@@ -265,9 +265,9 @@ func (h *randomRun) checkRelease(r apimodel.Request) {
 	}
 }
 
-// owner is the object that a reference names, as it stands now.
+// owner returns the current state of the object that a reference names.
 func (h *randomRun) owner(o ownership.Object, r ownership.Reference) (ownership.Object, bool) {
-	ref := collector.Ref{Kind: r.OwnerKind(), Namespace: o.Namespace, Name: r.Name}
+	ref := client.Ref{Kind: r.OwnerKind(), Namespace: o.Namespace, Name: r.Name}
 	if ref.Kind == nodeKind {
 		ref.Namespace = ""
 	}

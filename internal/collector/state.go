@@ -13,10 +13,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// Sink is where the feed's observations go. It may be used before Run.
+// Sink receives the feed's observations. It may be used before Run.
 func (c *Collector) Sink() feed.Sink { return sink{c.state, c.barrier, c.stats} }
 
-// sink applies observations to the state, and tells the barrier of those that may end a hold.
+// sink applies observations to the state, and tells the barrier about those that may end a hold.
 type sink struct {
 	*state
 	barrier *barrier.Barrier
@@ -42,9 +42,9 @@ func (s sink) NewEpoch() {
 	s.barrier.NewEpoch()
 }
 
-// state is the collector's knowledge: the ownership graph, and a little beside it that is
-// forgotten when the graph moves on. The feed's observations are applied to it, and the
-// objects that they concern go into the queue. Nothing slow happens under its lock.
+// state is the collector's knowledge: the ownership graph, and some facts beside it that are
+// dropped when the graph moves on. The feed's observations are applied to it, and the objects
+// that they concern are added to the queue. Nothing slow happens under its lock.
 type state struct {
 	queue Queue
 	clock clock.PassiveClock // its time goes into the evidence
@@ -53,15 +53,15 @@ type state struct {
 	graph *ownership.Graph // guarded by mu, and so is all below
 	epoch int              // the number of the current epoch (R4)
 
-	// written holds the resourceVersion at which the collector wrote an object
-	// successfully, until something newer is known of the object. To decide about that
-	// version again would be to send the same request again. It does not outlive an
-	// epoch (R4): a restored backup may have undone the write.
+	// written holds the resourceVersion at which the collector wrote an object successfully,
+	// until something newer is known of the object. Deciding on that version again would only
+	// send the same request again. It does not outlive an epoch (R4): a restored backup may have
+	// undone the write.
 	written map[ownership.UID]string
 	// presumed holds the claims on an owner that was read live but is not
 	// observed. They are read again until the owner is observed or gone.
 	presumed map[ownership.UID]map[ownership.Claim]bool
-	// reported holds what was last reported of an object.
+	// reported holds what was last reported about an object.
 	reported map[ownership.UID]string
 }
 
@@ -209,7 +209,7 @@ func (s *state) settleLocked(claim ownership.Claim) {
 }
 
 // presumptions returns the claims on an owner that was read live but is not observed.
-// Claims that are not Present any more are dropped: no dependent makes them, or the kind is
+// Claims that are no longer Present are dropped: no dependent makes them, or the kind is
 // not served now, or another epoch has begun; a dependent that makes one has it verified.
 func (s *state) presumptions(owner ownership.UID) []ownership.Claim {
 	s.mu.Lock()

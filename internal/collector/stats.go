@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
@@ -15,9 +16,8 @@ type Stats struct {
 	Gets, Lists, Deletes, Patches int64
 	// Events written.
 	Events int64
-	// Conflicts counts the writes that were refused because the object had
-	// changed, and Hot the times that an object changed so often that its write
-	// was put off (R12).
+	// Conflicts counts the writes that were refused because the object had changed, and Hot the
+	// times that an object changed so often that its write was put off (R12).
 	Conflicts, Hot int64
 	// Paused counts the deletions that the breaker denied, and Tripped how often it
 	// paused a kind.
@@ -73,49 +73,48 @@ func (s *counters) decided(decision verdict.Decision) {
 	}
 }
 
-// countedAPI counts the requests to an API.
 type countedAPI struct {
-	api   API
+	api   client.Interface
 	stats *counters
 }
 
-// Get implements API.
-func (a countedAPI) Get(ctx context.Context, ref Ref) (ownership.Object, error) {
+// Get implements client.Interface.
+func (a countedAPI) Get(ctx context.Context, ref client.Ref) (ownership.Object, error) {
 	a.stats.gets.Add(1)
 	return a.api.Get(ctx, ref)
 }
 
-// Delete implements API.
+// Delete implements client.Interface.
 func (a countedAPI) Delete(ctx context.Context, observed ownership.Object, propagation verdict.Propagation) error {
 	a.stats.deletes.Add(1)
 	return a.api.Delete(ctx, observed, propagation)
 }
 
-// PatchOwners implements API.
+// PatchOwners implements client.Interface.
 func (a countedAPI) PatchOwners(ctx context.Context, observed ownership.Object, owners []ownership.Reference) (ownership.Object, error) {
 	a.stats.patches.Add(1)
 	return a.api.PatchOwners(ctx, observed, owners)
 }
 
-// PatchFinalizers implements API.
+// PatchFinalizers implements client.Interface.
 func (a countedAPI) PatchFinalizers(ctx context.Context, observed ownership.Object, finalizers []string) (ownership.Object, error) {
 	a.stats.patches.Add(1)
 	return a.api.PatchFinalizers(ctx, observed, finalizers)
 }
 
-// List implements API.
-func (a countedAPI) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (Page, error) {
+// List implements client.Interface.
+func (a countedAPI) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (client.Page, error) {
 	a.stats.lists.Add(1)
 	return a.api.List(ctx, kind, namespace, limit, after)
 }
 
-// Survey implements API.
+// Survey implements client.Interface.
 func (a countedAPI) Survey(ctx context.Context) (feed.Watched, error) { return a.api.Survey(ctx) }
 
-// Newest implements API.
-func (a countedAPI) Newest(ctx context.Context, kinds []ownership.Kind) (Newest, error) {
+// Newest implements client.Interface.
+func (a countedAPI) Newest(ctx context.Context, kinds []ownership.Kind) (client.Newest, error) {
 	return a.api.Newest(ctx, kinds)
 }
 
-// Reached implements API.
+// Reached implements client.Interface.
 func (a countedAPI) Reached(kind ownership.Kind) string { return a.api.Reached(kind) }

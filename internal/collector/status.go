@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Status is how the collector is doing at one moment, for people and metrics. Each part is
-// consistent in itself, not with the others.
+// Status is the state of the collector at one moment, for people and metrics. Each part is
+// consistent in itself, but not with the others.
 type Status struct {
 	// ObserveOnly is Config.ObserveOnly: nothing is changed.
 	ObserveOnly bool `json:"observeOnly"`
@@ -17,7 +17,7 @@ type Status struct {
 	Graph GraphStatus `json:"graph"`
 	// Kinds are those that are served, observed, or waited for, by name.
 	Kinds []KindStatus `json:"kinds"`
-	// Queue is what waits to be reconsidered, as far as the queue can say.
+	// Queue is the state of the queue, if the queue can report it.
 	Queue QueueStatus `json:"queue"`
 	// Barrier are the owners whose finalizer is not removed yet, because it is not
 	// proven that no dependent was missed (R15). Longest waiting first.
@@ -36,7 +36,7 @@ type Status struct {
 type (
 	// BarrierWait is an owner at the barrier.
 	BarrierWait = barrier.Wait
-	// Hold is why a finalizer is kept.
+	// Hold is a reason why a finalizer is kept.
 	Hold = barrier.Hold
 	// Pause is a kind whose deletions are paused.
 	Pause = breaker.Pause
@@ -70,13 +70,13 @@ func (c *Collector) Backlog(namespace string) int {
 	return 0
 }
 
-// QueueStatus is how much waits. It needs a queue with methods Len and Oldest.
+// QueueStatus is the size and age of the queue. It needs a queue with methods Len and Oldest.
 type QueueStatus struct {
 	Length int           `json:"length"` // keys that wait for a worker
 	Oldest time.Duration `json:"oldest"` // how long the first of them has waited
 }
 
-// Status returns how the collector is doing.
+// Status returns the state of the collector.
 func (c *Collector) Status() Status {
 	s := Status{
 		ObserveOnly: c.config.ObserveOnly,
@@ -120,8 +120,8 @@ func (c *Collector) Resume(kind ownership.Kind) bool {
 	return true
 }
 
-// View calls read with the ownership graph, under its lock. Nothing is observed and nothing
-// decided meanwhile, so read must be short; and it must keep nothing of the graph.
+// View calls read with the ownership graph, under its lock. Nothing is observed or decided
+// meanwhile, so read must be short; and it must not keep any part of the graph.
 func (c *Collector) View(read func(g *ownership.Graph)) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// readsPerTry bounds the reads for one object before other objects have their turn: an
-// object may name thousands of owners. The answers bring it back.
+// readsPerTry bounds the reads for one object before other objects have their turn: an object may
+// name thousands of owners. The answers requeue it.
 const readsPerTry = 16
 
 // verify reads claims of which nothing is known: many on owners of one kind and namespace
@@ -57,9 +57,9 @@ type place struct {
 // placesOf groups claims by place, in the order in which the object makes them.
 func placesOf(claims []ownership.Claim) []place {
 	var places []place
-	index := make(map[Ref]int)
+	index := make(map[client.Ref]int)
 	for _, claim := range claims {
-		where := Ref{Kind: claim.Kind, Namespace: claim.Namespace}
+		where := client.Ref{Kind: claim.Kind, Namespace: claim.Namespace}
 		i, ok := index[where]
 		if !ok {
 			i = len(places)
@@ -71,11 +71,11 @@ func placesOf(claims []ownership.Claim) []place {
 	return places
 }
 
-// claimsPerPage is how many owners read one by one cost as much as a full page of
-// a list.
+// claimsPerPage is the number of owners that cost as much to read one by one as a full page of a
+// list.
 const claimsPerPage = 8
 
-// isListCheaper reports whether the owners at a place are better read with a list: there
+// isListCheaper reports whether it is cheaper to read the owners at a place with a list: there
 // are many, and not many times more objects of their kind.
 func (c *Collector) isListCheaper(at place) bool {
 	fullPages := c.state.Count(at.kind) / client.PageSize
@@ -167,10 +167,10 @@ func (c *Collector) read(ctx context.Context, claim ownership.Claim) (again bool
 	}
 }
 
-// recheck handles a key of which the graph knows no object. It may be a presumed owner:
-// its claims are read again, less and less often, until the feed shows it. Without that, an
-// owner whose kind cannot be watched, or that goes before its kind is listed, would be
-// present for ever.
+// recheck handles a key of which the graph knows no object. It may be a presumed owner: its
+// claims are read again, less and less often, until the feed shows it. Otherwise an owner whose
+// kind cannot be watched, or that is deleted before its kind is listed, would be present for
+// ever.
 func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
 	var failures []error
 	for _, claim := range c.state.presumptions(owner) {
@@ -193,17 +193,17 @@ func isOlder(o, other ownership.Object) bool {
 // reread reads an object live. It reports whether it is still the one that was observed.
 func (c *Collector) reread(ctx context.Context, self ownership.Object) (same bool, err error) {
 	epoch, stale := c.state.Epoch(), c.state.isStale(self.UID)
-	now, err := c.api.Get(ctx, RefOf(self))
+	now, err := c.api.Get(ctx, client.RefOf(self))
 	switch {
 	case apierrors.IsNotFound(err), err == nil && now.UID != self.UID:
 		c.state.vanish(self.UID)
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("read %s: %w", RefOf(self), err)
+		return false, fmt.Errorf("read %s: %w", client.RefOf(self), err)
 	default:
 		if !stale && c.state.Epoch() == epoch && isOlder(now, self) {
 			// The newest state of the server is older than what was observed before (R4).
-			c.log.WarnContext(ctx, "the server went back in time", "object", RefOf(self).String(), "from", self.ResourceVersion, "to", now.ResourceVersion)
+			c.log.WarnContext(ctx, "the server went back in time", "object", client.RefOf(self).String(), "from", self.ResourceVersion, "to", now.ResourceVersion)
 			c.Sink().NewEpoch()
 			epoch = c.state.Epoch()
 		}
@@ -223,7 +223,7 @@ func (c *Collector) rereadAll(ctx context.Context, uids []ownership.UID) error {
 		}
 		_, err := c.reread(ctx, object)
 		if err == nil && c.state.isStale(uid) {
-			err = fmt.Errorf("read %s: another epoch began before the answer came", RefOf(object))
+			err = fmt.Errorf("read %s: another epoch began before the answer came", client.RefOf(object))
 		}
 		failures = append(failures, err)
 	}

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
@@ -166,12 +167,12 @@ func TestOwnersWatchLags(t *testing.T) {
 }
 
 // An owner that was read live and is never observed is read again, less and less
-// often, and not any more when no dependent is left.
+// often, and no longer when no dependent is left.
 func TestUnobservedOwnerIsReadAgain(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Hold(nodeKind)
 		node := s.Create(ownership.Object{Kind: nodeKind, Name: "n"})
-		ref := collector.Ref{Kind: nodeKind, Name: "n"}
+		ref := client.Ref{Kind: nodeKind, Name: "n"}
 		for i := range 50 {
 			s.Create(ownership.Object{
 				Kind: podKind, Namespace: space, Name: fmt.Sprint("pod-", i), Owners: []ownership.Reference{ownedBy(node)},
@@ -199,7 +200,7 @@ func TestUnobservedOwnerIsReadAgain(t *testing.T) {
 	})
 }
 
-// Nor when its kind is not served any more: the dependents are parked.
+// Nor when its kind is no longer served: the dependents are parked.
 func TestUnobservedOwnerOfWithdrawnKindIsNotReadAgain(t *testing.T) {
 	w := newFixture(t)
 	w.Hold(widgetKind)
@@ -211,7 +212,7 @@ func TestUnobservedOwnerOfWithdrawnKindIsNotReadAgain(t *testing.T) {
 	w.settle()
 	w.mustExist(podRef("pod"))
 
-	// It is served again, and is read anew.
+	// It is served again, and read again.
 	w.Serve(widgetKind, ownership.Namespaced)
 	w.settle()
 	w.mustBeGone(podRef("pod"))
@@ -234,7 +235,7 @@ func TestUnobservedOwnerWithoutDependentsIsNotReadAgain(t *testing.T) {
 	})
 }
 
-// Once the owner is observed it is not read any more (L4).
+// Once the owner is observed it is no longer read (L4).
 func TestObservedOwnerIsNotReadAgain(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Hold(nodeKind)
@@ -322,7 +323,7 @@ type eventLog struct {
 func (l *eventLog) Warn(_ context.Context, regarding ownership.Object, reason, message string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lines = append(l.lines, fmt.Sprintf("%s %s: %s", collector.RefOf(regarding), reason, message))
+	l.lines = append(l.lines, fmt.Sprintf("%s %s: %s", client.RefOf(regarding), reason, message))
 	return l.err
 }
 
@@ -334,19 +335,19 @@ func TestR5OutOfScopeIsReportedOnce(t *testing.T) {
 		{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web"},
 	}})
 	w.settle()
-	w.Update(collector.RefOf(node), addFinalizer("example.com/own"))
+	w.Update(client.RefOf(node), addFinalizer("example.com/own"))
 	w.keys.Add("n")
 	w.settle()
 	if len(events.lines) != 1 || !strings.Contains(events.lines[0], "Node n OwnerRefInvalidNamespace: ownerRef [apps/v1/ReplicaSet, name: web, uid: web]") {
 		t.Fatalf("events = %q, want one", events.lines)
 	}
-	w.Update(collector.RefOf(node), addOwner(ownership.Reference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p"}))
+	w.Update(client.RefOf(node), addOwner(ownership.Reference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p"}))
 	w.keys.Add("n")
 	w.settle()
 	if len(events.lines) != 2 {
 		t.Errorf("%d events after another bad reference, want 2", len(events.lines))
 	}
-	w.mustExist(collector.RefOf(node))
+	w.mustExist(client.RefOf(node))
 	w.mustHaveRequested()
 }
 
@@ -357,7 +358,7 @@ func TestR5OwnerInOtherNamespace(t *testing.T) {
 	web := w.set("web")
 	w.Create(ownership.Object{Kind: podKind, Namespace: "elsewhere", Name: "pod", UID: "pod", Owners: []ownership.Reference{ownedBy(web)}})
 	w.settle()
-	w.mustBeGone(collector.Ref{Kind: podKind, Namespace: "elsewhere", Name: "pod"})
+	w.mustBeGone(client.Ref{Kind: podKind, Namespace: "elsewhere", Name: "pod"})
 	w.mustExist(setRef("web"))
 	if len(events.lines) != 1 || !strings.Contains(events.lines[0], `does not exist in namespace "elsewhere"`) ||
 		!strings.Contains(events.lines[0], space) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/collector/breaker"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -39,7 +40,7 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 		return c.goneAlready(epoch, self)
 	default:
 		c.breaker.Return(self.Kind)
-		return fmt.Errorf("delete %s: %w", RefOf(self), err)
+		return fmt.Errorf("delete %s: %w", client.RefOf(self), err)
 	}
 }
 
@@ -60,7 +61,7 @@ func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []o
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
 	default:
-		return fmt.Errorf("write owner references of %s: %w", RefOf(self), err)
+		return fmt.Errorf("write owner references of %s: %w", client.RefOf(self), err)
 	}
 }
 
@@ -71,7 +72,7 @@ func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.Rel
 		return err
 	}
 	if err := c.release(ctx, f, d); err != nil {
-		return err // the proof holds for the next try
+		return err // the proof still holds for the next try
 	}
 	c.barrier.Forget(f.Object.UID)
 	return nil
@@ -96,12 +97,12 @@ func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Rele
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
 	default:
-		return fmt.Errorf("remove finalizer %s of %s: %w", d.Finalizer, RefOf(self), err)
+		return fmt.Errorf("remove finalizer %s of %s: %w", d.Finalizer, client.RefOf(self), err)
 	}
 }
 
-// observe records what would be done, instead of doing it. The version that was decided
-// about counts as written, so that it is recorded once.
+// observe records what would be done, instead of doing it. The version that was decided on counts
+// as written, so that it is recorded once.
 func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Decision) {
 	r := recordOf(f, d)
 	r.Answer, r.Time = AnswerNone, c.clock.Now()
@@ -111,7 +112,7 @@ func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Deci
 }
 
 // goneAlready records that a write found no object of that name. The graph is not told
-// that the object is gone. It could be: the answer is as good as a live read, and the claims
+// that the object is gone. It could be: the answer is as reliable as a live read, and the claims
 // on the object would be Unknown. But the DELETED event, which is on its way, is evidence
 // for all of them at no cost (R3), and where it is lost, the list that follows shows it. So
 // the known version counts as written: nothing is left to do about it.
@@ -133,7 +134,7 @@ func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdic
 	if err != nil {
 		// The owner keeps its finalizer: a dependent that is not detached would
 		// be collected when the owner goes.
-		return fmt.Errorf("detach dependents of %s: %w", RefOf(owner), err)
+		return fmt.Errorf("detach dependents of %s: %w", client.RefOf(owner), err)
 	}
 	c.queue.Add(owner.UID)
 	return nil
@@ -155,7 +156,7 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	switch {
 	case err == nil:
 		c.state.refresh(epoch, now)
-		c.log.InfoContext(ctx, "orphaned", "object", RefOf(dependent).String(), "owner", RefOf(owner).String())
+		c.log.InfoContext(ctx, "orphaned", "object", client.RefOf(dependent).String(), "owner", client.RefOf(owner).String())
 		return dependent, nil
 	case apierrors.IsNotFound(err):
 		// This does not wait for the DELETED event (see goneAlready): the owner waits for
@@ -163,12 +164,12 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 		c.state.vanish(uid)
 		return dependent, nil
 	default:
-		return dependent, fmt.Errorf("write owner references of %s: %w", RefOf(dependent), err)
+		return dependent, fmt.Errorf("write owner references of %s: %w", client.RefOf(dependent), err)
 	}
 }
 
-// each calls f for all, at most limit at the same time, and returns the first error. It
-// calls f for all even after an error. With a limit of 1 it starts no goroutine.
+// each calls f for all, at most limit at the same time, and returns the first error. It calls f
+// for all even after an error. With a limit of 1 it starts no goroutine.
 func each[T any](limit int, all []T, f func(one T) error) error {
 	if limit == 1 {
 		var first error

@@ -25,7 +25,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// benchmarkObjects is how many objects a server has in the benchmarks.
+// benchmarkObjects is the number of objects in a benchmark's server.
 const benchmarkObjects = 100_000
 
 // BenchmarkFirstList builds the graph of a hundred thousand objects: the stream is decoded,
@@ -126,7 +126,7 @@ func newRecording(b *testing.B) *recording {
 	return s
 }
 
-// podMeta is what a ReplicaSet's pod carries.
+// podMeta returns the metadata of a ReplicaSet's pod.
 func podMeta(uid, owner types.UID, i, revision int) *metav1.PartialObjectMetadata {
 	name := fmt.Sprintf("service-%06d-5d9c7b8f4", i/8)
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{

@@ -6,9 +6,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// cadence determines when discovery is read: at once at the start, shortly after a hint that
-// something changed, then a few times more at growing intervals, because discovery lags
-// behind the CustomResourceDefinition that announced the change; else every refreshPeriod.
+// cadence schedules the requests to discovery: at once at the start, shortly after a hint that
+// something changed, then a few more at growing intervals, because discovery lags behind the
+// CustomResourceDefinition that announced the change; otherwise every refreshPeriod.
 type cadence struct {
 	clock clock.Clock
 	timer clock.Timer
@@ -24,7 +24,7 @@ const (
 	// firstInterval, each of the others after twice the interval: 3.1 s in all.
 	afterHint     = 5
 	firstInterval = 100 * time.Millisecond
-	// refreshPeriod is how often discovery is read when nothing hints at a change.
+	// refreshPeriod is the interval between requests when nothing hints at a change.
 	refreshPeriod = 30 * time.Second
 	// firstDiscoveryRetry is the wait after a failure before anything is known.
 	firstDiscoveryRetry = time.Second

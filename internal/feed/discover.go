@@ -22,7 +22,7 @@ type Discovery interface {
 	ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error)
 }
 
-// resource is where and how the objects of one kind are served.
+// resource describes how the objects of one kind are served.
 type resource struct {
 	kind       ownership.Kind
 	gvr        schema.GroupVersionResource
@@ -38,8 +38,8 @@ func (r resource) scope() ownership.Scope {
 	return ownership.Cluster
 }
 
-// catalog is a result of discovery. There is one resource for a kind, so that the list of
-// one monitor is the complete list of the kind's objects.
+// catalog is a result of discovery. It has one resource for each kind, so the list of one monitor
+// is the complete list of the kind's objects.
 type catalog struct {
 	resources map[ownership.Kind]resource
 	versions  map[schema.GroupVersion]bool // those that were read
@@ -56,8 +56,8 @@ func (c catalog) incomplete(group string) bool {
 	return false
 }
 
-// discover reads which kinds are served. Groups that fail are named in the
-// result; the error says that nothing is known.
+// discover reads which kinds are served. Groups that fail are named in the result; an error means
+// that nothing is known.
 func discover(ctx context.Context, d Discovery, ignore map[schema.GroupResource]bool) (catalog, error) {
 	groups, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
@@ -93,8 +93,8 @@ func discover(ctx context.Context, d Discovery, ignore map[schema.GroupResource]
 	return c, nil
 }
 
-// watchOnce leaves objects that are served under two names to one monitor. The other
-// name stays known: owner references may use it.
+// watchOnce leaves objects that are served under two names to one monitor. The other name stays
+// known, since owner references may use it.
 func (c catalog) watchOnce() {
 	served := make(map[schema.GroupResource]bool)
 	for _, r := range c.resources {

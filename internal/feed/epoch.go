@@ -11,9 +11,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// epochDetector notices when the server's history is no longer the one that was watched
-// (R4): a backup was restored, or another server answers. Then objects may exist again that
-// are known to be absent. The signs:
+// epochDetector notices when the server's history is no longer the one that was watched (R4): a
+// backup was restored, or another server answers. Then objects that are known to be absent may
+// exist again. The signs:
 //
 //   - A list, an event or a bookmark of a kind has a resourceVersion lower than one
 //     seen before. Each time that a watch is resumed the server is asked for one.
@@ -22,14 +22,14 @@ import (
 //     long. But a backup that was restored with its revisions raised shows nothing else.
 //   - The namespace kube-system, which cannot be deleted, has another UID.
 //
-// One sign suffices, and a false one costs a few live reads. After a sign by a list, a
-// bookmark or the namespace there may be objects that no watch has shown or will show, so
-// all kinds are listed anew. After the second sign its kind has just been listed. Some
-// servers send events out of order, or lists with revisions of another kind: maxRelists
-// keeps those from having everything listed again and again.
+// One sign suffices, and a false one costs a few live reads. After a sign from a list, a bookmark
+// or the namespace there may be objects that no watch has shown or will show, so all kinds are
+// listed again. After the second sign its kind has just been listed. Some servers send events out
+// of order, or lists with unrelated revisions: maxRelists keeps those from having everything
+// listed again and again.
 type epochDetector struct {
 	log    *slog.Logger
-	relist chan struct{} // has an element when all kinds have to be listed anew
+	relist chan struct{} // has an element when all kinds have to be listed again
 
 	mu       sync.Mutex
 	progress map[ownership.Kind]progress // guarded by mu, and so is all below
@@ -37,7 +37,6 @@ type epochDetector struct {
 	system   types.UID                   // of the namespace kube-system
 }
 
-// progress is how far a kind has come.
 type progress struct {
 	highest  uint64 // resourceVersion
 	reported bool   // something lower was seen since, and reported
@@ -52,10 +51,10 @@ func newEpochDetector(log *slog.Logger) *epochDetector {
 	}
 }
 
-// maxRelists bounds how often one kind has everything listed anew.
+// maxRelists bounds how often one kind can cause all kinds to be listed again.
 const maxRelists = 2
 
-// relistAll has all kinds listed anew, because of one.
+// relistAll has all kinds listed again, on behalf of one.
 func (h *epochDetector) relistAll(kind ownership.Kind) {
 	h.mu.Lock()
 	h.relists[kind]++
@@ -66,12 +65,12 @@ func (h *epochDetector) relistAll(kind ownership.Kind) {
 	}
 	select {
 	case h.relist <- struct{}{}:
-	default: // that is under way
+	default: // already under way
 	}
 }
 
-// wentBackwards records a resourceVersion of an event or a bookmark. It reports whether that
-// is lower than one before, and the first such one in a row.
+// wentBackwards records a resourceVersion of an event or a bookmark. It reports whether that is
+// lower than an earlier one and the first such one in a row.
 func (h *epochDetector) wentBackwards(kind ownership.Kind, resourceVersion string) bool {
 	version, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestR4ListFromThePast(t *testing.T) {
 			delete(s.objects["pods"], "b")
 		})
 		time.Sleep(time.Minute)
-		// And all kinds are listed once more: there is no telling what they have missed.
+		// All kinds are listed once more, since it is not known what they have missed.
 		check(t, "after the restore", r.take("Pod", "epoch"), "epoch", "replace Pod [a]", "replace Pod [a]")
 		check(t, "other kinds", r.take("Namespace"), "scope Namespace 2", "replace Namespace []", "replace Namespace []")
 
@@ -102,7 +102,7 @@ func TestR4WatchFromTheFuture(t *testing.T) {
 					t.Errorf("calls = %v, want an epoch, then a list", got)
 				}
 				if got := r.take("Namespace"); len(got) == 0 {
-					t.Error("other kinds were not listed anew")
+					t.Error("other kinds were not listed again")
 				}
 				s.put("pods", metav1.ObjectMeta{UID: "c", Name: "c"})
 				synctest.Wait()
@@ -165,7 +165,7 @@ func TestR4ServerThatCannotCount(t *testing.T) {
 	})
 }
 
-// A revision that is no number cannot be compared.
+// A revision that is not a number cannot be compared.
 func TestR4OpaqueRevisions(t *testing.T) {
 	s := newServer(pods)
 	running(t, s, func(_ *feed.Feed, r *recorder) {
@@ -195,7 +195,7 @@ func TestR4AnotherServer(t *testing.T) {
 		synctest.Wait()
 		check(t, "another, by an event", r.take("epoch"), "epoch")
 		if got := r.take("Pod"); len(got) == 0 || got[len(got)-1] != "replace Pod [p]" {
-			t.Errorf("pods = %v, want them listed anew", got)
+			t.Errorf("pods = %v, want them listed again", got)
 		}
 		s.change(func() {
 			s.refusal["namespaces"] = 410

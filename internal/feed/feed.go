@@ -19,9 +19,9 @@
 // events of its last instances still arrive; then its objects vanish from the
 // sink, which is no evidence that they are gone.
 //
-// It is what the monitors of kube-controller-manager's GraphBuilder are: a set of client-go
-// Reflectors that follows discovery. There is no informer cache: only the sink's graph keeps
-// the objects.
+// Like the monitors of kube-controller-manager's GraphBuilder, a feed is a set of client-go
+// Reflectors that follows discovery. There is no informer cache: only the sink's graph keeps the
+// objects.
 package feed
 
 import (
@@ -49,18 +49,18 @@ type Sink interface {
 	Forget(uid ownership.UID, resourceVersion string)
 	// Replace reports a complete list of the objects of a kind.
 	Replace(kind ownership.Kind, objects []ownership.Object)
-	// SetScope reports that a kind is served in a scope; ScopeUnknown that it is not served
-	// any more.
+	// SetScope reports that a kind is served in a scope; ScopeUnknown means that it is no longer
+	// served.
 	SetScope(kind ownership.Kind, scope ownership.Scope)
-	// NewEpoch reports that the server's history is not the one that was reported before
-	// (R4). What follows is of the new one.
+	// NewEpoch reports that the server's history is not the one that was reported before (R4).
+	// What follows is part of the new history.
 	NewEpoch()
 }
 
 // Config of a feed. The zero value works.
 type Config struct {
-	// Ignore names the resources that are not watched. Nil means the Events of
-	// both groups: there are many, and nothing is ever collected with them.
+	// Ignore names the resources that are not watched. Nil means the Events of both groups: there
+	// are many, and they take no part in garbage collection.
 	Ignore []schema.GroupResource
 	// Logger gets a line for each kind that joins, leaves or cannot be read. Default: none.
 	Logger *slog.Logger
@@ -156,8 +156,8 @@ func (f *Feed) Run(ctx context.Context, sink Sink) {
 	}
 }
 
-// refresh reads discovery and starts and stops monitors accordingly. On error all stays as
-// it is: a discovery that fails says nothing about what is served.
+// refresh reads discovery and starts and stops monitors accordingly. On error everything stays as
+// it is: a failed discovery shows nothing about what is served.
 func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) error {
 	found, err := discover(ctx, f.discovery, f.ignore)
 	if err != nil {
@@ -180,9 +180,9 @@ func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGrou
 	return nil
 }
 
-// leave marks the monitors whose kind is not watched any more, stops those whose requests the
-// server has refused already, and returns the resources of the others: they stay mapped for
-// as long as their monitor runs.
+// leave marks the monitors whose kind is no longer watched, stops those whose requests the server
+// has already refused, and returns the resources of the others: they stay mapped for as long as
+// their monitor runs.
 func (f *Feed) leave(served catalog, sink Sink) []resource {
 	var leaving []resource
 	for _, kind := range sortedKinds(f.monitors) {
@@ -212,8 +212,8 @@ func (f *Feed) join(ctx context.Context, r resource, sink Sink, goroutines *sync
 			// The same objects, in another version: the next list says which are still there.
 			m.stop()
 		default:
-			// The kind was defined anew under another resource name or in another scope:
-			// these are other objects.
+			// The kind was deleted and defined again under another resource name or in another
+			// scope: these are other objects.
 			f.drop(m, sink)
 		}
 	}
@@ -244,8 +244,8 @@ func (f *Feed) restartAll(ctx context.Context, sink Sink, goroutines *sync.WaitG
 	}
 }
 
-// drop stops a monitor and lets the objects that it showed vanish: they are not watched any
-// more, so nothing is known of them. That is no evidence of absence (R3).
+// drop stops a monitor and lets the objects that it showed vanish: they are no longer watched, so
+// nothing is known of them. That is not evidence of absence (R3).
 func (f *Feed) drop(m *monitor, sink Sink) {
 	m.stop()
 	f.mu.Lock()
@@ -303,9 +303,9 @@ func (f *Feed) awaitInitialSync(ctx context.Context, first []*monitor) {
 	}
 }
 
-// WaitForInitialSync waits until each kind of the first discovery has been
-// listed or has failed once, or 10 s have passed since that discovery. The collector waits
-// for it: in a graph that is half built, most owners seem to be missing.
+// WaitForInitialSync waits until each kind of the first discovery has been listed or has failed
+// once, or 10 s have passed since that discovery. The collector waits for it: in a graph that is
+// half built, most owners seem to be missing.
 func (f *Feed) WaitForInitialSync(ctx context.Context) error {
 	select {
 	case <-f.synced:

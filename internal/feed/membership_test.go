@@ -19,9 +19,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// CR-02, CR-03: a kind joins soon after its CustomResourceDefinition was made,
-// although discovery lags; leaves when it is gone, its last events delivered;
-// and joins again.
+// CR-02, CR-03: a kind joins soon after its CustomResourceDefinition was created, although
+// discovery lags; it leaves when it is gone, after its last events were delivered; and it joins
+// again.
 func TestKindJoinsLeavesAndJoinsAgain(t *testing.T) {
 	s := newServer(pods, crds)
 	running(t, s, func(f *feed.Feed, r *recorder) {
@@ -67,8 +67,8 @@ func TestKindJoinsLeavesAndJoinsAgain(t *testing.T) {
 	})
 }
 
-// H10: after ten times that a kind was added and removed, an object of it made
-// ten observations. Here it makes one, and the removed kind has left nothing behind.
+// H10: after a kind was added and removed ten times, an object of it made ten observations. Here
+// it makes one, and the removed kind has left nothing behind.
 func TestH10KindsThatComeAndGoLeaveNothing(t *testing.T) {
 	s := newServer(pods, crds)
 	running(t, s, func(f *feed.Feed, r *recorder) {
@@ -150,8 +150,8 @@ func survey(t *testing.T, f *feed.Feed) feed.Watched {
 	return watched
 }
 
-// R15: Survey knows a kind that is served, however long discovery would not have been read
-// otherwise.
+// R15: Survey includes a kind that is served, even if discovery would not be read for a long
+// time.
 func TestR15SurveyIsNotOlderThanTheQuestion(t *testing.T) {
 	s := newServer(pods, namespaces)
 	running(t, s, func(f *feed.Feed, _ *recorder) {
@@ -230,7 +230,7 @@ func TestR15Reached(t *testing.T) {
 	})
 }
 
-// goroutines returns the stacks of those that run for the feed.
+// goroutines returns the stacks of the feed's goroutines.
 func goroutines() []string {
 	buffer := make([]byte, 1<<20)
 	all := strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n")
@@ -269,7 +269,7 @@ func TestKindOutOfDiscoveryIsStillWatched(t *testing.T) {
 	})
 }
 
-// DR-02..08: what discovery cannot read now stays as it was.
+// DR-02..08: what discovery cannot read at the moment stays as it was.
 func TestDiscoveryFailureKeepsMonitors(t *testing.T) {
 	s := newServer(pods, deployments, widgets)
 	running(t, s, func(f *feed.Feed, r *recorder) {
@@ -327,7 +327,7 @@ func TestFirstDiscoveryIsRetried(t *testing.T) {
 	})
 }
 
-// When a version is served no more, the watch moves to another one; the objects
+// When a version is no longer served, the watch moves to another one; the objects
 // are the same, so they do not vanish in between.
 func TestVersionChange(t *testing.T) {
 	oldWidgets := widgets

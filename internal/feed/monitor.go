@@ -39,8 +39,8 @@ type monitor struct {
 	complete bool      // there was a complete list at some time
 	err      error     // of the last request, when state is Failing
 	gone     bool      // err says that the server does not serve this resource
-	leaving  bool      // discovery does not name the kind any more
-	expired  bool      // the server did not know revision any more; until the next list
+	leaving  bool      // discovery no longer names the kind
+	expired  bool      // the server no longer knew revision; until the next list
 	fresh    bool      // a list was requested, and no watch since
 	revision string    // how far the watch has come
 }
@@ -125,7 +125,7 @@ func (m *monitor) reached() string {
 }
 
 // lists records that a list is requested. If it is not the first, and no request failed for
-// another reason, then the watch has failed: the server did not know its revision any more.
+// another reason, then the watch has failed: the server no longer knew its revision.
 func (m *monitor) lists() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -138,7 +138,7 @@ func (s *fakeServer) send(resource string, e event) {
 
 var partial = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
 
-// RoundTrip answers a request; a watch is answered as it goes on.
+// RoundTrip answers a request; the body of a watch is a stream.
 func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

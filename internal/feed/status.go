@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// State is how a monitor is doing.
+// State is the state of a monitor.
 type State uint8
 
 const (
@@ -34,7 +34,7 @@ func (s State) String() string {
 	}
 }
 
-// MonitorStatus is how one monitor was doing at one moment.
+// MonitorStatus is the status of one monitor at one moment.
 type MonitorStatus struct {
 	Kind     ownership.Kind
 	Resource schema.GroupVersionResource
@@ -42,8 +42,8 @@ type MonitorStatus struct {
 	Since    time.Time // when it entered this state
 	Err      error     // of the last request, when failing
 	Complete bool      // it has got a complete list at some time; if not, objects of the kind may be unknown
-	Leaving  bool      // discovery does not name the kind any more
-	Revision string    // how far its watch has come
+	Leaving  bool      // discovery no longer names the kind
+	Revision string    // up to which its watch has come
 }
 
 // Status returns the status of all monitors, ordered by kind.

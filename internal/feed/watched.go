@@ -10,15 +10,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Watched is what a feed watches, or would watch if the server let it: the kinds
-// whose objects can be collected. The barrier has to read all of them, so as not to miss a
-// dependent (R15). The slices are shared: read only.
+// Watched lists what a feed watches, or would watch if the server let it: the kinds whose objects
+// can be collected. The barrier has to read all of them in order not to miss a dependent (R15).
+// The slices are shared and must not be changed.
 type Watched struct {
 	Namespaced []ownership.Kind // sorted by name
 	Cluster    []ownership.Kind // sorted by name
-	// Unknown are group versions of which it was never known what they serve,
-	// because their discovery has failed from the beginning. What was known of
-	// one that fails later stays in use.
+	// Unknown are group versions whose resources were never known, because their discovery has
+	// failed from the beginning. What was known of a group version that fails later stays in use.
 	Unknown []string
 }
 
@@ -52,7 +51,7 @@ func (r readVersions) unknown(c catalog) []string {
 			unknown = append(unknown, gv.String())
 		}
 	}
-	// What is not served any more may serve something else when it comes back.
+	// A group version that is no longer served may serve something else when it comes back.
 	maps.DeleteFunc(r, func(gv schema.GroupVersion, _ bool) bool { return !c.versions[gv] && !c.failed[gv] })
 	slices.Sort(unknown)
 	return unknown

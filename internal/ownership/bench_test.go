@@ -10,9 +10,9 @@ import (
 
 var benchmarkSizes = []int{1e4, 1e5, 1e6}
 
-// population makes up n objects as a cluster has them: Deployments with one
-// ReplicaSet each, and that with eight Pods, in two hundred namespaces. Names and
-// UIDs look like real ones. Owners come before dependents.
+// population makes up n objects like those of a cluster: Deployments with one ReplicaSet each,
+// which has eight Pods, in two hundred namespaces. Names and UIDs look like real ones. Owners
+// come before dependents.
 func population(n int) []Object {
 	random := rand.New(rand.NewPCG(1, 2))
 	objects := make([]Object, 0, n)
@@ -139,7 +139,7 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// BenchmarkForget is the wave of a background deletion: an owner of many goes.
+// BenchmarkForget is the cascade of a background deletion: an owner of many is deleted.
 func BenchmarkForget(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {

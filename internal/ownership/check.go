@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Check verifies the invariants of the graph (S9): it is symmetric, holds nothing
-// that is not needed, and every count and cycle is right. It looks at everything,
-// and is for tests.
+// Check verifies the invariants of the graph (S9): it is symmetric, it holds nothing that is not
+// needed, and all counts and cycles are correct. It walks the whole graph and is meant for tests.
 func (g *Graph) Check() error {
 	return errors.Join(
 		g.checkEntries(),
@@ -55,7 +54,7 @@ func (g *Graph) checkEntries() error {
 	return errors.Join(problems...)
 }
 
-// checkAsides verifies what is kept of few entries, outside of their records.
+// checkAsides verifies the data that few entries have and that is kept outside their records.
 func (g *Graph) checkAsides() error {
 	var problems []error
 	for i := range g.times {
@@ -71,9 +70,9 @@ func (g *Graph) checkAsides() error {
 	return errors.Join(problems...)
 }
 
-// checkReferences verifies dependent → owner: each reference of an observed
-// object is among the claimants of a claim on its owner. Together with checkClaims,
-// which reaches as many references from the other side, that is symmetry.
+// checkReferences verifies dependent → owner: each reference of an observed object is among the
+// claimants of a claim on its owner. Since checkClaims reaches the same number of references from
+// the other side, that proves symmetry.
 func (g *Graph) checkReferences() error {
 	var problems []error
 	references := 0
@@ -99,7 +98,7 @@ func (g *Graph) checkReferences() error {
 	return errors.Join(problems...)
 }
 
-// checkClaims verifies owner → dependent, and that every claim is found.
+// checkClaims verifies owner → dependent, and that every claim can be looked up.
 func (g *Graph) checkClaims() error {
 	var problems []error
 	claims, references, later := 0, 0, 0
@@ -141,8 +140,8 @@ func (g *Graph) checkClaimants(id claimID) (references int, err error) {
 	return references, nil
 }
 
-// checkAnswers verifies that what is known from live reads is bounded: there is
-// a claim for it, and no DELETED event that says more.
+// checkAnswers verifies that the stored answers of live reads are bounded: each belongs to a
+// claim, and none is kept where a DELETED event says more.
 func (g *Graph) checkAnswers() error {
 	var problems []error
 	for key, a := range g.answers {
@@ -158,7 +157,7 @@ func (g *Graph) checkAnswers() error {
 	return errors.Join(problems...)
 }
 
-// checkUses counts the uses of interned values anew.
+// checkUses recounts the uses of interned values.
 func (g *Graph) checkUses() error {
 	kinds, namespaces := make([]uint32, len(g.kinds.rows)), make([]uint32, len(g.namespaces.rows))
 	versions, finalizers := make([]uint32, len(g.versions.rows)), make([]uint32, len(g.finalizers.rows))
@@ -213,7 +212,7 @@ func checkTable[I ~uint32, K comparable](name string, t *table[I, K], uses []uin
 	return nil
 }
 
-// checkCycles searches all cycles anew.
+// checkCycles recomputes all cycles.
 func (g *Graph) checkCycles() error {
 	var foreground []entryID
 	for i := range g.entries.all() {
@@ -240,7 +239,7 @@ func (g *Graph) checkCycles() error {
 	return nil
 }
 
-// checkIdle verifies that the last call has left nothing behind.
+// checkIdle verifies that the last call left nothing behind.
 func (g *Graph) checkIdle() error {
 	if len(g.certain) > 0 || len(g.candidates) > 0 {
 		return errors.New("objects to reconsider were not returned")

@@ -67,8 +67,8 @@ func TestCheckFindsCorruption(t *testing.T) {
 	}
 }
 
-// TestRandomMemory lets many objects come, change and go at random. It looks for
-// what is left behind; that the answers are right is tested with package verdict.
+// TestRandomMemory lets many objects appear, change and disappear at random. It looks for
+// leftovers; the correctness of answers is tested with package verdict.
 func TestRandomMemory(t *testing.T) {
 	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 0))

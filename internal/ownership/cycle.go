@@ -2,15 +2,15 @@ package ownership
 
 import "slices"
 
-// Objects in foreground deletion may block each other in a circle; none of them
-// would ever end (R10). Such a cycle is a strongly connected component of the
-// graph whose vertices are the observed objects in phase Foreground, and whose
-// edges are the blocking references of one to another: the dependent blocks the
-// owner. An object that blocks itself is a component too.
+// Objects in foreground deletion may block each other in a circle, and then none of the deletions
+// would ever complete (R10). Such a cycle is a strongly connected component of the graph whose
+// vertices are the observed objects in phase Foreground, and whose edges are the blocking
+// references between them: the dependent blocks the owner. An object that blocks itself is a
+// component too.
 //
-// An edge comes or goes only with a change of one of its two ends, and every new
-// cycle goes through the object that changed. So it is enough to search from
-// there, at each change, and to remember what was found.
+// An edge appears or disappears only when one of its two ends changes, and every new cycle goes
+// through the object that changed. So it is enough to search from that object at each change and
+// to remember the result.
 
 // cycle is one component, shared by all its members.
 type cycle struct {
@@ -23,7 +23,7 @@ func (g *Graph) isForeground(i entryID) bool {
 	return e.state == observed && e.phase == Foreground
 }
 
-// updateCycles brings the cycles up to date after a change of an object.
+// updateCycles updates the cycles after a change of an object.
 func (g *Graph) updateCycles(i entryID) {
 	if old := g.cycles[i]; old != nil {
 		for _, member := range old.members {
@@ -58,8 +58,8 @@ func (g *Graph) setCycle(members []entryID) {
 	slices.Sort(found.uids)
 }
 
-// blocked gives the owners in foreground deletion that an object blocks, as long
-// as visit wants more. It returns how many references it has looked at.
+// blocked yields the owners in foreground deletion that an object blocks, as long as visit wants
+// more. It returns the number of references it looked at.
 func (g *Graph) blocked(i entryID, visit func(entryID) bool) (looked int) {
 	for r := range g.referencesOf(i) {
 		looked++
@@ -71,8 +71,7 @@ func (g *Graph) blocked(i entryID, visit func(entryID) bool) (looked int) {
 	return looked
 }
 
-// blockers gives the dependents in foreground deletion that block an object, in
-// the same way.
+// blockers yields the dependents in foreground deletion that block an object, in the same way.
 func (g *Graph) blockers(i entryID, visit func(entryID) bool) (looked int) {
 	for _, c := range g.claimsOn(i) {
 		looked++
@@ -92,10 +91,10 @@ func (g *Graph) blockers(i entryID, visit func(entryID) bool) (looked int) {
 	return looked
 }
 
-// search looks for a way along the edges from an object back to itself, and
-// returns a set that holds its whole component; nil if there is no way. It goes
-// up to the owners and down to the dependents in turn, and ends when one of both
-// sides has ended: the end of a long chain costs as little as its beginning.
+// search looks for a path along the edges from an object back to itself, and returns a set that
+// contains its whole component, or nil if there is no such path. It alternates between walking up
+// to the owners and down to the dependents, and stops when either side is exhausted: the end of a
+// long chain costs as little as its beginning.
 func (g *Graph) search(i entryID) []entryID {
 	if !hasAny(g.blocked, i) || !hasAny(g.blockers, i) {
 		return nil
@@ -131,7 +130,7 @@ type walk struct {
 	start    entryID
 	reached  []entryID // in the order in which they were reached
 	seen     map[entryID]struct{}
-	expanded int  // so many of them have been looked at
+	expanded int  // number of them that were looked at
 	cost     int  // references looked at
 	returned bool // the walk has come back to its start
 }
@@ -140,7 +139,7 @@ func newWalk(start entryID) *walk {
 	return &walk{start: start, reached: []entryID{start}, seen: map[entryID]struct{}{start: {}}}
 }
 
-// expand looks at one more object; false when there is none left.
+// expand looks at one more object; it returns false when none is left.
 func (w *walk) expand(next neighbours) bool {
 	if w.expanded == len(w.reached) {
 		return false
@@ -158,9 +157,9 @@ func (w *walk) expand(next neighbours) bool {
 	return true
 }
 
-// components finds the cycles among some objects: the strongly connected
-// components with an edge inside, each sorted. Tarjan's algorithm, with the stack
-// of calls written out, as a chain of owners may be as long as it likes.
+// components finds the cycles among the given objects: the strongly connected components with an
+// edge inside, each sorted. It is Tarjan's algorithm with an explicit stack, because a chain of
+// owners may be arbitrarily long.
 func (g *Graph) components(objects []entryID) [][]entryID {
 	t := &tarjan{graph: g, visits: make(map[entryID]*visit, len(objects))}
 	for _, i := range objects {
@@ -205,7 +204,7 @@ func (t *tarjan) enter(i entryID) *visit {
 	return v
 }
 
-// walk visits everything that can be reached from an object.
+// walk visits everything that is reachable from an object.
 func (t *tarjan) walk(start entryID) {
 	path := []*visit{t.enter(start)}
 	count := 1
@@ -237,7 +236,7 @@ func (t *tarjan) walk(start entryID) {
 	}
 }
 
-// closeComponent takes the component that a visit has begun from the open ones.
+// closeComponent removes the component that a visit started from the open ones.
 func (t *tarjan) closeComponent(root *visit) {
 	var members []entryID
 	for {

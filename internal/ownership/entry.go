@@ -15,16 +15,15 @@ type (
 	versionID uint32 // an apiVersion
 )
 
-// state is what an entry stands for.
 type state uint8
 
 const (
 	// vacant records are free.
 	vacant state = iota
-	// presumed entries are known by the claims of dependents only.
+	// presumed entries are known only from the claims of dependents.
 	presumed
-	// absent entries have seen their DELETED event in this epoch (R3). Kind and
-	// namespace stay as they were observed last, if ever; version is the event's.
+	// absent entries have had their DELETED event in this epoch (R3). Kind and namespace stay as
+	// they were last observed, if ever; version is the event's.
 	absent
 	// observed entries hold what the feed saw last.
 	observed
@@ -34,9 +33,9 @@ const (
 type mark uint8
 
 const (
-	// oddUID: the UID is no canonical UUID; its text is in Graph.oddUIDs.
+	// oddUID: the UID is not a canonical UUID; its text is in Graph.oddUIDs.
 	oddUID mark = 1 << iota
-	// stale: observed in an earlier epoch, so its version compares to none (R4).
+	// stale: observed in an earlier epoch, so its version cannot be compared (R4).
 	stale
 	// listed: is in the list that Replace is recording.
 	listed
@@ -44,8 +43,8 @@ const (
 	counted
 )
 
-// entry is all that the graph knows of one UID. There is one entry for each UID
-// that is observed or claimed, and none for any other.
+// entry is everything the graph knows about one UID. There is one entry for each UID that is
+// observed or claimed, and none for any other.
 type entry struct {
 	uid        [16]byte
 	name       string
@@ -92,7 +91,7 @@ func (f form) version() versionID { return versionID(f >> 4) }
 func (f form) controller() Flag   { return Flag(f >> 2 & 3) }
 func (f form) blocking() Flag     { return Flag(f & 3) }
 
-// claimKey finds a claim. It is also how the answers of live reads are kept.
+// claimKey identifies a claim. The answers of live reads are keyed by it too.
 type claimKey struct {
 	owner     entryID
 	kind      kindID
@@ -130,8 +129,8 @@ func (g *Graph) entryOf(uid UID) entryID {
 	return i
 }
 
-// drop removes an entry that is not observed and has no claimants: what is
-// known of absent objects is bounded by what the others claim.
+// drop removes an entry that is not observed and has no claimants, so that what is known of
+// absent objects is bounded by what the others claim.
 func (g *Graph) drop(i entryID) {
 	e := g.entries.at(i)
 	if e.marks&oddUID != 0 {
@@ -154,7 +153,6 @@ func (g *Graph) forgetCoordinates(i entryID) {
 	e.kind, e.namespace, e.name = 0, 0, ""
 }
 
-// uidOf is the UID of an entry.
 func (g *Graph) uidOf(i entryID) UID {
 	e := g.entries.at(i)
 	if e.marks&oddUID != 0 {
@@ -182,10 +180,10 @@ func isHyphen(position int) bool {
 	return position == 8 || position == 13 || position == 18 || position == 23
 }
 
-// parseUUID packs a UUID in its canonical form: lower case, with hyphens.
-// Any other text is no less a UID, but is kept as it is.
+// parseUUID packs a UUID in its canonical form (lower case, with hyphens). Any other text is a
+// valid UID too, but is kept as text.
 //
-// It works on eight digits at a time: every observation comes by here.
+// It works on eight digits at a time because every observation goes through it.
 func parseUUID(uid UID) (key [16]byte, ok bool) {
 	if len(uid) != uuidLength || uid[8] != '-' || uid[13] != '-' || uid[18] != '-' || uid[23] != '-' {
 		return key, false
@@ -200,13 +198,13 @@ func parseUUID(uid UID) (key [16]byte, ok bool) {
 	return key, okA && okB && okC && okD
 }
 
-// load4 is four characters, the first in the lowest byte.
+// load4 returns four characters, the first in the lowest byte.
 func load4(s UID) uint64 {
 	_ = s[3]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
 }
 
-// everyByte has a one in each byte: times n it is n in each.
+// everyByte has a one in each byte: multiplied by n it has n in each.
 const everyByte = 0x0101010101010101
 
 // parseDigits packs eight hexadecimal digits, one in each byte, the first in the lowest,
@@ -214,7 +212,8 @@ const everyByte = 0x0101010101010101
 func parseDigits(text uint64) (packed uint32, ok bool) {
 	isLetter := text >> 6 & everyByte
 	values := text&(0x0f*everyByte) + 9*isLetter
-	// What is no digit does not come out again when the values are written as digits.
+	// A character that is not a digit does not come out again when the values are written as
+	// digits.
 	aboveNine := (values + 6*everyByte) >> 4 & everyByte
 	ok = values&(0xf0*everyByte) == 0 && values+'0'*everyByte+('a'-10-'0')*aboveNine == text
 	pairs := (values<<4 | values>>8) & 0x00ff00ff00ff00ff
@@ -236,10 +235,10 @@ func formatUUID(key [16]byte) UID {
 	return UID(text[:])
 }
 
-// safeDigits is how many decimal digits always are a number of 64 bits.
+// safeDigits is the number of decimal digits that always fit into 64 bits.
 const safeDigits = 19
 
-// number reads a resourceVersion as a number, where it is one.
+// number parses a resourceVersion as a number, if it is one.
 func number(version string) (n uint64, ok bool) {
 	for i := range len(version) {
 		c := version[i]
@@ -272,7 +271,7 @@ func (g *Graph) setVersion(i entryID, version string) {
 	}
 }
 
-// recordedVersion is the version of an entry as a number, where it is one.
+// recordedVersion returns the version of an entry as a number, if it is one.
 func (g *Graph) recordedVersion(i entryID) (n uint64, ok bool) {
 	if e := g.entries.at(i); e.version != 0 {
 		return e.version, true
@@ -280,15 +279,15 @@ func (g *Graph) recordedVersion(i entryID) (n uint64, ok bool) {
 	return number(g.oddVersions[i])
 }
 
-// isOlder reports whether a version is surely older than the recorded one: both
-// are numbers and of one epoch. Nothing is known of any other pair.
+// isOlder reports whether a version is certainly older than the recorded one: both are numbers of
+// the same epoch. Any other pair cannot be compared.
 func (g *Graph) isOlder(i entryID, version string) bool {
 	recorded, ok := g.recordedVersion(i)
 	n, numeric := number(version)
 	return ok && numeric && n < recorded && g.entries.at(i).marks&stale == 0
 }
 
-// isNews reports whether a version is neither the recorded one nor surely older.
+// isNews reports whether a version is neither the recorded one nor certainly older.
 func (g *Graph) isNews(i entryID, version string) bool {
 	e := g.entries.at(i)
 	n, ok := number(version)
@@ -311,7 +310,7 @@ func (g *Graph) isRecorded(i entryID, version string) bool {
 	return version != "" && version == g.oddVersions[i]
 }
 
-// claimsOn gives the claims on an entry.
+// claimsOn yields the claims on an entry.
 func (g *Graph) claimsOn(i entryID) iter.Seq2[claimID, *claim] {
 	return func(yield func(claimID, *claim) bool) {
 		for id := g.entries.at(i).claims; id != 0; {
@@ -325,7 +324,7 @@ func (g *Graph) claimsOn(i entryID) iter.Seq2[claimID, *claim] {
 	}
 }
 
-// claimants gives the references that state a claim, blocking ones first.
+// claimants yields the references that state a claim, blocking ones first.
 func (g *Graph) claimants(c *claim) iter.Seq[*reference] {
 	return func(yield func(*reference) bool) {
 		for id := c.first; id != 0; {
@@ -338,7 +337,7 @@ func (g *Graph) claimants(c *claim) iter.Seq[*reference] {
 	}
 }
 
-// referencesOf gives the owner references of an observed object, in order.
+// referencesOf yields the owner references of an observed object, in order.
 func (g *Graph) referencesOf(i entryID) iter.Seq[*reference] {
 	return func(yield func(*reference) bool) {
 		for id := g.entries.at(i).references; id != 0; {

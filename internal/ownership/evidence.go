@@ -1,14 +1,14 @@
 package ownership
 
-// answer is what a live read has shown of a claim.
+// answer is the result of a live read of a claim.
 type answer struct {
 	presence Presence // Present or Absent
 	phase    Phase    // of the owner, when Present
 	at       int64    // when it came (SetTime)
 }
 
-// standing is what is known of a claim (R2), and the phase of an owner that is
-// Present, and why a claim that is Unknown cannot be verified, if so.
+// standing returns what is known of a claim (R2), the phase of an owner that is Present, and, for
+// a claim that is Unknown, why it cannot be verified, if so.
 func (g *Graph) standing(c *claim) (Presence, Phase, Obstacle) {
 	owner := g.entries.at(c.owner)
 	if meets(owner, c) {
@@ -33,7 +33,7 @@ func (g *Graph) standing(c *claim) (Presence, Phase, Obstacle) {
 	return Unknown, Active, Verifiable
 }
 
-// evidence returns what the standing of a claim rests on; p is its presence.
+// evidence returns the basis of the standing of a claim; p is its presence.
 func (g *Graph) evidence(c *claim, p Presence) Evidence {
 	owner := g.entries.at(c.owner)
 	switch {
@@ -62,8 +62,8 @@ func (g *Graph) isPresent(c *claim) bool {
 	return presence == Present
 }
 
-// answerKey is where a live read of the claim looks: a cluster-scoped owner has
-// one place for the dependents of all namespaces.
+// answerKey returns the coordinates that a live read of the claim asks for: a cluster-scoped
+// owner has a single place for the dependents of all namespaces.
 func (g *Graph) answerKey(c *claim) claimKey {
 	key := c.key()
 	if g.facts[c.kind].scope == Cluster {
@@ -72,10 +72,10 @@ func (g *Graph) answerKey(c *claim) claimKey {
 	return key
 }
 
-// SetScope records that a kind is served, with its scope; ScopeUnknown: that it is not served
-// any more. It returns the objects that were parked on that kind, or must be now. What was
-// read of the kind before is Unknown again. Its observed objects stay until the feed shows
-// what became of them.
+// SetScope records that a kind is served, and its scope; ScopeUnknown means that it is no longer
+// served. It returns the objects that were parked on that kind, or must be now. What was read of
+// the kind before is Unknown again. Its observed objects stay until the feed shows what became of
+// them.
 func (g *Graph) SetScope(k Kind, s Scope) []UID {
 	id, ok := g.kinds.find(k)
 	if ok && g.facts[id].scope == s || !ok && s == ScopeUnknown {
@@ -100,8 +100,8 @@ func (g *Graph) SetScope(k Kind, s Scope) []UID {
 	return g.reconsider()
 }
 
-// concernClaims concerns the claimants of a kind whose owner is not observed
-// where they say.
+// concernClaims puts on the first list (see reconsider.go) the claimants of a kind whose owner is
+// not observed at the claimed coordinates.
 func (g *Graph) concernClaims(kind kindID) {
 	for _, c := range g.claims.all() {
 		if c.first == 0 || c.kind != kind || meets(g.entries.at(c.owner), c) {
@@ -113,12 +113,12 @@ func (g *Graph) concernClaims(kind kindID) {
 	}
 }
 
-// Resolve records the answer to a live read of a claim; phase counts only when p is Present,
-// and Unknown revokes an earlier answer. It returns the dependents that make the claim.
+// Resolve records the answer to a live read of a claim. The phase counts only if p is Present;
+// Unknown revokes an earlier answer. It returns the dependents that make the claim.
 //
-// An answer about coordinates at which the owner is observed is ignored: there
-// the feed counts. So is an answer about a kind that is not served, or
-// served in another scope: the 404 may be the path's, not the object's.
+// An answer about coordinates at which the owner is observed is ignored: there the feed counts.
+// So is an answer about a kind that is not served, or that is served in another scope: the 404
+// may be about the path, not about the object.
 func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 	owner := g.find(c.UID)
 	kind, ok := g.kinds.find(c.Kind)
@@ -127,7 +127,7 @@ func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 	}
 	scope := g.facts[kind].scope
 	asked := scope == Cluster && c.Namespace == "" || scope == Namespaced && c.Namespace != ""
-	var open *claim // one that the answer is about, and the feed has not answered
+	var open *claim // one that the answer is about and that the feed has not answered
 	for _, stated := range g.claimsOn(owner) {
 		if stated.kind != kind || stated.name != c.Name ||
 			scope != Cluster && g.namespaces.value(stated.namespace) != c.Namespace {
@@ -153,9 +153,8 @@ func (g *Graph) answer(c *claim, a answer) {
 	case a.presence == Unknown:
 		delete(g.answers, g.answerKey(c))
 	case owner.state == absent && a.presence == Present:
-		// A DELETED event, and a live read that found the object: the read was made
-		// before, or the server went back in time (R4). Neither counts; the next read
-		// decides.
+		// There is a DELETED event, and a live read found the object: either the read was made
+		// before, or the server went back in time (R4). Neither counts; the next read decides.
 		g.doubtAbsence(c.owner)
 	case owner.state == absent:
 		// The event is evidence for all coordinates already.
@@ -173,8 +172,8 @@ func (g *Graph) doubtAbsence(i entryID) {
 	g.concernDependents(i)
 }
 
-// doubtPresence makes Unknown again what live reads found of a kind and the feed,
-// which has just listed that kind, has not seen.
+// doubtPresence makes Unknown again what live reads found of a kind but the feed, which has just
+// listed that kind, did not.
 func (g *Graph) doubtPresence(kind kindID) {
 	for key, a := range g.answers {
 		if key.kind == kind && a.presence == Present && g.entries.at(key.owner).state != observed {
@@ -184,9 +183,9 @@ func (g *Graph) doubtPresence(kind kindID) {
 	}
 }
 
-// NewEpoch makes all absence Unknown again (R4) and returns all that this
-// concerns. The answers of live reads go too, and versions from before compare to
-// none: a restored server may count them anew. All that is observed is stale.
+// NewEpoch makes all absence Unknown again (R4) and returns all objects that this concerns. The
+// answers of live reads are dropped too, and versions from before cannot be compared: a restored
+// server may use the same numbers again. Everything that is observed is stale.
 func (g *Graph) NewEpoch() []UID {
 	for key := range g.answers {
 		delete(g.answers, key)
@@ -220,9 +219,9 @@ func (g *Graph) dropAnswers(i entryID) {
 	}
 }
 
-// dropMetAnswers forgets what the observation of an owner has made superfluous:
-// what was read at the coordinates where it is, and when it was not observed
-// before, that it was found by a live read. That it was not found elsewhere stays.
+// dropMetAnswers drops what the observation of an owner has made superfluous: what was read at
+// the coordinates where it is, and, if it was not observed before, that a live read found it.
+// That it was not found elsewhere stays.
 func (g *Graph) dropMetAnswers(i entryID, before state) {
 	if len(g.answers) == 0 {
 		return
@@ -237,8 +236,8 @@ func (g *Graph) dropMetAnswers(i entryID, before state) {
 	}
 }
 
-// dropAnswerOf forgets what was read for a claim that is about to go, unless
-// dependents of another namespace claim the same cluster-scoped owner.
+// dropAnswerOf drops what was read for a claim that is about to be removed, unless dependents in
+// another namespace claim the same cluster-scoped owner.
 func (g *Graph) dropAnswerOf(c *claim) {
 	key := g.answerKey(c)
 	if _, ok := g.answers[key]; !ok {

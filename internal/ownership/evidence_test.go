@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// evidenceOf is what the presence of the only owner of an object rests on.
+// evidenceOf returns the basis of the presence of an object's only owner.
 func evidenceOf(t *testing.T, g *ownership.Graph, uid ownership.UID) ownership.Evidence {
 	t.Helper()
 	owners := g.Owners(uid)
@@ -100,7 +100,7 @@ func TestTimeIsOptional(t *testing.T) {
 	if got := evidenceOf(t, g, "dependent"); got.Time != 0 {
 		t.Errorf("time = %d, want none", got.Time)
 	}
-	// And none is kept of an owner that is not claimed any more.
+	// And none is kept of an owner that is no longer claimed.
 	g.SetTime(5)
 	g.Forget("dependent", "10")
 	check(t, g)
@@ -118,7 +118,7 @@ func TestSourceHasAName(t *testing.T) {
 	}
 }
 
-// R15: a read confirms what the graph knows, and brings nothing in that it does not.
+// R15: a read confirms what the graph knows, and never adds an object.
 func TestR15Confirm(t *testing.T) {
 	tests := map[string]struct {
 		tell      func(g *ownership.Graph)
@@ -174,7 +174,7 @@ func TestByKind(t *testing.T) {
 	}
 }
 
-// Presence says of a claim what Owners says of the reference that makes it.
+// Presence returns for a claim what Owners returns for the reference that makes it.
 func TestPresenceOfAClaim(t *testing.T) {
 	g := newGraph(t)
 	g.Observe(object("a", 1))

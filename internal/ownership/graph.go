@@ -7,17 +7,17 @@
 //	Observe, Replace   an object as it is at a resourceVersion (watch event, list)
 //	Refresh, Confirm   the same from a live read of the object itself
 //	Forget             a DELETED watch event: evidence of absence (R3)
-//	Vanish             the object is not where it was, without that evidence
-//	SetScope           a kind is served in namespaces, cluster-wide, or no more
-//	Resolve            what a live read of a claim answered
-//	NewEpoch           all absence from before is doubtful (R4)
-//	SetTime            what time it is, which becomes part of the evidence
+//	Vanish             the object is no longer where it was, without that evidence
+//	SetScope           a kind is served in namespaces, cluster-wide, or no longer
+//	Resolve            the answer to a live read of a claim
+//	NewEpoch           all earlier absence is doubtful (R4)
+//	SetTime            the current time, which becomes part of the evidence
 //
-// Each but the last of them returns the UIDs to reconsider: every object whose decision may
-// have changed, sorted, each once. That is level-triggered: the caller keeps keys, not
-// events, and has package verdict decide from what the graph holds at that time. An active
-// object whose owners are all solid (R7) is not among them, since nothing is to be done about
-// it; so a start with a million objects returns what needs work and nothing else.
+// Each of them but SetTime returns the UIDs to reconsider: every object whose decision may have
+// changed, sorted, without duplicates. That is level-triggered: the caller keeps keys, not
+// events, and has package verdict decide from what the graph holds at that time. An active object
+// whose owners are all solid (R7) is not among them, since there is nothing to do about it; so a
+// start with a million objects returns only what needs work.
 //
 // Identity is the UID (R1). The graph has one entry for each UID, either observed
 // or only claimed. What dependents say of an owner is kept as claims: (kind,
@@ -31,9 +31,9 @@
 //	Absent       the UID's DELETED event, or a live read of those coordinates
 //	Unknown      anything else; it may be Unmapped or OutOfScope besides
 //
-// Memory is bounded by what the observed objects say: an entry without claimants
-// that is not observed goes, a claim goes with its last reference, and what was
-// read for a claim goes with the claim.
+// Memory is bounded by what the observed objects say: an entry that is neither observed nor
+// claimed is dropped, a claim is dropped with its last reference, and what was read for a claim
+// is dropped with the claim.
 //
 // Where to read on: observe.go (objects come, change, go), link.go (references
 // and claims), evidence.go (scopes, live reads, epochs, standing), reconsider.go
@@ -47,19 +47,19 @@ package ownership
 
 import "strings"
 
-// Graph is the ownership graph. It is not safe for concurrent use; but the methods
-// in read.go change nothing, and may run beside each other.
+// Graph is the ownership graph. It is not safe for concurrent use; but the methods in read.go
+// change nothing and may run concurrently with each other.
 type Graph struct {
 	entries    slab[entryID, entry]
 	claims     slab[claimID, claim]
 	references slab[refID, reference]
 
 	byUUID      index
-	byOddUID    map[UID]entryID      // UIDs that are no canonical UUIDs
+	byOddUID    map[UID]entryID      // UIDs that are not canonical UUIDs
 	oddUIDs     map[entryID]UID      // the inverse
-	oddVersions map[entryID]string   // resourceVersions that are no plain numbers
+	oddVersions map[entryID]string   // resourceVersions that are not plain numbers
 	times       map[entryID]int64    // when the DELETED event of an absent entry came, if SetTime was called
-	laterClaims map[claimKey]claimID // the claims on an entry but its first
+	laterClaims map[claimKey]claimID // the claims on an entry other than its first
 
 	kinds      table[kindID, Kind]
 	facts      []kindFacts // by kindID
@@ -84,7 +84,6 @@ type Graph struct {
 	candidates []entryID
 }
 
-// kindFacts is what the graph knows of a kind.
 type kindFacts struct {
 	scope   Scope // while it is known, it counts as a use of the kind
 	objects uint32
@@ -115,5 +114,5 @@ func New() *Graph {
 }
 
 // SetTime sets the time of the following calls, in a unit of the caller's choice. Evidence
-// carries it; nothing is decided by it.
+// carries it; no decision depends on it.
 func (g *Graph) SetTime(now int64) { g.now = now }

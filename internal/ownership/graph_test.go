@@ -36,7 +36,7 @@ func check(t *testing.T, g *ownership.Graph) {
 	}
 }
 
-// object is a ConfigMap that is called as its UID is, and refers to owners like it.
+// object returns a ConfigMap whose name is its UID, and whose owners are named likewise.
 func object(uid ownership.UID, version int, owners ...ownership.UID) ownership.Object {
 	o := ownership.Object{
 		UID: uid, Kind: configMap, Namespace: "default", Name: string(uid), ResourceVersion: strconv.Itoa(version),
@@ -51,7 +51,7 @@ func reference(owner ownership.UID) ownership.Reference {
 	return ownership.Reference{APIVersion: "v1", Kind: "ConfigMap", Name: string(owner), UID: owner}
 }
 
-// foreground is an object in foreground deletion that blocks its owners.
+// foreground returns an object in foreground deletion that blocks its owners.
 func foreground(uid ownership.UID, version int, owners ...ownership.UID) ownership.Object {
 	o := object(uid, version, owners...)
 	o.Phase, o.Finalizers = ownership.Foreground, []string{ownership.FinalizerForeground}

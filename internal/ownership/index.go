@@ -2,11 +2,11 @@ package ownership
 
 import "hash/maphash"
 
-// index finds entries by their UUIDs. It is a hash table of eight bytes for each place,
-// with linear probing; the UUIDs themselves stand in the entries. So a find meets memory
-// in two places, one in the table and one that the caller needs anyway; and a
-// million entries weigh half of what a map of them does. The hash is seeded: UUIDs in
-// owner references are free text, and must not be made to collide on purpose.
+// index finds entries by their UUIDs. It is a hash table with eight bytes per place and linear
+// probing; the UUIDs themselves are in the entries. A lookup touches memory in two places, one in
+// the table and one that the caller needs anyway, and the table of a million entries takes half
+// the memory of a map. The hash is seeded: UUIDs in owner references are free text, and it must
+// not be possible to make them collide on purpose.
 type index struct {
 	seed   maphash.Seed
 	places []place // a power of two of them
@@ -19,7 +19,7 @@ type place struct {
 	entry entryID
 }
 
-// fewestPlaces is how many places there are at first.
+// fewestPlaces is the initial size of the table.
 const fewestPlaces = 16
 
 func newIndex() index { return index{seed: maphash.MakeSeed(), places: make([]place, fewestPlaces)} }
@@ -28,7 +28,7 @@ func (x *index) hash(key *[16]byte) uint32 { return uint32(maphash.Bytes(x.seed,
 
 // find returns the entry with that UUID, zero if there is none.
 func (x *index) find(key *[16]byte, entries *slab[entryID, entry]) entryID {
-	hash, last := x.hash(key), uint32(len(x.places)-1) //nolint:gosec // memory for more places than that there is not
+	hash, last := x.hash(key), uint32(len(x.places)-1) //nolint:gosec // there is no memory for more places than that
 	for at := hash & last; ; at = (at + 1) & last {
 		p := x.places[at]
 		if p.entry == 0 || p.hash == hash && entries.at(p.entry).uid == *key {
@@ -37,8 +37,8 @@ func (x *index) find(key *[16]byte, entries *slab[entryID, entry]) entryID {
 	}
 }
 
-// search returns the place of an entry with that hash; that of none is the free place
-// where the search for it ends.
+// search returns the place of an entry with that hash; if there is none, the free place where the
+// search for it ends.
 func (x *index) search(hash uint32, i entryID) uint32 {
 	last := uint32(len(x.places) - 1) //nolint:gosec // as above
 	at := hash & last
@@ -48,7 +48,7 @@ func (x *index) search(hash uint32, i entryID) uint32 {
 	return at
 }
 
-// add puts in an entry whose UUID is not there yet.
+// add adds an entry whose UUID is not in the index yet.
 func (x *index) add(key *[16]byte, i entryID) {
 	if 3*len(x.places) <= 4*(x.used+1) {
 		x.resize(2 * len(x.places))
@@ -71,8 +71,8 @@ func (x *index) resize(n int) {
 	}
 }
 
-// remove takes out an entry that is there. Those that were put behind it for lack of
-// room move up, so that the next search for them does not end at the place that is free now.
+// remove removes an entry that is in the index. Entries that collided with it move up, so that
+// the next search for them does not stop at the place that is free now.
 func (x *index) remove(key *[16]byte, i entryID) {
 	last := uint32(len(x.places) - 1) //nolint:gosec // as above
 	free := x.search(x.hash(key), i)

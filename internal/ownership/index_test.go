@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The index and a map of Go's say the same, whatever comes and goes.
+// The index and a Go map agree, whatever is added and removed.
 func TestIndexIsAMap(t *testing.T) {
 	const steps = 200_000
 	random := rand.New(rand.NewPCG(1, 2))
@@ -47,7 +47,7 @@ func TestIndexIsAMap(t *testing.T) {
 	}
 }
 
-// Every character in every place is a digit, a hyphen, or makes the text no UUID.
+// Every character in every place is a digit or a hyphen, or the text is not a UUID.
 func TestUUIDs(t *testing.T) {
 	const uid = "01234567-89ab-4def-8000-fedcba987654"
 	for at := range uid {

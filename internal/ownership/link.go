@@ -2,8 +2,8 @@ package ownership
 
 import "strings"
 
-// link makes the dependent a claimant of every claim that its references state,
-// seen from a namespace, and returns the first reference.
+// link makes the dependent a claimant of every claim that its references state, as seen from a
+// namespace, and returns the first reference.
 func (g *Graph) link(dependent entryID, namespace spaceID, owners []Reference) refID {
 	var first, last refID
 	for n := range owners {
@@ -25,8 +25,8 @@ func (g *Graph) link(dependent entryID, namespace spaceID, owners []Reference) r
 	return first
 }
 
-// unlink removes a list of references. Claims that no reference states any more go with them,
-// and so do entries that are neither claimed nor observed.
+// unlink removes a list of references. Claims that no reference states any longer are removed
+// with them, and so are entries that are neither claimed nor observed.
 func (g *Graph) unlink(id refID) {
 	for id != 0 {
 		r := g.references.at(id)
@@ -42,8 +42,8 @@ func (g *Graph) unlink(id refID) {
 	}
 }
 
-// join puts a reference in the ring of those that state the claim: a blocking
-// one first, another one last. So the first one shows whether any blocks.
+// join adds a reference to the ring of those that state the claim: a blocking one at the front,
+// another one at the end. So the first one shows whether any blocks.
 func (g *Graph) join(c *claim, id refID) {
 	r := g.references.at(id)
 	if c.first == 0 {
@@ -60,7 +60,7 @@ func (g *Graph) join(c *claim, id refID) {
 	}
 }
 
-// leave takes a reference out of that ring.
+// leave removes a reference from that ring.
 func (g *Graph) leave(c *claim, id refID) {
 	r := g.references.at(id)
 	if r.next == id {
@@ -74,7 +74,7 @@ func (g *Graph) leave(c *claim, id refID) {
 	}
 }
 
-// claimOf returns the claim that a reference states, a new one if it is the first.
+// claimOf returns the claim that a reference states; it adds the claim if this is the first one.
 func (g *Graph) claimOf(owner *Reference, namespace spaceID) claimID {
 	i := g.entryOf(owner.UID)
 	if kind, ok := g.kinds.find(owner.OwnerKind()); ok {
@@ -98,9 +98,9 @@ func (g *Graph) claimOf(owner *Reference, namespace spaceID) claimID {
 	return id
 }
 
-// findClaim looks a claim up. Nearly every owner has one claim only, the first;
-// the map holds all others. So it stays small, and a thousand different claims
-// on one UID cost no more than a thousand on a thousand.
+// findClaim looks up a claim. Nearly every owner has only one claim, the first; the map holds all
+// others. So it stays small, and a thousand different claims on one UID cost no more than one
+// claim on each of a thousand UIDs.
 func (g *Graph) findClaim(key claimKey) claimID {
 	first := g.entries.at(key.owner).claims
 	if first == 0 || g.claims.at(first).key() == key {
@@ -125,7 +125,7 @@ func (g *Graph) insertClaim(id claimID) {
 	g.laterClaims[c.key()] = id
 }
 
-// dropClaim removes a claim that no reference states, with what was read for it.
+// dropClaim removes a claim that no reference states, together with what was read for it.
 func (g *Graph) dropClaim(id claimID) {
 	c := g.claims.at(id)
 	e := g.entries.at(c.owner)
@@ -164,8 +164,8 @@ func (g *Graph) acquireKind(k Kind) kindID {
 
 func (g *Graph) releaseKind(id kindID) { g.kinds.release(id) }
 
-// acquireFinalizers interns a list of finalizers; the key tells apart what a
-// plain join would not.
+// acquireFinalizers interns a list of finalizers; the key distinguishes lists that a plain join
+// would not.
 func (g *Graph) acquireFinalizers(list []string) listID {
 	if len(list) == 0 {
 		return 0

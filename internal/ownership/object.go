@@ -1,11 +1,11 @@
 package ownership
 
-// UID is the identity of an object (R1). Two objects with one name are two
-// objects when their UIDs differ.
+// UID is the identity of an object (R1). Objects with the same name and different UIDs are
+// different objects.
 type UID string
 
-// Kind is a group and a kind. The version is no part of it: any served version
-// of a group and kind leads to the same objects (R1).
+// Kind is a group and a kind, without a version: every served version of a group and kind leads
+// to the same objects (R1).
 type Kind struct {
 	Group string
 	Kind  string
@@ -27,7 +27,7 @@ const (
 	ScopeUnknown Scope = iota
 	// Namespaced objects live in a namespace.
 	Namespaced
-	// Cluster objects live in none.
+	// Cluster objects do not live in a namespace.
 	Cluster
 )
 
@@ -42,9 +42,8 @@ func (s Scope) String() string {
 	}
 }
 
-// Phase is how far the deletion of an object has come. It is derived
-// from deletionTimestamp and finalizers in one place (PhaseOf), never stored
-// as a set of flags.
+// Phase is the stage of an object's deletion. It is derived from deletionTimestamp and finalizers
+// in one place (PhaseOf), and never stored as a set of flags.
 type Phase uint8
 
 const (
@@ -71,7 +70,7 @@ func (p Phase) String() string {
 	}
 }
 
-// The finalizers that the collector owns (R16). It never touches another one.
+// The finalizers that the collector owns (R16). It never touches any other.
 const (
 	FinalizerOrphan     = "orphan"
 	FinalizerForeground = "foregroundDeletion"
@@ -144,8 +143,8 @@ type Object struct {
 	Owners          []Reference // as stored, in order
 }
 
-// Claim is what a dependent states of an owner: its coordinates and its UID.
-// Namespace is empty for a cluster-scoped kind, else the dependent's own (R5).
+// Claim is the identity of an owner as a dependent states it: coordinates and UID. Namespace is
+// empty for a cluster-scoped kind, else the dependent's own (R5).
 type Claim struct {
 	Kind      Kind
 	Namespace string
@@ -162,7 +161,7 @@ func (c Claim) String() string {
 	return c.Kind.String() + " " + name + " (" + string(c.UID) + ")"
 }
 
-// Presence is what is known of a claim (R2).
+// Presence is the state of knowledge about a claim (R2).
 type Presence uint8
 
 const (
@@ -186,7 +185,7 @@ func (p Presence) String() string {
 	}
 }
 
-// Obstacle is why an Unknown claim cannot be verified by a live read.
+// Obstacle is the reason why an Unknown claim cannot be verified by a live read.
 type Obstacle uint8
 
 const (
@@ -194,16 +193,16 @@ const (
 	Verifiable Obstacle = iota
 	// Unmapped claims name a kind that no API serves now (R7).
 	Unmapped
-	// OutOfScope claims are those of a cluster-scoped dependent on a namespaced
-	// owner: there is no namespace in which it could be looked up (R5).
+	// OutOfScope claims are those of a cluster-scoped dependent on a namespaced owner: there is
+	// no namespace in which it could be looked up (R5).
 	OutOfScope
 )
 
-// Source is what a presence was learned from.
+// Source is the origin of a presence.
 type Source uint8
 
 const (
-	// NoSource is that of a claim that is Unknown.
+	// NoSource is the source of a claim that is Unknown.
 	NoSource Source = iota
 	// Observation of the owner at the claim's coordinates.
 	Observation
@@ -226,10 +225,11 @@ func (s Source) String() string {
 	}
 }
 
-// Evidence is what the presence of a claim rests on (R2, R3).
+// Evidence is the basis of the presence of a claim (R2, R3).
 type Evidence struct {
 	Source Source
-	// Revision is the resourceVersion of the observation or of the event, where it is a number; else zero.
+	// Revision is the resourceVersion of the observation or of the event if it is a number, else
+	// zero.
 	Revision uint64
 	// Time is when the event or the answer came, as set by SetTime; zero for an observation.
 	Time int64
@@ -243,12 +243,12 @@ type Owner struct {
 	Phase     Phase    // of the owner; counts only when Present
 	Obstacle  Obstacle // counts only when Unknown
 	Evidence  Evidence // what Presence rests on
-	// Elsewhere is the namespace in which the owner was observed, when it is one
-	// in which the dependent may have no owner (R5). Otherwise it is empty.
+	// Elsewhere is the namespace in which the owner was observed, if the dependent may not have
+	// an owner there (R5). Otherwise it is empty.
 	Elsewhere string
-	// InCycle says that the owner is in foreground deletion and in the same
-	// cycle of blocking references as the dependent (R10).
+	// InCycle is true if the owner is in foreground deletion and in the same cycle of blocking
+	// references as the dependent (R10).
 	InCycle bool
-	// Stale says that the owner was observed in an earlier epoch, and not since (R4).
+	// Stale is true if the owner was observed in an earlier epoch, and not since (R4).
 	Stale bool
 }

@@ -8,16 +8,16 @@ import (
 // Observe records an object as the feed saw it (watch event ADDED or MODIFIED).
 // It returns the UIDs to reconsider, sorted, each once.
 //
-// An observation that is older than what is known of that UID is ignored, be that
-// an observation or its DELETED event. An observation after the DELETED event
-// that is not older, or cannot be compared, is real: the object is back.
+// An observation that is older than what is known of that UID, be that another observation or its
+// DELETED event, is ignored. An observation that follows the DELETED event and is not older, or
+// cannot be compared, is real: the object is back.
 func (g *Graph) Observe(o Object) []UID {
 	g.observe(&o)
 	return g.reconsider()
 }
 
-// Refresh records a live read of an object that the graph knows. It never brings back an
-// object that the feed has seen go, and ignores older reads.
+// Refresh records a live read of an object that the graph knows. It never brings back an object
+// whose deletion the feed has seen, and ignores older reads.
 func (g *Graph) Refresh(o Object) []UID {
 	i := g.find(o.UID)
 	if i == 0 || g.entries.at(i).state != observed {
@@ -27,10 +27,10 @@ func (g *Graph) Refresh(o Object) []UID {
 	return g.reconsider()
 }
 
-// Confirm records a live read of an object, as Refresh does, and reports whether the graph
-// knows what became of that object. It does not know when the feed has not shown the object
-// yet; and neither when the feed has shown its end already and no dependent claims it. The
-// graph cannot tell the two apart, so a read alone never adds an object.
+// Confirm records a live read of an object, as Refresh does, and reports whether the graph knows
+// what became of that object. It does not know if the feed has not shown the object yet, nor if
+// the feed has already shown its deletion and no dependent claims it. The graph cannot tell the
+// two apart, so a read alone never adds an object.
 func (g *Graph) Confirm(o Object) (uids []UID, known bool) {
 	i := g.find(o.UID)
 	switch g.entries.at(i).state {
@@ -89,10 +89,10 @@ func (g *Graph) vanish(i entryID) {
 	g.retire(i)
 }
 
-// Replace records a complete list of the objects of one kind: it observes each, and lets
-// those vanish that are missing. Owners of that kind that live reads have found and that are
-// not in the list are Unknown again: they may have gone before the list was made, without an
-// event. An empty list is right for a kind that is not served any more.
+// Replace records a complete list of the objects of one kind: it observes each of them, and lets
+// those vanish that are missing. Owners of that kind that live reads found and that are not in
+// the list are Unknown again: they may have been deleted before the list was made, without an
+// event. An empty list is right for a kind that is no longer served.
 func (g *Graph) Replace(k Kind, objects []Object) []UID {
 	for n := range objects {
 		g.observe(&objects[n])
@@ -114,8 +114,8 @@ func (g *Graph) Replace(k Kind, objects []Object) []UID {
 	return g.reconsider()
 }
 
-// missing finds the observed objects of a kind that are not marked as listed.
-// It goes through the whole graph only when there are some.
+// missing finds the observed objects of a kind that are not marked as listed. It scans the whole
+// graph only if there are some.
 func (g *Graph) missing(kind kindID, objects []Object) []entryID {
 	isMember := func(e *entry) bool { return e.state == observed && e.kind == kind }
 	found := uint32(0)
@@ -148,8 +148,8 @@ func (g *Graph) observe(o *Object) {
 		return
 	}
 	if g.says(i, o) {
-		// Nothing has changed but the version. It still is a new observation: a
-		// finalizer or reference that we removed may have been added again.
+		// Only the version has changed. It is a new observation nevertheless: a finalizer or
+		// reference that we removed may have been added again.
 		g.setVersion(i, o.ResourceVersion)
 		g.freshen(i)
 		g.suspect(i)
@@ -171,7 +171,7 @@ func (g *Graph) change(i entryID, o *Object) {
 	moved := before.state != observed || before.kind != kind || before.namespace != namespace || before.name != o.Name
 	relinked := moved || !g.sameReferences(i, o.Owners)
 	if relinked {
-		// The new ones first: what is known of a claim in both lists must stay.
+		// The new references first: what is known of a claim in both lists must stay.
 		e.references = g.link(i, namespace, o.Owners)
 		g.unlink(before.references)
 	}
@@ -200,8 +200,8 @@ func (g *Graph) change(i entryID, o *Object) {
 	}
 }
 
-// freshen records that an entry is observed in this epoch, if it was not so far. Its phase
-// is believed again, so the objects that waited for that are reconsidered (R4).
+// freshen records that an entry is observed in this epoch, if it was stale. Its phase is trusted
+// again, so the objects that waited for that are reconsidered (R4).
 func (g *Graph) freshen(i entryID) {
 	e := g.entries.at(i)
 	if e.marks&stale == 0 {
@@ -216,7 +216,7 @@ func (g *Graph) freshen(i entryID) {
 	}
 }
 
-// record overwrites the entry, all but its references and the counts of uses.
+// record overwrites the entry, except its references and the counts of uses.
 func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 	e := g.entries.at(i)
 	if e.state == absent {
@@ -275,8 +275,8 @@ func (g *Graph) sameReference(r *reference, owner *Reference) bool {
 		g.hasUID(c.owner, owner.UID)
 }
 
-// withdraw removes what an object stated from the graph, and has the objects reconsidered
-// that this concerns. The caller sets the next state of the entry.
+// withdraw removes what an object stated from the graph, and has the objects reconsidered that
+// this concerns. The caller sets the next state of the entry.
 func (g *Graph) withdraw(i entryID) {
 	e := g.entries.at(i)
 	g.dropAnswers(i)
@@ -293,7 +293,7 @@ func (g *Graph) withdraw(i entryID) {
 	g.suspectDependents(i)
 }
 
-// retire drops an entry that is not observed any more, unless it is claimed.
+// retire drops an entry that is no longer observed, unless it is claimed.
 func (g *Graph) retire(i entryID) {
 	e := g.entries.at(i)
 	e.name = ""

@@ -15,7 +15,8 @@ func (g *Graph) Object(uid UID) (Object, bool) {
 	return g.object(i), true
 }
 
-// Namespace returns where uid was observed; "" when it is cluster-scoped or not observed.
+// Namespace returns the namespace in which uid was observed; "" when it is cluster-scoped or not
+// observed.
 func (g *Graph) Namespace(uid UID) string {
 	if i := g.find(uid); i != 0 && g.entries.at(i).state == observed {
 		return g.namespaces.value(g.entries.at(i).namespace)
@@ -131,9 +132,9 @@ func (g *Graph) claimText(c *claim) Claim {
 	}
 }
 
-// Dependents returns the objects that have uid as an owner: their claim on it is
-// Present. One that only names the UID, with other coordinates, is none.
-// An object that refers to uid twice is returned twice.
+// Dependents returns the objects that have uid as an owner: their claim on it is Present. An
+// object that names the UID with other coordinates is not a dependent. An object that refers to
+// uid twice is returned twice.
 func (g *Graph) Dependents(uid UID) iter.Seq[UID] {
 	return func(yield func(UID) bool) {
 		for _, c := range g.claimsOn(g.find(uid)) {
@@ -183,10 +184,10 @@ func (g *Graph) Blocking(uid UID) iter.Seq[UID] {
 	}
 }
 
-// Doubtful returns claims on an observed object that may be good though they name
-// another kind, because some servers serve one object in two groups: all else
-// fits, and no live read was made. They must be verified before the object may go.
-// Claims of another namespace or scope are left out: they cannot be good.
+// Doubtful returns claims on an observed object that may be valid although they name another
+// kind, because some servers serve one object in two groups: everything else matches, and no live
+// read was made. They must be verified before the object may be deleted. Claims from another
+// namespace or scope are left out: they cannot be valid.
 func (g *Graph) Doubtful(uid UID) []Claim {
 	i := g.find(uid)
 	e := g.entries.at(i)
@@ -205,8 +206,8 @@ func (g *Graph) Doubtful(uid UID) []Claim {
 	return doubtful
 }
 
-// Cycle returns the cycle of blocking references that the object is part of,
-// sorted; nil if there is none. The slice is shared: read only.
+// Cycle returns the cycle of blocking references that the object is part of, sorted; nil if there
+// is none. The slice is shared and must not be changed.
 func (g *Graph) Cycle(uid UID) []UID {
 	c := g.cycles[g.find(uid)]
 	if c == nil {
@@ -224,7 +225,7 @@ func (g *Graph) Scope(k Kind) Scope {
 	return g.facts[id].scope
 }
 
-// Count returns how many objects of a kind are observed.
+// Count returns the number of observed objects of a kind.
 func (g *Graph) Count(k Kind) int {
 	id, ok := g.kinds.find(k)
 	if !ok {
@@ -233,7 +234,7 @@ func (g *Graph) Count(k Kind) int {
 	return int(g.facts[id].objects)
 }
 
-// KindStats is how much the graph holds of one kind.
+// KindStats counts what the graph holds of one kind.
 type KindStats struct {
 	Kind    Kind
 	Scope   Scope
@@ -241,8 +242,8 @@ type KindStats struct {
 	Parked  int // references to owners of this kind that wait for it to be served (R7)
 }
 
-// ByKind counts by kind, sorted by name. It goes through all claims if a kind
-// that is claimed is not served, else it costs little.
+// ByKind returns the counts of each kind, sorted by name. It iterates over all claims if a
+// claimed kind is not served, else it is cheap.
 func (g *Graph) ByKind() []KindStats {
 	parked := g.parked()
 	var stats []KindStats
@@ -275,10 +276,10 @@ func (g *Graph) parked() map[kindID]int {
 	return parked
 }
 
-// Len counts the observed objects.
+// Len returns the number of observed objects.
 func (g *Graph) Len() int { return g.objects }
 
-// Stats is how much the graph holds.
+// Stats is the size of the graph.
 type Stats struct {
 	Objects    int // observed
 	Presumed   int // UIDs that are only claimed, with or without evidence of absence
@@ -288,7 +289,7 @@ type Stats struct {
 	InCycles   int // objects that are part of a cycle
 }
 
-// Stats returns how much the graph holds. It costs nothing.
+// Stats returns the size of the graph, in constant time.
 func (g *Graph) Stats() Stats {
 	return Stats{
 		Objects:    g.objects,
@@ -300,8 +301,8 @@ func (g *Graph) Stats() Stats {
 	}
 }
 
-// Unsettled returns all objects that may need an action, sorted: those that a collector has
-// to reconsider if it has dropped what earlier calls have returned.
+// Unsettled returns all objects that may need an action, sorted: those that a collector has to
+// reconsider if it has dropped what earlier calls returned.
 func (g *Graph) Unsettled() []UID {
 	var uids []UID
 	for i := range g.entries.all() {
@@ -324,8 +325,8 @@ func (g *Graph) Related() []UID {
 	return uids
 }
 
-// Claimants returns the UIDs of all objects that name an owner with that UID, under whatever
-// coordinates, sorted, each once.
+// Claimants returns the UIDs of all objects that name an owner with that UID, under any
+// coordinates, sorted, without duplicates.
 func (g *Graph) Claimants(uid UID) []UID {
 	var uids []UID
 	for _, c := range g.claimsOn(g.find(uid)) {
@@ -337,7 +338,8 @@ func (g *Graph) Claimants(uid UID) []UID {
 	return slices.Compact(uids)
 }
 
-// All returns every observed object, sorted by UID. It is for tests and diagnostics. The graph must not be changed meanwhile.
+// All returns every observed object, sorted by UID. It is for tests and diagnostics. The graph
+// must not be changed meanwhile.
 func (g *Graph) All() iter.Seq[Object] {
 	return func(yield func(Object) bool) {
 		uids := make([]UID, 0, g.objects)

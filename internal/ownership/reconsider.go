@@ -7,7 +7,7 @@ import "slices"
 // they were parked, or a live read was made for them. Objects on the second are returned only
 // if they may need an action when the call has ended.
 
-// reconsider empties both lists and returns the UIDs: sorted, each once.
+// reconsider empties both lists and returns the UIDs, sorted and without duplicates.
 func (g *Graph) reconsider() []UID {
 	if len(g.certain) == 0 && len(g.candidates) == 0 {
 		return nil
@@ -30,8 +30,8 @@ func (g *Graph) reconsider() []UID {
 	return uids
 }
 
-// emptied returns the list for the next call, unless it has grown so big that
-// it would only hold memory.
+// emptied returns the list for the next call, unless it has grown so large that it would only
+// waste memory.
 func emptied(list []entryID) []entryID {
 	const keep = 1 << 12
 	if cap(list) > keep {
@@ -40,8 +40,8 @@ func emptied(list []entryID) []entryID {
 	return list[:0]
 }
 
-// unsettled reports whether an object may need an action: it is in a deletion that the
-// collector must finish, or not all its owners are solid.
+// unsettled reports whether an object may need an action: it is in a deletion that the collector
+// must complete, or not all its owners are solid.
 func (g *Graph) unsettled(i entryID) bool {
 	e := g.entries.at(i)
 	if e.state != observed {
@@ -66,9 +66,9 @@ func (g *Graph) unsettled(i entryID) bool {
 // suspect puts an object on the second list.
 func (g *Graph) suspect(i entryID) { g.candidates = append(g.candidates, i) }
 
-// suspectOwners suspects the owners of an object: one in foreground deletion may
-// have lost its last blocking dependent (R14), one in orphan deletion may have a
-// dependent more (R13), one that will be deleted may have become a leaf (R10).
+// suspectOwners suspects the owners of an object: one in foreground deletion may have lost its
+// last blocking dependent (R14), one in orphan deletion may have gained a dependent (R13), one
+// that will be deleted may have become a leaf (R10).
 func (g *Graph) suspectOwners(i entryID) {
 	for r := range g.referencesOf(i) {
 		g.suspect(g.claims.at(r.claim).owner)
@@ -109,8 +109,8 @@ func (g *Graph) concernClaimants(c *claim) {
 	}
 }
 
-// announce puts the objects on the first list that the first observation of an owner
-// concerns: they were parked on its kind, or had evidence that it was gone.
+// announce puts on the first list the objects that the first observation of an owner concerns:
+// they were parked on its kind, or had evidence that it was gone.
 func (g *Graph) announce(i entryID, before state) {
 	if before == observed {
 		return

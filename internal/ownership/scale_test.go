@@ -74,8 +74,8 @@ func TestManyClaims(t *testing.T) {
 	}
 }
 
-// TestAbsentKnowledgeIsBounded is H8 and H9 as far as memory goes: ten thousand
-// false owners are forgotten with the object that names them.
+// TestAbsentKnowledgeIsBounded is H8 and H9 with respect to memory: ten thousand false owners are
+// dropped together with the object that names them.
 func TestAbsentKnowledgeIsBounded(t *testing.T) {
 	g := newGraph(t)
 	hostile := object("hostile", 1)
@@ -158,8 +158,8 @@ func TestCycleThroughAnotherGroup(t *testing.T) {
 	}
 }
 
-// TestUnchangedAllocatesNothing: what a feed repeats, or a status that changes,
-// costs no garbage.
+// TestUnchangedAllocatesNothing: events that a feed repeats, or that change only the status,
+// allocate nothing.
 func TestUnchangedAllocatesNothing(t *testing.T) {
 	g := newGraph(t)
 	owner := object("0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", 1)

@@ -14,9 +14,8 @@ const (
 	chunkSize = 1 << chunkBits
 )
 
-// slab holds records of one type. A record stays at its address until it is
-// removed; its index is then used again. Index zero is never given out: it means
-// none, and reads as the zero record.
+// slab holds records of one type. A record stays at its address until it is removed; its index is
+// then reused. Index zero is never given out: it means none, and reads as the zero record.
 type slab[I ~uint32, T any] struct {
 	chunks []*[chunkSize]T
 	free   []I
@@ -71,7 +70,7 @@ type table[I ~uint32, K comparable] struct {
 	ids   map[K]I
 	rows  []row[K]
 	free  []I
-	clone func(K) K // of a value to keep, so that it does not hold what it was cut from
+	clone func(K) K // copies a value to keep, so that it does not retain what it was cut from
 }
 
 type row[K comparable] struct {
@@ -94,7 +93,7 @@ func (t *table[I, K]) find(key K) (I, bool) {
 	return id, ok
 }
 
-// acquire returns the ID of a value and counts one more use.
+// acquire returns the ID of a value and adds a use.
 func (t *table[I, K]) acquire(key K) I {
 	id, ok := t.find(key)
 	switch {
@@ -117,7 +116,7 @@ func (t *table[I, K]) acquire(key K) I {
 	return id
 }
 
-// release counts one use less; a value without uses is dropped.
+// release removes a use; a value without uses is dropped.
 func (t *table[I, K]) release(id I) {
 	if id == 0 {
 		return

@@ -37,9 +37,9 @@ func New(start, most int, now func() time.Time) *Limiter {
 	return &Limiter{now: now, limit: start, window: window{limit: float64(start), max: float64(max(most, minLimit))}}
 }
 
-// Begin waits until a request may begin. The caller calls end once when the request has
-// ended; refused says that the server answered 429. The error is that of ctx, when it ends
-// while the request waits.
+// Begin waits until a request may begin. The caller calls end once when the request has ended;
+// refused means that the server answered 429. If ctx ends while the request waits, Begin returns
+// its error.
 func (l *Limiter) Begin(ctx context.Context) (end func(refused bool), err error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// feed gives a window the answers of a number of round trips; wanted says that a request
-// had to wait in each.
+// feed gives a window the answers of a number of round trips; wanted means that a request had to
+// wait in each.
 func feed(w *window, roundTrips int, latency time.Duration, refused, wanted bool) {
 	for range roundTrips {
 		for size := int(w.limit); size > 0; size-- {
@@ -69,7 +69,8 @@ func TestGoesDownWhenSlow(t *testing.T) {
 	}
 }
 
-// Requests that are slow for a fast server, but not in themselves, do not lower the limit.
+// Requests that are slow compared to a fast server's, but not slow in themselves, do not lower
+// the limit.
 func TestStaysBelowBearableLatency(t *testing.T) {
 	w := window{limit: 50, max: 50}
 	feed(&w, 10, time.Millisecond, false, true)

@@ -1,8 +1,8 @@
 // Package queue holds the UIDs of the objects that wait to be reconsidered.
 //
-// A queue carries keys and nothing else: the worker that takes a key reads the state anew.
-// A key waits at most once however often it is added, is with at most one worker at a time,
-// and comes back when it was added meanwhile. The three ways to add a key:
+// A queue carries keys and nothing else: the worker that takes a key reads the current state. A
+// key waits at most once however often it is added, is with at most one worker at a time, and
+// comes back when it was added meanwhile. There are three ways to add a key:
 //
 //	Add    something was observed: to be taken as soon as a worker is free
 //	Retry  an attempt failed: after the key's own exponential back-off

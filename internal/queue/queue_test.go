@@ -63,7 +63,7 @@ func TestRetryBacksOffByKey(t *testing.T) {
 			q.Done(uid)
 		}
 
-		// Another key has a back-off of its own, and Forget starts anew.
+		// Another key has its own back-off, and Forget resets it.
 		q.Forget("a")
 		for _, uid := range []ownership.UID{"b", "a"} {
 			start := time.Now()

@@ -45,7 +45,7 @@ func (c *cluster) put(o ownership.Object, deleting bool) {
 	c.watch = append(c.watch, event{false, o})
 }
 
-// delete is the API server's: it marks, or removes.
+// delete performs a DELETE on the API server: it marks, or removes.
 func (c *cluster) delete(o ownership.Object, p verdict.Propagation) {
 	ours := map[verdict.Propagation]string{
 		verdict.Orphan: ownership.FinalizerOrphan, verdict.Foreground: ownership.FinalizerForeground,
@@ -78,7 +78,7 @@ func (c *cluster) deliver() {
 	}
 }
 
-// work decides about one object of the queue and does it.
+// work decides about one object of the queue and applies the decision.
 func (c *cluster) work() error {
 	keys := make([]ownership.UID, 0, len(c.queue))
 	for uid := range c.queue {
@@ -145,7 +145,7 @@ func (c *cluster) perform(f verdict.Facts, d verdict.Decision) error {
 	return nil
 }
 
-// find is the live read of a claim.
+// find performs the live read of a claim.
 func (c *cluster) find(claim ownership.Claim) (ownership.Object, bool) {
 	o, ok := c.store[claim.UID]
 	return o, ok && o.Kind == claim.Kind && o.Namespace == claim.Namespace && o.Name == claim.Name
@@ -172,7 +172,7 @@ func (c *cluster) disown(uid ownership.UID, owner ownership.Object) {
 
 // checkDelete is S1: no owner that the object refers to when it is deleted is
 // there, unless it is in foreground deletion. One that was, and now has only
-// finalizers of others left, is as good.
+// finalizers of others left, counts too.
 func (c *cluster) checkDelete(o ownership.Object) error {
 	if len(o.Owners) == 0 {
 		return fmt.Errorf("%s has no owners", o.UID)
@@ -190,8 +190,8 @@ func (c *cluster) checkDelete(o ownership.Object) error {
 	return nil
 }
 
-// converge lets watch and collector run, in random turns, until nothing is left
-// to do. Then the user comes back and takes away what foreign finalizers hold.
+// converge runs watch and collector, in random turns, until nothing is left to do. Then the user
+// removes the foreign finalizers.
 func (c *cluster) converge() error {
 	for step := 0; len(c.watch)+len(c.queue) > 0; step++ {
 		if step == 20000 {

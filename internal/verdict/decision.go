@@ -17,37 +17,39 @@ const (
 	Orphan     Propagation = "Orphan"
 )
 
-// Decision is what to do about one object: one of the types below. Each stands
-// for one write at most, or for the reads that are needed to decide; only Disown
-// stands for one write to each dependent.
+// Decision is the action to take on one object: one of the types below. Each stands for at most
+// one write, or for the reads that are needed to decide; only Disown stands for one write to each
+// dependent.
 //
 //sumtype:decl
 type Decision interface {
 	decision()
-	// String is the decision in words, for logs and golden files.
+	// String returns the decision in words, for logs and golden files.
 	String() string
 }
 
 type (
 	// Keep leaves the object as it is.
 	Keep struct{ Reason string }
-	// Verify requests live reads of claims of which nothing is known (R7). Each is named once, in order.
-	// There may be ten thousand; they can be read in portions, as each answer returns the object again.
+	// Verify requests live reads of claims of which nothing is known (R7). Each is named once, in
+	// order. There may be ten thousand; they can be read in portions, since each answer returns
+	// the object again.
 	Verify struct{ Claims []ownership.Claim }
-	// Reread requests live reads of observed objects that were being deleted in an earlier epoch (R4).
-	// Each answer returns the object again.
+	// Reread requests live reads of observed objects that were being deleted in an earlier epoch
+	// (R4). Each answer returns the object again.
 	Reread struct{ Objects []ownership.UID }
 	// Park waits for kinds that no API serves now; the object is reconsidered when one appears (R7).
 	Park struct{ Kinds []ownership.Kind }
-	// Detach removes owner references: those to the owners in Remove. Remaining is the list to write (R9).
-	// An object may refer to one UID twice, rightly and wrongly; then Remaining keeps the right one.
+	// Detach removes owner references: those to the owners in Remove. Remaining is the list to
+	// write (R9). An object may refer to one UID both correctly and incorrectly; then Remaining
+	// keeps the correct reference.
 	Detach struct {
 		Remove    []ownership.UID
 		Remaining []ownership.Reference
 		Reason    string
 	}
-	// Unblock sets blockOwnerDeletion to false on the references inside a cycle. Owners is the list to write (R10).
-	// Cycle is shared with the graph: read only.
+	// Unblock sets blockOwnerDeletion to false on the references inside a cycle. Owners is the
+	// list to write (R10). Cycle is shared with the graph and must not be changed.
 	Unblock struct {
 		Cycle  []ownership.UID
 		Owners []ownership.Reference
@@ -110,7 +112,7 @@ func (d Disown) String() string { return "disown " + list(d.Dependents) }
 // String returns, for example, "release orphan".
 func (d Release) String() string { return "release " + d.Finalizer }
 
-// maxNamed bounds what a sentence names: an object may have ten thousand owners.
+// maxNamed bounds how many are named in a sentence: an object may have ten thousand owners.
 const maxNamed = 5
 
 // list names the first few, and says how many more there are.

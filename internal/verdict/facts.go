@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Standing is where an owner reference stands.
+// Standing classifies an owner reference.
 type Standing uint8
 
 const (
@@ -31,13 +31,13 @@ type Owner struct {
 	Reference ownership.Reference
 	Claim     ownership.Claim
 	Standing  Standing
-	// Stale says that the owner was observed in an earlier epoch, and not since (R4).
+	// Stale is true if the owner was observed in an earlier epoch, and not since (R4).
 	Stale bool
-	// Evidence is what the standing rests on. Nothing is decided by it: records and audit
-	// log say by it why an object was deleted.
+	// Evidence is the basis of the standing. No decision depends on it: it is for records and the
+	// audit log, which show why an object was deleted.
 	Evidence ownership.Evidence
-	// InCycle says that object and owner, both in foreground deletion, are part
-	// of one cycle of blocking references (R10).
+	// InCycle is true if object and owner, both in foreground deletion, are part of one cycle of
+	// blocking references (R10).
 	InCycle bool
 }
 
@@ -62,7 +62,7 @@ func (s Standing) String() string {
 // Event OwnerRefInvalidNamespace).
 type Report struct {
 	Reference ownership.Reference
-	// OwnerNamespace is where the owner was observed; empty if it was not.
+	// OwnerNamespace is the namespace in which the owner was observed; empty if it was not.
 	OwnerNamespace string
 	// Why is the explanation in the Event.
 	Why string
@@ -74,33 +74,33 @@ type Facts struct {
 	Owners  []Owner // one for each reference, in the stored order
 	Reports []Report
 
-	// Doubted are the objects that were being deleted in an earlier epoch, and were
-	// not observed since, of those whose deletion a decision would rest on (R4): the
-	// object, its owners, the members of its cycle. Sorted, each once.
+	// Doubted are the objects that were being deleted in an earlier epoch and were not observed
+	// since, among those whose deletion a decision would rest on (R4): the object, its owners,
+	// the members of its cycle. Sorted, without duplicates.
 	Doubted []ownership.UID
-	// HasDependents says that the object is itself an owner. It is looked up
-	// only for an active object with a waiting owner (R10).
+	// HasDependents is true if the object is itself an owner. It is looked up only for an active
+	// object with a waiting owner (R10).
 	HasDependents bool
-	// Dependents are those to detach, sorted, each once, the object itself left
-	// out. They are looked up only in phase Orphaning (R13).
+	// Dependents are those to detach, sorted, without duplicates and without the object itself.
+	// They are looked up only in phase Orphaning (R13).
 	Dependents []ownership.UID
-	// Blocking are dependents that hold the object, sorted, each once, MaxBlocking
-	// at most. They are looked up only in phase Foreground (R14).
+	// Blocking are dependents that hold the object, sorted, without duplicates, at most
+	// MaxBlocking. They are looked up only in phase Foreground (R14).
 	Blocking []ownership.UID
-	// Doubtful are claims on the object that may yet make dependents of their
-	// claimants, sorted, each once; see ownership.Graph.Doubtful. They are looked
-	// up only in the phases Orphaning and Foreground.
+	// Doubtful are claims on the object that may turn out to make dependents of their claimants,
+	// sorted, without duplicates; see ownership.Graph.Doubtful. They are looked up only in the
+	// phases Orphaning and Foreground.
 	Doubtful []ownership.Claim
-	// Cycle are the members of the cycle that the object is part of, sorted; only
-	// in phase Foreground (R10). It is shared with the graph: read only.
+	// Cycle are the members of the cycle that the object is part of, sorted; only in phase
+	// Foreground (R10). It is shared with the graph and must not be changed.
 	Cycle []ownership.UID
 }
 
-// MaxBlocking bounds Facts.Blocking. An owner in foreground deletion is reconsidered for each
-// of its ten thousand dependents that goes; what counts is whether one is left.
+// MaxBlocking bounds Facts.Blocking. An owner in foreground deletion is reconsidered each time
+// that one of its ten thousand dependents is gone; what counts is whether any is left.
 const MaxBlocking = 16
 
-// Gather collects the facts about an object; false if it is not observed.
+// Gather collects the facts about an object; it returns false if the object is not observed.
 func Gather(g *ownership.Graph, uid ownership.UID) (Facts, bool) {
 	object, ok := g.Object(uid)
 	if !ok {
@@ -178,7 +178,7 @@ func standingOf(o ownership.Owner) Standing {
 	return Unverified
 }
 
-// reportable describes what is wrong about the scope of a reference, if anything (R5).
+// reportable describes what is wrong with the scope of a reference, if anything (R5).
 func reportable(o ownership.Owner, s Standing) string {
 	owner := named(o.Reference)
 	switch {

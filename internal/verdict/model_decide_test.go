@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// dependents are the objects with a reference to o that makes them its dependents.
+// dependents returns the objects with a reference to o that makes them its dependents.
 func (m *model) dependents(o ownership.Object, is func(ownership.Reference) bool) (uids []ownership.UID) {
 	for uid, d := range m.objects {
 		if slices.ContainsFunc(d.Owners, func(r ownership.Reference) bool {
@@ -57,7 +57,7 @@ func (m *model) reaches(from, to ownership.UID) bool {
 	return visit(from)
 }
 
-// decide returns the decision in short: its kind and what it is about.
+// decide returns the decision in short: its type and its arguments.
 func (m *model) decide(o ownership.Object) string {
 	if doubted := m.doubted(o); len(doubted) > 0 {
 		return "reread " + join(doubted)
@@ -116,7 +116,7 @@ func (m *model) decide(o ownership.Object) string {
 	return "delete Background"
 }
 
-// cycle is the cycle that an object in foreground deletion is part of.
+// cycle returns the cycle that an object in foreground deletion is part of.
 func (m *model) cycle(o ownership.Object) (uids []ownership.UID) {
 	for uid := range m.objects {
 		if m.reaches(o.UID, uid) && m.reaches(uid, o.UID) {
@@ -127,7 +127,7 @@ func (m *model) cycle(o ownership.Object) (uids []ownership.UID) {
 	return uids
 }
 
-// doubted are the objects whose deletion a backup may have undone.
+// doubted returns the objects whose deletion a backup may have undone.
 func (m *model) doubted(o ownership.Object) []ownership.UID {
 	restsOn := map[ownership.UID]bool{}
 	switch o.Phase {
@@ -154,7 +154,7 @@ func (m *model) doubted(o ownership.Object) []ownership.UID {
 	return uids
 }
 
-// decideDoubtful is otherwise, unless a claim on o may be good under another kind.
+// decideDoubtful returns otherwise, unless a claim on o may be valid under another kind.
 func (m *model) decideDoubtful(o ownership.Object, otherwise string) string {
 	var claims []string
 	for _, d := range m.objects {
@@ -179,7 +179,7 @@ func sortedSet(texts []string) string {
 	return strings.Join(slices.Compact(texts), ", ")
 }
 
-// inShort gives a real decision as the model gives its own.
+// inShort returns a real decision in the form of the model's.
 func inShort(f verdict.Facts, d verdict.Decision) string {
 	switch d := d.(type) {
 	case verdict.Keep:

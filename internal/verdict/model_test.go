@@ -7,9 +7,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// model is the slow and obvious form of graph and verdict together: maps of what was seen,
-// to which the rules are applied anew for each question. It is the oracle for random
-// histories.
+// model is the slow and obvious form of graph and verdict together: maps of what was seen, to
+// which the rules are applied afresh for each question. It is the oracle for random histories.
 type model struct {
 	objects map[ownership.UID]ownership.Object
 	stale   map[ownership.UID]bool // observed before the last epoch
@@ -180,7 +179,7 @@ func (m *model) newEpoch() {
 	}
 }
 
-// prune forgets what is not claimed.
+// prune drops what is not claimed.
 func (m *model) prune() {
 	claims, uids := map[ownership.Claim]bool{}, map[ownership.UID]bool{}
 	for _, d := range m.objects {

@@ -85,7 +85,7 @@ func phaseOf(deleting bool, finalizers []string) ownership.Phase { //nolint:revi
 	return ownership.Terminating
 }
 
-// object is an observation of one of the UIDs.
+// object returns an observation of one of the UIDs.
 func (h *generator) object() ownership.Object {
 	o := h.homes[h.intN(len(h.homes))]
 	if h.chance(3) {
@@ -300,9 +300,9 @@ func checkReconsidered(before, after map[ownership.UID]string, reconsider []owne
 	return nil
 }
 
-// TestOrder is R6 at large: the same objects, observed in any order, with live
-// reads at any time, end in the same decisions. What each object goes through
-// keeps its order; what is shuffled is how they mix.
+// TestOrder is R6 at large: the same objects, observed in any order, with live reads at any time,
+// end in the same decisions. The events of each object keep their order; only how they interleave
+// is shuffled.
 func TestOrder(t *testing.T) {
 	const orders = 6
 	rapid.Check(t, func(t *rapid.T) {
@@ -324,7 +324,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// life is what one UID goes through: some observations, and maybe its end.
+// life is the history of one UID: some observations, and maybe its end.
 type life struct {
 	observations []ownership.Object
 	ends         bool
@@ -396,7 +396,7 @@ func (h *generator) settle(lives []life) (map[ownership.UID]string, error) {
 	return decisions, nil
 }
 
-// mix is an order of steps: the index of each life as often as it has steps.
+// mix returns an order of steps: the index of each life as often as it has steps.
 func (h *generator) mix(lives []life) []int {
 	var order []int
 	for n, l := range lives {

@@ -28,7 +28,7 @@ func (s *scenario) decides(want ...string) {
 	}
 }
 
-// decision is the decision about an object as a value.
+// decision returns the decision about an object as a value.
 func (s *scenario) decision(uid ownership.UID) verdict.Decision {
 	s.t.Helper()
 	facts, ok := verdict.Gather(s.graph, uid)
@@ -140,7 +140,7 @@ func TestR4(t *testing.T) {
 	s.decides("p1: keep: held by ConfigMap one")
 }
 
-// A backup may have undone that a deletion began.
+// A backup may have undone the start of a deletion.
 func TestR4_Deletions(t *testing.T) {
 	s := newScenario(t)
 	s.observe(

@@ -8,11 +8,11 @@
 //	facts, ok := verdict.Gather(graph, uid) // what the ownership graph knows
 //	decision := verdict.Decide(facts)       // what to do, with the reason inside
 //
-// Decide is a function of its facts and of nothing else. It is called anew whenever the
-// graph returns the UID, so no decision depends on an earlier one. Its cases are in the order
-// in which they are safe: what is already being deleted is only finished; nothing is written
-// before every claim is verified that can be; and nothing is deleted as long as one owner is
-// solid or cannot be read. The numbers in the comments are those of docs/semantics.md.
+// Decide depends on its facts alone. It is called again whenever the graph returns the UID, so no
+// decision depends on an earlier one. Its cases are in the order in which they are safe: a
+// deletion that has begun is only completed; nothing is written before every claim is verified
+// that can be; and nothing is deleted as long as one owner is solid or cannot be read. Rule
+// numbers in comments are those of docs/semantics.md.
 package verdict
 
 import (
@@ -39,8 +39,8 @@ func Decide(f Facts) Decision {
 	return decideActive(f)
 }
 
-// finishOrphan detaches the dependents first, then removes the finalizer (R13), once it is
-// known of every claim whether it makes a dependent.
+// finishOrphan detaches the dependents first, then removes the finalizer (R13), once it is known
+// for every claim whether it makes a dependent.
 func finishOrphan(f Facts) Decision {
 	switch {
 	case len(f.Dependents) > 0:
@@ -52,9 +52,9 @@ func finishOrphan(f Facts) Decision {
 	}
 }
 
-// finishForeground removes the finalizer when no dependent blocks any more (R14). The
-// dependents are decided about on their own; those that wait for each other in a cycle would
-// wait for ever, so the references inside it stop blocking (R10).
+// finishForeground removes the finalizer when no dependent blocks any longer (R14). The
+// dependents are decided on separately; those that wait for each other in a cycle would wait for
+// ever, so the references inside it stop blocking (R10).
 func finishForeground(f Facts) Decision {
 	switch {
 	case len(f.Cycle) > 0:
@@ -92,8 +92,8 @@ func decideActive(f Facts) Decision {
 	}
 }
 
-// keepOrDetach keeps an object that has a solid owner, and detaches it from the dangling and
-// the waiting ones (R9); from the latter so that their deletion can end.
+// keepOrDetach keeps an object that has a solid owner, and detaches it from the dangling and the
+// waiting ones (R9); from the latter so that their deletion can complete.
 func keepOrDetach(f Facts, by standings) Decision {
 	reason := reason(by)
 	if len(by[Dangling])+len(by[Waiting]) == 0 {
@@ -130,8 +130,8 @@ func release(f Facts, finalizer string) Decision {
 	return Release{Finalizer: finalizer, Remaining: remaining}
 }
 
-// unblocked returns the references, of which those inside the cycle do not block any more.
-// All others stay as they are, tri-state flags included (R10, CF-06).
+// unblocked returns the references; those inside the cycle no longer block. All others stay as
+// they are, including tri-state flags (R10, CF-06).
 func unblocked(owners []Owner) []ownership.Reference {
 	list := make([]ownership.Reference, 0, len(owners))
 	for _, o := range owners {
@@ -143,7 +143,7 @@ func unblocked(owners []Owner) []ownership.Reference {
 	return list
 }
 
-// standings are the owners by standing, each group in the stored order.
+// standings groups the owners by standing, each group in the stored order.
 type standings [Misplaced + 1][]Owner
 
 func sortByStanding(owners []Owner) (by standings) {

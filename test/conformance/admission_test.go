@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// What the API server makes of requests about namespaces.
+// How the API server answers requests about namespaces.
 func TestNamespaceRequests(t *testing.T) {
 	t.Run("NS-13 a namespace has its name as a label, whatever clients send", func(t *testing.T) {
 		t.Parallel()
@@ -140,7 +140,7 @@ func isMarked(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil && ns.Status.Phase == corev1.NamespaceTerminating
 }
 
-// NS-24: what the options make of the collector's finalizers.
+// NS-24: the effect of the options on the collector's finalizers.
 func TestNamespaceDeletionOptions(t *testing.T) {
 	policy := func(p metav1.DeletionPropagation) metav1.DeleteOptions {
 		return metav1.DeleteOptions{PropagationPolicy: &p}
@@ -173,8 +173,8 @@ func TestNamespaceDeletionOptions(t *testing.T) {
 
 func isNothing(s string) bool { return s == "" }
 
-// NS-25: what may be done in a namespace that is missing, or terminating, and which
-// namespaces are there for ever.
+// NS-25: what may be done in a namespace that is missing or terminating, and which namespaces
+// cannot be deleted.
 func TestNamespaceAdmission(t *testing.T) {
 	t.Run("NS-25 in a namespace that is missing nothing is created, changed, or found", func(t *testing.T) {
 		t.Parallel()
@@ -218,7 +218,7 @@ func TestNamespaceAdmission(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
 		for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic} {
-			// Only asked: a server that would do it is not to lose them.
+			// A dry run, since a server that would do it must not lose them.
 			err := w.server.metadata.Resource(namespaces.GroupVersionResource).Delete(t.Context(), name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 			if !apierrors.IsForbidden(err) {
 				t.Errorf("delete %s: %v, want 403", name, err)
@@ -233,7 +233,7 @@ func TestNamespaceAdmission(t *testing.T) {
 		w := shared(t)
 		for range 5 {
 			w.eventuallyGone(w.end())
-			// Admission may have it as terminating yet.
+			// Admission may still see it as terminating.
 			if _, err := w.tryCreate(configMaps, "object"); !isAway(err) {
 				t.Errorf("create in a namespace that is gone: %v", err)
 			}
@@ -253,8 +253,8 @@ func TestNamespaceAdmission(t *testing.T) {
 	})
 }
 
-// asksForAccess asks in the test's namespace what may be done there, which is answered
-// whatever becomes of the namespace.
+// asksForAccess reviews access in the test's namespace, which must be answered whatever the state
+// of the namespace.
 func (w *cluster) asksForAccess() {
 	w.t.Helper()
 	review := &authorizationv1.LocalSubjectAccessReview{
@@ -269,8 +269,8 @@ func (w *cluster) asksForAccess() {
 	}
 }
 
-// race deletes a namespace while objects are created there, and looks for those that
-// were created and are left when the namespace is gone.
+// race deletes a namespace while objects are created in it, and looks for objects whose creation
+// succeeded and that are left when the namespace is gone.
 func (w *cluster) race() {
 	w.t.Helper()
 	space := w.another()

@@ -38,9 +38,9 @@ const (
 	crowdClients    = 32
 )
 
-// BenchmarkBarrier measures what it costs to prove that no dependent was missed
-// (R15): the same crowd of owners is deleted with the proof and without it, in turns.
-// What is reported are medians, with the ratio of each pair:
+// BenchmarkBarrier measures the cost of proving that no dependent was missed (R15): the same
+// crowd of owners is deleted with the proof and without it, in turns. It reports medians, and the
+// ratio of each pair:
 //
 //	go test -run '^$' -bench Barrier -benchtime 3x ./test/conformance
 func BenchmarkBarrier(b *testing.B) {
@@ -78,7 +78,7 @@ func BenchmarkBarrier(b *testing.B) {
 	}
 }
 
-// cost of a deletion.
+// cost holds the costs of a deletion.
 type cost struct {
 	seconds  float64
 	work     float64 // CPU seconds of this process: of the server too, where that is ours
@@ -116,8 +116,8 @@ func deleteCrowd(b *testing.B, spaces []*cluster, policy metav1.DeletionPropagat
 	return cost{took.Seconds(), worked, float64(after-before) / float64(len(owners))}
 }
 
-// withBarrier makes a collector with or without the proof. No option of the public API
-// turns it off, so the collector is put together here, in both cases alike.
+// withBarrier makes a collector with or without the proof. No option of the public API turns it
+// off, so the collector is assembled here, the same way in both cases.
 func withBarrier(on bool) controllers {
 	return func(config *rest.Config, log *slog.Logger) (runner, error) {
 		config.QPS, config.ContentType = -1, runtime.ContentTypeProtobuf // as coppice.New has it
@@ -161,11 +161,11 @@ func (c *bareCollector) Run(ctx context.Context) error {
 	return nil
 }
 
-// Synced reports whether it collects.
+// Synced reports whether it is collecting.
 func (c *bareCollector) Synced() bool { return c.synced.Load() }
 
-// watchOwners watches all config maps from now on. A server ends the watch of a client
-// that falls behind, as one does that shares two processors with it: it is taken up again.
+// watchOwners watches all config maps from now on. A server ends the watch of a client that falls
+// behind, which happens if the two share two processors: then the watch is resumed.
 func watchOwners(b *testing.B, w *cluster) watch.Interface {
 	b.Helper()
 	all := w.server.metadata.Resource(configMaps.GroupVersionResource)
@@ -183,7 +183,7 @@ func watchOwners(b *testing.B, w *cluster) watch.Interface {
 	return watcher
 }
 
-// cpuSeconds is what this process has used of processors so far.
+// cpuSeconds returns the CPU time that this process has used so far.
 func cpuSeconds(b *testing.B) float64 {
 	b.Helper()
 	var usage syscall.Rusage
@@ -214,7 +214,7 @@ func makeCrowd(b *testing.B, spaces []*cluster, name string) []object {
 	return owners
 }
 
-// all does something n times, many at the same time.
+// all calls a function n times, many of them concurrently.
 func all(b *testing.B, n int, do func(ctx context.Context, i int) error) {
 	b.Helper()
 	group, ctx := errgroup.WithContext(b.Context())

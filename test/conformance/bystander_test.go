@@ -18,11 +18,11 @@ const (
 	bytesOfOwner      = 100 // as JSON, nearly
 )
 
-// BenchmarkFakeOwners measures H8: what the cascades of one namespace suffer when
-// an object with ten thousand owners that do not exist is made in another. It takes
-// p99 of the time from an owner's DELETE to the removal of its dependent, once with
-// that object and once with one as large that has no owners: what the server takes
-// to store and to show a megabyte is not the collector's. What is reported are medians:
+// BenchmarkFakeOwners measures H8: how the cascades of one namespace suffer when an object with
+// ten thousand owners that do not exist is created in another. It takes p99 of the time from an
+// owner's DELETE to the removal of its dependent, once with that object and once with an equally
+// large one without owners, so that the server's cost of storing and showing a megabyte is not
+// counted against the collector. It reports medians:
 //
 //	go test -run '^$' -bench FakeOwners -benchtime 5x ./test/conformance
 func BenchmarkFakeOwners(b *testing.B) {
@@ -52,7 +52,7 @@ func withData(n int) option {
 	}
 }
 
-// slowest is p99 of the seconds that cascades take, one after the other, of an owner
+// slowest returns p99 of the seconds that cascades take, one after the other, of an owner
 // with one dependent each. attack is called when all is prepared.
 func slowest(b *testing.B, w *cluster, name string, attack func()) float64 {
 	b.Helper()

@@ -11,21 +11,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// unknownKind is a kind that no server serves.
+// unknownKind is a kind that is never served.
 var unknownKind = kind{GroupVersionResource: schema.GroupVersionResource{Group: "unknown.example.com", Version: "v1", Resource: "nothings"}, name: "Nothing"}
 
-// versions is a custom resource with a version that is preferred, one that is
-// served too, and one that is not.
+// versions is a custom resource with a preferred version, another served version, and one that is
+// not served.
 var versions = definition{versions: []any{version("v1", true, true), version("v1beta1", true, false), version("v1alpha1", false, false)}}
 
-// in is a reference with another version.
+// in returns a reference with another version.
 func in(version string, r metav1.OwnerReference) metav1.OwnerReference {
 	group, _, _ := strings.Cut(r.APIVersion, "/")
 	r.APIVersion = group + "/" + version
 	return r
 }
 
-// What dependents say of their owners, and which of it is true.
+// What dependents state about their owners, correctly or not.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	t.Run("VN-03 an owner in another namespace is none", func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestClaims(t *testing.T) {
 			}
 		})
 	}
-	t.Run("VN-07 VN-08 a kind that nobody serves keeps its dependents", func(t *testing.T) {
+	t.Run("VN-07 VN-08 an owner of a kind that is not served keeps its dependents", func(t *testing.T) {
 		t.Parallel()
 		w := sharedWith(t, unchecked)
 		child := w.create(secrets, "child", ownedBy(nobody(unknownKind)))
@@ -105,8 +105,8 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// One owner, and others who claim it by other coordinates: only those who claim
-// it rightly are kept.
+// One owner, claimed with correct and with wrong coordinates: only the dependents with the
+// correct ones are kept.
 func TestAlternateCoordinates(t *testing.T) {
 	t.Parallel()
 	type variant struct {
@@ -182,8 +182,8 @@ func TestAlternateCoordinates(t *testing.T) {
 	})
 }
 
-// What is observed in an order that the test determines, by a collector that does
-// not see one kind or the other for a time.
+// Objects are observed in an order that the test determines, by a collector that temporarily does
+// not see one of the kinds.
 func TestClaimsInAnyOrder(t *testing.T) {
 	t.Run("VN-01 a namespaced child is observed before its cluster-scoped owner", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
@@ -211,8 +211,8 @@ func TestClaimsInAnyOrder(t *testing.T) {
 		w.collect(tap)
 		resume := tap.stall(configMaps)
 		owner := elsewhere.create(configMaps, "owner")
-		// The owner is looked for in the child's namespace, and observed in its own
-		// before that is answered.
+		// The owner is looked up in the child's namespace, and observed in its own before that is
+		// answered.
 		answer := tap.refuse(about(owner, "get"), http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 		child := w.create(secrets, "child", ownedBy(ref(owner)))
 		tap.awaits(t, about(owner, "get"))
@@ -272,7 +272,7 @@ func TestClaimsInAnyOrder(t *testing.T) {
 			}
 			w.eventuallyGone(bad)
 			w.stay(good, owner)
-			// The bad claim being absent must not have removed the owner.
+			// The absence of the bad claim must not have removed the owner.
 			w.remove(owner, background)
 			w.eventuallyGone(good)
 		})
@@ -295,7 +295,7 @@ func TestClaimsInAnyOrder(t *testing.T) {
 			w.stay(bad)
 			asked := tap.count(match{verbs: "get"})
 			w.settle(clusterRoles)
-			// One read for each of the two absent owners of that settling.
+			// One read for each of the two absent owners that settle creates.
 			if got := tap.count(match{verbs: "get"}) - asked; got > 2 {
 				t.Errorf("%d reads while nothing was to be found out", got)
 			}
@@ -365,8 +365,8 @@ func TestClaimsInAnyOrder(t *testing.T) {
 	})
 }
 
-// VN-21: a crowd of objects with references across namespaces is there before the
-// collector starts, as after its restart.
+// VN-21: a crowd of objects with references across namespaces exists before the collector starts,
+// as after its restart.
 func TestReferencesAcrossNamespaces(t *testing.T) {
 	t.Run("VN-21 valid children survive a restart among bogus ones", func(t *testing.T) {
 		w := quiet(t)

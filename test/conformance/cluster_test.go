@@ -25,7 +25,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// cluster is a server as one test sees it: a namespace of its own, and what the test does there.
+// cluster is the server as one test sees it: a namespace of its own, and what the test does
+// there.
 type cluster struct {
 	t      testing.TB
 	server *server
@@ -56,7 +57,7 @@ func newCluster(t testing.TB, s *server) *cluster {
 	return w
 }
 
-// another is a second namespace of the same test.
+// another returns a second namespace of the same test.
 func (w *cluster) another() *cluster {
 	w.t.Helper()
 	return newCluster(w.t, w.server)
@@ -81,7 +82,7 @@ func (w *cluster) cleanUp() {
 	_ = w.server.kube.CoreV1().Namespaces().Delete(ctx, w.space, metav1.DeleteOptions{})
 }
 
-// kind is a kind of objects, and how to make one.
+// kind is a kind of objects, and how to create one.
 type kind struct {
 	schema.GroupVersionResource
 	name    string
@@ -111,8 +112,8 @@ func core(resource, name string, body map[string]any) kind {
 	return kind{corev1.SchemeGroupVersion.WithResource(resource), name, false, body}
 }
 
-// workload is the spec of something with a pod template that no controller finds
-// anything to do for.
+// workload returns the spec of an object with a pod template for which no controller has anything
+// to do.
 func workload(replicas int64, selector map[string]any) map[string]any {
 	return map[string]any{"replicas": replicas, "selector": selector, "template": template()}
 }
@@ -134,7 +135,7 @@ func suspendedJob() map[string]any {
 	return map[string]any{"suspend": true, "template": t}
 }
 
-// object is one that was created.
+// object is an object that was created.
 type object struct {
 	kind  kind
 	space string
@@ -144,12 +145,12 @@ type object struct {
 
 func (o object) String() string { return o.kind.name + " " + o.name }
 
-// ref refers to an owner, and says nothing of blocking.
+// ref refers to an owner, without saying whether it blocks.
 func ref(owner object) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: owner.kind.apiVersion(), Kind: owner.kind.name, Name: owner.name, UID: owner.uid}
 }
 
-// blocking refers to an owner that is to wait.
+// blocking refers to an owner that has to wait.
 func blocking(owner object) metav1.OwnerReference {
 	r := ref(owner)
 	r.BlockOwnerDeletion = new(true)
@@ -163,12 +164,12 @@ func controlled(owner object) metav1.OwnerReference {
 	return r
 }
 
-// nobody refers to an owner of a kind that never existed.
+// nobody returns a reference to an owner of a kind that never existed.
 func nobody(k kind) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: k.apiVersion(), Kind: k.name, Name: "nobody", UID: uuid.NewUUID()}
 }
 
-// option is what sets an object apart when it is created.
+// option modifies an object before it is created.
 type option func(u *unstructured.Unstructured)
 
 func ownedBy(owners ...metav1.OwnerReference) option {
@@ -179,13 +180,13 @@ func withFinalizers(finalizers ...string) option {
 	return func(u *unstructured.Unstructured) { u.SetFinalizers(finalizers) }
 }
 
-// hold is a finalizer of somebody else's.
+// hold adds a foreign finalizer.
 const hold = "conformance.example.com/hold"
 
 var held = withFinalizers(hold)
 
-// create makes an object in the test's namespace, or in none if it is of such a
-// kind; its name is then made to be the test's own.
+// create creates an object in the test's namespace, or in none if its kind is cluster-scoped;
+// then its name is made unique to the test.
 func (w *cluster) create(k kind, name string, options ...option) object {
 	w.t.Helper()
 	o, err := w.tryCreate(k, name, options...)
@@ -233,7 +234,7 @@ func (w *cluster) createMany(n int, k kind, name string, options ...option) []ob
 	return all
 }
 
-// spaceOf is where the test's objects of a kind live.
+// spaceOf returns the namespace of the test's objects of a kind.
 func (w *cluster) spaceOf(k kind) string {
 	if k.cluster {
 		return ""
@@ -241,7 +242,7 @@ func (w *cluster) spaceOf(k kind) string {
 	return w.space
 }
 
-// objects is where the server keeps the metadata of objects like o.
+// objects returns the client for the metadata of objects like o.
 func (w *cluster) objects(o object) metadata.ResourceInterface {
 	if o.space == "" {
 		return w.server.metadata.Resource(o.kind.GroupVersionResource)
@@ -249,7 +250,7 @@ func (w *cluster) objects(o object) metadata.ResourceInterface {
 	return w.server.metadata.Resource(o.kind.GroupVersionResource).Namespace(o.space)
 }
 
-// whole is where the server keeps objects like o.
+// whole returns the client for complete objects like o.
 func (w *cluster) whole(o object) dynamic.ResourceInterface {
 	if o.space == "" {
 		return w.server.dynamic.Resource(o.kind.GroupVersionResource)
@@ -276,7 +277,7 @@ func (w *cluster) removeWith(o object, options metav1.DeleteOptions) {
 	}
 }
 
-// look reads an object; false if it is gone, be it that another has its name.
+// look reads an object; it returns false if the object is gone, even if another one has its name.
 func (w *cluster) look(o object) (*metav1.PartialObjectMetadata, bool) {
 	w.t.Helper()
 	now, err := w.objects(o).Get(w.t.Context(), o.name, metav1.GetOptions{})
@@ -289,7 +290,7 @@ func (w *cluster) look(o object) (*metav1.PartialObjectMetadata, bool) {
 	return now, true
 }
 
-// must reads an object that has to be there.
+// must reads an object that has to exist.
 func (w *cluster) must(o object) *metav1.PartialObjectMetadata {
 	w.t.Helper()
 	now, ok := w.look(o)
@@ -323,7 +324,7 @@ func (w *cluster) setOwners(o object, owners ...metav1.OwnerReference) {
 	w.patch(o, map[string]any{"ownerReferences": owners})
 }
 
-// letGo removes all finalizers of an object but those named.
+// letGo removes all finalizers of an object except the named ones.
 func (w *cluster) letGo(o object, but ...string) {
 	w.t.Helper()
 	w.patch(o, map[string]any{"finalizers": but})
@@ -377,9 +378,9 @@ func (w *cluster) eventuallyFinalizers(o object, finalizers ...string) {
 	})
 }
 
-// settle waits until a collector has worked off what was there before: garbage
-// that is made now, of each kind, goes after it. It goes twice, because an object
-// that came before it may still be with a worker when the first is gone.
+// settle waits until a collector has processed everything from before: garbage of each kind that
+// is created now is collected after it. It does so twice, because an object that came earlier may
+// still be with a worker when the first garbage is gone.
 func (w *cluster) settle(kinds ...kind) {
 	w.t.Helper()
 	for i := range 2 {
@@ -397,7 +398,7 @@ func sentinelOwner(k kind) kind {
 	return configMaps
 }
 
-// stay waits for all that is to be done, and asserts that objects are untouched by it.
+// stay waits until nothing is left to be done, and asserts that objects are untouched.
 func (w *cluster) stay(objects ...object) {
 	w.t.Helper()
 	var kinds []kind
@@ -410,7 +411,7 @@ func (w *cluster) stay(objects ...object) {
 	w.areKept(objects...)
 }
 
-// areKept asserts that objects are there and not being deleted.
+// areKept asserts that objects exist and are not being deleted.
 func (w *cluster) areKept(objects ...object) {
 	w.t.Helper()
 	for _, o := range objects {
@@ -464,7 +465,7 @@ func describe(now *metav1.PartialObjectMetadata) string {
 	return strings.Join(parts, ", ")
 }
 
-// equateEmpty takes nil and an empty list for the same.
+// equateEmpty treats nil and an empty list as equal.
 var equateEmpty = cmp.FilterValues(func(a, b any) bool { return isEmpty(a) && isEmpty(b) }, cmp.Ignore())
 
 func isEmpty(v any) bool {

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// collector is our collector, run in this process.
+// collector is our collector, running in this process.
 type collector struct {
 	cancel context.CancelFunc
 	ended  chan error
@@ -49,7 +49,7 @@ func collectingAndEmptying(config *rest.Config, log *slog.Logger) (runner, error
 	return coppice.Controllers{Collector: collector, Namespaces: namespaces}, err
 }
 
-// startCollector starts controllers. They work when synced says so.
+// startCollector starts controllers. They are ready when synced returns true.
 func startCollector(config *rest.Config, newControllers controllers) (*collector, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "" // the collector's own
@@ -85,7 +85,7 @@ func (w *cluster) collectWith(tap *tap, newControllers controllers) (stop func()
 	return stop
 }
 
-// collectSoon is collect for a collector that has something to wait for.
+// collectSoon is like collect, for a collector that has to wait for something first.
 func (w *cluster) collectSoon(tap *tap, newControllers controllers) (stop func()) {
 	w.t.Helper()
 	config := rest.CopyConfig(w.server.config)
@@ -134,14 +134,14 @@ func (l *lastLines) String() string {
 	return l.text.String()
 }
 
-// quiet is a fresh namespace on a server where nothing collects until the test
-// says so. Such tests do not run in parallel.
+// quiet returns a new namespace on a server where nothing collects until the test starts it. Such
+// tests do not run in parallel.
 func quiet(t testing.TB) *cluster {
 	t.Helper()
 	return quietWith(t, checked)
 }
 
-// quietWith is quiet on a server with that admission of owner references.
+// quietWith is like quiet, on a server with the given admission of owner references.
 func quietWith(t testing.TB, a admission) *cluster {
 	t.Helper()
 	s, err := quietServer(a)
@@ -154,14 +154,13 @@ func quietWith(t testing.TB, a admission) *cluster {
 	return newCluster(t, s)
 }
 
-// shared is a fresh namespace on the server that all tests share, where a
-// collector runs.
+// shared returns a new namespace on the server that all tests share, where a collector runs.
 func shared(t testing.TB) *cluster {
 	t.Helper()
 	return sharedWith(t, checked)
 }
 
-// sharedWith is shared on a server with that admission of owner references.
+// sharedWith is like shared, on a server with the given admission of owner references.
 func sharedWith(t testing.TB, a admission) *cluster {
 	t.Helper()
 	s, err := sharedServer(a)
@@ -191,7 +190,7 @@ func waitFor(t testing.TB, c *collector) {
 	})
 }
 
-// ours skips a test that asks for more than the server's own collector promises.
+// ours skips a test that requires more than the server's own collector guarantees.
 func (w *cluster) ours(why string) {
 	w.t.Helper()
 	if w.server.foreign {

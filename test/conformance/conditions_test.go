@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// What the conditions of a namespace say while it is emptied.
+// The conditions of a namespace while it is emptied.
 func TestNamespaceConditions(t *testing.T) {
 	t.Run("NS-10 conditions of others stay, and each of ours has its place", func(t *testing.T) {
 		t.Parallel()

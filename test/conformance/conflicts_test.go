@@ -28,8 +28,8 @@ func TestWrites(t *testing.T) {
 	})
 }
 
-// What happens when objects change between two requests. The test acts in the
-// moment before a request of the collector's is sent.
+// Objects change between two requests. The test acts just before a request of the collector is
+// sent.
 func TestConflicts(t *testing.T) {
 	t.Run("CF-01 an object of which nothing is known but a claim: one read, one deletion", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
@@ -105,9 +105,9 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
-// The hazards that are a matter of a moment, each met on upstream.
+// The hazards that depend on a short moment, each observed on upstream.
 func TestHazardsOfAMoment(t *testing.T) {
-	t.Run("H1 the orphan finalizer of an owner that was made anew under the name stays", func(t *testing.T) {
+	t.Run("H1 the orphan finalizer of an owner that was recreated under its name stays", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		w.collect(tap)
 		owner := w.create(configMaps, "owner")
@@ -131,13 +131,13 @@ func TestHazardsOfAMoment(t *testing.T) {
 			case anew = <-made:
 				return ""
 			default:
-				return "the hazard was not met: nobody wrote to the owner"
+				return "the hazard was not met: no write to the owner"
 			}
 		})
 		w.eventuallyGone(anew[0])
 		w.areOrphans(before, anew[1])
 	})
-	t.Run("H2 a dependent that was made anew under the name keeps its owners", func(t *testing.T) {
+	t.Run("H2 a dependent that was recreated under its name keeps its owners", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		gizmos := w.define("gizmos")
 		w.collect(tap)
@@ -165,8 +165,8 @@ func TestHazardsOfAMoment(t *testing.T) {
 		tap.before(about(second, "patch"), func() { w.setOwners(second) })
 		w.remove(first, foreground)
 		w.remove(second, foreground)
-		// Nobody blocks first any more. Whether first still blocks second depends on
-		// whether its reference was unblocked before the other one was removed.
+		// Nothing blocks first any longer. Whether first still blocks second depends on whether
+		// its reference was unblocked before the other one was removed.
 		w.eventuallyFinalizers(first, hold)
 		w.eventuallyOwned(second)
 		w.letGo(first)

@@ -1,7 +1,7 @@
 // Package conformance holds black-box tests of garbage collection and of the deletion of
-// namespaces: each makes objects on an API server, deletes some, and looks at what becomes
-// of the others.
-// The names of the tests carry the IDs of matrix.txt, which says of every behaviour
+// namespaces: each creates objects on an API server, deletes some, and checks what happens
+// to the others.
+// The names of the tests carry the IDs of matrix.txt, which states for every behaviour
 // where it is tested; those that cannot be seen from outside are tested elsewhere.
 //
 // By default the server is our own, in this process. Two environment variables
@@ -36,13 +36,13 @@ const (
 	collectorVariable  = "COPPICE_CONFORMANCE_COLLECTOR"
 )
 
-// patience is how long a test waits for what must happen; what goes well takes a
-// small part of it. Upstream's collector asks discovery twice a minute, and repeats
-// what failed after up to 1000 s.
+// patience is the time that a condition may take before the test fails; normally it takes a small
+// part of it. Upstream's collector reads discovery twice a minute, and retries what failed after
+// up to 1000 s.
 const patience = eventually.Patience
 
 func TestMain(m *testing.M) {
-	// The servers in this process say a lot that is of no use here.
+	// The servers in this process log a lot that does not help here.
 	klog.SetLogger(logr.Discard())
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	// Tests that run in parallel wait most of the time.

@@ -16,13 +16,13 @@ import (
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// definition is a CustomResourceDefinition to be.
+// definition describes a CustomResourceDefinition.
 type definition struct {
 	cluster  bool
 	versions []any
 }
 
-// version is one version of a custom resource.
+// version returns one version of a custom resource.
 func version(name string, served, stored bool) any {
 	return map[string]any{"name": name, "served": served, "storage": stored, "schema": map[string]any{
 		"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
@@ -67,7 +67,7 @@ func (w *cluster) defineAs(plural string, d definition) kind {
 	return k
 }
 
-// at is the same kind in another version.
+// at returns the same kind in another version.
 func (k kind) at(version string) kind {
 	k.Version = version
 	return k
@@ -110,9 +110,9 @@ func (w *cluster) redefine(k kind, patch string) {
 	}
 }
 
-// breakReading makes a kind unreadable in every version that is served: there are
-// objects stored in each version, and the webhook that converts them does not
-// answer. It returns one object for each version, and what repairs the kind.
+// breakReading makes a kind unreadable in every version that is served: objects are stored in
+// each version, and the webhook that converts them does not answer. It returns one object for
+// each version, and a function that repairs the kind.
 func (w *cluster) breakReading(k kind, options ...option) (stored []object, repair func()) {
 	w.t.Helper()
 	stored = append(stored, w.create(k.at("v1"), "stored-as-v1", options...))
@@ -125,7 +125,7 @@ func (w *cluster) breakReading(k kind, options ...option) (stored []object, repa
 	w.redefine(k, `{"spec":{"conversion":`+nowhere+`}}`)
 	eventually.Agrees(w.t, func() string {
 		for _, v := range []string{"v1", "v2"} {
-			// At once: a client that is told to try again later does, for a long time.
+			// At once: a client that is told to try again later does so for a long time.
 			path := "/apis/" + k.Group + "/" + v + "/" + k.Resource
 			if err := w.server.kube.CoreV1().RESTClient().Get().AbsPath(path).MaxRetries(0).Do(w.t.Context()).Error(); err == nil {
 				return path + " can still be listed"
@@ -189,7 +189,7 @@ func TestCustomResources(t *testing.T) {
 		w := shared(t)
 		for i := range 2 {
 			gizmos := w.define("gizmos")
-			// A definition that comes again under its old name may be served a moment
+			// A definition that is created again under its old name may be served only a moment
 			// after it is established.
 			var owner object
 			eventually.Agrees(t, func() string {
@@ -208,7 +208,7 @@ func TestCustomResources(t *testing.T) {
 	})
 }
 
-// A kind that cannot be read at all.
+// A kind that cannot be read in any version.
 func TestUnreadableKind(t *testing.T) {
 	t.Run("CR-04 DR-04 DR-08 one kind that cannot be read holds up no other, and recovers", func(t *testing.T) {
 		w := quiet(t)

@@ -109,13 +109,12 @@ func TestMutualBlock(t *testing.T) {
 			w.remove(o, foreground)
 		}
 		w.collect(nil)
-		// R10 promises that the cycle is cut, and nothing outside of it; not where. Each of the
-		// two objects is reconsidered by itself. When both are at the same time, both see the
-		// cycle and both references stop blocking. When one comes after the other, its
-		// reference is no part of a cycle any more and must stay: to cut it would let go of an
-		// owner that is rightly waited for. So there are three right outcomes, and in all of
-		// them the references to outside and silent are what they were. The one that nothing
-		// blocks any more is released.
+		// R10 promises that the cycle is cut, and nothing outside of it, but not where. Each of
+		// the two objects is reconsidered by itself. If both are at the same time, both see the
+		// cycle and both references stop blocking. If one comes after the other, its reference is
+		// no longer part of a cycle and must stay: to cut it would release an owner that has to
+		// wait. So there are three correct outcomes, and in all of them the references to outside
+		// and silent are unchanged. The object that is no longer blocked is released.
 		type references = []metav1.OwnerReference
 		cuts := []struct {
 			first, second references

@@ -12,7 +12,7 @@ import (
 
 const serverError, serverErrorReason = http.StatusInternalServerError, metav1.StatusReasonInternalError
 
-// hint makes a collector ask discovery again: something about a definition changes.
+// hint makes a collector read discovery again by changing a definition.
 func (w *cluster) hint(k kind, tap *tap) {
 	w.t.Helper()
 	asked := tap.count(anyDiscovery)
@@ -27,7 +27,7 @@ func (w *cluster) hint(k kind, tap *tap) {
 
 var anyDiscovery = match{discovery: "/"}
 
-// Discovery fails in part or altogether, kinds come and go.
+// Discovery fails partly or completely, kinds appear and disappear.
 func TestDiscovery(t *testing.T) {
 	t.Run("DR-01 a group that cannot be discovered at the start holds up no other, and joins later", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}

@@ -25,7 +25,7 @@ func TestForeground(t *testing.T) {
 		w.stay(pod, solid)
 	})
 	for name, flag := range map[string]*bool{"nil": nil, "false": new(false)} {
-		t.Run("FG-02 a reference that does not block holds nobody: "+name, func(t *testing.T) {
+		t.Run("FG-02 a reference that does not block holds no owner: "+name, func(t *testing.T) {
 			t.Parallel()
 			w := shared(t)
 			owner := w.create(configMaps, "owner")
@@ -109,7 +109,7 @@ func TestForeground(t *testing.T) {
 		w.remove(root, foreground)
 		w.eventuallyLeaving(leaf)
 		w.settle(configMaps)
-		// A leaf with nothing below it is deleted with background: nobody's finalizer is added.
+		// A leaf without dependents is deleted in the background: no finalizer is added.
 		w.eventuallyFinalizers(leaf, hold)
 		if got := w.must(branch).Finalizers; len(got) != 2 {
 			t.Errorf("finalizers of the branch above a leaf that hangs: %v, want %s too", got, foregroundFinalizer)
@@ -138,7 +138,7 @@ func TestForeground(t *testing.T) {
 	})
 }
 
-// notBlocking refers to an owner that is not to wait.
+// notBlocking refers to an owner that does not have to wait.
 func notBlocking(owner object) metav1.OwnerReference {
 	r := ref(owner)
 	r.BlockOwnerDeletion = new(false)

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What the graph has to know shows in what is collected.
+// What the graph has to know is visible in what is collected.
 func TestGraph(t *testing.T) {
 	t.Parallel()
 	t.Run("GB-01 a chain of owners goes with its first", func(t *testing.T) {
@@ -55,7 +55,7 @@ func (w *cluster) chain(n int) []object {
 	return chain
 }
 
-// What a collector finds when it starts, and what it misses while it runs.
+// Objects that exist when a collector starts, and events that it misses while it runs.
 func TestObservation(t *testing.T) {
 	t.Run("GB-04 dependents are observed before their owner", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}

@@ -48,8 +48,8 @@ func TestOrphanWhileAKindIsUnreadable(t *testing.T) {
 	})
 }
 
-// lagOwners is how many owners each row of the table of lags has: 200 in the
-// measurements on upstream.
+// lagOwners is the number of owners in each row of the table of lags: 200 in the measurements on
+// upstream.
 const (
 	lagOwners         = 40
 	lagOwnersVariable = "COPPICE_CONFORMANCE_LAG_OWNERS"
@@ -146,7 +146,7 @@ func lagging(t *testing.T, n int, lag time.Duration, policy metav1.DeletionPropa
 	return w, families
 }
 
-// A tenant whose objects name owners by the thousand.
+// A tenant whose objects name thousands of owners.
 func TestManyFakeOwners(t *testing.T) {
 	t.Run("H8 they do not hold up the cascades of others", func(t *testing.T) {
 		t.Parallel()
@@ -154,15 +154,15 @@ func TestManyFakeOwners(t *testing.T) {
 		attacker := w.another()
 		w.settle(configMaps, secrets)
 		calm := w.cascade("calm", func() {})
-		// The attack comes when the cascade is about to begin: settling after it would wait
-		// until the collector is done with it.
+		// The attack begins just before the cascade: settling after it would wait until the
+		// collector has dealt with it.
 		attacked := w.cascade("attacked", func() {
 			for i := range 3 {
 				attacker.create(configMaps, fmt.Sprint("attack-", i), ownedBy(fakes(1000)...))
 			}
 		})
 		t.Logf("a cascade takes %s, and under attack %s", calm.Round(time.Millisecond), attacked.Round(time.Millisecond))
-		// On upstream it is 24 s for one such object. The machine does other things too.
+		// On upstream it is 24 s for one such object. The machine has other work too.
 		if limit := calm + 15*time.Second; attacked > limit {
 			t.Errorf("a cascade takes %s, and under attack %s", calm, attacked)
 		}
@@ -186,7 +186,7 @@ func TestManyFakeOwners(t *testing.T) {
 			w.settle(secrets)
 		}
 		w.areKept(o)
-		// Together, with one list. Two lookups are for each time that all settled.
+		// Together, with one list. Two lookups are for each of the two rounds of settle.
 		if got := tap.count(lookups); got > 8 {
 			t.Errorf("%d lookups of %d owners", got, many)
 		}
@@ -196,7 +196,7 @@ func TestManyFakeOwners(t *testing.T) {
 	})
 }
 
-// fakes are references to owners that do not exist.
+// fakes returns references to owners that do not exist.
 func fakes(n int) []metav1.OwnerReference {
 	all := make([]metav1.OwnerReference, n)
 	for i := range all {

@@ -30,9 +30,9 @@ var (
 	groups    = []string{"GB", "TR", "AC", "VN", "CF", "OR", "FG", "BG", "MX", "CY", "CS", "CR", "DR", "NS", "AS", "AD"}
 )
 
-// TestMatrix holds the matrix to what there is: every behaviour is tested, and where
-// the matrix says, by a test that names it; and no test names a behaviour that is not in it.
-// That the tests of this package do run is checked when all have (notRun).
+// TestMatrix checks the matrix against the tests: every behaviour is tested where the matrix
+// says, by a test that names it; and no test names a behaviour that is not in it. That the tests
+// of this package actually run is checked after all of them (notRun).
 func TestMatrix(t *testing.T) {
 	here := idsInNames(t, ".")
 	scenarios := idsIn(t, filepath.Join(root, "internal", "verdict", "testdata"))
@@ -101,8 +101,8 @@ var ended struct {
 	ran, skipped map[string]bool // guarded
 }
 
-// record notes at the end of a test that it has run, or was skipped. Every test of the matrix gets here,
-// as each makes a namespace of its own or calls it.
+// record records at the end of a test that it has run, or was skipped. Every test of the matrix
+// calls it, since each creates a namespace of its own.
 func record(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -146,7 +146,7 @@ func notRun() []string {
 			continue
 		}
 		id, places := fields[0], strings.Split(fields[1], ",")
-		// What is skipped on our server is to run on kube-apiserver.
+		// What is skipped on our server has to run on kube-apiserver.
 		isSkipped := ended.skipped[id] && (place == "kubernetes" || !slices.Contains(places, "kubernetes"))
 		if slices.Contains(places, place) && (!ended.ran[id] || isSkipped) {
 			missing = append(missing, id)
@@ -155,7 +155,7 @@ func notRun() []string {
 	return missing
 }
 
-// idsInNames are the IDs in the names of subtests of a package: the first argument
+// idsInNames returns the IDs in the names of subtests of a package: the first argument
 // of a call of Run, which may be put together from parts.
 func idsInNames(t *testing.T, dir string) map[string]bool {
 	t.Helper()
@@ -188,7 +188,7 @@ func collectIDs(e ast.Node, found map[string]bool) {
 	})
 }
 
-// idsIn are the IDs in the files of a directory.
+// idsIn returns the IDs in the files of a directory.
 func idsIn(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -208,7 +208,7 @@ func idsIn(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// testsIn are the tests and benchmarks of a package, with the IDs in their comments and
+// testsIn returns the tests and benchmarks of a package, with the IDs in their comments and
 // in their text.
 func testsIn(t *testing.T, dir string) map[string]map[string]bool {
 	t.Helper()

@@ -16,10 +16,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// namespaces is the kind of what worlds are made in.
+// namespaces is the kind of the tests' namespaces.
 var namespaces = kind{corev1.SchemeGroupVersion.WithResource("namespaces"), "Namespace", true, nil}
 
-// Kinds that a namespace is known to lose early or late.
+// Kinds that are known to be removed early or late from a namespace.
 var (
 	services        = core("services", "Service", map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}})
 	roles           = kind{clusterRoles.GroupVersion().WithResource("roles"), "Role", false, nil}
@@ -27,10 +27,10 @@ var (
 	networkPolicies = kind{networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "NetworkPolicy", false, map[string]any{"spec": map[string]any{"podSelector": map[string]any{}}}}
 )
 
-// foreignFinalizer is an entry of spec.finalizers that is somebody else's.
+// foreignFinalizer is a foreign entry of spec.finalizers.
 const foreignFinalizer corev1.FinalizerName = "conformance.example.com/hold"
 
-// namespace reads the test's namespace, which has to be there.
+// namespace reads the test's namespace, which has to exist.
 func (w *cluster) namespace() *corev1.Namespace {
 	w.t.Helper()
 	ns, err := w.server.kube.CoreV1().Namespaces().Get(w.t.Context(), w.space, metav1.GetOptions{})
@@ -40,7 +40,7 @@ func (w *cluster) namespace() *corev1.Namespace {
 	return ns
 }
 
-// itself is the test's namespace, as an object.
+// itself returns the test's namespace as an object.
 func (w *cluster) itself() object {
 	w.t.Helper()
 	return object{kind: namespaces, name: w.space, uid: w.namespace().UID}
@@ -54,8 +54,8 @@ func (w *cluster) end() object {
 	return self
 }
 
-// endHeld deletes the test's namespace after giving it a finalizer of somebody else's,
-// so that it is there for as long as the test has something to look at.
+// endHeld deletes the test's namespace after adding a foreign finalizer to it, so that it exists
+// for as long as the test needs it.
 func (w *cluster) endHeld() object {
 	w.t.Helper()
 	self := w.itself()
@@ -69,7 +69,7 @@ func (w *cluster) endHeld() object {
 	return self
 }
 
-// comeAgain creates the test's namespace, which is gone, again.
+// comeAgain creates the test's namespace again after it is gone.
 func (w *cluster) comeAgain() *corev1.Namespace {
 	w.t.Helper()
 	ns, err := w.server.kube.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.space}}, metav1.CreateOptions{})
@@ -79,8 +79,8 @@ func (w *cluster) comeAgain() *corev1.Namespace {
 	return ns
 }
 
-// createSoon makes an object in a namespace that has come again: for a moment admission
-// may take it for the one that is gone.
+// createSoon creates an object in a namespace that was recreated: for a moment admission may take
+// it for the one that is gone.
 func (w *cluster) createSoon(k kind, name string) object {
 	w.t.Helper()
 	var o object
@@ -114,8 +114,8 @@ func (w *cluster) setSpecFinalizers(finalizers ...corev1.FinalizerName) {
 	})
 }
 
-// addSpecFinalizer has an entry of somebody else's keep the test's namespace, beside the one
-// that it has.
+// addSpecFinalizer adds a foreign entry to spec.finalizers of the test's namespace, which holds
+// its deletion.
 func (w *cluster) addSpecFinalizer() {
 	w.t.Helper()
 	w.setSpecFinalizers(corev1.FinalizerKubernetes, foreignFinalizer)
@@ -140,8 +140,8 @@ func (w *cluster) eventuallySpecFinalizers(want ...corev1.FinalizerName) {
 	})
 }
 
-// settleNamespaces waits until the namespace controller has worked off what was
-// there before: a namespace that is deleted now is gone after it. Twice, as in settle.
+// settleNamespaces waits until the namespace controller has processed everything from before: a
+// namespace that is deleted now is gone after it. It does so twice, as settle does.
 func (w *cluster) settleNamespaces() {
 	w.t.Helper()
 	for range 2 {
@@ -150,7 +150,7 @@ func (w *cluster) settleNamespaces() {
 	}
 }
 
-// conditionLines are the conditions of the test's namespace, in their order.
+// conditionLines returns the conditions of the test's namespace, in their order.
 func (w *cluster) conditionLines() []string {
 	w.t.Helper()
 	var lines []string
@@ -187,7 +187,7 @@ func (w *cluster) eventuallyMentions(begin string, words ...string) {
 	})
 }
 
-// The conditions of a namespace that is being emptied, where there is no trouble.
+// The conditions of a namespace that is being emptied without trouble.
 const (
 	discovered = "NamespaceDeletionDiscoveryFailure False ResourcesDiscovered: All resources successfully discovered"
 	parsed     = "NamespaceDeletionGroupVersionParsingFailure False ParsedGroupVersions: All legacy kube types successfully parsed"
@@ -196,7 +196,7 @@ const (
 	finished   = "NamespaceFinalizersRemaining False ContentHasNoFinalizers: All content-preserving finalizers finished"
 )
 
-// remain and preserved are the conditions that tell of what remains.
+// remain and preserved are the conditions that report what remains.
 func remain(what string) string {
 	return "NamespaceContentRemaining True SomeResourcesRemain: Some resources are remaining: " + what
 }
@@ -205,7 +205,7 @@ func preserved(by string) string {
 	return "NamespaceFinalizersRemaining True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: " + by
 }
 
-// isAway reports whether a creation was refused because its namespace is gone, or is going.
+// isAway reports whether a creation was refused because its namespace is gone or terminating.
 func isAway(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

@@ -76,8 +76,8 @@ func (w *cluster) areOrphans(dependents ...object) {
 	}
 }
 
-// OR-02: five ways to say what becomes of the dependents, ten owners each, three
-// dependents for each owner, all at the same time.
+// OR-02: five ways to specify what happens to the dependents, ten owners each, three dependents
+// for each owner, all at the same time.
 func TestStressing(t *testing.T) {
 	t.Parallel()
 	w := shared(t)
@@ -128,7 +128,7 @@ func TestStressing(t *testing.T) {
 	})
 }
 
-// What must not be lost when something is in the way (OR-07 of the matrix, and more).
+// What must not be lost when something fails (OR-07 of the matrix, and more).
 func TestOrphanUnderDifficulties(t *testing.T) {
 	t.Run("OR-07 a dependent that was not observed yet", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
@@ -138,8 +138,8 @@ func TestOrphanUnderDifficulties(t *testing.T) {
 		owner := w.create(configMaps, "owner")
 		dependents := w.createMany(3, secrets, "dependent", ownedBy(blocking(owner)))
 		w.remove(owner, orphan)
-		// Whether the owner is held meanwhile, or its dependents are found in
-		// another way, is the collector's business.
+		// Whether the owner is held meanwhile, or its dependents are found in another way, is up
+		// to the collector.
 		w.settle(configMaps)
 		resume()
 		w.eventuallyGone(owner)

@@ -8,8 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Which requests it takes to take namespaces apart, and what becomes of them when some
-// are refused.
+// The number of requests that emptying namespaces takes, and the effect of refusing some of them.
 func TestNamespacePasses(t *testing.T) {
 	t.Run("NS-03 what is there is listed, deleted, and looked for again before the namespace goes", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
@@ -29,7 +28,7 @@ func TestNamespacePasses(t *testing.T) {
 					verbs = append(verbs, c.verb)
 				}
 			}
-			// More lists are for kinds that come and go on this server meanwhile.
+			// More lists are for kinds that appear and disappear on this server meanwhile.
 			if got := strings.Join(verbs, " "); !strings.HasPrefix(got, "list ") || !strings.HasSuffix(got, " list list update") || strings.Count(got, "delete") != 2 {
 				t.Errorf("requests for %s: %s, want them listed, deleted, listed twice, and then the namespace finalized", k.Resource, got)
 			}
@@ -122,12 +121,12 @@ func TestNamespacePasses(t *testing.T) {
 			t.Errorf("%d of %d objects were deleted one by one", n, many)
 		}
 		if n := tap.count(match{verbs: "deletecollection", kind: configMaps, space: w.space}); n == 0 {
-			t.Error("nobody tried to delete them as one")
+			t.Error("no attempt to delete them as one")
 		}
 		answer()
 		next.eventuallyGone(next.end())
 		if n := tap.count(match{verbs: "deletecollection", kind: configMaps, space: next.space}); n == 0 {
-			t.Error("in the next namespace nobody tried to delete them as one")
+			t.Error("in the next namespace there was no attempt to delete them as one")
 		}
 		if n := tap.count(match{verbs: "delete", kind: configMaps, space: next.space}); n > 0 {
 			t.Errorf("in the next namespace %d were deleted one by one", n)

@@ -28,19 +28,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// server is an API server under test, and what collects there.
+// server is an API server under test, and its collector.
 type server struct {
 	config   *rest.Config
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
 	kube     kubernetes.Interface
 
-	// foreign is set where the collector is not ours.
+	// foreign is true if the collector is not ours.
 	foreign bool
 	// collector is ours, if it runs in this process and not in the server. It is
 	// nil while it is stopped.
 	collector *collector
-	// inside is set where the server has a collector of its own.
+	// inside is true if the server has a collector of its own.
 	inside bool
 	// stop ends the server; nil if it is not ours to end.
 	stop func() error
@@ -62,19 +62,20 @@ var servers struct {
 	external *server
 }
 
-// admission is what becomes of owner references that are mistakes: of kinds that are not
-// served, of cluster-scoped objects to namespaced ones, to the object itself, by the thousand.
+// admission says how invalid owner references are treated: references to kinds that are not
+// served, of cluster-scoped objects to namespaced ones, to the object itself, and thousands of
+// them.
 type admission int
 
 const (
 	// checked refuses them, as our server does by default.
 	checked admission = iota
-	// unchecked accepts them, as kube-apiserver does, and as ours can be told to: for tests of
-	// what the collector makes of them.
+	// unchecked accepts them, as kube-apiserver does, and as ours can be configured to: for tests
+	// of how the collector deals with them.
 	unchecked
 )
 
-// sharedServer is the server on which most tests run, with its collector running.
+// sharedServer returns the server on which most tests run, with its collector running.
 func sharedServer(a admission) (*server, error) {
 	servers.Lock()
 	defer servers.Unlock()
@@ -100,7 +101,7 @@ func sharedServer(a admission) (*server, error) {
 	return s, nil
 }
 
-// quietServer is a server where nothing collects, or nil if there is no such server.
+// quietServer returns a server where nothing collects, or nil if there is no such server.
 func quietServer(a admission) (*server, error) {
 	servers.Lock()
 	defer servers.Unlock()
@@ -163,7 +164,7 @@ func newServer(config *rest.Config) (*server, error) {
 	return s, err
 }
 
-// externalServerLocked is the server that the environment names.
+// externalServerLocked returns the server that the environment names.
 func externalServerLocked() (*server, error) {
 	if servers.external != nil {
 		return servers.external, nil
@@ -202,7 +203,7 @@ func startPlane(a admission) (*server, error) {
 		cancel()
 		return nil, fmt.Errorf("start our control plane: %w", err)
 	}
-	// Over its socket, as others reach it.
+	// Over its socket, as other clients connect.
 	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig)
 	if err != nil {
 		cancel()

@@ -21,9 +21,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// tap stands between a collector and its server. It notes the collector's
-// requests, and it can refuse them, do something before they are sent, and hold up
-// what watches say. The zero value passes everything on.
+// tap sits between a collector and its server. It records the collector's requests, and it can
+// refuse them, run a hook before they are sent, and delay what watches deliver. The zero value
+// passes everything through.
 type tap struct {
 	whole bool // discovery is left as clients ask for it, in two documents; set before use
 
@@ -37,7 +37,7 @@ type tap struct {
 
 type resource = schema.GroupResource
 
-// call is a request of the collector's.
+// call is a request of the collector.
 type call struct {
 	verb  string // of Kubernetes: get, list, watch, update, patch, delete, deletecollection
 	group string
@@ -49,7 +49,7 @@ type call struct {
 	body  []byte
 }
 
-// match tells which calls are meant. Empty fields match anything.
+// match selects calls. Empty fields match anything.
 type match struct {
 	verbs     string // separated by spaces
 	kind      kind
@@ -71,13 +71,13 @@ func (m match) fits(c call) bool {
 		(m.part == "" || m.part == c.part)
 }
 
-// reads are the calls by which a kind is observed.
+// reads match the calls by which a kind is observed.
 func reads(k kind) match { return match{verbs: "list watch", kind: k} }
 
-// about are the calls about one object.
+// about matches the calls about one object.
 func about(o object, verbs string) match { return match{verbs: verbs, kind: o.kind, name: o.name} }
 
-// rule is what to do with calls that fit.
+// rule is the treatment of matching calls.
 type rule struct {
 	match  match
 	status int    // refuse with it, unless 0
@@ -87,15 +87,15 @@ type rule struct {
 	left   int    // for so many calls; negative: for all
 }
 
-// refuse answers calls with an error until the function that it returns is called.
+// refuse answers calls with an error until the returned function is called.
 func (t *tap) refuse(m match, status int, reason metav1.StatusReason) (undo func()) {
 	return t.add(&rule{match: m, status: status, reason: string(reason), left: -1})
 }
 
-// before does something before the first call that fits is sent.
+// before calls a hook before the first matching call is sent.
 func (t *tap) before(m match, do func()) { t.add(&rule{match: m, before: do, left: 1}) }
 
-// lose loses the answer to the first call that fits: the call is sent, and seems to have failed.
+// lose loses the answer to the first matching call: the call is sent, and seems to have failed.
 func (t *tap) lose(m match) { t.add(&rule{match: m, lose: true, left: 1}) }
 
 func (t *tap) add(r *rule) (undo func()) {
@@ -109,10 +109,10 @@ func (t *tap) add(r *rule) (undo func()) {
 	}
 }
 
-// count is how many calls that fit were made so far.
+// count returns the number of matching calls so far.
 func (t *tap) count(m match) int { return len(t.calls(m)) }
 
-// calls are the calls that fit, in their order.
+// calls returns the matching calls in order.
 func (t *tap) calls(m match) []call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +125,7 @@ func (t *tap) calls(m match) []call {
 	return fitting
 }
 
-// awaits waits for a call that fits.
+// awaits waits for a matching call.
 func (t *tap) awaits(test testing.TB, m match) {
 	test.Helper()
 	eventually.Agrees(test, func() string {
@@ -136,8 +136,7 @@ func (t *tap) awaits(test testing.TB, m match) {
 	})
 }
 
-// stall holds up what the watches of a kind say, until the function that it
-// returns is called.
+// stall holds back what the watches of a kind deliver, until the returned function is called.
 func (t *tap) stall(k kind) (resume func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +153,7 @@ func (t *tap) stall(k kind) (resume func()) {
 	})
 }
 
-// lag delays what the watches of a kind say.
+// lag delays what the watches of a kind deliver.
 func (t *tap) lag(k kind, by time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,7 +174,7 @@ func (t *tap) cut(k kind) {
 	}
 }
 
-// open is how many watches of a kind there are.
+// open returns the number of open watches of a kind.
 func (t *tap) open(k kind) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -242,8 +241,8 @@ func callOf(r *http.Request) (call, error) {
 	return c, nil
 }
 
-// note notes a call and applies the rules to it. It returns the answer if the call
-// is not to be sent, or that its answer is to be lost.
+// note records a call and applies the rules to it. It returns the answer if the call is not to be
+// sent, or that its answer is to be lost.
 func (t *tap) note(c call) (answer *http.Response, lose bool) {
 	t.mu.Lock()
 	t.seen = append(t.seen, c)
@@ -281,7 +280,7 @@ func refusal(r rule) *http.Response {
 	}
 }
 
-// stream is the body of a watch's answer, held up.
+// stream is the delayed body of a watch's answer.
 type stream struct {
 	tap    *tap
 	body   io.ReadCloser
@@ -293,7 +292,7 @@ type stream struct {
 	end    sync.Once
 }
 
-// chunk is what was read from the server at one time.
+// chunk is the result of one read from the server.
 type chunk struct {
 	data []byte
 	err  error
@@ -312,7 +311,7 @@ func (t *tap) stream(from resource, body io.ReadCloser) *stream {
 	return s
 }
 
-// pump reads from the server as soon as there is something.
+// pump reads from the server as soon as data arrives.
 func (s *stream) pump() {
 	for {
 		data := make([]byte, 32<<10)
@@ -349,7 +348,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// delay waits until what came at some time may be handed on; false if the stream has ended.
+// delay waits until data that arrived at some time may be passed on; it returns false if the
+// stream has ended.
 func (s *stream) delay(since time.Time) bool {
 	for {
 		s.tap.mu.Lock()
@@ -377,7 +377,7 @@ func (s *stream) delay(since time.Time) bool {
 	}
 }
 
-// cut ends the stream without a word.
+// cut ends the stream without an error.
 func (s *stream) cut() { s.end.Do(func() { close(s.ended) }) }
 
 // Close implements io.Closer.

@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// Namespaces are deleted, and what is in them goes. Not beside the other tests: a kind
-// that comes or goes there would hold every namespace for a moment.
+// Namespaces are deleted together with their content. These tests do not run beside the others: a
+// kind that appears or disappears there would hold every namespace for a moment.
 func TestTerminatingNamespaces(t *testing.T) {
 	t.Run("NS-01 a namespace without our entry in spec.finalizers is left alone", func(t *testing.T) {
 		t.Parallel()
@@ -25,7 +25,7 @@ func TestTerminatingNamespaces(t *testing.T) {
 		w.settleNamespaces()
 		w.areKept(content)
 		if lines := w.conditionLines(); len(lines) > 0 {
-			t.Errorf("conditions of a namespace that is nobody's to empty: %v", lines)
+			t.Errorf("conditions of a namespace that no controller empties: %v", lines)
 		}
 		w.remove(content, background)
 		w.letGo(self)
@@ -162,7 +162,7 @@ func TestTerminatingNamespaces(t *testing.T) {
 	t.Run("NS-22 a pod that does not end holds all else", func(t *testing.T) {
 		t.Parallel()
 		w := shared(t)
-		// On a node that is not there nobody ends it.
+		// There is no such node, so no kubelet ends it.
 		hanging := w.create(pods, "hanging", onNode("nowhere"))
 		rest := []object{w.create(configMaps, "object"), w.create(roles, "object")}
 		self := w.end()
@@ -215,7 +215,7 @@ func (w *cluster) crowd(n int) {
 	}
 }
 
-// crowdLeft is how many of the crowd are there.
+// crowdLeft returns the number of the crowd's namespaces that are left.
 func (w *cluster) crowdLeft() int {
 	w.t.Helper()
 	list, err := w.server.kube.CoreV1().Namespaces().List(w.t.Context(), metav1.ListOptions{LabelSelector: crowdLabel + "=" + w.space})

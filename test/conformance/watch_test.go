@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// removals notes at which revision objects of a namespace were removed.
+// removals records at which revisions objects of a namespace were removed.
 type removals struct {
 	t testing.TB
 
@@ -21,9 +21,8 @@ type removals struct {
 	fail error               // guarded by mu; why the account is not complete
 }
 
-// watch notes the removals of objects of some kinds from now on, in the test's
-// namespace, or anywhere if they are in none. The revisions of one server count for all
-// its kinds.
+// watch records the removals of objects of some kinds from now on, in the test's namespace, or of
+// cluster-scoped ones anywhere. The revisions of one server are shared by all its kinds.
 func (w *cluster) watch(kinds ...kind) *removals {
 	w.t.Helper()
 	r := &removals{t: w.t, at: map[types.UID]int64{}}
@@ -63,7 +62,7 @@ func (r *removals) note(event watch.Event) {
 	r.at[o.UID], r.fail = revision, err
 }
 
-// of waits until an object is noted as removed, and returns the revision.
+// of waits until the removal of an object is recorded, and returns the revision.
 func (r *removals) of(o object) int64 {
 	r.t.Helper()
 	var at int64

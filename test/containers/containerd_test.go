@@ -25,18 +25,18 @@ import (
 	remote "k8s.io/cri-client/pkg"
 )
 
-// image is made here, of a static busybox: no registry is needed.
+// image is built here, from a static busybox: no registry is needed.
 const image = "coppice.test/busybox:1"
 
-// trial is the namespace of the sandboxes by which is found out what can be had here.
+// trial is the namespace of the sandboxes that probe what works on this machine.
 const trial = "trial"
 
-// applets are what the image has besides busybox itself.
+// applets returns the commands that the image has besides busybox itself.
 func applets() []string {
 	return []string{"cat", "date", "echo", "false", "hostname", "httpd", "ls", "mkdir", "mv", "nc", "rm", "sh", "sleep", "touch", "true", "wget"}
 }
 
-// daemon is a containerd of this test run alone.
+// daemon is a containerd of this test run only.
 type daemon struct {
 	dir     string
 	socket  string
@@ -44,12 +44,12 @@ type daemon struct {
 	command *exec.Cmd
 	log     *os.File
 	runtime internalapi.RuntimeService
-	// network is set where pods can have a network of their own.
+	// network is true if pods can have a network of their own.
 	network bool
 	why     string // not
 }
 
-// tools are the programs that a containerd needs, or what is missing.
+// tools returns the programs that a containerd needs, or what is missing.
 func tools() (paths map[string]string, missing []string) {
 	paths = map[string]string{}
 	find := func(name string, places ...string) {
@@ -77,7 +77,7 @@ func tools() (paths map[string]string, missing []string) {
 	return paths, missing
 }
 
-// isStatic reports whether a program needs no libraries.
+// isStatic reports whether a program needs no shared libraries.
 func isStatic(path string) bool {
 	file, err := elf.Open(path)
 	if err != nil {
@@ -87,7 +87,7 @@ func isStatic(path string) bool {
 	return !slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
-// startDaemon starts a containerd, gives it the image, and finds out about the network.
+// startDaemon starts a containerd, loads the image, and probes the network.
 func startDaemon(dir string, paths map[string]string) (*daemon, error) {
 	d := &daemon{dir: dir, socket: filepath.Join(dir, "c.sock"), ctr: paths["ctr"]}
 	config, err := d.configure(filepath.Dir(paths["loopback"]))
@@ -116,8 +116,8 @@ func startDaemon(dir string, paths map[string]string) (*daemon, error) {
 	return d, d.tryNetworks()
 }
 
-// configure writes the configuration, and what pods get their network by: a pair of
-// devices each, no bridge, no packet filter.
+// configure writes the configuration, including the pods' network: a pair of devices each, no
+// bridge, no packet filter.
 func (d *daemon) configure(plugins string) (path string, err error) {
 	net := filepath.Join(d.dir, "net")
 	if err := os.Mkdir(net, 0o700); err != nil {
@@ -166,7 +166,7 @@ func (d *daemon) connect() error {
 	}
 }
 
-// said is the end of containerd's log.
+// said returns the end of containerd's log.
 func (d *daemon) said() string {
 	text, err := os.ReadFile(d.log.Name())
 	if err != nil {
@@ -175,8 +175,8 @@ func (d *daemon) said() string {
 	return string(text[max(0, len(text)-4000):])
 }
 
-// tryNetworks finds out whether a sandbox can have a network of its own. Where it can have
-// none at all, no test can run.
+// tryNetworks probes whether a sandbox can have a network of its own. If it can have none at all,
+// no test can run.
 func (d *daemon) tryNetworks() error {
 	own := d.trySandbox("own", runtimeapi.NamespaceMode_POD)
 	d.network = own == nil
@@ -205,13 +205,13 @@ func (d *daemon) trySandbox(name string, network runtimeapi.NamespaceMode) error
 	return errors.Join(d.runtime.StopPodSandbox(ctx, id), d.runtime.RemovePodSandbox(ctx, id))
 }
 
-// list is what ctr lists of something: containers, tasks.
+// list returns a list of ctr: containers, tasks.
 func (d *daemon) list(what string) ([]string, error) {
 	out, err := exec.Command(d.ctr, "-a", d.socket, "-n", "k8s.io", what, "ls", "-q").Output()
 	return strings.Fields(string(out)), err
 }
 
-// stop ends all that was started below this containerd, itself, and its mounts.
+// stop ends everything that was started below this containerd, itself, and its mounts.
 func (d *daemon) stop() error {
 	var failed []error
 	if d.runtime != nil {
@@ -253,7 +253,7 @@ func (d *daemon) removeAll() error {
 	return errors.Join(failed...)
 }
 
-// shims are the processes that containerd has left, which are known by its socket.
+// shims returns the processes that containerd has left, recognized by its socket.
 func (d *daemon) shims() []int {
 	entries, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	var pids []int
@@ -269,8 +269,8 @@ func (d *daemon) shims() []int {
 	return pids
 }
 
-// mountsWith are the mount points whose path has a text in it, in the order in which they
-// were mounted.
+// mountsWith returns the mount points whose path contains a text, in the order in which they were
+// mounted.
 func mountsWith(text string) ([]string, error) {
 	table, err := os.ReadFile("/proc/self/mounts")
 	var points []string

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestGrace: TERM comes after preStop; a container that obeys has the time it takes.
+// TestGrace: TERM comes after preStop; a container that obeys it has the time that it takes.
 func TestGrace(t *testing.T) {
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
@@ -45,7 +45,7 @@ func TestDeaf(t *testing.T) {
 	pod := p.eventuallyReady(t, s.name)
 	s.mark("up")
 	p.run(t, "delete", "pod", s.name)
-	// The clock of the files is coarse, and between two signs of life some time may pass.
+	// The files' clock is coarse, and there may be a delay between two heartbeats.
 	if lived := s.mark("alive").Sub(s.mark("term")); lived < (grace-2)*time.Second {
 		t.Errorf("killed %s after TERM, want %d s", lived, grace)
 	}
@@ -131,7 +131,7 @@ spec:
 	d.nothingIsLeft(t, ids)
 }
 
-// idsOf are by what anything of a pod is known: its uid and its containers.
+// idsOf returns the IDs of a pod: its uid and its containers.
 func idsOf(pod *corev1.Pod) []string {
 	ids := []string{string(pod.UID)}
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -141,8 +141,8 @@ func idsOf(pod *corev1.Pod) []string {
 	return ids
 }
 
-// nothingIsLeft waits until no container, task, sandbox, mount or cgroup is left that is
-// known by one of these ids.
+// nothingIsLeft waits until no container, task, sandbox, mount or cgroup with one of these IDs is
+// left.
 func (d *daemon) nothingIsLeft(t *testing.T, ids []string) {
 	t.Helper()
 	eventually.Agrees(t, func() string {
@@ -178,7 +178,7 @@ func (d *daemon) nothingIsLeft(t *testing.T, ids []string) {
 	})
 }
 
-// cgroupsOf are the cgroups that are named after one of these ids.
+// cgroupsOf returns the cgroups that are named after one of these IDs.
 func cgroupsOf(t *testing.T, ids []string) []string {
 	t.Helper()
 	var groups []string

@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestNodeOutside: a node of real containers in a process of its own. Its pods run, with
-// what they refer to, and are logged through the API server; they outlive the agent; when
+// TestNodeOutside: a node with real containers in a process of its own. Its pods run, with the
+// objects that they refer to, and are logged through the API server; they outlive the agent; when
 // they are deleted nothing is left.
 func TestNodeOutside(t *testing.T) {
 	d := needDaemon(t)

@@ -1,5 +1,5 @@
-// Package containers drives a control plane whose node is this machine: real containers,
-// of a containerd that the tests start themselves, with an image that they make themselves.
+// Package containers drives a control plane whose node is this machine: real containers, of a
+// containerd that the tests start, with an image that they build.
 //
 // Where containerd and what it needs are missing the tests skip, and fail in CI, which
 // installs them. Nothing is expected to happen within a short time; that something did not
@@ -26,7 +26,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// patience is how long a test waits for what must happen; what goes well takes a small
+// patience is the time that a condition may take before the test fails; normally it takes a small
 // part of it.
 const patience = eventually.Patience
 
@@ -90,7 +90,8 @@ func end() error {
 	return nil
 }
 
-// needDaemon is the containerd of all tests; a test that needs it skips where there can be none.
+// needDaemon returns the containerd of all tests; a test that needs it skips if there cannot be
+// one.
 func needDaemon(t *testing.T) *daemon {
 	t.Helper()
 	paths, missing := tools()
@@ -154,7 +155,7 @@ func (p *plane) kill(t *testing.T) {
 	}
 }
 
-// sharedPlane is the control plane that most tests share.
+// sharedPlane returns the control plane that most tests share.
 func sharedPlane(t *testing.T) (*plane, *daemon) {
 	t.Helper()
 	d := needDaemon(t)
@@ -165,7 +166,7 @@ func sharedPlane(t *testing.T) (*plane, *daemon) {
 	return shared.plane, d
 }
 
-// ownPlane is a control plane of one test.
+// ownPlane returns a control plane of one test.
 func ownPlane(t *testing.T, d *daemon, args ...string) *plane {
 	t.Helper()
 	p, err := start(d, args...)
@@ -176,7 +177,7 @@ func ownPlane(t *testing.T, d *daemon, args ...string) *plane {
 	return p
 }
 
-// stopAtEnd stops it when the test ends.
+// stopAtEnd stops the process when the test ends.
 func stopAtEnd(t *testing.T, p *plane) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -218,7 +219,7 @@ func (p *plane) apply(t *testing.T, manifest string) {
 	}
 }
 
-// pods are the pods of a selection.
+// pods returns the pods that a selector matches.
 func (p *plane) pods(t *testing.T, selection ...string) []corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
@@ -228,7 +229,7 @@ func (p *plane) pods(t *testing.T, selection ...string) []corev1.Pod {
 	return list.Items
 }
 
-// pod is one pod; nil if it is not there.
+// pod returns one pod; nil if it does not exist.
 func (p *plane) pod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	pods := p.pods(t, "--field-selector=metadata.name="+name)

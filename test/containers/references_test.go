@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// seen is what the container of TestReferences finds.
+// seen is the output of the container of TestReferences.
 const seen = `
 settings: a b
 text of a, once more as a part: text of a
@@ -18,8 +18,8 @@ variables: text of b, s3cret
 read only
 `
 
-// TestReferences: a pod waits for the config map that it refers to, and says so; then its
-// volumes and variables have what config map, secret and its own fields say.
+// TestReferences: a pod waits for the config map that it refers to, and reports that; then its
+// volumes and variables have the values of the config map, the secret and its own fields.
 func TestReferences(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
@@ -45,7 +45,7 @@ func TestReferences(t *testing.T) {
 	p.run(t, "delete", "configmap/settings", "secret/keys")
 }
 
-// pod is the manifest of a pod that refers to settings and keys and tells of them in out.
+// pod returns the manifest of a pod that refers to settings and keys and writes them to out.
 func pod(name, out string) string {
 	script := `exec > /out/seen
 echo settings: $(ls /etc/settings)

@@ -14,8 +14,8 @@ import (
 
 func intOrString(n int32) intstr.IntOrString { return intstr.FromInt32(n) }
 
-// TestRestart: an agent that is killed finds its containers again: none is killed, none is
-// forgotten. What the API does not know any more is ended.
+// TestRestart: an agent that was killed finds its containers again: none is killed, none is
+// forgotten. Containers of pods that the API no longer knows are ended.
 func TestRestart(t *testing.T) {
 	d := needDaemon(t)
 	dir := t.TempDir()
@@ -27,7 +27,7 @@ func TestRestart(t *testing.T) {
 
 	p = ownPlane(t, d, "--data-dir="+dir)
 	s.p = p
-	// The agent has seen the pod when it has begun to see to another.
+	// The agent has seen the pod once it has begun to start another.
 	second := &story{t, p, s.name + "-2", s.out}
 	second.create(corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Command: shell(idle)}}})
 	other := p.eventuallyReady(t, second.name)
@@ -73,8 +73,8 @@ func keepOnly(t *testing.T, dir, name string) {
 	}
 }
 
-// TestEphemeral: a control plane that keeps nothing leaves no containers, and touches none
-// of another's.
+// TestEphemeral: a control plane that keeps nothing leaves no containers, and does not touch
+// those of another.
 func TestEphemeral(t *testing.T) {
 	other, d := sharedPlane(t)
 	bystander := newStory(t, other)

@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// lastPort is given out last: pods that share the network of the host must not meet.
+// lastPort is the last port given out: pods that share the host's network must not collide.
 var lastPort atomic.Int32
 
 func port() int32 { return 28200 + lastPort.Add(1) }
@@ -66,7 +66,7 @@ func (s *story) create(spec corev1.PodSpec) {
 	s.p.apply(s.t, string(text))
 }
 
-// mark waits for a file that the pod writes, and returns when it was written last.
+// mark waits for a file that the pod writes, and returns its modification time.
 func (s *story) mark(name string) time.Time {
 	s.t.Helper()
 	var at time.Time
@@ -96,7 +96,7 @@ func shell(script string) []string { return []string{"sh", "-c", script} }
 // idle runs until TERM, which it obeys.
 const idle = `trap 'exit 0' TERM; while :; do sleep 0.1; done`
 
-// deaf writes when TERM comes, goes on, and writes all the time that it lives.
+// deaf writes when TERM comes, ignores it, and keeps writing for as long as it runs.
 const deaf = `trap 'touch /out/term' TERM; touch /out/up; while :; do touch /out/alive; sleep 0.1; done`
 
 // TestPod: init container, sidecar and container start in that order, share a volume, know
@@ -263,8 +263,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestLiveness: a container that is not alive any more is ended and runs again; what it
-// wrote before can be read still.
+// TestLiveness: a container that fails its liveness probe is ended and runs again; the log of the
+// previous one can still be read.
 func TestLiveness(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
@@ -295,8 +295,8 @@ func TestLiveness(t *testing.T) {
 	p.run(t, "delete", "pod", s.name)
 }
 
-// TestUnsupported: a volume that the node does not have is named in the pod's status, and
-// so is an image that is not there; such pods can be deleted.
+// TestUnsupported: a volume type that the node does not support is named in the pod's status, and
+// so is an image that is missing; such pods can be deleted.
 func TestUnsupported(t *testing.T) {
 	p, _ := sharedPlane(t)
 	for _, test := range []struct {

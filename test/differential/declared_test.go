@@ -8,10 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// declared returns the line of docs/semantics.md, "Differences from upstream", by which
-// upstream may have done something else than our server; empty if there is none. That
-// line speaks of upstream; what our server owes is checked against the rules
-// (promise_test.go).
+// declared returns the line of docs/semantics.md, "Differences from upstream", that permits
+// upstream to differ from our server here; empty if there is none. The line is about upstream;
+// our server's own behaviour is checked against the rules (promise_test.go).
 func declared(r request, before []unstructured.Unstructured, ours, theirs outcome) string {
 	if r.verb != "delete" && r.verb != "deletecollection" {
 		return ""
@@ -42,7 +41,7 @@ func declared(r request, before []unstructured.Unstructured, ours, theirs outcom
 	return ""
 }
 
-// declaredOfRepeated is about a DELETE of an object that is terminating already (R19).
+// declaredOfRepeated covers a DELETE of an object that is already terminating (R19).
 func declaredOfRepeated(k kind, options *metav1.DeleteOptions, before *unstructured.Unstructured) string {
 	finalizers, grace := before.GetFinalizers(), before.GetDeletionGracePeriodSeconds()
 	held := slices.Contains(finalizers, orphan) || slices.Contains(finalizers, foreground)
@@ -77,7 +76,8 @@ func isBlank(answer any) bool {
 	return ok && m["name"] == nil
 }
 
-// asks reports whether the options ask for a policy; orphans is what orphanDependents says then.
+// asks reports whether the options ask for a policy; orphans is the value of orphanDependents
+// then.
 func asks(o *metav1.DeleteOptions, policy metav1.DeletionPropagation, orphans bool) bool {
 	if o.PropagationPolicy != nil {
 		return *o.PropagationPolicy == policy

@@ -1,8 +1,7 @@
-// Package differential sends the same random requests to two API servers and compares
-// what they answer and what they keep: status codes, reasons, causes, and whole objects.
-// Requests create, patch and replace objects of several kinds, put finalizers on them and
-// take them away, and delete them in all ways that the options allow, one by one and as
-// collections.
+// Package differential sends the same random requests to two API servers and compares their
+// answers and the objects that they store: status codes, reasons, causes, and whole objects.
+// Requests create, patch and replace objects of several kinds, add and remove finalizers, and
+// delete objects in all ways that the options allow, one by one and as collections.
 //
 // TestSameAnswers compares our server with the kube-apiserver that the kubeconfig in
 // COPPICE_CONFORMANCE_KUBECONFIG names. Every difference is a failure unless docs/semantics.md
@@ -42,9 +41,9 @@ const (
 	requestsVariable   = "COPPICE_TEST_DIFFERENTIAL"
 	seedVariable       = "COPPICE_TEST_SEED"
 
-	// sequenceLength is how many requests are about the objects of one sequence.
+	// sequenceLength is the number of requests about the objects of one sequence.
 	sequenceLength = 40
-	// lanes is how many sequences run at a time.
+	// lanes is the number of sequences that run concurrently.
 	lanes = 4
 )
 
@@ -111,14 +110,14 @@ func TestSameAnswers(t *testing.T) {
 	r.compare(t, [2]*apiServer{newServer(t, "ours", startOurs(t)), newServer(t, "theirs", config)})
 }
 
-// TestDeterministic compares two servers of ours: of what differs between them, nothing
-// could be compared with another one.
+// TestDeterministic compares two servers of ours: what differs between them could not be compared
+// with upstream either.
 func TestDeterministic(t *testing.T) {
 	r := &report{declared: map[string]int{}}
 	r.compare(t, [2]*apiServer{newServer(t, "one", startOurs(t)), newServer(t, "two", startOurs(t))})
 }
 
-// report counts what was compared.
+// report counts the comparisons.
 type report struct {
 	tolerant bool // of declared differences
 
@@ -170,7 +169,7 @@ func (r *report) compare(t *testing.T, pair [2]*apiServer) {
 	if r.refused == 0 || r.refused == r.requests {
 		t.Error("of requests like these some succeed and some do not")
 	}
-	// About half end early: enough must go on, or what comes late in a sequence is never compared.
+	// About half end early: enough must continue, or late requests are never compared.
 	if r.complete < sequences/4 {
 		t.Errorf("%d of %d sequences ran to their end, want a quarter at least", r.complete, sequences)
 	}
@@ -210,8 +209,8 @@ func (r *report) run(ctx context.Context, pair [2]*apiServer, seed int64) error 
 	return nil
 }
 
-// judge compares the outcomes of a request on the two servers, and counts it. before is
-// what it met on ours.
+// judge compares the outcomes of a request on the two servers, and counts it. before is the state
+// that the request met on ours.
 func (r *report) judge(request request, before []unstructured.Unstructured, ours, theirs outcome) (isDeclared bool, err error) {
 	promised := ours.clone()
 	theirs = theirs.clone()

@@ -14,7 +14,7 @@ const (
 	foreground = metav1.FinalizerDeleteDependents
 )
 
-// kind is one kind of objects that the requests are about.
+// kind is a kind of objects in the requests.
 type kind struct {
 	path       string // of the group version
 	apiVersion string
@@ -52,8 +52,8 @@ func kindsUnderTest() []kind {
 	}
 }
 
-// request is one request, in words that mean the same on every server: versions and
-// uids are "current", that of the object as it is, "former", or "wrong".
+// request is one request in terms that mean the same on every server: versions and uids are
+// "current", that of the object as it is, "former", or "wrong".
 type request struct {
 	verb  string
 	kind  kind
@@ -69,7 +69,7 @@ type request struct {
 	selector  string                // of a collection
 }
 
-// String is the request in words.
+// String returns the request in words.
 func (r request) String() string {
 	text := fmt.Sprintf("%s %s %s", r.verb, r.kind.resource, r.name)
 	if r.object != nil {
@@ -88,7 +88,7 @@ func (r request) String() string {
 	return text
 }
 
-// collection is the path of all objects of the kind.
+// collection returns the path of all objects of the kind.
 func (r request) collection() string {
 	if !r.kind.namespaced {
 		return r.kind.path + "/" + r.kind.resource
@@ -96,7 +96,7 @@ func (r request) collection() string {
 	return r.kind.path + "/namespaces/" + r.place + "/" + r.kind.resource
 }
 
-// generator makes the requests of one sequence, which are about few objects.
+// generator generates the requests of one sequence, which concern few objects.
 type generator struct {
 	random *rand.Rand
 	place  string
@@ -120,7 +120,7 @@ func (g *generator) name() string {
 	return name
 }
 
-// finalizers are some, in some order, seldom both of the collector's.
+// finalizers returns some finalizers, in some order, seldom both of the collector's.
 func (g *generator) finalizers() []any {
 	all := []any{"example.com/one", "example.com/two", pick(g, orphan, foreground)}
 	if g.chance(5) {
@@ -130,7 +130,7 @@ func (g *generator) finalizers() []any {
 	return all[:g.random.IntN(len(all)+1)]
 }
 
-// next makes the next request.
+// next returns the next request.
 func (g *generator) next() request {
 	r := request{kind: g.kind, place: g.place, name: g.name()}
 	switch n := g.random.IntN(100); {
@@ -175,7 +175,7 @@ func (g *generator) next() request {
 	return r
 }
 
-// deleteOptions gives a DELETE options, or none.
+// deleteOptions adds options to a DELETE, or none.
 func (g *generator) deleteOptions(r *request) {
 	if g.chance(15) {
 		return
@@ -198,6 +198,6 @@ func (g *generator) deleteOptions(r *request) {
 		o.DryRun = []string{pick(g, metav1.DryRunAll, metav1.DryRunAll, metav1.DryRunAll, "Sometimes")}
 	}
 	r.options = o
-	// Preconditions cannot be told in a query.
+	// Preconditions cannot be given in a query.
 	r.query = g.chance(25)
 }

@@ -20,8 +20,8 @@ var (
 	digits = regexp.MustCompile(`[0-9]+`)
 )
 
-// outcome is what came of a request: the answer, and what is stored after it. Objects are
-// normalised: what no two servers have in common is replaced by a word.
+// outcome is the result of a request: the answer, and what is stored after it. Objects are
+// normalised: values that differ between any two servers are replaced by words.
 type outcome struct {
 	Code   int
 	Reason string
@@ -37,7 +37,7 @@ func (o outcome) clone() outcome {
 	return o
 }
 
-// play sends a request and reads what it left behind.
+// play sends a request and reads its result.
 func (s *apiServer) play(ctx context.Context, r request, m *memory) (outcome, error) {
 	path := r.collection()
 	if err := s.look(ctx, r, m, path); err != nil {
@@ -83,7 +83,7 @@ func normalisedObject(content map[string]any) map[string]any {
 	unstructured.RemoveNestedField(content, "metadata", "resourceVersion")
 	if content["kind"] == "Status" {
 		uid, _, _ = unstructured.NestedString(content, "details", "uid")
-		// Messages name resource versions, which are each server's own.
+		// Messages name resource versions, which differ between servers.
 		if message, ok := content["message"].(string); ok {
 			content["message"] = digits.ReplaceAllString(uuids.ReplaceAllString(message, "(other uid)"), "(number)")
 		}
@@ -91,7 +91,7 @@ func normalisedObject(content map[string]any) map[string]any {
 	return replaced(content, uid).(map[string]any)
 }
 
-// replaced puts words in the place of uid and of all times, however deep they are.
+// replaced replaces uid and all times by words, at any depth.
 func replaced(value any, uid string) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -115,9 +115,8 @@ func replaced(value any, uid string) any {
 	return value
 }
 
-// reconcile takes out of a pair of outcomes what docs/semantics.md declares to differ in
-// every answer of a kind, where both sides are exactly as declared. What is not stays in,
-// and is found.
+// reconcile removes from a pair of outcomes what docs/semantics.md declares to differ in every
+// answer of a kind, if both sides are exactly as declared. Anything else stays in, and is found.
 func reconcile(r request, before []unstructured.Unstructured, ours, theirs *outcome) {
 	reconcileRemoved(r, before, ours, theirs)
 	for _, pair := range [][2]any{{ours.Answer, theirs.Answer}, {ours.After, theirs.After}} {
@@ -127,12 +126,12 @@ func reconcile(r request, before []unstructured.Unstructured, ours, theirs *outc
 	}
 }
 
-// reconcileStatus leaves out the words of errors, which are each server's own, but for those
-// of causes; and the kind of a conflict, where upstream names now the kind and now the
-// resource. k8s.io/apiserver and apiextensions-apiserver validate metadata twice, and name
-// each cause twice, which ours does for custom resources only. And a Job whose uid would change
-// has other labels than its uid says: upstream names that twice, by the older name of the
-// label too, and with all labels.
+// reconcileStatus removes error messages, which differ between servers, except for those of
+// causes; and the kind of a conflict, for which upstream sometimes names the kind and sometimes
+// the resource. k8s.io/apiserver and apiextensions-apiserver validate metadata twice, and name
+// each cause twice; ours does so for custom resources only. And a Job whose uid would change has
+// labels that do not match its uid: upstream reports that twice, also for the older name of the
+// label, and with all labels.
 func reconcileStatus(ours, theirs any) {
 	for _, side := range []any{ours, theirs} {
 		if details, ok := nested(side, "details"); ok {
@@ -163,7 +162,7 @@ func nested(value any, key string) (map[string]any, bool) {
 	return below, ok
 }
 
-// unique returns a list without what was in it before.
+// unique returns a list without duplicates.
 func unique(list []any) []any {
 	var kept []any
 	for _, item := range list {
@@ -174,8 +173,7 @@ func unique(list []any) []any {
 	return kept
 }
 
-// forObjects calls reconcile with the objects of a pair of answers, or of the lists that
-// they are.
+// forObjects calls reconcile with the objects in a pair of answers, or in their lists.
 func forObjects(ours, theirs any, reconcile func(ours, theirs map[string]any)) {
 	o, _ := ours.(map[string]any)
 	t, _ := theirs.(map[string]any)
@@ -190,8 +188,8 @@ func forObjects(ours, theirs any, reconcile func(ours, theirs map[string]any)) {
 	}
 }
 
-// reconcilePod is about the service account, which ours gives to every pod. Upstream's
-// admission ServiceAccount is off where this runs, as it wants the accounts to be there.
+// reconcilePod is about the service account, which ours gives to every pod. Upstream's admission
+// plug-in ServiceAccount is off in these tests, because it requires the accounts to exist.
 func reconcilePod(ours, theirs map[string]any) {
 	for _, key := range []string{"serviceAccount", "serviceAccountName"} {
 		account, _, _ := unstructured.NestedString(ours, "spec", key)
@@ -201,9 +199,9 @@ func reconcilePod(ours, theirs map[string]any) {
 	}
 }
 
-// reconcileNamespace is about terminating namespaces: ours have a grace period of 0, as
-// every other kind has, upstream's none; and upstream puts the collector's finalizer in
-// another place of the list than on every other kind.
+// reconcileNamespace is about terminating namespaces: ours have a grace period of 0, like every
+// other kind, upstream's have none; and upstream puts the collector's finalizer in another
+// position of the list than for every other kind.
 func reconcileNamespace(ours, theirs map[string]any) {
 	if ours["kind"] != "Namespace" || theirs["kind"] != "Namespace" {
 		return
@@ -220,8 +218,8 @@ func reconcileNamespace(ours, theirs map[string]any) {
 	}
 }
 
-// reconcileRemoved is about a DELETE that removes an object and answers with it: ours is
-// as it was stored last (R20), upstream's has a mark that was never stored.
+// reconcileRemoved is about a DELETE that removes an object and returns it: ours returns the
+// object as it was last stored (R20), upstream's has a mark that was never stored.
 func reconcileRemoved(r request, before []unstructured.Unstructured, ours, theirs *outcome) {
 	dryRun := r.options != nil && len(r.options.DryRun) > 0
 	if r.verb != "delete" || ours.Code != http.StatusOK || theirs.Code != http.StatusOK || len(before) != 1 || ours.After != nil && !dryRun {

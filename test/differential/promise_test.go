@@ -12,17 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// The rules R17 to R20 of docs/semantics.md, stated a second time: what our server owes for
-// a DELETE of which upstream makes something else. Nothing here is shared with
-// internal/deletion.
+// The rules R17 to R20 of docs/semantics.md, stated a second time: how our server has to answer a
+// DELETE that upstream answers differently. Nothing here is shared with internal/deletion.
 
-// promise is what a DELETE owes to one object.
+// promise is the required effect of a DELETE on one object.
 type promise struct {
 	refused string // the option that is refused; empty: none is
 	after   *unstructured.Unstructured
 }
 
-// policyOf returns the policy that options ask for, and the option that does; empty for none.
+// policyOf returns the policy that options ask for, and the option that sets it; empty for none.
 func policyOf(k kind, o *metav1.DeleteOptions) (policy metav1.DeletionPropagation, option string) {
 	switch {
 	case o.PropagationPolicy != nil:
@@ -37,7 +36,7 @@ func policyOf(k kind, o *metav1.DeleteOptions) (policy metav1.DeletionPropagatio
 	return metav1.DeletePropagationBackground, "orphanDependents"
 }
 
-// promised returns what becomes of an object.
+// promised returns the required state of an object.
 func promised(k kind, o *metav1.DeleteOptions, before *unstructured.Unstructured) promise {
 	if before.GetDeletionTimestamp() == nil {
 		return promise{after: first(k, o, before)}
@@ -102,7 +101,7 @@ func first(k kind, o *metav1.DeleteOptions, before *unstructured.Unstructured) *
 	return unlessFinished(after)
 }
 
-// unlessFinished returns nil in the place of a terminating object that waits for nothing.
+// unlessFinished returns nil for a terminating object that waits for nothing.
 func unlessFinished(o *unstructured.Unstructured) *unstructured.Unstructured {
 	own, _, _ := unstructured.NestedSlice(o.Object, "spec", "finalizers")
 	if len(o.GetFinalizers()) == 0 && *o.GetDeletionGracePeriodSeconds() == 0 && len(own) == 0 {
@@ -130,7 +129,7 @@ func setFinalizers(o *unstructured.Unstructured, finalizers []string) {
 	o.SetFinalizers(finalizers)
 }
 
-// checkPromise compares what our server did with what it owes.
+// checkPromise compares what our server did with what it has to do.
 func checkPromise(r request, before []unstructured.Unstructured, ours outcome) error {
 	if r.options == nil {
 		r.options = &metav1.DeleteOptions{}
@@ -168,7 +167,7 @@ func differs(want, got outcome) error {
 	return nil
 }
 
-// answerOf is the answer to a DELETE that is not refused (R20).
+// answerOf returns the answer to a DELETE that is not refused (R20).
 func answerOf(r request, p promise, before *unstructured.Unstructured) map[string]any {
 	switch {
 	case p.after != nil:
@@ -183,7 +182,7 @@ func answerOf(r request, p promise, before *unstructured.Unstructured) map[strin
 	return map[string]any{"apiVersion": "v1", "kind": "Status", "metadata": map[string]any{}, "status": "Success", "details": details}
 }
 
-// refusal is the outcome of a policy that a terminating object can no longer have (R19).
+// refusal returns the outcome of a policy that a terminating object can no longer have (R19).
 func refusal(r request, before *unstructured.Unstructured, option string) outcome {
 	return outcome{
 		Code: http.StatusUnprocessableEntity, Reason: string(metav1.StatusReasonInvalid), After: normalised(before),
@@ -220,8 +219,8 @@ func withoutWords(status map[string]any) map[string]any {
 	return status
 }
 
-// checkCollection is checkPromise for a DELETE of a collection: it goes on when an object
-// is refused, and is answered with the first refusal then (R20).
+// checkCollection is checkPromise for a DELETE of a collection: it continues when an object is
+// refused, and then returns the first refusal (R20).
 func checkCollection(r request, before []unstructured.Unstructured, ours outcome) error {
 	selected, err := labels.Parse(r.selector)
 	if err != nil {

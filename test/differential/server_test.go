@@ -23,7 +23,7 @@ import (
 
 const widgetGroup = "differential.coppice.dev"
 
-// apiServer is one of the two API servers, spoken to in JSON.
+// apiServer is one of the two API servers, accessed in JSON.
 type apiServer struct {
 	name   string
 	client *http.Client
@@ -41,7 +41,7 @@ func newServer(t *testing.T, name string, config *rest.Config) *apiServer {
 	return &apiServer{name: name, client: client, base: config.Host}
 }
 
-// send makes one request and decodes what is answered.
+// send makes one request and decodes the answer.
 func (s *apiServer) send(ctx context.Context, method, path, contentType string, body any) (int, *unstructured.Unstructured, error) {
 	var content io.Reader
 	if body != nil {
@@ -120,7 +120,7 @@ func (s *apiServer) prepare(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// memory is what is known of the objects of a sequence on one server.
+// memory holds what is known of the objects of a sequence on one server.
 type memory struct {
 	before *unstructured.Unstructured  // the object that the last request was about, as it was; nil for none
 	all    []unstructured.Unstructured // the objects that it was about, as they were
@@ -140,7 +140,7 @@ func (m *memory) see(name string, o *unstructured.Unstructured) {
 	m.former[name], m.last[name] = m.last[name], o.GetUID()
 }
 
-// uid and version say a word in this server's terms.
+// uid and version translate a word into this server's values.
 func (m *memory) uid(name, word string) *types.UID {
 	var uid types.UID
 	switch word {
@@ -168,7 +168,7 @@ func (m *memory) version(word string) *string {
 	return &version
 }
 
-// look remembers what there is before a request.
+// look records the state before a request.
 func (s *apiServer) look(ctx context.Context, r request, m *memory, path string) error {
 	m.all = nil
 	if r.name == "" {
@@ -231,7 +231,7 @@ func (s *apiServer) carryOut(ctx context.Context, r request, m *memory, path str
 	return 0, nil, errors.New("unknown verb " + r.verb)
 }
 
-// put replaces the object by what it is with other finalizers.
+// put replaces the object by a copy with other finalizers.
 func (s *apiServer) put(ctx context.Context, r request, m *memory, path string) (int, *unstructured.Unstructured, error) {
 	if m.before == nil {
 		return s.send(ctx, http.MethodGet, path, "", nil)

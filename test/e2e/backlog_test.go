@@ -25,20 +25,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// backlogSize is how many objects of one namespace are made to wait for the collector:
-// more than the 1000 from which on the server is careful, and enough more that it is so
-// for minutes, while deletions that nobody answers are given up and put aside.
+// backlogSize is the number of objects of one namespace that are made to wait for the collector:
+// more than the 1000 from which on the server refuses references, and enough more that it does so
+// for minutes, while deletions that get no answer time out and are put off.
 const backlogSize = 1300
 
 const (
 	dependentPrefix = "dependent-"
-	// bystander is nobody's dependent. The webhook refuses its deletion.
+	// bystander has no owner. The webhook refuses its deletion.
 	bystander = "bystander"
 )
 
-// TestBacklogOfANamespace has more objects of a namespace wait for the collector than the
-// server lets pile up. Until they do not any more, references to owners that are not there
-// are refused in that namespace, with the reason; everything else goes on.
+// TestBacklogOfANamespace makes more objects of a namespace wait for the collector than the
+// server allows. Until fewer wait, references to missing owners are refused in that namespace,
+// with the reason; everything else works.
 func TestBacklogOfANamespace(t *testing.T) {
 	s := pileUp(t)
 	for name, send := range map[string]func() (string, string){
@@ -76,7 +76,7 @@ func TestBacklogOfANamespace(t *testing.T) {
 	}
 
 	s.release()
-	// Refusals ask for patience, and have an end.
+	// Refusals say when to retry, and they end.
 	eventually.Agrees(t, func() string {
 		if code, body := s.create(s.busy, "dangling", "nobody"); code != "201" {
 			return code + " " + body
@@ -87,8 +87,7 @@ func TestBacklogOfANamespace(t *testing.T) {
 	s.k.eventuallyNames(t, s.calm, "configmaps")
 }
 
-// TestBacklogWithoutTheAdmission does the same where the check of owner references is
-// disabled.
+// TestBacklogWithoutTheAdmission does the same with the check of owner references disabled.
 func TestBacklogWithoutTheAdmission(t *testing.T) {
 	s := pileUp(t, "--disable-admission-plugins=OwnerReferencesPermissionEnforcement")
 	if code, body := s.create(s.busy, "dangling", "nobody"); code != "201" {
@@ -104,11 +103,11 @@ type pile struct {
 	p          *plane
 	k          kubectl
 	busy, calm string
-	// release lets the collector go on.
+	// release lets the collector continue.
 	release func()
 }
 
-// pileUp starts one, and has the dependents of one owner wait there.
+// pileUp starts such a control plane, and makes the dependents of one owner wait there.
 func pileUp(t *testing.T, args ...string) *pile {
 	t.Helper()
 	p := startPlane(t, append([]string{"--ephemeral", "--secure-port=0", byHand, noNodes}, args...)...)
@@ -155,7 +154,7 @@ func pileUp(t *testing.T, args ...string) *pile {
 	return s
 }
 
-// url is where the config maps of a namespace are.
+// url returns the URL of the config maps of a namespace.
 func (s *pile) url(namespace string) string {
 	return s.p.server + "/api/v1/namespaces/" + namespace + "/configmaps"
 }
@@ -176,13 +175,13 @@ func (s *pile) create(namespace, name, owner string) (code, body string) {
 		"-d", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"ownerReferences":[%s]}}`, name, references))
 }
 
-// reference is one owner reference, in JSON.
+// reference returns one owner reference, in JSON.
 func reference(name, uid string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","name":%q,"uid":%q}`, name, uid)
 }
 
-// holdDeletions has deletions of dependents in a namespace wait for a webhook that does
-// not answer, until release is called. There is a bystander there then.
+// holdDeletions makes deletions of dependents in a namespace wait for a webhook that does not
+// answer, until release is called. The namespace then also has a bystander.
 func holdDeletions(t *testing.T, client kubernetes.Interface, namespace string) (release func()) {
 	t.Helper()
 	released := make(chan struct{})

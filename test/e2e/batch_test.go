@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// batch is the control plane of the stories of jobs and cron jobs, with all controllers and a
-// simulated node. They keep apart by namespaces.
+// batch is the control plane of the tests of jobs and cron jobs, with all controllers and a
+// simulated node. Each test has a namespace of its own.
 var batch struct {
 	once   sync.Once
 	plane  *plane
@@ -36,7 +36,7 @@ func startBatch() {
 	batch.client, batch.err = kubernetes.NewForConfig(config)
 }
 
-// batchNamespace makes a namespace of a test's own on the control plane for jobs.
+// batchNamespace creates a namespace for one test on the control plane for jobs.
 func batchNamespace(t *testing.T) string {
 	t.Helper()
 	if batch.once.Do(startBatch); batch.err != nil {
@@ -49,8 +49,8 @@ func batchNamespace(t *testing.T) string {
 	return ns.Name
 }
 
-// podTemplate makes pods that run, or that succeed or fail at once: what becomes of them is
-// said by the annotations of the simulated node.
+// podTemplate makes pods that run, or that succeed or fail at once, as the annotations of the
+// simulated node say.
 func podTemplate(fate string) corev1.PodTemplateSpec {
 	annotations := map[string]map[string]string{
 		"run":     {"simulated.coppice.dev/term-exit-code": "143"}, // a program that ends by TERM has failed
@@ -80,7 +80,7 @@ func createJob(t *testing.T, ns string, job *batchv1.Job) *batchv1.Job {
 	return created
 }
 
-// waitForJob waits until a job is as is says, which returns what is missing.
+// waitForJob waits until is returns nothing; it returns what is missing in a job.
 func waitForJob(t *testing.T, ns, name string, is func(*batchv1.Job) string) *batchv1.Job {
 	t.Helper()
 	var job *batchv1.Job
@@ -117,7 +117,7 @@ func podsOf(t *testing.T, ns string) []corev1.Pod {
 	return list.Items
 }
 
-// waitForPods waits until there are n pods of which is holds, and no others.
+// waitForPods waits until there are n pods for which is holds, and no others.
 func waitForPods(t *testing.T, ns string, n int, is func(corev1.Pod) bool) []corev1.Pod {
 	t.Helper()
 	var list []corev1.Pod

@@ -28,7 +28,7 @@ func owned(t *testing.T, k kubectl, namespace string) {
 	k.apply(t, namespace, pods.String())
 }
 
-// pod is a manifest of a pod with owner references and finalizers.
+// pod returns a manifest of a pod with owner references and finalizers.
 func pod(name, owners string, finalizers ...string) string {
 	m := fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\n", name)
 	if len(finalizers) > 0 {
@@ -40,7 +40,7 @@ func pod(name, owners string, finalizers ...string) string {
 	return m + "spec:\n  containers:\n  - name: main\n    image: busybox\n"
 }
 
-// configMap is a manifest of a config map with owner references.
+// configMap returns a manifest of a config map with owner references.
 func configMap(name, owners string) string {
 	m := fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n", name)
 	if owners != "" {
@@ -49,7 +49,7 @@ func configMap(name, owners string) string {
 	return m
 }
 
-// ownerOf is one owner reference.
+// ownerOf returns one owner reference.
 func ownerOf(apiVersion, kind, name, uid string, blocking bool) string {
 	return fmt.Sprintf("  - apiVersion: %s\n    kind: %s\n    name: %s\n    uid: %s\n    blockOwnerDeletion: %t\n", apiVersion, kind, name, uid, blocking)
 }
@@ -99,7 +99,7 @@ func TestDeletionPolicies(t *testing.T) {
 	})
 }
 
-// checkAnswer holds what a DELETE answers to R20.
+// checkAnswer checks the answer to a DELETE against R20.
 func checkAnswer(t *testing.T, policy, code, body string) {
 	t.Helper()
 	if code != "200" {
@@ -169,8 +169,8 @@ func TestOrphanDependents(t *testing.T) {
 	})
 }
 
-// TestBlockingDependentHoldsForegroundDeletion has a dependent with a finalizer of
-// its own hold the owner, and releases the owner in each of the three ways.
+// TestBlockingDependentHoldsForegroundDeletion has a dependent with a foreign finalizer hold the
+// owner, and releases the owner in each of the three ways.
 func TestBlockingDependentHoldsForegroundDeletion(t *testing.T) {
 	release := map[string]func(t *testing.T, k kubectl, namespace string){
 		"the dependent goes": func(t *testing.T, k kubectl, namespace string) {
@@ -200,7 +200,7 @@ func TestBlockingDependentHoldsForegroundDeletion(t *testing.T) {
 				}
 				free(t, k, namespace)
 				k.eventuallyNames(t, namespace, "replicasets")
-				// Clean up what two of the ways leave.
+				// Remove what two of the ways leave.
 				k.try(t, "", "patch", "-n", namespace, "pod", "held", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 			})
 		}

@@ -20,8 +20,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestCollectWithItsOwnCredential: the credential that a control plane writes for a
-// collector outside is enough for all that it does, and for nothing else.
+// TestCollectWithItsOwnCredential: the credential that a control plane writes for an external
+// collector is sufficient for everything that it does, and for nothing else.
 func TestCollectWithItsOwnCredential(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "collector")
@@ -48,7 +48,7 @@ func TestCollectWithItsOwnCredential(t *testing.T) {
 	}
 }
 
-// TestCollectWithoutRights names what is missing, in one line.
+// TestCollectWithoutRights reports what is missing, in one line.
 func TestCollectWithoutRights(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func TestCollectWithoutRights(t *testing.T) {
 	t.Log(line)
 }
 
-// strangerOf is a kubeconfig of somebody whom a control plane knows and allows nothing.
+// strangerOf returns a kubeconfig of a user who is authenticated but has no permissions.
 func strangerOf(t *testing.T, p *plane, dir string) string {
 	t.Helper()
 	pair := func(name string) []byte {
@@ -127,7 +127,7 @@ func parseKey(der []byte) (any, error) {
 	return x509.ParsePKCS8PrivateKey(der)
 }
 
-// TestManifestsApply puts what is in deploy onto a control plane.
+// TestManifestsApply applies the manifests in deploy to a control plane.
 func TestManifestsApply(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0")
@@ -150,8 +150,8 @@ func TestManifestsApply(t *testing.T) {
 	}
 }
 
-// TestCollectAsItsServiceAccount runs what the manifests have a pod run, under the
-// identity that they give it, and with no other right: all three policies are carried out.
+// TestCollectAsItsServiceAccount runs the command of the pod in the manifests, under the identity
+// that they give it, and with no other permission: all three policies work.
 func TestCollectAsItsServiceAccount(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0", "--controllers=")
@@ -189,7 +189,7 @@ func TestCollectAsItsServiceAccount(t *testing.T) {
 	}
 }
 
-// withToken is a kubeconfig of a control plane's with a token and no other credential.
+// withToken returns a kubeconfig of a control plane with a token and no other credential.
 func withToken(t *testing.T, p *plane, token string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(p.kubeconfig)
@@ -204,7 +204,7 @@ func withToken(t *testing.T, p *plane, token string) string {
 	return path
 }
 
-// checkArguments runs what a manifest has a pod run.
+// checkArguments runs the command of the pod in a manifest.
 func checkArguments(t *testing.T, p *plane, arguments string) {
 	t.Helper()
 	var args []string

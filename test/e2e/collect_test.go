@@ -97,7 +97,7 @@ func (c *collector) waitSynced(t *testing.T) {
 	}
 }
 
-// address is where the collector answers.
+// address returns the address of the collector's endpoints.
 func (c *collector) address(t *testing.T) string {
 	t.Helper()
 	var address string
@@ -118,9 +118,8 @@ func ourKubectl(p *plane) kubectl {
 	return kubectl{"coppice kubectl", []string{binary, "kubectl"}, p}
 }
 
-// TestCollectFromOutside has a control plane without controllers of its own: a
-// collector in another process carries out all three policies, and takes namespaces
-// apart.
+// TestCollectFromOutside has a control plane without controllers of its own: a collector in
+// another process carries out all three policies, and empties namespaces.
 func TestCollectFromOutside(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0", "--controllers=")
@@ -130,7 +129,7 @@ func TestCollectFromOutside(t *testing.T) {
 		owned(t, k, policy)
 		k.run(t, "delete", "-n", policy, "replicaset", "frontend", "--cascade="+policy, "--wait=false")
 	}
-	// Nobody has done anything: the marks are there.
+	// No collector has acted yet: the finalizers are there.
 	if got := k.get(t, "foreground", "replicaset/frontend", "{.metadata.finalizers}"); !strings.Contains(got, "foregroundDeletion") {
 		t.Errorf("finalizers of an owner in foreground deletion: %s", got)
 	}
@@ -145,7 +144,8 @@ func TestCollectFromOutside(t *testing.T) {
 	if got := k.get(t, "orphan", "pods", "{.items[*].metadata.ownerReferences}"); got != "" {
 		t.Errorf("owner references of orphans: %s", got)
 	}
-	// Its owner went before the collector came, so nobody has seen it go.
+	// Its owner was deleted before the collector came, so the collector has not seen the
+	// deletion.
 	k.eventuallyNames(t, "background", "replicasets,pods")
 	eventually.Agrees(t, func() string {
 		return strings.Join(k.names(t, "default", "namespaces", "--field-selector=metadata.name=going"), " ")
@@ -156,7 +156,7 @@ func TestCollectFromOutside(t *testing.T) {
 	checkDiagnostics(t, k, c)
 }
 
-// checkDiagnostics asks a collector everything that can be asked.
+// checkDiagnostics calls every endpoint of a collector.
 func checkDiagnostics(t *testing.T, k kubectl, c *collector) {
 	t.Helper()
 	k.apply(t, "default", configMap("owner", ""))
@@ -247,9 +247,9 @@ func TestCollectHandsOver(t *testing.T) {
 	}
 }
 
-// TestCollectOutlivesItsServer kills the server. A collector waits for it, and goes on
-// when it is back; one that holds a Lease gives up when it cannot renew it, for
-// another may have taken over.
+// TestCollectOutlivesItsServer kills the server. A collector waits for it, and continues when it
+// is back; one that holds a Lease exits when it cannot renew it, since another may have taken
+// over.
 func TestCollectOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -307,7 +307,7 @@ func TestCollectObserveOnly(t *testing.T) {
 	}
 }
 
-// TestCollectPauses has the breaker stop deletions, and somebody resume them.
+// TestCollectPauses has the breaker pause deletions, and resumes them by hand.
 func TestCollectPauses(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0", "--controllers=")
@@ -335,8 +335,8 @@ func TestCollectPauses(t *testing.T) {
 	k.eventuallyNames(t, "default", "pods")
 }
 
-// TestDiagnosticsOfAControlPlane asks the API server about the controllers in its
-// process: administrators get an answer, others none.
+// TestDiagnosticsOfAControlPlane asks the API server about the controllers in its process:
+// administrators get an answer, other users do not.
 func TestDiagnosticsOfAControlPlane(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)
@@ -361,7 +361,7 @@ func TestDiagnosticsOfAControlPlane(t *testing.T) {
 	}
 }
 
-// TestUpControllers names controllers that there are none of.
+// TestUpControllers names controllers that do not exist.
 func TestUpControllers(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command(binary, "up", "--ephemeral", "--controllers=gc,deployments").CombinedOutput()

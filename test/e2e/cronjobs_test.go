@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// cronJobDue makes a CronJob that runs once a year and has missed that: one run is due,
-// and no other one comes while a test runs.
+// cronJobDue makes a CronJob that runs once a year and has missed a run: that run is due, and no
+// other one becomes due while a test runs.
 func cronJobDue(t *testing.T, ns, fate string, changes ...func(*batchv1.CronJob)) *batchv1.CronJob {
 	t.Helper()
 	far := time.Now().AddDate(0, 6, 0) // whatever the time of the year
@@ -81,7 +81,7 @@ func TestCronJobRuns(t *testing.T) {
 		t.Errorf("%s scheduled for %v (%v), owned by %v", job.Name, scheduled, err, job.OwnerReferences)
 	}
 	eventually.Agrees(t, func() string { return missingEvents(t, ns, "SuccessfulCreate", "SawCompletedJob") })
-	// What is history goes when there is to be less of it.
+	// Finished jobs are deleted when the history limit is lowered.
 	patch := []byte(`{"spec":{"successfulJobsHistoryLimit":0}}`)
 	if _, err := batch.client.BatchV1().CronJobs(ns).Patch(t.Context(), "c", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -92,8 +92,8 @@ func TestCronJobRuns(t *testing.T) {
 	}
 }
 
-// kubectl create job --from makes a job that the CronJob owns: it is seen to run, keeps
-// others from running where they must not, and is history afterwards.
+// kubectl create job --from makes a job that the CronJob owns: it is listed as active, prevents
+// other runs where concurrency is forbidden, and is history afterwards.
 func TestJobFromACronJob(t *testing.T) {
 	t.Parallel()
 	ns := batchNamespace(t)
@@ -156,7 +156,7 @@ func TestCronJobIsDeleted(t *testing.T) {
 				}
 				return ""
 			})
-			// An orphaned job goes on as it did.
+			// An orphaned job continues as before.
 			waitForPods(t, ns, left, func(pod corev1.Pod) bool { return isRunning(pod) && !isFree(pod) && len(pod.OwnerReferences) == 1 })
 		})
 	}

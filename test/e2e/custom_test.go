@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// widgets is a custom resource of a group of the test's own.
+// widgets returns a custom resource of a group of the test's own.
 func widgets(group string) string {
 	return fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
@@ -61,8 +61,8 @@ func defineWidgets(t *testing.T, k kubectl, group string) {
 	t.Cleanup(func() { k.try(t, "", "delete", "crd", "widgets."+group, "--ignore-not-found") })
 }
 
-// groupFor gives each kubectl an API group of its own: deleting and creating a
-// definition again is a test of its own.
+// groupFor gives each kubectl an API group of its own: deleting and recreating a definition has a
+// test of its own.
 func groupFor(k kubectl, test string) string {
 	return test + "." + strings.ReplaceAll(k.name, " ", "-") + ".example.com"
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestDaily types what a user types in a day, and compares what is printed to the
-// letter. Each file of testdata/daily is a session with a control plane of its own;
-// the kubectl is the one that is built in, so that the words are those of one version.
+// TestDaily types what a user types in a day, and compares the output literally.
+// Each file of testdata/daily is a session with a control plane of its own; the
+// kubectl is the built-in one, so that the output is that of one version.
 //
 //	go test ./test/e2e -run TestDaily -rewrite
 //
-// writes down what is printed now: read the difference before you commit it.
+// writes down the current output: read the difference before you commit it.
 //
 // What differs from run to run is replaced: ages, UIDs, times, ports, versions.
 func TestDaily(t *testing.T) {
@@ -82,7 +82,7 @@ func (s *session) run(t *testing.T, lines string) string {
 	return text
 }
 
-// eventually runs the lines again and again until they print what is expected.
+// eventually repeats the lines until they print what is expected.
 func (s *session) eventually(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	var got string
@@ -95,7 +95,7 @@ func (s *session) eventually(t *testing.T, d *datadriven.TestData) string {
 	return got
 }
 
-// replacements are what differs from run to run. They come in this order.
+// replacements replace what differs between runs. They are applied in this order.
 var replacements = []struct {
 	pattern *regexp.Regexp
 	with    string

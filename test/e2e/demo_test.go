@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// demo is coppice demo with a home and a temporary directory of its own.
+// demo returns a command that runs coppice demo with a home and a temporary directory of its own.
 func demo(t *testing.T, args ...string) (command *exec.Cmd, dir string, errs *bytes.Buffer) {
 	t.Helper()
 	dir, errs = t.TempDir(), &bytes.Buffer{}
@@ -22,7 +22,7 @@ func demo(t *testing.T, args ...string) (command *exec.Cmd, dir string, errs *by
 	return command, dir, errs
 }
 
-// leavesNothing: what a demo has written is gone with it.
+// leavesNothing checks that everything a demo has written is removed with it.
 func leavesNothing(t *testing.T, dir string) {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -31,7 +31,7 @@ func leavesNothing(t *testing.T, dir string) {
 	}
 }
 
-// TestDemo plays all stories, as somebody who has just read about them would.
+// TestDemo plays all stories, like a user who has just read about them.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	command, dir, errs := demo(t, "--plain")

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// memberVariable holds the arguments of an etcd member that the test binary is to be.
+// memberVariable holds the arguments with which the test binary runs as an etcd member.
 const memberVariable = "COPPICE_TEST_ETCD"
 
 // beMember runs an etcd member until the process is killed.
@@ -52,7 +52,7 @@ type member struct {
 	command *exec.Cmd
 }
 
-// startEtcd starts an etcd cluster, with the times and the syncing that etcd has by default.
+// startEtcd starts an etcd cluster, with etcd's default timing and syncing.
 func startEtcd(t *testing.T, n int) []*member {
 	t.Helper()
 	dir := t.TempDir()
@@ -122,8 +122,8 @@ func urlsOf(members []*member) string {
 	return strings.Join(urls, ",")
 }
 
-// balancer is what stands before the replicas of a control plane: a connection goes to
-// the first of them that takes it.
+// balancer is a load balancer for the replicas of a control plane: a connection goes to the first
+// of them that accepts it.
 type balancer struct {
 	net.Listener
 	backends []string

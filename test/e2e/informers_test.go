@@ -21,8 +21,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestInformers watches with client-go's informers, through the server's death: what
-// they have is what the server has, nothing is told twice or missed.
+// TestInformers watches with client-go's informers across a restart of the server: they have the
+// server's objects, and no event is repeated or missed.
 func TestInformers(t *testing.T) {
 	port := freePort(t)
 	args := []string{"--data-dir", t.TempDir(), "--secure-port", port}
@@ -80,7 +80,7 @@ func TestInformers(t *testing.T) {
 	}
 }
 
-// sightings is what an informer told of the shop's objects.
+// sightings records an informer's events about the shop's objects.
 type sightings struct {
 	mu   sync.Mutex
 	what []string
@@ -112,7 +112,7 @@ func (s *sightings) handler() cache.ResourceEventHandler {
 	}
 }
 
-// eventually waits until just this was told, in whatever order across objects.
+// eventually waits until exactly these events were delivered, in any order across objects.
 func (s *sightings) eventually(t *testing.T, want ...string) {
 	t.Helper()
 	slices.Sort(want)

@@ -149,8 +149,8 @@ func TestJobIsSuspendedAndResumed(t *testing.T) {
 	})
 }
 
-// A pod that is deleted counts as failed, and does not hang. Another comes when the pause
-// after a failure is over, which no test waits for.
+// A pod that is deleted counts as failed, and is not held. Its replacement comes after the
+// back-off, which no test waits for.
 func TestPodOfAJobIsDeleted(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []batchv1.PodReplacementPolicy{batchv1.TerminatingOrFailed, batchv1.Failed} {
@@ -178,8 +178,8 @@ func TestPodOfAJobIsDeleted(t *testing.T) {
 	}
 }
 
-// A job that selects by hand adopts pods that match, tracks them, and lets go of those that
-// match no more.
+// A job with a manual selector adopts pods that match, tracks them, and releases those that no
+// longer match.
 func TestJobAdoptsAndReleases(t *testing.T) {
 	t.Parallel()
 	ns := batchNamespace(t)
@@ -216,7 +216,7 @@ func TestJobExpires(t *testing.T) {
 	waitForPods(t, ns, 0, isFree)
 }
 
-// Whatever becomes of the job, its pods do not hang on its finalizer.
+// Whatever happens to the job, its finalizer does not hold the pods.
 func TestJobIsDeleted(t *testing.T) {
 	t.Parallel()
 	for policy, left := range map[metav1.DeletionPropagation]int{
@@ -241,7 +241,7 @@ func TestJobIsDeleted(t *testing.T) {
 	}
 }
 
-// Who manages a job in our place is left alone.
+// A job that another controller manages is left alone.
 func TestJobOfAnotherManager(t *testing.T) {
 	t.Parallel()
 	ns := batchNamespace(t)

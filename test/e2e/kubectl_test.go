@@ -67,7 +67,7 @@ func TestApply(t *testing.T) {
 	})
 }
 
-// TestPatch patches in each of the ways of kubectl.
+// TestPatch patches with each of kubectl's patch types.
 func TestPatch(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, deployment)
@@ -89,7 +89,7 @@ func TestPatch(t *testing.T) {
 	})
 }
 
-// TestSelectors lists by label and by field, and is told of a field that is none.
+// TestSelectors lists by label and by field, and gets an error for a field that does not exist.
 func TestSelectors(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, pod("one", "")+pod("two", ""))
@@ -109,7 +109,7 @@ func TestSelectors(t *testing.T) {
 	})
 }
 
-// TestTables shows the columns that people expect.
+// TestTables checks the printed columns.
 func TestTables(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, deployment+pod("one", ""))
@@ -169,7 +169,7 @@ func TestExplainDiffDryRun(t *testing.T) {
 	})
 }
 
-// TestValidation refuses what is wrong in the words that Kubernetes uses.
+// TestValidation checks that invalid objects are refused with Kubernetes' messages.
 func TestValidation(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		for name, c := range map[string]struct{ manifest, want string }{
@@ -179,8 +179,8 @@ func TestValidation(t *testing.T) {
 			"containers": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n", "spec.containers: Required value"},
 			"field":      {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndatum: {}\n", "unknown field \"datum\""},
 		} {
-			// A kubectl older than 1.25 checks fields by itself, and the required ones in other
-			// words; a newer one has the server check them.
+			// A kubectl older than 1.25 checks fields itself, and words errors about required
+			// ones differently; a newer one has the server check them.
 			args := []string{"create", "-n", namespace, "--validate=false", "-f", "-"}
 			if name == "field" {
 				args[3] = "--validate=true"
@@ -192,8 +192,8 @@ func TestValidation(t *testing.T) {
 	})
 }
 
-// TestGracefulDeletion deletes a pod that is bound: it stays until somebody
-// confirms that it has stopped, or forces it.
+// TestGracefulDeletion deletes a pod that is bound: it stays until a kubelet confirms that it has
+// stopped, or it is deleted by force.
 func TestGracefulDeletion(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, pod("bound", "")+pod("unbound", ""))
@@ -215,7 +215,7 @@ func TestGracefulDeletion(t *testing.T) {
 	})
 }
 
-// TestPreconditions deletes only the object that was meant.
+// TestPreconditions deletes only the object with the given preconditions.
 func TestPreconditions(t *testing.T) {
 	p := sharedPlane(t)
 	k := kubectls(t, p)[0]

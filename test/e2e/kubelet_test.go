@@ -83,7 +83,7 @@ func startKubelet(t *testing.T, p *plane, nodes ...string) *kubelet {
 	return k
 }
 
-// beat says that a node is well. One that fails is made up for by the next.
+// beat reports a node as ready. One that fails is made up for by the next.
 func (k *kubelet) beat(ctx context.Context, name string) {
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
 	_, _ = k.client.CoreV1().Nodes().PatchStatus(ctx, name, []byte(patch))
@@ -98,8 +98,8 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// work does the next thing about a pod. What fails because the pod has changed is done
-// at its next event.
+// work does the next thing for a pod. What fails because the pod has changed is done at its next
+// event.
 func (k *kubelet) work(ctx context.Context, pod *corev1.Pod, nodes []string) {
 	pods := k.client.CoreV1().Pods(pod.Namespace)
 	switch {
@@ -122,7 +122,7 @@ func (k *kubelet) work(ctx context.Context, pod *corev1.Pod, nodes []string) {
 	}
 }
 
-// target is the node that the pod's affinity names, or the first one.
+// target returns the node that the pod's affinity names, or the first one.
 func target(pod *corev1.Pod, nodes []string) string {
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
@@ -149,8 +149,8 @@ func (k *kubelet) readyLocked(namespace string) int {
 	return n
 }
 
-// watch begins to look out for the lowest number of ready pods in a namespace, when
-// there are as many as there ought to be.
+// watch begins to record the lowest number of ready pods in a namespace, once there are as many
+// as there should be.
 func (k *kubelet) watch(t *testing.T, namespace string, pods int) {
 	t.Helper()
 	eventually.Agrees(t, func() string {
@@ -164,7 +164,7 @@ func (k *kubelet) watch(t *testing.T, namespace string, pods int) {
 	})
 }
 
-// least is the lowest number of ready pods there were at a time.
+// least returns the lowest number of pods that were ready at a time.
 func (k *kubelet) least(namespace string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// coppice runs the binary to its end and returns what it said and its exit code.
+// coppice runs the binary to its end and returns its output and its exit code.
 func coppice(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -127,7 +127,7 @@ func stopped(t *testing.T) time.Duration {
 
 func oneLine(s string) bool { return strings.Count(strings.TrimSpace(s), "\n") == 0 }
 
-// TestClearErrors checks that what goes wrong at the start is said in one line.
+// TestClearErrors checks that errors at start-up are reported in one line.
 func TestClearErrors(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -191,7 +191,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestWriteKubeconfig keeps what else a kubeconfig holds.
+// TestWriteKubeconfig keeps the other entries of a kubeconfig.
 func TestWriteKubeconfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	other := `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"other","cluster":{"server":"https://127.0.0.1:1"}}],"users":[],"contexts":[{"name":"other","context":{"cluster":"other","user":""}}],"current-context":"other"}`
@@ -214,7 +214,8 @@ func TestWriteKubeconfig(t *testing.T) {
 	}
 }
 
-// TestDoors is refused without a credential, or with a bad one, except for health.
+// TestDoors checks that requests without a credential, or with a bad one, are refused, except for
+// health.
 func TestDoors(t *testing.T) {
 	p := sharedPlane(t)
 	authority := p.credentials(t).authority
@@ -258,8 +259,8 @@ func TestNoKeyIsReadableByOthers(t *testing.T) {
 	}
 }
 
-// TestWithoutCollector deletes without a collector: nothing cascades, and no
-// finalizer is added that nobody would remove.
+// TestWithoutCollector deletes without a collector: nothing cascades, and no finalizer is added
+// that would never be removed.
 func TestWithoutCollector(t *testing.T) {
 	p := startPlane(t, "--ephemeral", "--secure-port=0", "--enable-garbage-collector=false", byHand, noNodes)
 	k := kubectls(t, p)[0]

@@ -25,9 +25,9 @@ type nodeAgent struct {
 	stopped    bool // by SIGSTOP
 }
 
-// quickNodes make a node that is silent not ready soon. A machine under load may keep an
-// agent from its heartbeats for seconds, so a test must stand a node that is not ready for
-// a moment: pods tolerate that for 300 s.
+// quickNodes make a silent node not ready soon. On a loaded machine an agent's heartbeats may be
+// delayed for seconds, so a test must tolerate a node that is not ready for a moment: pods
+// tolerate that for 300 s.
 const quickNodes = "--node-monitor-grace-period=4s"
 
 // startWithNode starts a control plane without nodes, and one node in a process of its own.
@@ -65,7 +65,7 @@ func (n *nodeAgent) end(t *testing.T, signal syscall.Signal) {
 	}
 }
 
-// freeze stops the agent as a machine that hangs does.
+// freeze stops the agent, as on a machine that hangs.
 func (n *nodeAgent) freeze(t *testing.T) {
 	t.Helper()
 	if err := n.process.Signal(syscall.SIGSTOP); err != nil {
@@ -82,7 +82,7 @@ func (n *nodeAgent) resume(t *testing.T) {
 	n.stopped = false
 }
 
-// nodeIs waits until the node is of that readiness.
+// nodeIs waits until the node has the given readiness.
 func nodeIs(t *testing.T, k kubectl, name, ready string) {
 	t.Helper()
 	eventually.Agrees(t, func() string {
@@ -93,8 +93,8 @@ func nodeIs(t *testing.T, k kubectl, name, ready string) {
 	})
 }
 
-// running makes a deployment of three pods, and waits until they are ready. It returns
-// its namespace and the pods.
+// running creates a deployment of three pods, and waits until they are ready. It returns its
+// namespace and the pods.
 func running(t *testing.T, k kubectl) (namespace string, pods []string) {
 	t.Helper()
 	namespace = newNamespace(t, k)
@@ -108,7 +108,7 @@ func running(t *testing.T, k kubectl) (namespace string, pods []string) {
 	return namespace, k.names(t, namespace, "pods")
 }
 
-// TestStoppedNode: with the agent of a node stopped, nobody can say that its pods have
+// TestStoppedNode: while the agent of a node is stopped, nothing can confirm that its pods have
 // ended, and a foreground deletion above them waits. There are three ways to let it end.
 func TestStoppedNode(t *testing.T) {
 	t.Parallel()
@@ -143,8 +143,8 @@ func TestStoppedNode(t *testing.T) {
 				}
 				return ""
 			})
-			// The deletion has come to the pods. Further it cannot come: what the collector
-			// could do it has done, and the pods hold the rest.
+			// The deletion has reached the pods. It can go no further: the collector has done
+			// what it can, and the pods hold the rest.
 			for _, object := range []string{"deployment/web", set} {
 				if got := k.get(t, namespace, object, "{.metadata.finalizers}"); got != `["foregroundDeletion"]` {
 					t.Errorf("%s has the finalizers %s", object, got)
@@ -164,8 +164,8 @@ func TestStoppedNode(t *testing.T) {
 	}
 }
 
-// TestNodeRestarts: an agent that ends, of its own accord or not, ends no pod, and the next
-// one takes the pods over: none starts anew, and what was deleted meanwhile ends.
+// TestNodeRestarts: an agent that exits, regularly or not, ends no pod, and the next one takes
+// over the pods: none is restarted, and what was deleted meanwhile ends.
 func TestNodeRestarts(t *testing.T) {
 	t.Parallel()
 	k, agent := startWithNode(t, "worker")
@@ -177,7 +177,7 @@ func TestNodeRestarts(t *testing.T) {
 		nodeIs(t, k, "worker", "Unknown")
 		agent.start(t)
 		nodeIs(t, k, "worker", "True")
-		// That it sees to a new pod shows that it has looked at the others.
+		// Once it runs a new pod, it has looked at the others.
 		k.run(t, "run", "-n", namespace, "later", "--image=later", "--restart=Never")
 		k.run(t, "wait", "-n", namespace, "pod/later", "--for=condition=Ready", "--timeout=60s")
 		k.run(t, "delete", "-n", namespace, "pod/later")
@@ -196,8 +196,8 @@ func TestNodeRestarts(t *testing.T) {
 	})
 }
 
-// The file with the credential of a node is its owner's alone, and the credential is good
-// for its own pods only.
+// The file with a node's credential is readable by its owner only, and the credential is valid
+// for the node's own pods only.
 func TestNodeCredential(t *testing.T) {
 	t.Parallel()
 	k, agent := startWithNode(t, "worker")
@@ -227,8 +227,8 @@ func TestNodeCredential(t *testing.T) {
 	}
 }
 
-// TestNodeLogs: kubectl logs is of pods on a node in a process of its own too, and without
-// the agent says where it was looked for. The agent answers nobody but the API server.
+// TestNodeLogs: kubectl logs works for pods on a node in a process of its own too, and reports
+// where the agent was looked for if there is none. The agent answers only the API server.
 func TestNodeLogs(t *testing.T) {
 	t.Parallel()
 	k, agent := startWithNode(t, "worker")
@@ -277,7 +277,7 @@ func TestNodeLogs(t *testing.T) {
 	})
 }
 
-// ask asks with the certificate of a kubeconfig, and trusts any server.
+// ask makes a request with the certificate of a kubeconfig, and trusts any server.
 func ask(t *testing.T, kubeconfig, url string) (status string, err error) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

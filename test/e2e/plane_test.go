@@ -25,8 +25,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// patience is how long a test waits for what must happen; what goes well takes
-// a small part of it.
+// patience is the time that a condition may take before the test fails; normally it takes a small
+// part of it.
 const patience = eventually.Patience
 
 var (
@@ -98,7 +98,7 @@ func (p *plane) kill(t *testing.T) {
 	}
 }
 
-// sharedPlane is the control plane that most tests share.
+// sharedPlane returns the control plane that most tests share.
 func sharedPlane(t *testing.T) *plane {
 	t.Helper()
 	shared.once.Do(func() {
@@ -110,7 +110,7 @@ func sharedPlane(t *testing.T) *plane {
 	return shared.plane
 }
 
-// byHand leaves workloads to the test: the pods of a replica set are what it makes.
+// byHand leaves workloads to the test: only the test creates the pods of a replica set.
 const (
 	byHand  = "--controllers=gc,namespace,protection"
 	noNodes = "--nodes=0"
@@ -131,8 +131,7 @@ func startPlane(t *testing.T, args ...string) *plane {
 	return p
 }
 
-// missing skips on a developer's machine and fails in CI, which installs what
-// the tests need.
+// missing skips on a developer's machine and fails in CI, which installs what the tests need.
 func missing(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
@@ -232,12 +231,12 @@ func (k kubectl) names(t *testing.T, namespace, resources string, more ...string
 // rootCAConfigMap is the config map that every namespace has.
 const rootCAConfigMap = "kube-root-ca.crt"
 
-// own leaves out of names what every namespace has.
+// own removes from names what every namespace has.
 func own(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "configmap/"+rootCAConfigMap })
 }
 
-// eventuallyNames waits until just these objects are there.
+// eventuallyNames waits until exactly these objects exist.
 func (k kubectl) eventuallyNames(t *testing.T, namespace, resources string, want ...string) {
 	t.Helper()
 	eventually.Agrees(t, func() string {

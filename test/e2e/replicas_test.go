@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// outage is how long the service may be away when one of its parts is killed.
+	// outage is the time that the service may be away when one of its parts is killed.
 	outage = 30 * time.Second
-	// quietOutage is the same where that is measured, by make replicas: on a machine that
-	// does nothing else.
+	// quietOutage is the same where it is measured, by make replicas: on an otherwise idle
+	// machine.
 	quietOutage = 10 * time.Second
-	// leastWrites is how many writes each client gets acknowledged for each kill, at least:
+	// leastWrites is the least number of writes that each client gets acknowledged per kill:
 	// without them there would be nothing to lose.
 	leastWrites = 10
-	// calm is how long there is load between a restart and the next kill.
+	// calm is the time under load between a restart and the next kill.
 	calm = 2 * time.Second
-	// writers is how many clients write at a time.
+	// writers is the number of clients that write concurrently.
 	writers = 8
 )
 
@@ -89,7 +89,7 @@ type writer struct {
 	count int
 }
 
-// acknowledged is what must be true of an object.
+// acknowledged is the acknowledged state of an object.
 type acknowledged struct {
 	value  int  // the last that was acknowledged; what is there is this or a later one
 	gone   bool // its deletion was acknowledged
@@ -128,7 +128,7 @@ func (w *writer) acknowledge(name string, a acknowledged) {
 	w.count++
 }
 
-// note remembers that a deletion was asked for.
+// note records that a deletion was requested.
 func (w *writer) note(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +137,7 @@ func (w *writer) note(name string) {
 	w.acked[name] = a
 }
 
-// longest returns the longest time without an acknowledgement since it was last called.
+// longest returns the longest time without an acknowledgement since its last call.
 func (w *writer) longest() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,7 +146,7 @@ func (w *writer) longest() time.Duration {
 	return gap
 }
 
-// verify compares what was acknowledged with what is there.
+// verify compares what was acknowledged with what is stored.
 func (w *writer) verify(t *testing.T, there map[string]string) {
 	t.Helper()
 	for name, a := range w.acked {
@@ -246,10 +246,10 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// rest lets the load go on.
+// rest keeps the load on for a while.
 func rest(d time.Duration) { <-time.After(d) }
 
-// contents are the values of all objects in the default namespace, by name.
+// contents returns the values of all objects in the default namespace, by name.
 func contents(t *testing.T, client kubernetes.Interface) map[string]string {
 	t.Helper()
 	there := map[string]string{}
@@ -268,8 +268,8 @@ func contents(t *testing.T, client kubernetes.Interface) map[string]string {
 	return there
 }
 
-// cascade deletes an owner and returns how long it took until its dependent was
-// collected, with all that had to be tried again on the way.
+// cascade deletes an owner and returns the time until its dependent was collected, including all
+// retries on the way.
 func cascade(t *testing.T, client kubernetes.Interface, name string) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -310,7 +310,7 @@ func cascade(t *testing.T, client kubernetes.Interface, name string) time.Durati
 	return time.Since(began)
 }
 
-// TestReplicaWithOtherKeys is told why it cannot join, in one line.
+// TestReplicaWithOtherKeys reports why the replica cannot join, in one line.
 func TestReplicaWithOtherKeys(t *testing.T) {
 	etcd := urlsOf(startEtcd(t, 1))
 	first := startPlane(t, "--data-dir", t.TempDir(), "--secure-port=0", "--etcd-servers", etcd)
@@ -319,7 +319,7 @@ func TestReplicaWithOtherKeys(t *testing.T) {
 	if code != 1 || !oneLine(errs) || !strings.Contains(errs, "--pki-dir") || !strings.Contains(errs, "certificate authority") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
-	// With a copy of the first one's keys it does.
+	// With a copy of the first one's keys it can.
 	copied := filepath.Join(t.TempDir(), "pki")
 	if err := os.CopyFS(copied, os.DirFS(filepath.Join(filepath.Dir(first.kubeconfig), "pki"))); err != nil {
 		t.Fatal(err)
@@ -335,7 +335,7 @@ func TestReplicaWithOtherKeys(t *testing.T) {
 	})
 }
 
-// TestNoEtcd says in one line, and within seconds, which servers do not answer.
+// TestNoEtcd reports in one line, and within seconds, which servers do not answer.
 func TestNoEtcd(t *testing.T) {
 	nobody := "http://127.0.0.1:" + freePort(t)
 	began := time.Now()

@@ -15,9 +15,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestSnapshotAndRestore goes back in time, from a control plane that runs, with a
-// collector from outside that has seen what is undone: the owner gone, and its dependent
-// collected. Both come back, and the collector keeps off the dependent (H4, R4).
+// TestSnapshotAndRestore restores an earlier state of a running control plane, with an external
+// collector that has seen what is undone: the owner was deleted, and its dependent collected.
+// Both come back, and the collector does not delete the dependent (H4, R4).
 func TestSnapshotAndRestore(t *testing.T) {
 	dir, port := t.TempDir(), freePort(t)
 	p := startPlane(t, "--data-dir", dir, "--secure-port="+port, "--controllers=namespace")
@@ -57,7 +57,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 	k.apply(t, "default", configMap("orphan", ownerOf("v1", "ConfigMap", "nobody", "nobody", true)))
 	k.eventuallyNames(t, "default", "configmaps", "configmap/dependent", "configmap/owner")
 
-	// What is restored is not restored over something else.
+	// A snapshot is not restored over existing data.
 	_, errs, code := coppice(t, "snapshot", "restore", file, "--data-dir", dir)
 	if code != 1 || !oneLine(errs) || !strings.Contains(errs, dir+" is not empty") {
 		t.Errorf("exit code %d: %s", code, errs)
@@ -65,7 +65,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 	c.stop(t)
 }
 
-// TestSnapshotOfStoppedPlane saves what lies on disk, with all that was acknowledged.
+// TestSnapshotOfStoppedPlane saves the data on disk, with everything that was acknowledged.
 func TestSnapshotOfStoppedPlane(t *testing.T) {
 	dir := t.TempDir()
 	p := startPlane(t, "--data-dir", dir, "--secure-port=0")
@@ -114,7 +114,7 @@ func TestSnapshotIsForAdministrators(t *testing.T) {
 }
 
 // TestFullStore uses up the quota: writes are refused with a reason. The store starts
-// nevertheless, and when objects were deleted it takes writes, with no more help.
+// nevertheless, and accepts writes again once objects were deleted, without further action.
 func TestFullStore(t *testing.T) {
 	dir := t.TempDir()
 	arguments := []string{"--data-dir", dir, "--secure-port=0", "--quota-backend-bytes=8388608"}
@@ -152,9 +152,9 @@ func TestFullStore(t *testing.T) {
 	})
 }
 
-// TestSnapshotOfAnEtcdCluster moves what a control plane keeps in an etcd cluster into one
-// with an etcd of its own: all that was acknowledged before, under its UIDs, and nothing
-// of what came after. The cluster is not there any more.
+// TestSnapshotOfAnEtcdCluster moves the data of a control plane from an etcd cluster into one
+// with an etcd of its own: everything that was acknowledged before, under its UIDs, and nothing
+// that came after. The cluster no longer exists.
 func TestSnapshotOfAnEtcdCluster(t *testing.T) {
 	members := startEtcd(t, 1)
 	dir := t.TempDir()
@@ -181,7 +181,7 @@ func TestSnapshotOfAnEtcdCluster(t *testing.T) {
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// Without a control plane there is nobody to ask: the objects are elsewhere.
+	// Without a control plane there is no server to ask: the objects are elsewhere.
 	if _, errs, code := coppice(t, "snapshot", "save", filepath.Join(t.TempDir(), "none"), "--data-dir", dir); code != 1 || !oneLine(errs) || !strings.Contains(errs, "no control plane has kept its objects in "+dir) {
 		t.Errorf("of a stopped control plane: exit code %d: %s", code, errs)
 	}
@@ -213,7 +213,7 @@ func TestSnapshotOfAnEtcdCluster(t *testing.T) {
 	k.run(t, "delete", "namespace", namespace)
 }
 
-// revisionOf is the revision that a control plane has come to.
+// revisionOf returns the current revision of a control plane.
 func revisionOf(t *testing.T, k kubectl) int64 {
 	t.Helper()
 	var list metav1.PartialObjectMetadataList

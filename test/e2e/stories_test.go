@@ -16,12 +16,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// slowly are annotations of pods that take their time to become ready and to end, so that
-// what is not waited for is seen.
+// slowly are annotations of pods that take some time to become ready and to end, so that a
+// missing wait is noticed.
 const slowly = `{simulated.coppice.dev/ready-after: 100ms, simulated.coppice.dev/term-takes: 200ms}`
 
-// TestStories plays what users do with workloads on a control plane as coppice up runs it,
-// nodes included: pods are placed, run, and end with a grace period.
+// TestStories plays what users do with workloads on a control plane as coppice up runs it, nodes
+// included: pods are placed, run, and end with a grace period.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	k := ourKubectl(startPlane(t, "--ephemeral", "--secure-port=0", "--nodes=3"))
@@ -63,7 +63,7 @@ func (s stage) pods(t *testing.T, count int) string {
 	return s.get(t, s.namespace, "pods", "{.items[*].metadata.uid}")
 }
 
-// runOn fails unless the pods with these uids are there, ready, and nobody owns them.
+// runOn fails unless the pods with these uids exist, are ready, and have no owner.
 func (s stage) runOn(t *testing.T, uids string) {
 	t.Helper()
 	if after := s.pods(t, len(strings.Fields(uids))); after != uids {
@@ -273,7 +273,7 @@ func (s stage) watchReady(t *testing.T) (least func() (lowest, changes int)) {
 		}
 	}()
 	return func() (int, int) {
-		// Whatever has happened until now, the watch has told when it tells of this.
+		// The watch delivers everything that has happened until now before this.
 		s.apply(t, s.namespace, pod(mark, ""))
 		select {
 		case <-done:

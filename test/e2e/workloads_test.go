@@ -10,14 +10,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// shipped is a control plane as coppice up runs it, but without nodes: pods stay where
-// they are, pending, and go at once.
+// shipped returns a control plane as coppice up runs it, but without nodes: pods stay pending,
+// and are removed at once when they are deleted.
 func shipped(t *testing.T) kubectl {
 	t.Helper()
 	return ourKubectl(startPlane(t, "--ephemeral", "--secure-port=0", noNodes))
 }
 
-// settled waits until a deployment has as many pods of its newest template as it is to have.
+// settled waits until a deployment has the desired number of pods of its newest template.
 func settled(t *testing.T, k kubectl, namespace, name string, replicas int) {
 	t.Helper()
 	eventually.Agrees(t, func() string {
@@ -58,7 +58,7 @@ func TestDeploymentDeleted(t *testing.T) {
 			if left := k.get(t, namespace, "replicasets", "{.items[*].metadata.ownerReferences}"); left != "" {
 				t.Errorf("the orphaned set has owners: %s", left)
 			}
-			// The same deployment once more adopts what the first has left.
+			// Recreating the same deployment adopts what the first has left.
 			k.run(t, "create", "deployment", "-n", namespace, "web", "--image=web", "--replicas=3")
 			settled(t, k, namespace, "web", 3)
 			k.eventuallyNames(t, namespace, "replicasets", sets...)
@@ -71,13 +71,13 @@ func TestDeploymentDeleted(t *testing.T) {
 	}
 }
 
-// TestRollout goes forth and back.
+// TestRollout rolls out a change and rolls it back.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)
 	namespace := newNamespace(t, k)
 	k.run(t, "create", "deployment", "-n", namespace, "web", "--image=web:1", "--replicas=1")
-	// Nobody makes these pods ready, so the old ones may go.
+	// These pods never become ready, so the old ones may be removed.
 	k.run(t, "patch", "deployment", "-n", namespace, "web", "-p", `{"spec":{"strategy":{"rollingUpdate":{"maxUnavailable":1}}}}`)
 	settled(t, k, namespace, "web", 1)
 	first := k.names(t, namespace, "replicasets")
@@ -124,8 +124,8 @@ func differs(got, want string) string {
 	return "it is " + strconv.Quote(got) + ", want " + strconv.Quote(want)
 }
 
-// TestReplicaSetLetsGo relabels a pod: it is released and made up for, and taken in
-// again when the labels are back.
+// TestReplicaSetLetsGo relabels a pod: it is released and replaced, and adopted again when the
+// labels are back.
 func TestReplicaSetLetsGo(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)
@@ -159,8 +159,8 @@ func TestReplicaSetLetsGo(t *testing.T) {
 	})
 }
 
-// TestReplicationControllerDeleted deletes by the old option, in body and query: without
-// it the pods go.
+// TestReplicationControllerDeleted deletes with the older option, in body and query: without it
+// the pods are deleted.
 func TestReplicationControllerDeleted(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)
@@ -205,7 +205,7 @@ spec:
 	}
 }
 
-// TestNamespaceDefaultsComeBack removes what every namespace has: it is made again.
+// TestNamespaceDefaultsComeBack removes what every namespace has: it is recreated.
 func TestNamespaceDefaultsComeBack(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)

@@ -1,5 +1,5 @@
-// Package monitoring_test holds the dashboard and the alerts below deploy/monitoring to the metrics
-// that there are.
+// Package monitoring_test checks that the dashboard and the alerts in deploy/monitoring use
+// existing metrics.
 package monitoring_test
 
 import (

@@ -12,20 +12,20 @@ import (
 )
 
 var (
-	// cited finds the codes that are written where a rule, an invariant, a hazard or a
-	// behaviour of the matrix is meant: R7, S1, L4, H8, NS-06. No document defines an E.
+	// cited matches codes that refer to a rule, an invariant, a hazard or a behaviour of the
+	// matrix: R7, S1, L4, H8, NS-06. No document defines an E.
 	cited = regexp.MustCompile(`\b(?:R[0-9]{1,2}|[SLE][1-9]|H(?:10|[1-9])[ab]?|(?:GB|TR|AC|VN|CF|OR|FG|BG|MX|CY|CS|CR|DR|NS|AS|AD)-[0-9]{2})\b`)
-	// defined finds the codes that docs/semantics.md defines: at the beginning of a heading,
-	// an item, or a row of a table.
+	// defined matches the codes that docs/semantics.md defines: at the beginning of a heading, an
+	// item, or a row of a table.
 	defined = regexp.MustCompile(`(?m)^(?:#+ |\| *|[-*] +)\**([RSL][0-9]{1,2})\b`)
-	// behaviourLine finds the codes that the matrix defines.
+	// behaviourLine matches the codes that the matrix defines.
 	behaviourLine = regexp.MustCompile(`(?m)^([A-Z]{2}-[0-9]{2}|H[0-9]+[ab]?) `)
 )
 
 const matrixPath = "test/conformance/matrix.txt"
 
-// TestCitedCodesAreDefined fails on a code that leads nowhere: a reader of R7 or NS-06
-// finds it in docs/semantics.md or in the matrix.
+// TestCitedCodesAreDefined fails on a code that no document defines: a reader must find R7 or
+// NS-06 in docs/semantics.md or in the matrix.
 func TestCitedCodesAreDefined(t *testing.T) {
 	known := map[string]bool{}
 	for _, d := range documents(t, ".md", ".txt") {

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// longestLine is how many columns a line of a document has at most.
+// longestLine is the greatest number of columns in a line of a document.
 const longestLine = 120
 
 // document is a text file of the repository.
@@ -67,7 +67,7 @@ func TestDocumentsHaveShortLines(t *testing.T) {
 			if strings.HasPrefix(strings.TrimSpace(line), "```") {
 				isCode = !isCode
 			}
-			// A row of a table cannot be broken, nor can what a program has printed.
+			// A row of a table cannot be wrapped, nor can the output of a program.
 			if n := utf8.RuneCountInString(line); n > longestLine && !isCode && !strings.HasPrefix(line, "|") {
 				t.Errorf("%s:%d has %d columns, want %d at most", d.path, number, n, longestLine)
 			}
@@ -81,7 +81,7 @@ var (
 	notSlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// anchors are the fragments that a document's headings can be linked to by.
+// anchors returns the fragments under which a document's headings can be linked.
 func anchors(text string) []string {
 	var found []string
 	for _, match := range heading.FindAllStringSubmatch(text, -1) {
@@ -91,7 +91,8 @@ func anchors(text string) []string {
 	return found
 }
 
-// TestLinksLead follows the links of all documents to the files and headings of the repository.
+// TestLinksLead checks that the links of all documents lead to files and headings of the
+// repository.
 func TestLinksLead(t *testing.T) {
 	checked := 0
 	for _, d := range documents(t, ".md") {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What decides is pure: values in, a decision out. It can be tested without a clock, and
+// Code that decides is pure: values in, a decision out. It can be tested without a clock, and
 // simulated. The packages are those that ARCHITECTURE.md calls pure, and every plan.go.
 func purePackages() []string {
 	return []string{
@@ -18,8 +18,8 @@ func purePackages() []string {
 	}
 }
 
-// impure are imports by which a package could do something, or wait, or depend on when or
-// where it runs; with all that is below them.
+// impure returns the imports by which a package could have an effect, or wait, or depend on when
+// or where it runs; everything below them is included.
 func impure() []string {
 	return []string{
 		"context", "crypto/rand", "io", "log", "math/rand", "net", "os", "os/exec", "os/signal", "sync", "syscall", "testing",
@@ -28,8 +28,8 @@ func impure() []string {
 	}
 }
 
-// pureImports are what the packages of this module may import that are none of
-// purePackages: names of finalizers, and conditions of pods as functions of a pod.
+// pureImports returns the packages of this module that pure packages may import although they are
+// not among purePackages: names of finalizers, and conditions of pods as functions of a pod.
 func pureImports() []string { return []string{"internal/finalizers", "internal/pods"} }
 
 func isBelow(dir string, tops []string) bool {

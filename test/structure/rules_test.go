@@ -17,9 +17,9 @@ import (
 type rule struct {
 	number int
 	title  string
-	// status is what the document says of it: "built", "built, except …", "not built …".
+	// status is the state that the document gives: "built", "built, except …", "not built …".
 	status string
-	// keepers are the directories of the packages that the document says it lives in.
+	// keepers are the directories of the packages that implement it, according to the document.
 	keepers []string
 }
 
@@ -98,8 +98,8 @@ func ruleTests(t *testing.T) map[int][]string {
 	return tests
 }
 
-// The contract and the tests name each other: a rule that is built has a test
-// of its name, and no test names a rule that is not there.
+// The contract and the tests refer to each other: a rule that is built has a test of its name,
+// and no test names a rule that does not exist.
 func TestEveryRuleHasATest(t *testing.T) {
 	tests := ruleTests(t)
 	known := map[int]bool{}
@@ -116,7 +116,8 @@ func TestEveryRuleHasATest(t *testing.T) {
 	}
 }
 
-// Rules keep their numbers: they are in order, without gaps, and each says how far it is built and where it lives.
+// Rules keep their numbers: they are in order, without gaps, and each states how far it is built
+// and where it lives.
 func TestRulesAreWellFormed(t *testing.T) {
 	found := rules(t)
 	if len(found) == 0 {

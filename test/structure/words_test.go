@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// words.txt lists the words that must not come back: one a line, with what to say instead.
+// words.txt lists banned words: one per line, with what to say instead.
 //
 //go:embed words.txt
 var wordList string
@@ -53,7 +53,7 @@ func bans(t *testing.T) []ban {
 	return all
 }
 
-// TestWordsStayAway fails on words that Kubernetes has a better one for, in names, comments,
+// TestWordsStayAway fails on words for which Kubernetes has a better one, in names, comments,
 // texts and documents. It reports all of them at once.
 func TestWordsStayAway(t *testing.T) {
 	all := bans(t)

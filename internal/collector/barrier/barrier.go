@@ -1,7 +1,7 @@
 // Package barrier proves, before a finalizer of the collector is removed, that no
 // dependent of the owner was missed (R15).
 //
-// The graph knows what the watches have shown, and a watch lags behind, or does not work
+// The graph knows what the watches have shown, and a watch may lag behind or not work
 // at all. So:
 //
 //  1. The collector asks for a proof for an owner that it has decided to release
@@ -11,16 +11,16 @@
 //     way, and lists every kind that could hold a dependent of theirs (lists.go). The
 //     lists begin after the owner was queued, and so after its deletion was observed;
 //     they show the newest state. Owners that come later wait for the next round.
-//     Where the server tells which kinds were written to, kinds whose watch has caught
+//     If the server tells which kinds were written to, kinds whose watch has caught
 //     up with the last write are not listed (watches.go).
-//  3. An object in a list that refers to the owner goes to the graph, if that knows it
-//     (Graph.Confirm). If not, its watch lags, or the object is gone by now, and the
-//     owner is held: the watch or the next list will tell which.
+//  3. An object in a list that refers to the owner is passed to the graph, if the graph
+//     knows the object (Graph.Confirm). If not, its watch lags, or the object is gone by
+//     now, and the owner is held: the watch or the next list will tell which.
 //  4. A kind that cannot be listed holds the owner too. What was proven of the other
 //     kinds stays proven.
-//  5. Proven or held, the owner is put back into the collector's queue and decided about
-//     anew: by then the graph may have dependents to detach or to wait for. The proof
-//     says that the graph may be believed, and nothing else.
+//  5. Proven or held, the owner is put back into the collector's queue and decided on
+//     again: by then the graph may have dependents to detach or to wait for. The proof
+//     says that the graph can be trusted, and nothing else.
 //
 // So nothing ever enters the graph that only a list has shown: the list might be older
 // than a DELETED event that would not be repeated.
@@ -46,7 +46,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Reader is what a barrier asks of the API server (see client.Interface).
+// Reader makes the barrier's requests to the API server (see client.Interface).
 type Reader interface {
 	List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (client.Page, error)
 	Survey(ctx context.Context) (feed.Watched, error)
@@ -54,19 +54,19 @@ type Reader interface {
 	Reached(kind ownership.Kind) string
 }
 
-// Graph is what a barrier asks of the collector's ownership graph. Its methods are
-// called without locks of the barrier held.
+// Graph is the part of the collector's ownership graph that a barrier needs. Its methods are
+// called without holding locks of the barrier.
 type Graph interface {
 	// Epoch returns the number of the current epoch (R4).
 	Epoch() int
 	// Count returns how many objects of a kind are known.
 	Count(kind ownership.Kind) int
-	// Confirm applies an object as a list showed it that began in an epoch. It reports
+	// Confirm applies an object as shown by a list that began in the given epoch. It reports
 	// whether the graph knows what became of that object.
 	Confirm(epoch int, o ownership.Object) bool
 }
 
-// Config of a barrier. All of it is required, but for Disabled and Blocked.
+// Config of a barrier. All fields are required, except Disabled and Blocked.
 type Config struct {
 	Reader Reader
 	Graph  Graph
@@ -82,8 +82,8 @@ type Config struct {
 	Blocked func(ctx context.Context, owner ownership.Object, message string)
 }
 
-// Barrier is where owners wait until it is proven that no dependent of theirs was
-// missed. Make one with New. It is safe for concurrent use.
+// Barrier holds owners until it is proven that no dependent of theirs was missed. Make one with
+// New. It is safe for concurrent use.
 type Barrier struct {
 	config Config
 	slots  chan struct{} // a semaphore: one element for each list under way
@@ -249,7 +249,6 @@ type waiter struct {
 	delay    time.Duration    // how long the server has asked to wait
 }
 
-// stage is where an owner stands at the barrier.
 type stage uint8
 
 const (

@@ -16,18 +16,18 @@ import (
 
 const (
 	pageSize = client.PageSize
-	// objectsPerRequest is how many objects more in an answer cost as much as one
-	// more request. It decides between one list of a kind across all namespaces
-	// and one in each namespace.
+	// objectsPerRequest is the number of additional objects in an answer that cost as much as one
+	// more request. It decides between one list of a kind across all namespaces and one in each
+	// namespace.
 	objectsPerRequest = 50
-	// listTries bounds how often a list is begun anew that grew too old on the way.
+	// listTries bounds how often a list that expired while it was read is started over.
 	listTries = 3
 	// slotsPerKind bounds the lists of one kind that are under way, so that a kind that
 	// does not answer does not take all of Config.Lists.
 	slotsPerKind = 4
 )
 
-// listPlan says how a list is read.
+// listPlan describes how a list is read.
 type listPlan struct {
 	kind ownership.Kind
 	// probe asks for one object on the first page. What counts is its resourceVersion:
@@ -73,7 +73,7 @@ type listing struct {
 	owners    map[ownership.UID]*waiter
 }
 
-// list reads a list to its end. One that grows too old on the way is begun anew.
+// list reads a list to its end. One that expires while it is read is started over.
 func (b *Barrier) list(ctx context.Context, l listing) reading {
 	var r reading
 	for range listTries {
@@ -85,9 +85,9 @@ func (b *Barrier) list(ctx context.Context, l listing) reading {
 	return r
 }
 
-// readPages reads a list page by page, and keeps what refers to an owner in the round. It
-// ends early when the watch has shown all that the rest of the list could: a kind with many
-// objects has many events, so that it comes to that soon.
+// readPages reads a list page by page, and keeps what refers to an owner in the round. It ends
+// early when the watch has shown everything that the rest of the list could: a kind with many
+// objects has many events, so that soon happens.
 func (b *Barrier) readPages(ctx context.Context, l listing) reading {
 	r := reading{found: make(map[ownership.UID][]ownership.Object)}
 	newest, _ := client.Revision(b.config.Reader.Reached(l.kind))
@@ -102,8 +102,8 @@ func (b *Barrier) readPages(ctx context.Context, l listing) reading {
 			return r
 		}
 		newest = max(newest, r.keep(page.Objects, l.owners))
-		// The newest state is at least as new as all that was seen before. If it is not,
-		// the numbers say nothing: resourceVersions are opaque, and not every server counts.
+		// The newest state is at least as new as everything that was seen before. If it is not,
+		// the numbers mean nothing: resourceVersions are opaque, and not every server counts.
 		listed, ok := client.Revision(page.ResourceVersion)
 		reached, _ := client.Revision(b.config.Reader.Reached(l.kind))
 		switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// sharedListTimeout is how long a batch waits for a list across namespaces, which one
+// sharedListTimeout is the time that a batch waits for a list across namespaces, which a single
 // namespace may delay, before it makes its own.
 const sharedListTimeout = 2 * time.Second
 
@@ -41,20 +41,19 @@ type batch struct {
 	readings  []reading
 }
 
-// served is which kinds could hold dependents. After an error nothing is known of that.
+// served lists which kinds could hold dependents. After an error nothing is known of that.
 type served struct {
 	feed.Watched
 	err error
 }
 
-// sharedReading is one that others wait for.
 type sharedReading struct {
 	reading
 	done chan struct{} // closed when it is over
 }
 
-// reading is what a list of one kind showed. The zero value is that of a kind whose watch
-// has caught up: nothing was read because nothing can have been missed.
+// reading is the result of listing one kind. The zero value is that of a kind whose watch has
+// caught up: nothing was read because nothing can have been missed.
 type reading struct {
 	found   map[ownership.UID][]ownership.Object // dependents, by owner
 	partial bool                                 // given up, because there was more than was thought
@@ -99,7 +98,7 @@ func (r *round) run(ctx context.Context) {
 	}
 }
 
-// prepare finds out what has to be read for the owners of a batch.
+// prepare determines what has to be read for the owners of a batch.
 func (t *batch) prepare(s served) {
 	t.served = s
 	t.scope = s.Namespaced
@@ -166,9 +165,9 @@ func (r *round) serve(ctx context.Context, t *batch, limit int) {
 	r.barrier.finish(ctx, t)
 }
 
-// awaitShared waits for the list across namespaces, if one is made of this kind. It
-// returns false when the batch has to make its own: one namespace that cannot be read, or
-// not quickly, or has too much in it, must not hold the others.
+// awaitShared waits for the list across namespaces, if one is made of this kind. It returns false
+// when the batch has to make its own: one namespace that cannot be read, or not quickly, or that
+// holds too much, must not delay the others.
 func (r *round) awaitShared(ctx context.Context, kind ownership.Kind, t *batch) (reading, bool) {
 	shared := r.shared[kind]
 	if shared == nil || t.namespace == "" {
@@ -194,7 +193,8 @@ func (t *batch) addOwners(owners map[ownership.UID]*waiter) {
 	}
 }
 
-// forEach calls f for all, at most limit at the same time. With a limit of 1 it starts no goroutine.
+// forEach calls f for all, at most limit at the same time. With a limit of 1 it starts no
+// goroutine.
 func forEach[T any](limit int, all []T, f func(one T)) {
 	if limit == 1 {
 		for _, one := range all {
@@ -213,21 +213,21 @@ func forEach[T any](limit int, all []T, f func(one T)) {
 	_ = calls.Wait()
 }
 
-// finding is what a round has found out about one owner.
+// finding is the result of a round for one owner.
 type finding struct {
 	unproven []ownership.Kind
 	holds    []Hold
 	delay    time.Duration
 }
 
-// delayFor respects what the server has said about when to come back.
+// delayFor respects the time after which the server asked to come back.
 func (f *finding) delayFor(err error) {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.delay = max(f.delay, time.Duration(seconds)*time.Second)
 	}
 }
 
-// evaluate finds out from what was read what holds an owner, if anything does.
+// evaluate determines from what was read what holds an owner, if anything does.
 func (t *batch) evaluate(w *waiter, graph Graph) finding {
 	var f finding
 	for _, kind := range w.needs(t.scope) {

@@ -15,18 +15,18 @@ import (
 // When rounds are made, and for whom.
 
 const (
-	// roundsAtOnce is how many rounds may begin without a wait after a quiet time.
+	// roundsAtOnce is the number of rounds that may begin without a wait after a quiet time.
 	roundsAtOnce = 5
-	// shortestPeriod is the shortest time from one round to the next when there are more,
-	// and longestPeriod the longest.
+	// shortestPeriod and longestPeriod bound the time from one round to the next when there are
+	// more.
 	shortestPeriod = 100 * time.Millisecond
 	longestPeriod  = time.Second
 	// periodWithoutLists follows a round that needed no list.
 	periodWithoutLists = 25 * time.Millisecond
 	// maxBatches bounds the namespaces that one round serves, and so its memory.
 	maxBatches = 500
-	// eventAfter is how many rounds hold an owner before an Event says so. Most kinds that
-	// cannot be read can be read a moment later; this is after a second or so.
+	// eventAfter is the number of rounds that hold an owner before an Event reports it. Most
+	// kinds that cannot be read can be read a moment later; this is after a second or so.
 	eventAfter = 8
 )
 

@@ -11,11 +11,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Hold is why a finalizer is kept.
+// Hold is a reason why a finalizer is kept.
 type Hold struct {
 	// What names the kind that proves nothing, or the group version that cannot be discovered.
 	What string `json:"what"`
-	// Why says what is the matter with it.
+	// Why describes the problem.
 	Why string `json:"why"`
 }
 
@@ -52,7 +52,7 @@ func (b *Barrier) Rounds() int64 { return b.rounds.Load() }
 // Holds returns how often an owner was held after a round.
 func (b *Barrier) Holds() int64 { return b.holds.Load() }
 
-// HeldError says why a finalizer is kept, and when to try again.
+// HeldError reports why a finalizer is kept, and when to try again.
 type HeldError struct {
 	Finalizer string
 	Holds     []Hold
@@ -79,9 +79,9 @@ func (e HeldError) Error() string {
 	return b.String()
 }
 
-// backoff returns how long an owner stays away that so many rounds have held. The back-off
-// of the collector's queue does not fit: it ends each time that the owner is queued here.
-// This one ends on a multiple of itself, up to a full minute, so that owners come back
+// backoff returns the time that an owner stays away after so many rounds have held it. The
+// back-off of the collector's queue does not fit: it ends each time that the owner is queued
+// here. This one ends on a multiple of itself, up to a full minute, so that owners come back
 // together and share a round.
 func backoff(attempts int, now time.Time) time.Duration {
 	const shortest, longest, doublings = 5 * time.Millisecond, time.Minute, 14

@@ -8,26 +8,26 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// How the barrier does without lists. A server may tell to which revision each kind was
-// written last (Reader.Newest). When the watch of a kind has come there, it has shown all
-// dependents of that kind that there were when the round began: that is the proof, and a
-// list could add nothing to it.
+// How the barrier avoids lists. A server may tell the revision at which each kind was last
+// written to (Reader.Newest). When the watch of a kind has come to that revision, it has shown
+// all dependents of that kind that existed when the round began: that is the proof, and a list
+// could add nothing to it.
 //
 // It holds only while the server's history is the one that was watched (R4), which
-// client.Newest.History tells. In another history, what a watch had come to before may be
-// of objects that do not exist any more: a kind is listed then until the feed has listed
-// it anew.
+// client.Newest.History identifies. After a change of history, what a watch had come to before
+// may belong to objects that no longer exist: a kind is then listed until the feed has listed it
+// again.
 
 const (
-	// lagTimeout is how long a round waits for watches that are behind and do not move,
-	// before it lists their kinds. A watch of a busy server is behind by milliseconds, and
-	// moves all the time.
+	// lagTimeout is the time that a round waits for watches that are behind and do not move,
+	// before it lists their kinds. A watch of a busy server is behind by milliseconds, and moves
+	// all the time.
 	lagTimeout = 100 * time.Millisecond
-	// lagInterval is how often it looks.
+	// lagInterval is the time between two looks at them.
 	lagInterval = 2 * time.Millisecond
 )
 
-// watchHistory is which history of the server the watches show. It is guarded by Barrier.mu.
+// watchHistory is the history of the server that the watches show. It is guarded by Barrier.mu.
 type watchHistory struct {
 	current string
 	// before are, by kind, what the watches had come to in the history before; nil in the first.
@@ -45,8 +45,7 @@ func (h *watchHistory) follow(history string, reached map[ownership.Kind]string)
 	h.current = history
 }
 
-// listed records that the feed has listed a kind. How far its watch has come since, shows
-// covers.
+// listed records that the feed has listed a kind, so that covers may trust its watch.
 func (h *watchHistory) listed(kind ownership.Kind) {
 	if h.relisted != nil {
 		h.relisted[kind] = true

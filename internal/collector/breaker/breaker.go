@@ -1,5 +1,5 @@
-// Package breaker pauses the deletions of a kind when there are too many of them within a
-// while, until they are resumed by hand.
+// Package breaker pauses the deletions of a kind when there are too many of them within a time
+// window, until they are resumed by hand.
 //
 //  1. Before each DELETE the collector asks for permission (Allow), and says how many
 //     objects of the kind it knows.
@@ -24,15 +24,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Config says how much may be deleted of one kind before the deletions are paused. The
-// zero value never pauses.
+// Config limits how much may be deleted of one kind before the deletions are paused. The zero
+// value never pauses.
 type Config struct {
-	// Share is the part of a kind's objects that may be deleted within Window: 0.1
-	// is a tenth. 0 turns the breaker off.
+	// Share is the fraction of a kind's objects that may be deleted within Window: 0.1 is a
+	// tenth. 0 turns the breaker off.
 	Share float64
 	// Window is the time in which deletions are added up. Default: one minute.
 	Window time.Duration
-	// Min is how many deletions of a kind within Window are allowed in any case.
+	// Min is the number of deletions of a kind within Window that are allowed in any case.
 	// Default: 100.
 	Min int
 }
@@ -47,8 +47,8 @@ type Breaker struct {
 	kinds map[ownership.Kind]*circuit // guarded by mu
 }
 
-// windowSlots is into how many parts a window is cut. It moves by one of them at
-// a time, so deletions are remembered for a tenth of a window too long at most.
+// windowSlots is the number of slots of a window. The window moves by one slot at a time, so
+// deletions are remembered for at most a tenth of a window too long.
 const windowSlots = 10
 
 // circuit is the breaker of one kind.
@@ -61,7 +61,7 @@ type circuit struct {
 	exempt  time.Time // after a resume: nothing is counted until then
 }
 
-// slot is what happened in one part of a window.
+// slot counts in one part of a window.
 type slot struct {
 	number  int64
 	deleted int
@@ -126,7 +126,7 @@ func (b *Breaker) Allow(kind ownership.Kind, count func(ownership.Kind) int) Per
 	return Granted
 }
 
-// Return takes back a permission of which no use was made: the request was refused.
+// Return takes back a permission that was not used: the request was refused.
 func (b *Breaker) Return(kind ownership.Kind) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,8 +137,8 @@ func (b *Breaker) Return(kind ownership.Kind) {
 	}
 }
 
-// Resume ends the pause of a kind. For one window its deletions are not counted: to resume
-// them is to have checked that they are right. It returns false when the kind was not paused.
+// Resume ends the pause of a kind. For one window its deletions are not counted: the user who
+// resumes them has checked that they are right. It returns false when the kind was not paused.
 func (b *Breaker) Resume(kind ownership.Kind) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

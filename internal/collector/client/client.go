@@ -20,12 +20,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// requestTimeout bounds one request. A server that takes longer has its own
-// limit exceeded too, so nothing is lost but a worker that waits.
+// requestTimeout bounds one request. A server that takes longer has exceeded its own limit too,
+// so nothing is lost but the worker's time.
 const requestTimeout = 60 * time.Second
 
-// Mapper knows what is served, under which resource, and how far the watches have come.
-// The feed is one.
+// Mapper knows which resource serves a kind, and how far the watches have come. The feed
+// implements it.
 type Mapper interface {
 	Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, namespaced, ok bool)
 	Survey(ctx context.Context) (feed.Watched, error)
@@ -145,9 +145,11 @@ func (c *Client) Survey(ctx context.Context) (feed.Watched, error) {
 }
 
 const (
-	// newestPath is where our own API server answers Newest. Others have no such path.
+	// newestPath is the path at which our own API server answers Newest. Others have no such
+	// path.
 	newestPath = "/coppice/newest"
-	// skipAfterRefusal is how many calls of Newest send no request after one that failed.
+	// skipAfterRefusal is the number of calls of Newest that send no request after one that
+	// failed.
 	skipAfterRefusal = 100
 )
 
@@ -186,10 +188,9 @@ func (c *Client) Newest(ctx context.Context, kinds []ownership.Kind) (Newest, er
 // Reached implements Interface.
 func (c *Client) Reached(kind ownership.Kind) string { return c.mapper.Reached(kind) }
 
-// patch replaces one list of an object's metadata. It is a JSON merge patch, which every
-// kind supports, and which replaces a list as a whole: what is written is what was
-// computed, not a merge with what is stored. The uid and the resourceVersion in it are the
-// condition.
+// patch replaces one list of an object's metadata. It is a JSON merge patch, which every kind
+// supports, and which replaces a list as a whole: exactly what was computed is written, not a
+// merge with what is stored. The uid and the resourceVersion in it are the preconditions.
 func (c *Client) patch(ctx context.Context, observed ownership.Object, field string, list any) (ownership.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -220,7 +221,7 @@ func (c *Client) objects(ref Ref) (metadata.ResourceInterface, error) {
 	case !ok:
 		return nil, unservedError{ref, nil}
 	case namespaced != (ref.Namespace != ""):
-		// The kind was defined anew in another scope after the object was observed.
+		// The kind was defined again in another scope after the object was observed.
 		return nil, unservedError{ref, nil}
 	case namespaced:
 		return c.metadata.Resource(gvr).Namespace(ref.Namespace), nil

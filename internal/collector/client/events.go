@@ -69,8 +69,8 @@ func (c *EventClient) Warn(ctx context.Context, regarding ownership.Object, reas
 
 const component = "coppice"
 
-// eventName returns the same name for the same message about the same object, so that after
-// a restart the Event exists already.
+// eventName returns the same name for the same message about the same object, so that the Event
+// already exists after a restart.
 func eventName(regarding ownership.Object, reason, message string) string {
 	const maxName = 253 - 1 - 16
 	hash := fnv.New64a()

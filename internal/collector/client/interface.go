@@ -1,5 +1,5 @@
-// Package client is what the collector asks of an API server, and the client-go client
-// that asks it.
+// Package client defines the requests of the collector to an API server, and makes them with
+// client-go.
 //
 //  1. Interface lists the requests: live reads, the three conditioned writes, and the
 //     reads of the barrier (R15). There is no other way for the collector to reach a server.
@@ -9,7 +9,7 @@
 //  3. Limited bounds how many requests are under way.
 //  4. EventClient writes core/v1 Events.
 //
-// It decides nothing and retries nothing: that is the collector's.
+// It decides nothing and retries nothing: that is up to the collector.
 package client
 
 import (
@@ -22,15 +22,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// Interface is all that the collector asks of an API server. It has no write that is
-// not conditioned: every write takes the observation that it was computed from,
-// and is refused unless the object is still that one, by UID and
-// resourceVersion (R12). And it has no write of anything but owner references
-// and finalizers (R16).
+// Interface has all requests of the collector to an API server. Every write is conditioned: it
+// takes the observation that it was computed from, and is refused unless the object still has the
+// same UID and resourceVersion (R12). Nothing but owner references and finalizers can be written
+// (R16).
 //
-// Errors are those of apimachinery's package errors, with two promises. A
-// NotFound is about the object: the server serves its kind, and has no object
-// of that name. A Conflict is about the condition.
+// Errors are those of apimachinery's package errors, with two guarantees. A NotFound is about the
+// object: the server serves its kind, and has no object of that name. A Conflict is about the
+// precondition.
 type Interface interface {
 	// Get reads an object as it is now.
 	Get(ctx context.Context, ref Ref) (ownership.Object, error)
@@ -47,20 +46,18 @@ type Interface interface {
 	// all: at most limit of them, from where the page before it ended. All pages
 	// show one state of the server, which is not older than the first request.
 	List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (Page, error)
-	// Survey returns which kinds could hold dependents. The answer is not older than
-	// the request.
+	// Survey returns which kinds could hold dependents. The answer is not older than the request.
 	Survey(ctx context.Context) (feed.Watched, error)
-	// Newest returns to which revision kinds were written last. The answer is not older
-	// than the request. From a server that cannot tell it is the zero Newest, or an
-	// error; the kinds have to be listed then.
+	// Newest returns the revisions at which kinds were last written to. The answer is not older
+	// than the request. A server that cannot tell returns the zero Newest, or an error; the kinds
+	// have to be listed then.
 	Newest(ctx context.Context, kinds []ownership.Kind) (Newest, error)
-	// Reached returns which resourceVersion the watch of a kind has come to: the Sink
-	// has been told of everything up to there. Empty when it is not known. It sends no
-	// request.
+	// Reached returns the resourceVersion that the watch of a kind has come to: everything up to
+	// it has been passed to the Sink. It is empty when it is not known. It sends no request.
 	Reached(kind ownership.Kind) string
 }
 
-// PageSize is how many objects a full page of a list has.
+// PageSize is the number of objects in a full page of a list.
 const PageSize = 500
 
 // Page is one page of a list.
@@ -68,34 +65,33 @@ type Page struct {
 	Objects []ownership.Object
 	// ResourceVersion is that of the state which the list shows.
 	ResourceVersion string
-	// Continue is where the next page begins; empty on the last one.
+	// Continue is the token of the next page; empty on the last one.
 	Continue string
 }
 
-// Newest says what was written last.
+// Newest holds the last writes by kind.
 type Newest struct {
-	// History is another one when the server's revisions may not continue those of
-	// before; empty when nothing is known.
+	// History changes when the server's revisions may not continue those of before; it is empty
+	// when nothing is known.
 	History string
 	// Now is the revision of the server.
 	Now uint64
-	// Writes are, by kind, the revision of its last creation or update, or a later one.
-	// Kinds that are not named have to be listed.
+	// Writes are, by kind, the revision of its last creation or update, or a later one. Kinds
+	// that are missing here have to be listed.
 	Writes map[ownership.Kind]uint64
 }
 
-// Ref is where an object is found: its kind and its name, which another object
-// may have had before.
+// Ref locates an object by its kind and its name, which another object may have had before.
 type Ref struct {
 	Kind      ownership.Kind
 	Namespace string // empty for a cluster-scoped kind
 	Name      string
 }
 
-// RefOf returns where an object was observed.
+// RefOf returns the Ref of an observed object.
 func RefOf(o ownership.Object) Ref { return Ref{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name} }
 
-// RefOfClaim returns where a dependent says that its owner is.
+// RefOfClaim returns the Ref of the owner that a dependent claims.
 func RefOfClaim(c ownership.Claim) Ref {
 	return Ref{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// Limited returns a client that keeps no more requests under way than the limiter finds the
-// server able to take. Survey and Newest are not limited: they are one request a round.
+// Limited returns a client that limits the concurrent requests to what the limiter finds the
+// server able to take. Survey and Newest are not limited: they are one request per round.
 func Limited(next Interface, limiter *pace.Limiter) Interface { return limited{next, limiter} }
 
 type limited struct {
@@ -45,7 +45,7 @@ func (c limited) List(ctx context.Context, kind ownership.Kind, namespace string
 	return within(ctx, c.limiter, func() (Page, error) { return c.Interface.List(ctx, kind, namespace, limit, after) })
 }
 
-// within makes one request when the limit allows it.
+// within makes one request once the limit allows it.
 func within[T any](ctx context.Context, limiter *pace.Limiter, request func() (T, error)) (T, error) {
 	end, err := limiter.Begin(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ func aboutObject(ref Ref, err error) error {
 	return unservedError{ref, err}
 }
 
-// unservedError says that the server has no place for such an object now. It hides the
+// unservedError means that the server does not serve such an object now. It does not wrap the
 // answer, so that it is not taken for a NotFound.
 type unservedError struct {
 	ref    Ref
@@ -39,8 +39,8 @@ func (e unservedError) Error() string {
 	return fmt.Sprintf("%s: the kind is not served: %v", e.ref, e.answer)
 }
 
-// IsRefusal reports whether an error says that the request was not carried out. Without
-// one, or after another error, it may have been.
+// IsRefusal reports whether an error means that the request was not carried out. Without an
+// error, or after any other, it may have been.
 func IsRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

@@ -9,32 +9,32 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// snapshot is what is left of a list that is read page by page.
+// snapshot holds the remaining objects of a list that is read page by page.
 type snapshot struct {
 	objects  []ownership.Object
 	revision int
 }
 
-// List implements collector.API. All pages show the state at the first one.
-func (s *Server) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (collector.Page, error) {
-	r := Request{Verb: "list", Ref: collector.Ref{Kind: kind, Namespace: namespace}}
-	return answered(ctx, s, r, func() (collector.Page, error) {
+// List implements client.Interface. All pages show the state at the first one.
+func (s *Server) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (client.Page, error) {
+	r := Request{Verb: "list", Ref: client.Ref{Kind: kind, Namespace: namespace}}
+	return answered(ctx, s, r, func() (client.Page, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.scopes[kind] == ownership.ScopeUnknown {
-			return collector.Page{}, apierrors.NewServiceUnavailable(kind.String() + " is not served")
+			return client.Page{}, apierrors.NewServiceUnavailable(kind.String() + " is not served")
 		}
 		list := s.lists[after]
 		switch {
 		case after == "":
 			list = s.snapshotLocked(kind, namespace)
 		case list == nil:
-			return collector.Page{}, apierrors.NewResourceExpired("the list is too old to be continued")
+			return client.Page{}, apierrors.NewResourceExpired("the list is too old to be continued")
 		}
 		return s.pageLocked(list, int(limit)), nil
 	})
@@ -48,13 +48,13 @@ func (s *Server) snapshotLocked(kind ownership.Kind, namespace string) *snapshot
 		}
 	}
 	slices.SortFunc(list.objects, func(a, b ownership.Object) int {
-		return strings.Compare(collector.RefOf(a).String(), collector.RefOf(b).String())
+		return strings.Compare(client.RefOf(a).String(), client.RefOf(b).String())
 	})
 	return list
 }
 
-func (s *Server) pageLocked(list *snapshot, limit int) collector.Page {
-	page := collector.Page{Objects: list.objects, ResourceVersion: strconv.Itoa(list.revision)}
+func (s *Server) pageLocked(list *snapshot, limit int) client.Page {
+	page := client.Page{Objects: list.objects, ResourceVersion: strconv.Itoa(list.revision)}
 	if limit > 0 && len(list.objects) > limit {
 		page.Objects = list.objects[:limit]
 		page.Continue = fmt.Sprint("list-", len(s.lists))
@@ -72,7 +72,7 @@ func (s *Server) Expire() {
 	}
 }
 
-// Survey implements collector.API: all kinds that are served.
+// Survey implements client.Interface: all kinds that are served.
 func (s *Server) Survey(ctx context.Context) (feed.Watched, error) {
 	return answered(ctx, s, Request{Verb: "survey"}, func() (feed.Watched, error) { return s.watched(), nil })
 }
@@ -91,18 +91,18 @@ func (s *Server) watched() feed.Watched {
 	return watched
 }
 
-// Newest implements collector.API, if TellNewest was called.
-func (s *Server) Newest(ctx context.Context, kinds []ownership.Kind) (collector.Newest, error) {
+// Newest implements client.Interface, if TellNewest was called.
+func (s *Server) Newest(ctx context.Context, kinds []ownership.Kind) (client.Newest, error) {
 	s.mu.Lock()
 	silent := s.history == ""
 	s.mu.Unlock()
 	if silent {
-		return collector.Newest{}, nil
+		return client.Newest{}, nil
 	}
-	return answered(ctx, s, Request{Verb: "newest"}, func() (collector.Newest, error) {
+	return answered(ctx, s, Request{Verb: "newest"}, func() (client.Newest, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		newest := collector.Newest{History: s.history, Now: uint64(s.revision), Writes: make(map[ownership.Kind]uint64)}
+		newest := client.Newest{History: s.history, Now: uint64(s.revision), Writes: make(map[ownership.Kind]uint64)}
 		for _, kind := range kinds {
 			newest.Writes[kind] = uint64(max(s.wrote[kind], 1))
 		}
@@ -110,7 +110,7 @@ func (s *Server) Newest(ctx context.Context, kinds []ownership.Kind) (collector.
 	})
 }
 
-// TellNewest has the server tell what was written last, under a name of its history.
+// TellNewest makes the server answer Newest, with the given name for its history.
 func (s *Server) TellNewest(history string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Server) Undiscovered(groupVersions ...string) {
 	s.unknown = groupVersions
 }
 
-// Reached implements collector.API.
+// Reached implements client.Interface.
 func (s *Server) Reached(kind ownership.Kind) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,17 +8,16 @@
 //     and its request.
 //  2. Faults: an answer, or the lack of one, in place of what would happen.
 //  3. The rules (rules.go): preconditions, finalizers, the three propagation
-//     policies, in one step that nothing comes between.
+//     policies, in one atomic step.
 //  4. A watch event for each write, delivered to the sink in the order of
 //     revisions within a kind, when the test wants it (watch.go).
 //
-// For the barrier (R15) it lists, page by page and from one state (list.go), and
-// says what is watched (Watched, Undiscovered), how far (Reached, Bookmark), and, when
-// asked to, what was written last (TellNewest).
-// Lists pass through hooks and faults as all requests do: their Verb is "list",
-// their Ref has no name, and across namespaces no namespace; Fault.Kind hits
-// all requests for one kind. For epochs (R4) it can be put back to where it was
-// (Backup, Restore).
+// For the barrier (R15) it lists, page by page and from one state (list.go), and reports what is
+// watched (Watched, Undiscovered), how far (Reached, Bookmark), and, when asked to, what was last
+// written (TellNewest). Lists pass through hooks and faults like all requests: their Verb is
+// "list", and their Ref has no name and, across namespaces, no namespace; Fault.Kind affects all
+// requests for one kind. For epochs (R4) it can be put back to an earlier state (Backup,
+// Restore).
 //
 // It starts no goroutine and reads no clock, so the same calls in the same order
 // give the same result. It is safe for concurrent use. Mistakes of the test,
@@ -33,7 +32,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
@@ -44,7 +43,7 @@ type Server struct {
 	mu       sync.Mutex
 	revision int                                // guarded by mu, and so is all below
 	scopes   map[ownership.Kind]ownership.Scope // the kinds that are served
-	objects  map[collector.Ref]stored           // by coordinates
+	objects  map[client.Ref]stored              // by coordinates
 	pending  map[ownership.Kind][]event         // committed, not delivered
 	held     map[ownership.Kind]bool            // kinds whose events are not delivered
 	reached  map[ownership.Kind]int             // how far the watches have come
@@ -70,7 +69,7 @@ type stored struct {
 // Request is a request as it reached the server.
 type Request struct {
 	Verb            string        // "get", "list", "delete", "patch owners", "patch finalizers"
-	Ref             collector.Ref // for a list without a name, and across all namespaces without a namespace
+	Ref             client.Ref    // for a list without a name, and across all namespaces without a namespace
 	UID             ownership.UID // of the precondition
 	ResourceVersion string        // of the precondition
 	Propagation     verdict.Propagation
@@ -82,7 +81,7 @@ func New() *Server {
 	return &Server{
 		revision: 1,
 		scopes:   make(map[ownership.Kind]ownership.Scope),
-		objects:  make(map[collector.Ref]stored),
+		objects:  make(map[client.Ref]stored),
 		pending:  make(map[ownership.Kind][]event),
 		held:     make(map[ownership.Kind]bool),
 		reached:  make(map[ownership.Kind]int),
@@ -96,7 +95,7 @@ func (s *Server) Create(o ownership.Object) ownership.Object {
 	defer s.deliver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ref := collector.RefOf(o)
+	ref := client.RefOf(o)
 	if _, ok := s.objects[ref]; ok {
 		panic(fmt.Sprintf("apimodel: %s exists", ref))
 	}
@@ -109,9 +108,9 @@ func (s *Server) Create(o ownership.Object) ownership.Object {
 	return s.commitLocked(stored{Object: clone(o)}).Object
 }
 
-// Update changes the finalizers and owners of an object, as a user would who
-// does not care for versions. What is gone by it is gone.
-func (s *Server) Update(ref collector.Ref, change func(o *ownership.Object)) ownership.Object {
+// Update changes the finalizers and owners of an object, as a user would who ignores
+// resourceVersions. An object that loses its last finalizer this way is removed.
+func (s *Server) Update(ref client.Ref, change func(o *ownership.Object)) ownership.Object {
 	defer s.deliver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,23 +119,23 @@ func (s *Server) Update(ref collector.Ref, change func(o *ownership.Object)) own
 	return s.commitLocked(object).Object
 }
 
-// Remove deletes an object, as a user would who does not care for versions.
-func (s *Server) Remove(ref collector.Ref, propagation verdict.Propagation) {
+// Remove deletes an object, as a user would who ignores resourceVersions.
+func (s *Server) Remove(ref client.Ref, propagation verdict.Propagation) {
 	defer s.deliver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.commitLocked(deleted(s.mustFindLocked(ref), propagation))
 }
 
-// Lookup returns an object as it stands in the server.
-func (s *Server) Lookup(ref collector.Ref) (ownership.Object, bool) {
+// Lookup returns the current state of an object.
+func (s *Server) Lookup(ref client.Ref) (ownership.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	object, ok := s.objects[ref]
 	return clone(object.Object), ok
 }
 
-// Len is the number of objects that stand in the server.
+// Len returns the number of objects.
 func (s *Server) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
-// Count is the number of requests so far with that verb; with "" of all.
+// Count returns the number of requests so far with that verb, or of all requests for "".
 func (s *Server) Count(verb string) int {
 	n := 0
 	for _, r := range s.Requests() {
@@ -168,7 +167,7 @@ func (s *Server) Count(verb string) int {
 	return n
 }
 
-func (s *Server) mustFindLocked(ref collector.Ref) stored {
+func (s *Server) mustFindLocked(ref client.Ref) stored {
 	object, ok := s.objects[ref]
 	if !ok {
 		panic(fmt.Sprintf("apimodel: %s does not exist", ref))
@@ -177,11 +176,11 @@ func (s *Server) mustFindLocked(ref collector.Ref) stored {
 	return object
 }
 
-// commitLocked writes an object at the next revision, and notes the watch event.
-// A write that changes nothing is none. An object that is being deleted and has
-// no finalizers is removed by the write (R18).
+// commitLocked writes an object at the next revision, and records the watch event. A write that
+// changes nothing does neither. An object that is being deleted and has no finalizers is removed
+// by the write (R18).
 func (s *Server) commitLocked(object stored) stored {
-	ref := collector.RefOf(object.Object)
+	ref := client.RefOf(object.Object)
 	object.Phase = object.phase()
 	if before, ok := s.objects[ref]; ok && before.equal(object) {
 		return object
@@ -200,8 +199,8 @@ func (s *Server) commitLocked(object stored) stored {
 	return object
 }
 
-// phase returns how far the deletion has come. It is stated here a second time, so that a
-// fault of ownership.PhaseOf shows. Where an object carries both finalizers, orphan wins (TR-04).
+// phase returns the phase of an object. It is stated here a second time so that a bug in
+// ownership.PhaseOf shows. If an object carries both finalizers, orphan wins (TR-04).
 func (o stored) phase() ownership.Phase {
 	switch {
 	case !o.deleting:

@@ -9,19 +9,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-var _ collector.API = (*Server)(nil)
+var _ client.Interface = (*Server)(nil)
 
-// Get implements collector.API.
-func (s *Server) Get(ctx context.Context, ref collector.Ref) (ownership.Object, error) {
+// Get implements client.Interface.
+func (s *Server) Get(ctx context.Context, ref client.Ref) (ownership.Object, error) {
 	return s.request(ctx, Request{Verb: "get", Ref: ref}, func(o stored) (stored, error) { return o, nil })
 }
 
-// Delete implements collector.API.
+// Delete implements client.Interface.
 func (s *Server) Delete(ctx context.Context, observed ownership.Object, propagation verdict.Propagation) error {
 	r := conditioned("delete", observed)
 	r.Propagation = propagation
@@ -29,7 +29,7 @@ func (s *Server) Delete(ctx context.Context, observed ownership.Object, propagat
 	return err
 }
 
-// PatchOwners implements collector.API.
+// PatchOwners implements client.Interface.
 func (s *Server) PatchOwners(ctx context.Context, observed ownership.Object, owners []ownership.Reference) (ownership.Object, error) {
 	return s.request(ctx, conditioned("patch owners", observed), func(o stored) (stored, error) {
 		for _, r := range owners {
@@ -42,7 +42,7 @@ func (s *Server) PatchOwners(ctx context.Context, observed ownership.Object, own
 	})
 }
 
-// PatchFinalizers implements collector.API.
+// PatchFinalizers implements client.Interface.
 func (s *Server) PatchFinalizers(ctx context.Context, observed ownership.Object, finalizers []string) (ownership.Object, error) {
 	return s.request(ctx, conditioned("patch finalizers", observed), func(o stored) (stored, error) {
 		foreign := func(f string) bool { return f != ownership.FinalizerOrphan && f != ownership.FinalizerForeground }
@@ -57,7 +57,7 @@ func (s *Server) PatchFinalizers(ctx context.Context, observed ownership.Object,
 }
 
 func conditioned(verb string, observed ownership.Object) Request {
-	return Request{Verb: verb, Ref: collector.RefOf(observed), UID: observed.UID, ResourceVersion: observed.ResourceVersion}
+	return Request{Verb: verb, Ref: client.RefOf(observed), UID: observed.UID, ResourceVersion: observed.ResourceVersion}
 }
 
 // request runs a request for one object through hooks, faults and rules.
@@ -84,12 +84,12 @@ func answered[T any](ctx context.Context, s *Server, r Request, execute func() (
 	}
 	executed, err := execute()
 	if fault.Err != nil {
-		return answer, fault.Err // done, but the answer is lost
+		return answer, fault.Err // carried out, but the answer is lost
 	}
 	return executed, err
 }
 
-// arrive writes a request down, and returns the hooks to run.
+// arrive records a request, and returns the hooks to run.
 func (s *Server) arrive(r Request) []func(Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Server) arrive(r Request) []func(Request) {
 	return slices.Clone(s.before)
 }
 
-// execute is the transaction of a request.
+// execute carries out a request in one transaction.
 func (s *Server) execute(r Request, write func(stored) (stored, error)) (ownership.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +124,8 @@ func (s *Server) execute(r Request, write func(stored) (stored, error)) (ownersh
 	return s.commitLocked(object).Object, nil
 }
 
-// deleted is an object after a DELETE: an explicit policy beats the finalizers
-// that are there (R17).
+// deleted returns an object after a DELETE: an explicit policy overrides the finalizers that are
+// there (R17).
 func deleted(o stored, propagation verdict.Propagation) stored {
 	o.deleting = true
 	o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool {
@@ -141,14 +141,14 @@ func deleted(o stored, propagation verdict.Propagation) stored {
 	return o
 }
 
-// Fault takes the place of what would happen to some requests.
+// Fault replaces the normal handling of some requests.
 type Fault struct {
 	Verb string         // which requests; "" all
-	Ref  collector.Ref  // which requests; zero all
+	Ref  client.Ref     // which requests; zero all
 	Kind ownership.Kind // requests for objects of which kind; zero all
-	// Times is how many requests it befalls; 0 all that follow.
+	// Times is the number of requests that it affects; 0 means all that follow.
 	Times int
-	// Wait holds the request up until it is closed.
+	// Wait blocks the request until it is closed.
 	Wait <-chan struct{}
 	// Err is the answer, if not nil.
 	Err error
@@ -156,7 +156,7 @@ type Fault struct {
 	Committed bool
 }
 
-// Inject adds a fault. Where several match a request, the first one befalls it.
+// Inject adds a fault. If several match a request, the first one takes effect.
 func (s *Server) Inject(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,8 +170,8 @@ func (s *Server) Heal() {
 	s.faults = nil
 }
 
-// Before adds a hook that runs when a request arrives, before anything is done
-// about it. The hook may use the server.
+// Before adds a hook that runs when a request arrives, before it is handled. The hook may use the
+// server.
 func (s *Server) Before(hook func(Request)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *Server) nextFault(r Request) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, f := range s.faults {
-		if f.Verb != "" && f.Verb != r.Verb || f.Ref != (collector.Ref{}) && f.Ref != r.Ref ||
+		if f.Verb != "" && f.Verb != r.Verb || f.Ref != (client.Ref{}) && f.Ref != r.Ref ||
 			f.Kind != (ownership.Kind{}) && f.Kind != r.Ref.Kind {
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
@@ -30,14 +30,14 @@ func (s *Server) Serve(kind ownership.Kind, scope ownership.Scope) {
 func (s *Server) Withdraw(kind ownership.Kind) {
 	s.mu.Lock()
 	delete(s.scopes, kind)
-	maps.DeleteFunc(s.objects, func(ref collector.Ref, _ stored) bool { return ref.Kind == kind })
+	maps.DeleteFunc(s.objects, func(ref client.Ref, _ stored) bool { return ref.Kind == kind })
 	s.mu.Unlock()
 	s.Relist(kind)
 	s.tell(func(sink feed.Sink) { sink.SetScope(kind, ownership.ScopeUnknown) })
 }
 
-// Connect makes sink the one who watches: it gets the scopes and a list of every
-// kind that is served and not held, then watch events.
+// Connect makes sink the receiver of all watches: it gets the scopes and a list of every kind
+// that is served and not held, then watch events.
 func (s *Server) Connect(sink feed.Sink) {
 	s.delivery.Lock()
 	s.sink = sink
@@ -73,7 +73,7 @@ func (s *Server) Unhold(kinds ...ownership.Kind) {
 	s.deliver()
 }
 
-// Relist has a kind listed anew: the events that are not delivered are lost.
+// Relist lists a kind again: events that were not delivered are lost.
 func (s *Server) Relist(kind ownership.Kind) {
 	s.tell(func(sink feed.Sink) {
 		s.mu.Lock()
@@ -94,20 +94,20 @@ func (s *Server) Relist(kind ownership.Kind) {
 
 // A Backup is the state of a server at one time.
 type Backup struct {
-	objects  map[collector.Ref]stored
+	objects  map[client.Ref]stored
 	revision int
 }
 
-// Backup takes one.
+// Backup returns a backup of the current state.
 func (s *Server) Backup() Backup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Backup{objects: maps.Clone(s.objects), revision: s.revision}
 }
 
-// Restore puts a server back to where it was, its revision by bump higher. Events
-// that are not delivered are lost, and so are lists under way. The sink is told
-// of the new epoch; kinds have to be listed anew, by Relist, in any order.
+// Restore restores a backup and raises the revision by bump. Events that were not delivered are
+// lost, and so are lists under way. The sink is told of the new epoch; kinds have to be listed
+// again, by Relist, in any order.
 func (s *Server) Restore(b Backup, bump int) {
 	s.mu.Lock()
 	s.objects, s.revision = maps.Clone(b.objects), b.revision+bump
@@ -144,8 +144,8 @@ func (s *Server) Step() bool {
 	return found
 }
 
-// Bookmark tells the watches that are not held how far they have come, as a
-// server does about once a minute. What is not delivered before is delivered by it.
+// Bookmark tells the watches that are not held how far they have come, as a server does about
+// once a minute. It delivers pending events first.
 func (s *Server) Bookmark() {
 	s.Deliver()
 	s.tell(func(feed.Sink) {
@@ -159,14 +159,14 @@ func (s *Server) Bookmark() {
 	})
 }
 
-// reach notes how far a watch has come.
+// reach records how far a watch has come.
 func (s *Server) reach(kind ownership.Kind, revision int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reached[kind] = revision
 }
 
-// Pending is the number of events that are not delivered, held or not.
+// Pending returns the number of events that are not delivered, held or not.
 func (s *Server) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *Server) deliver() {
 	}
 }
 
-// tell calls the sink, if there is one, in turn with others who do.
+// tell calls the sink, if there is one; calls are serialized.
 func (s *Server) tell(what func(sink feed.Sink)) {
 	s.delivery.Lock()
 	defer s.delivery.Unlock()

@@ -1,9 +1,8 @@
-// Package controlplane builds coppice and runs it as a process, for the tests of what a user
-// sees.
+// Package controlplane builds coppice and runs it as a process, for end-to-end tests.
 //
-// A test binary builds once ([Build]) and starts as many processes as its tests need
-// ([Start]): control planes, and nodes in processes of their own. Start returns when the
-// process has said that it is ready.
+// A test binary builds once ([Build]) and starts as many processes as its tests need ([Start]):
+// control planes, and nodes in processes of their own. Start returns when the process has printed
+// that it is ready.
 package controlplane
 
 import (
@@ -23,8 +22,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// Build builds coppice from the module's root into dir, and returns the path of the binary.
-// It is stamped with a version as a release is: kubectl finds fault with one that is not.
+// Build builds coppice from the module's root into dir, and returns the path of the binary. The
+// binary is stamped with a version like a release, because kubectl complains about a server
+// without one.
 func Build(root, dir string) (string, error) {
 	binary, err := filepath.Abs(filepath.Join(dir, "coppice"))
 	if err != nil {
@@ -48,7 +48,7 @@ type Process struct {
 
 	command *exec.Cmd
 	log     transcript
-	killed  bool          // by Kill, which makes how it ended no fault of it
+	killed  bool          // by Kill; then its exit status is not an error
 	exited  chan struct{} // closed when the process has ended
 	err     error         // of the process, once exited is closed
 }
@@ -77,7 +77,7 @@ func Start(binary string, args ...string) (*Process, error) {
 	}
 }
 
-// cause is what made a process end that should not have.
+// cause returns the reason why a process ended unexpectedly.
 func cause(err error) error {
 	if err == nil {
 		return errors.New("exit status 0")
@@ -109,8 +109,8 @@ func (p *Process) String() string { return "coppice " + strings.Join(p.command.A
 // Log returns what the process has written to stderr.
 func (p *Process) Log() string { return p.log.String() }
 
-// Stop interrupts the process, as Ctrl-C does, and waits until it has ended. It is an error
-// if it does not end cleanly, and none if Stop or Kill has ended it before.
+// Stop interrupts the process, as Ctrl-C does, and waits until it has ended. It is an error if
+// the process does not exit cleanly, but not if Stop or Kill has ended it before.
 func (p *Process) Stop() error {
 	if err := p.Signal(syscall.SIGINT); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Signal sends a signal. It is no error if the process has ended.
+// Signal sends a signal. It is not an error if the process has ended.
 func (p *Process) Signal(signal os.Signal) error {
 	if err := p.command.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s: %w", p, err)
@@ -144,7 +144,7 @@ func (p *Process) Signal(signal os.Signal) error {
 	return nil
 }
 
-// ends waits until the process has ended, and reports whether it has in time.
+// ends waits until the process has ended, and reports whether it did in time.
 func (p *Process) ends() bool {
 	select {
 	case <-p.exited:
@@ -154,7 +154,7 @@ func (p *Process) ends() bool {
 	}
 }
 
-// transcript is what a process writes while it runs.
+// transcript collects the output of a process.
 type transcript struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu

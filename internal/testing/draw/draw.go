@@ -1,7 +1,7 @@
 // Package draw draws evenly distributed choices in tests with generated histories.
 //
-// rapid's own integers, and so also its SampledFrom, prefer small numbers: of events that
-// should happen in some percent of the cases half would hardly ever happen.
+// rapid's own integers, and therefore its SampledFrom, prefer small numbers: of the events that
+// should happen in some percent of the cases, half would hardly ever happen.
 package draw
 
 import (
@@ -19,7 +19,7 @@ func IntN(t *rapid.T, n int) int {
 	return below(n).Draw(t, fmt.Sprint("number below ", n))
 }
 
-// Chance is true in so many of a hundred cases. It shrinks to false.
+// Chance is true in the given percentage of cases. It shrinks to false.
 func Chance(t *rapid.T, percent int) bool { return IntN(t, 100) >= 100-percent }
 
 // From draws one of the values, all with the same probability. It shrinks to the first.

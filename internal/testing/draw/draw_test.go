@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/draw"
 )
 
-// Each number comes about as often as the others, which is what the package is for.
+// Each number is about as frequent as the others, which is the purpose of the package.
 func TestIntNIsEven(t *testing.T) {
 	const n = 10
 	var counts [n]int

@@ -1,10 +1,10 @@
 // Package eventually waits in tests for what other goroutines or processes do.
 //
-// Each function asks at once and then again, after a few milliseconds at first and seldom
-// later, so that many tests that wait do not keep a server busy; it fails the test when
-// the answer has not come within [Patience]. Patience is far longer than anything takes: it is
-// there so that a hang is reported, never to assert how fast something is. In a
-// testing/synctest bubble the time is fake, and the wait costs nothing.
+// Each function polls, at first every few milliseconds and later less often, so that many waiting
+// tests do not keep a server busy; it fails the test if the condition is not met within
+// [Patience]. Patience is far longer than anything should take: it exists to report a hang, never
+// to assert how fast something is. In a testing/synctest bubble the time is fake, and the wait
+// costs nothing.
 package eventually
 
 import (
@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// Patience is how long a condition may take before the test fails.
+	// Patience is the time that a condition may take before the test fails.
 	Patience = 3 * time.Minute
-	// shortest and longest are the times between two questions.
+	// shortest and longest bound the time between two polls.
 	shortest = 5 * time.Millisecond
 	longest  = 50 * time.Millisecond
 )
@@ -46,7 +46,7 @@ func Holds(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// poll asks until the answer is true or Patience is over.
+// poll calls check until it returns true or Patience has passed.
 func poll(condition func() bool) bool {
 	deadline := time.Now().Add(Patience)
 	for interval := shortest; !condition(); interval = min(2*interval, longest) {

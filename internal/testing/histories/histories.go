@@ -1,6 +1,6 @@
-// Package histories checks state machines by random histories, with pgregory.net/rapid: it
-// draws them, prints the seed of one that fails, shrinks it and leaves a file by which it
-// can be replayed (-rapid.failfile).
+// Package histories checks state machines against random histories, with pgregory.net/rapid: it
+// draws them, prints the seed of one that fails, shrinks it and leaves a file from which it can
+// be replayed (-rapid.failfile).
 package histories
 
 import (
@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Check runs that many histories, in which Repeat takes that many steps on average. -rapid.checks
-// and -rapid.steps on the command line override these.
+// Check runs the given number of histories, in which Repeat takes the given number of steps on
+// average. -rapid.checks and -rapid.steps on the command line override these.
 func Check(t *testing.T, histories, steps int, history func(*rapid.T)) {
 	t.Helper()
 	given := map[string]bool{}
@@ -36,14 +36,14 @@ func set(t *testing.T, f *flag.Flag, value string) {
 	}
 }
 
-// Action is something that can happen, and how often it does compared with the others.
+// Action is something that can happen, with its weight relative to the others.
 type Action struct {
 	Weight int
 	Do     func(*rapid.T)
 }
 
-// Actions returns actions for Repeat, each as often as its weight. After each of them check
-// is called. Shrinking prefers what comes first in the order of names.
+// Actions returns actions for Repeat, each as often as its weight. After each of them check is
+// called. Shrinking prefers what comes first in the order of names.
 func Actions(check func(*rapid.T), actions map[string]Action) map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){"": check}
 	for name, action := range actions {
@@ -57,7 +57,7 @@ func Actions(check func(*rapid.T), actions map[string]Action) map[string]func(*r
 // Choose returns a number from 0 to n-1; n is positive.
 type Choose func(n int) int
 
-// Choices draws numbers. The smaller ones are the simpler ones.
+// Choices draws numbers. Smaller numbers are simpler.
 func Choices(t *rapid.T) Choose {
 	return func(n int) int {
 		if n == 1 {

@@ -25,12 +25,12 @@ type Cluster struct {
 	*controller.Context
 
 	Clock *clocktesting.FakeClock
-	// Errors are those of controllers that neither a lagging cache nor the Fate of a request
-	// explains.
+	// Errors are those of controllers that are explained neither by a lagging cache nor by the
+	// Fate of a request.
 	Errors []error
 
-	// Adverse makes caches stand still for a while, and controllers reconcile keys without a
-	// reason. Quiesce ends it.
+	// Adverse stalls caches for a while, and makes controllers reconcile keys without a reason.
+	// Quiesce ends it.
 	Adverse bool
 
 	choose      histories.Choose
@@ -48,8 +48,8 @@ type work struct {
 	key        cache.ObjectName
 }
 
-// New returns a cluster with the controllers that the constructors return. choose decides
-// in what order things happen.
+// New returns a cluster with the controllers that the constructors return. choose decides the
+// order of events.
 func New(begin time.Time, choose histories.Choose, constructors ...func(*controller.Context) (*controller.Controller, error)) (*Cluster, error) {
 	c := &Cluster{Clock: clocktesting.NewFakeClock(begin), choose: choose, shown: map[string]int{}, due: map[work]time.Time{}, stalled: map[string]int{}}
 	c.Server = newServer(c.Clock.Now)
@@ -93,14 +93,14 @@ func Put[T object](c *Cluster, resource string, obj T) T {
 	return stored
 }
 
-// Peek returns an object as it is, not to be changed; the zero value when there is none. It
-// is for Watch.
+// Peek returns an object without copying it, so it must not be changed; the zero value if there
+// is none. It is for Watch.
 func Peek[T object](c *Cluster, resource, key string) T {
 	obj, _ := c.objects[resource][key].(T)
 	return obj
 }
 
-// Each calls f with every object of a resource as it is. It is for Watch.
+// Each calls f with every object of a resource, without copying. It is for Watch.
 func Each[T object](c *Cluster, resource string, f func(T)) {
 	for _, key := range slices.Sorted(maps.Keys(c.objects[resource])) {
 		f(Peek[T](c, resource, key))
@@ -129,8 +129,8 @@ func All[T object](c *Cluster, resource string) []T {
 	return list
 }
 
-// Step lets one thing happen: an event comes to a cache, or a controller reconciles a key.
-// It reports whether there was anything that could.
+// Step makes one thing happen: an event reaches a cache, or a controller reconciles a key. It
+// reports whether anything could happen.
 func (c *Cluster) Step(ctx context.Context) bool {
 	if c.Adverse {
 		c.disturb()
@@ -177,7 +177,7 @@ func (c *Cluster) disturb() {
 	}
 }
 
-// Quiesce steps until nothing can happen before time passes. It is false if that takes too
+// Quiesce steps until nothing can happen before time passes. It returns false if that takes too
 // many steps.
 func (c *Cluster) Quiesce(ctx context.Context) bool {
 	c.Adverse = false
@@ -190,8 +190,8 @@ func (c *Cluster) Quiesce(ctx context.Context) bool {
 	return false
 }
 
-// Wait lets time pass until a controller has a key to reconcile, but not longer than most.
-// It reports whether one has.
+// Wait lets time pass until a controller has a key to reconcile, but at most the given time. It
+// reports whether one has.
 func (c *Cluster) Wait(most time.Duration) bool {
 	limit := c.Clock.Now().Add(most)
 	first := limit

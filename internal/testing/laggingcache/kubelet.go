@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kubelet does one thing that a scheduler or a kubelet does about a pod: it binds it to the
+// Kubelet does one thing that a scheduler or a kubelet does with a pod: it binds the pod to the
 // node that bind returns, makes it ready, or removes it when it is being deleted. It reports
 // whether there was anything to do.
 func (c *Cluster) Kubelet(pod *corev1.Pod, bind func(*corev1.Pod) string) bool {
@@ -30,7 +30,7 @@ func (c *Cluster) Kubelet(pod *corev1.Pod, bind func(*corev1.Pod) string) bool {
 	return true
 }
 
-// SetRunning makes a pod run, ready or not.
+// SetRunning sets a pod to running, ready or not.
 func (c *Cluster) SetRunning(pod *corev1.Pod, ready bool) { //nolint:revive // a state, no option
 	status := corev1.ConditionFalse
 	if ready {
@@ -41,7 +41,7 @@ func (c *Cluster) SetRunning(pod *corev1.Pod, ready bool) { //nolint:revive // a
 	Put(c, "pods", pod)
 }
 
-// SetFailed makes a pod fail.
+// SetFailed sets a pod to failed.
 func (c *Cluster) SetFailed(pod *corev1.Pod) {
 	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed}
 	Put(c, "pods", pod)
@@ -57,10 +57,10 @@ func (c *Cluster) Available(pod *corev1.Pod, minReady time.Duration) bool {
 		!pod.Status.Conditions[0].LastTransitionTime.Add(minReady).After(c.Clock.Now())
 }
 
-// Unlucky returns a Fate that is bad for one request in that many. It depends on the seed
-// and the request alone, and not on the order of requests that are sent at the same time.
+// Unlucky returns a Fate under which one request in many fails. It depends only on the seed and
+// the request, not on the order of concurrent requests.
 func Unlucky(seed uint64, many int) func(verb, resource, name string) Fate {
-	times := map[string]int{} // how often a request was sent; guarded by the server's mutex
+	times := map[string]int{} // number of times a request was sent; guarded by the server's mutex
 	return func(verb, resource, name string) Fate {
 		request := verb + " " + resource + " " + name
 		times[request]++

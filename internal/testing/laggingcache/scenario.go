@@ -8,22 +8,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// Scenario is what happens around the controllers of a cluster, and what must hold.
+// Scenario describes the environment of a cluster's controllers, and what must hold.
 type Scenario interface {
-	// Disturb does something that a user does, or an accident.
+	// Disturb performs an action of a user, or an accident.
 	Disturb()
-	// Live lets the kubelet of one pod in that many do something, and whatever else works
-	// by itself. It reports whether any did.
+	// Live lets the kubelet of one pod in the given number act, and everything else that works by
+	// itself. It reports whether anything did.
 	Live(many int) bool
-	// Observe is called after everything that happens. It returns which rule has been broken
-	// until now, or "".
+	// Observe is called after everything that happens. It returns the rule that has been broken
+	// so far, or "".
 	Observe() string
-	// AtRest returns what is not as it ought to be when nothing happens any more, or "".
+	// AtRest returns what is wrong when nothing happens any longer, or "".
 	AtRest() string
 }
 
-// Play lets users, nodes, caches and controllers do what they do, in any order and with
-// requests that fail, and then lets everything come to rest.
+// Play lets users, nodes, caches and controllers act in any order, with requests that fail, and
+// then lets everything come to rest.
 func (c *Cluster) Play(t *rapid.T, s Scenario) {
 	if c.choose(3) == 2 {
 		c.Fate = Unlucky(rapid.Uint64().Draw(t, "fate"), 20)
@@ -49,8 +49,8 @@ func (c *Cluster) Play(t *rapid.T, s Scenario) {
 	}
 }
 
-// settle lets everything come to rest: there is nothing to do, nor will be as time passes. It
-// is false if that does not end.
+// settle lets everything come to rest: there is nothing to do, and there will not be as time
+// passes. It returns false if that does not end.
 func (c *Cluster) settle(t *rapid.T, s Scenario, check func(*rapid.T)) bool {
 	for range 500 {
 		if !c.Quiesce(t.Context()) {

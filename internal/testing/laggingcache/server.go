@@ -6,8 +6,8 @@
 // lets it: Step brings one event of one resource to its cache, or lets one controller
 // reconcile one key. Requests can be refused, and answers lost. Play does so at random.
 //
-// The server knows names, uids, resourceVersions, preconditions, patches and statuses. It
-// validates nothing, and no garbage is collected.
+// The server implements names, uids, resourceVersions, preconditions, patches and statuses. It
+// does not validate, and does not collect garbage.
 package laggingcache
 
 import (
@@ -33,16 +33,16 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// errLost is the error of a client if the answer to a request is lost.
+// errLost is the error that a client gets if the answer to a request is lost.
 var errLost = errors.New("the connection was lost")
 
-// object is what the server holds.
+// object is a stored object.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// change is one watch event. For an object that is gone it has the last state.
+// change is one watch event. For a removed object it has the last state.
 type change struct {
 	object object
 	gone   bool
@@ -50,10 +50,10 @@ type change struct {
 
 // Server is an API server in memory. It is safe for concurrent use.
 type Server struct {
-	// Fate decides what becomes of a request; nil if all are answered.
+	// Fate decides the outcome of a request; if nil, all are answered.
 	Fate func(verb, resource, name string) Fate
-	// Watch is called with an object before it is created, and with one that is there before it
-	// is deleted.
+	// Watch is called with an object before it is created, and with an existing one before it is
+	// deleted.
 	Watch func(verb string, obj runtime.Object)
 
 	now func() time.Time
@@ -64,7 +64,7 @@ type Server struct {
 	changes  map[string][]change          // by resource
 }
 
-// Fate is what becomes of a request.
+// Fate is the outcome of a request.
 type Fate int
 
 // The fates.
@@ -217,7 +217,7 @@ func (s *Server) patchLocked(resource string, was object, action clienttesting.P
 	return s.putLocked(resource, changed), nil
 }
 
-// mergePatch is RFC 7386.
+// mergePatch implements RFC 7386.
 func mergePatch(before []byte, patch map[string]any) ([]byte, error) {
 	var into map[string]any
 	if err := json.Unmarshal(before, &into); err != nil {
@@ -319,7 +319,8 @@ func uidOf(resource string, revision int) types.UID {
 	return types.UID(fmt.Sprintf("%s-%d", resource, revision))
 }
 
-// isExpected reports whether a lagging cache or the Fate of a request explains an error.
+// isExpected reports whether an error is explained by a lagging cache or by the Fate of a
+// request.
 func isExpected(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err) || errors.Is(err, errLost)
 }

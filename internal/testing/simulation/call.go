@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
@@ -27,10 +27,10 @@ const (
 	newest          = "newest"
 )
 
-// call is a request of the collector, on its way.
+// call is a request of the collector that is under way.
 type call struct {
 	verb    string
-	ref     collector.Ref // of a list: without a name
+	ref     client.Ref    // of a list: without a name
 	uid     ownership.UID // condition
 	version string        // condition
 
@@ -44,9 +44,9 @@ type call struct {
 
 	// The answer.
 	object ownership.Object
-	page   collector.Page
+	page   client.Page
 	kinds  feed.Watched
-	newest collector.Newest
+	newest client.Newest
 	err    error
 }
 
@@ -74,47 +74,47 @@ func (c *call) isRead() bool {
 	return c.verb == get || c.verb == list || c.verb == survey || c.verb == newest
 }
 
-// void takes the answer away.
+// void drops the answer.
 func (c *call) void() {
-	c.object, c.page, c.kinds, c.newest, c.err = ownership.Object{}, collector.Page{}, feed.Watched{}, collector.Newest{}, errTimeout
+	c.object, c.page, c.kinds, c.newest, c.err = ownership.Object{}, client.Page{}, feed.Watched{}, client.Newest{}, errTimeout
 }
 
-// api is the server as a collector sees it: every request stops the worker that
-// sends it, until the scheduler lets it go on.
+// api is the server as a collector sees it: every request stops the worker that sends it, until
+// the scheduler lets it continue.
 type api struct{ cluster *cluster }
 
-var _ collector.API = api{}
+var _ client.Interface = api{}
 
-// Get implements collector.API.
-func (a api) Get(_ context.Context, ref collector.Ref) (ownership.Object, error) {
+// Get implements client.Interface.
+func (a api) Get(_ context.Context, ref client.Ref) (ownership.Object, error) {
 	return a.send(&call{verb: get, ref: ref})
 }
 
-// List implements collector.API.
-func (a api) List(_ context.Context, kind ownership.Kind, namespace string, _ int64, after string) (collector.Page, error) {
-	c := &call{verb: list, ref: collector.Ref{Kind: kind, Namespace: namespace}, after: after}
+// List implements client.Interface.
+func (a api) List(_ context.Context, kind ownership.Kind, namespace string, _ int64, after string) (client.Page, error) {
+	c := &call{verb: list, ref: client.Ref{Kind: kind, Namespace: namespace}, after: after}
 	_, err := a.send(c)
 	return c.page, err
 }
 
-// Survey implements collector.API.
+// Survey implements client.Interface.
 func (a api) Survey(context.Context) (feed.Watched, error) {
 	c := &call{verb: survey}
 	_, err := a.send(c)
 	return c.kinds, err
 }
 
-// Newest implements collector.API.
-func (a api) Newest(context.Context, []ownership.Kind) (collector.Newest, error) {
+// Newest implements client.Interface.
+func (a api) Newest(context.Context, []ownership.Kind) (client.Newest, error) {
 	if !a.cluster.tellsNewest {
-		return collector.Newest{}, nil
+		return client.Newest{}, nil
 	}
 	c := &call{verb: newest}
 	_, err := a.send(c)
 	return c.newest, err
 }
 
-// watched is what the feed watches.
+// watched returns what the feed watches.
 func (w *cluster) watched() feed.Watched {
 	var watched feed.Watched
 	for i, r := range w.server.resources {
@@ -131,7 +131,7 @@ func (w *cluster) watched() feed.Watched {
 	return watched
 }
 
-// Reached implements collector.API.
+// Reached implements client.Interface.
 func (a api) Reached(kind ownership.Kind) string {
 	if st := a.cluster.in.streams[a.cluster.server.index(kind)]; st.listed {
 		return strconv.Itoa(st.seen)
@@ -142,7 +142,7 @@ func (a api) Reached(kind ownership.Kind) string {
 // send stops the worker that sends the request, until it has its answer.
 func (a api) send(c *call) (ownership.Object, error) { return a.cluster.in.send(c) }
 
-// Delete implements collector.API.
+// Delete implements client.Interface.
 func (a api) Delete(_ context.Context, observed ownership.Object, propagation verdict.Propagation) error {
 	c := conditioned(remove, observed)
 	c.propagation = propagation
@@ -150,14 +150,14 @@ func (a api) Delete(_ context.Context, observed ownership.Object, propagation ve
 	return err
 }
 
-// PatchOwners implements collector.API.
+// PatchOwners implements client.Interface.
 func (a api) PatchOwners(_ context.Context, observed ownership.Object, owners []ownership.Reference) (ownership.Object, error) {
 	c := conditioned(patchOwners, observed)
 	c.owners = owners
 	return a.send(c)
 }
 
-// PatchFinalizers implements collector.API.
+// PatchFinalizers implements client.Interface.
 func (a api) PatchFinalizers(_ context.Context, observed ownership.Object, finalizers []string) (ownership.Object, error) {
 	c := conditioned(patchFinalizers, observed)
 	c.finalizers = finalizers
@@ -165,13 +165,13 @@ func (a api) PatchFinalizers(_ context.Context, observed ownership.Object, final
 }
 
 func conditioned(verb string, observed ownership.Object) *call {
-	return &call{verb: verb, ref: collector.RefOf(observed), uid: observed.UID, version: observed.ResourceVersion}
+	return &call{verb: verb, ref: client.RefOf(observed), uid: observed.UID, version: observed.ResourceVersion}
 }
 
 var errTimeout = errors.New("request timed out")
 
-// failure is an answer in place of the server's.
-func failure(name string, ref collector.Ref) error {
+// failure returns an answer that replaces the server's.
+func failure(name string, ref client.Ref) error {
 	group := schema.GroupResource{Group: ref.Kind.Group, Resource: strings.ToLower(ref.Kind.Kind)}
 	switch name {
 	case "403":
@@ -191,5 +191,5 @@ func failure(name string, ref collector.Ref) error {
 	}
 }
 
-// failures are the names of the answers that failure knows.
+// failures returns the answers that failure knows, by name.
 func failures() []string { return []string{"403", "409", "410", "422", "429", "500", "timeout"} }

@@ -26,14 +26,14 @@ type cluster struct {
 	barrier collector.Switch
 
 	tellsNewest bool          // the server does
-	log         *bytes.Buffer // nil: nobody listens
+	log         *bytes.Buffer // nil: nothing is logged
 	applied     int           // steps
-	requests    int           // that reached the server, by whomever
+	requests    int           // that reached the server, from any sender
 	crashes     int
 	violation   *Violation
 }
 
-// Violation is a broken promise.
+// Violation is a broken invariant or rule.
 type Violation struct {
 	Rule string // "S1", "L2", "R12", …
 	What string
@@ -42,7 +42,7 @@ type Violation struct {
 
 func (v *Violation) String() string { return fmt.Sprintf("%s: %s (step %d)", v.Rule, v.What, v.Step) }
 
-// maxWorkers is how many keys are worked on at the same time, unless a test says otherwise.
+// maxWorkers is the number of keys that are worked on concurrently, unless a test sets another.
 const maxWorkers = 3
 
 func newCluster(ctx context.Context, settings Settings, log *bytes.Buffer) *cluster {
@@ -59,8 +59,8 @@ func newCluster(ctx context.Context, settings Settings, log *bytes.Buffer) *clus
 	return w
 }
 
-// start makes a new collector and shows it what there is, but for what the step
-// says of the kind that cannot be read.
+// start makes a new collector and shows it the current state, except for the kind that the step
+// makes unreadable.
 func (w *cluster) start(s Step) {
 	w.in = &instance{
 		queue:   newKeys(),
@@ -94,7 +94,7 @@ func (w *cluster) start(s Step) {
 	}
 }
 
-// close ends what is under way.
+// close ends everything that is under way.
 func (w *cluster) close() { w.in.kill() }
 
 func (w *cluster) logf(format string, args ...any) {
@@ -110,7 +110,7 @@ func (w *cluster) fail(rule, format string, args ...any) {
 	}
 }
 
-// apply takes a step. It returns false when the step does not apply.
+// apply takes a step. It returns false if the step does not apply.
 func (w *cluster) apply(s Step) bool {
 	w.applied++
 	begin := 0
@@ -136,7 +136,7 @@ func (w *cluster) apply(s Step) bool {
 	return applies
 }
 
-// use is a step of a user.
+// use takes a step of a user.
 func (w *cluster) use(s Step) bool {
 	switch s.Op {
 	case Create:
@@ -179,7 +179,7 @@ func (w *cluster) use(s Step) bool {
 	}
 }
 
-// turn is a step of the server or of a watch.
+// turn takes a step of the server or of a watch.
 func (w *cluster) turn(s Step) bool {
 	i := slices.IndexFunc(w.server.resources, func(r *resource) bool { return r.short == s.Kind })
 	if i < 0 {
@@ -220,7 +220,7 @@ func (w *cluster) turn(s Step) bool {
 	}
 }
 
-// work is a step of the collector.
+// work takes a step of the collector.
 func (w *cluster) work(s Step) bool {
 	switch s.Op {
 	case Collect:
@@ -256,7 +256,7 @@ func (w *cluster) collect(uid ownership.UID) bool {
 	return true
 }
 
-// request is a step of the request that a worker waits for.
+// request takes a step of the request that a worker waits for.
 func (w *cluster) request(worker *worker, s Step) bool {
 	c := worker.call
 	switch s.Op {
@@ -300,7 +300,7 @@ func (w *cluster) request(worker *worker, s Step) bool {
 	return true
 }
 
-// sent writes down what a worker did next.
+// sent records what a worker did next.
 func (w *cluster) sent(worker *worker) {
 	if w.log == nil {
 		return
@@ -323,7 +323,7 @@ func outcomeText(o collector.Outcome) string {
 	}
 }
 
-// execute carries a request out.
+// execute carries out a request.
 func (w *cluster) execute(c *call) {
 	w.requests++
 	c.executed = true
@@ -353,7 +353,7 @@ func (w *cluster) haunt() bool {
 	return true
 }
 
-// crash ends the collector at once, and starts another one that knows nothing.
+// crash ends the collector at once, and starts another one without any state.
 func (w *cluster) crash(s Step) {
 	for _, worker := range w.in.workers {
 		if !worker.call.executed && !worker.call.isRead() && s.Failure != "lost" {

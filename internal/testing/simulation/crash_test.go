@@ -64,10 +64,9 @@ func mishaps(uid Step) map[string][]Step {
 	return m
 }
 
-// TestMishaps lets each request of each scenario go wrong in every way. Nothing
-// may be violated, and what is left at the end is what is left when all goes well;
-// not so in a race, where a user and the collector write to the same object and the one
-// that comes first decides what is left.
+// TestMishaps lets each request of each scenario fail in every way. No invariant may be violated,
+// and the same objects must be left as without the failure; except in a race, where a user and
+// the collector write to the same object and the order decides what is left.
 func TestMishaps(t *testing.T) {
 	points, runs := 0, 0
 	for name, schedule := range traces(t, "scenarios") {
@@ -96,9 +95,9 @@ func TestMishaps(t *testing.T) {
 	}
 }
 
-// TestLostEvents lets a watch break at every step of each scenario: events are lost
-// and a list comes in their place, which may be stale, or older than what was seen
-// already; or an event comes twice. It makes no difference to what is left.
+// TestLostEvents breaks a watch at every step of each scenario: events are lost and replaced by a
+// list, which may be stale, or older than what was seen already; or an event is repeated. The
+// same objects must be left.
 func TestLostEvents(t *testing.T) {
 	runs := 0
 	for name, schedule := range traces(t, "scenarios") {
@@ -125,7 +124,7 @@ func TestLostEvents(t *testing.T) {
 	}
 }
 
-// survivors runs a schedule and says what is left at the end.
+// survivors runs a schedule and returns what is left at the end.
 func survivors(t *testing.T, name string, s Schedule) string {
 	t.Helper()
 	result := Run(t.Context(), s, Options{Left: true})

@@ -27,7 +27,7 @@ type exploration struct {
 	seen map[visit]bool // guarded by mu
 }
 
-// visit is a cold restart that was followed: what there was, and what was tried then.
+// visit is a cold restart that was followed: the state, and what was tried from there.
 type visit struct {
 	standstill string
 	order      Order // of what follows; always the same after the last crash
@@ -45,8 +45,8 @@ func (e *exploration) isNew(v visit) bool {
 	return true
 }
 
-// explore lets up to so many crashes happen at any steps of what follows the
-// schedule in the ordinary order.
+// explore inserts up to the given number of crashes at any steps of what follows the schedule in
+// the ordinary order.
 func (e *exploration) explore(given Schedule, order Order, crashes int) {
 	var ways [][]visit // for each step, the restarts after each kind of crash
 	look := func(w *cluster) {
@@ -187,8 +187,8 @@ func TestGraphsAreEnumeratedOnce(t *testing.T) {
 	}
 }
 
-// Restarts that have one key go the same way: as many objects are left, after as many
-// requests. So one of them stands for all.
+// Restarts with the same key behave the same: as many objects are left, after as many requests.
+// So one of them represents all.
 func TestRestartsWithOneKeyGoTheSameWay(t *testing.T) {
 	type outcome struct{ left, requests int }
 	outcomes := make(map[string]outcome)
@@ -239,7 +239,7 @@ func TestPlainGraphsStandForAll(t *testing.T) {
 	}
 }
 
-// plain is the plain graph that stands for a graph.
+// plain returns the plain graph that represents a graph.
 func (g Graph) plain(s Search) (p Graph, same bool) {
 	e := &enumeration{Search: s, code: make([]byte, 0, s.Objects*(s.Objects+1))}
 	for _, row := range g.Edges {
@@ -255,7 +255,7 @@ func (g Graph) plain(s Search) (p Graph, same bool) {
 	return e.graph(), bytes.Equal(code, e.code)
 }
 
-// names are those of the objects that are left.
+// names returns the names of the objects that are left.
 func names(result Result) []string {
 	var all []string
 	for line := range strings.SplitSeq(result.Left, ", ") {

@@ -6,10 +6,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// generator makes up a schedule, one step after the other, looking at the cluster
-// so that most steps apply. The seed first picks a profile: what happens often in
-// this schedule, what seldom, and what not at all. A thousand schedules of a
-// thousand different profiles find more than a thousand of one.
+// generator makes up a schedule, one step after the other; it looks at the cluster so that most
+// steps apply. The seed first picks a profile: what happens often in this schedule, what seldom,
+// and what not at all. A thousand schedules of a thousand different profiles find more than a
+// thousand of one.
 type generator struct {
 	random   *rand.Rand
 	settings Settings
@@ -20,7 +20,7 @@ type generator struct {
 	weights    []weight
 	total      int
 	resources  []string // those that objects are created of
-	names      int      // how many names there are in a namespace
+	names      int      // number of names in a namespace
 	spaces     []string
 	bogus      int // of a hundred references, how many are wrong
 	finalizers int // of a hundred objects, how many are created with a foreign finalizer
@@ -29,13 +29,13 @@ type generator struct {
 	following []Step // steps that belong to one made up before
 }
 
-// weight is how often a kind of step is made up, compared with others.
+// weight is the relative frequency of a kind of step.
 type weight struct {
 	share int
 	make  func(g *generator, w *cluster) Step
 }
 
-// DefaultSteps is how many steps a random schedule has, on average.
+// DefaultSteps is the average number of steps of a random schedule.
 const DefaultSteps = 60
 
 func newGenerator(seed uint64, steps int) *generator {
@@ -55,7 +55,7 @@ func newGenerator(seed uint64, steps int) *generator {
 	return g
 }
 
-// weigh picks how often what happens.
+// weigh picks the frequencies.
 func (g *generator) weigh() {
 	r := g.random
 	faults, crashes, lags, apiChanges := r.IntN(3), r.IntN(3), r.IntN(4), r.IntN(4)
@@ -89,7 +89,7 @@ func (g *generator) weigh() {
 	}
 }
 
-// next makes up the next step; false when the schedule is over.
+// next makes up the next step; it returns false when the schedule is over.
 func (g *generator) next(w *cluster) (Step, bool) {
 	if w.applied == g.steps || g.attempts == 0 {
 		return Step{}, false
@@ -116,7 +116,7 @@ func pick[T any](g *generator, from []T) (one T) {
 	return from[g.random.IntN(len(from))]
 }
 
-// chance is true n times of a hundred.
+// chance is true in n of a hundred cases.
 func (g *generator) chance(n int) bool { return g.random.IntN(100) < n }
 
 func (g *generator) watched() string { return pick(g, []string{pod, pod, set, node, zone, widget}) }
@@ -139,7 +139,7 @@ func (g *generator) travel(*cluster) Step {
 	return Step{Op: Travel, Kind: g.watched(), Stale: 1 + g.random.IntN(4)}
 }
 
-// restore puts a backup in place. The watches find out one after the other.
+// restore restores a backup. The watches find out one after the other.
 func (g *generator) restore(*cluster) Step {
 	for _, short := range []string{pod, set, node, zone, widget} {
 		if g.chance(70) {
@@ -158,7 +158,7 @@ func (g *generator) collect(w *cluster) Step {
 	return Step{Op: Collect, UID: pick(g, w.in.queue.waiting)}
 }
 
-// uid is the key of a worker that waits for an answer.
+// uid returns the key of a worker that waits for an answer.
 func (g *generator) uid(w *cluster) ownership.UID {
 	if len(w.in.workers) == 0 {
 		return ""

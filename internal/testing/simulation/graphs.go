@@ -5,7 +5,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -14,7 +14,7 @@ import (
 type Graph struct {
 	// Edges[d][o] is the reference of object d to object o.
 	Edges [][]Edge
-	// Fates are what becomes of the objects.
+	// Fates are the users' actions on the objects.
 	Fates []Fate
 }
 
@@ -28,7 +28,7 @@ const (
 	Blocks
 )
 
-// Fate is what a user does to an object.
+// Fate is an action of a user on an object.
 type Fate uint8
 
 // The fates.
@@ -39,7 +39,7 @@ const (
 	DeletedOrphan
 )
 
-// Search says which graphs to enumerate.
+// Search describes which graphs to enumerate.
 type Search struct {
 	Objects  int
 	Edges    []Edge // those that may occur, NoEdge among them
@@ -47,12 +47,12 @@ type Search struct {
 	Loops    bool   // whether objects may own themselves
 	Deletes  int    // how many objects are deleted at most; at least one is
 	Policies []Fate // how; Stays is always possible
-	// All leaves out none but those that differ in the order of their objects.
+	// All enumerates all graphs, except for those that differ only in the order of their objects.
 	All bool
 }
 
-// Graphs enumerates graphs, one of each set that differ in the order of their
-// objects only, or in what changes nothing (isPlain).
+// Graphs enumerates graphs, one of each set that differ only in the order of their objects, or in
+// what changes nothing (isPlain).
 func Graphs(s Search) iter.Seq[Graph] {
 	return func(yield func(Graph) bool) {
 		e := &enumeration{Search: s, code: make([]byte, s.Objects*s.Objects+s.Objects), yield: yield}
@@ -69,7 +69,7 @@ type enumeration struct {
 	yield        func(Graph) bool
 }
 
-// ordersOf are all orders of so many objects.
+// ordersOf returns all orders of so many objects.
 func ordersOf(objects int) (orders [][]int) {
 	var extend func(chosen []int)
 	extend = func(chosen []int) {
@@ -87,7 +87,7 @@ func ordersOf(objects int) (orders [][]int) {
 	return orders
 }
 
-// fill tries all values of the code from a place on; false when no more are wanted.
+// fill tries all values of the code from a place on; it returns false when no more are wanted.
 func (e *enumeration) fill(at, references, deletes int) bool {
 	n := e.Objects
 	switch {
@@ -136,24 +136,25 @@ func (e *enumeration) fillFate(at, references, deletes int) bool {
 	return true
 }
 
-// isPlain reports whether a graph has no reference, and none of a kind, that changes no
-// decision. What the collector decides can only hang on what it deletes or detaches from.
+// isPlain reports whether a graph has no reference that changes no decision, and no unusual kind of
+// reference where the kind changes none. The collector's decisions can only depend on what it
+// deletes or detaches from.
 //
-// Doomed is what may ever be deleted: what users delete, and of what is below that the
-// objects whose owners are all doomed. Any other has an owner that stays, and that is
-// never in foreground deletion: so it stays too (R9). Touched is what is doomed or refers
-// to something doomed. The owners of all others stay as they are: nothing is decided
-// about these objects (R7), and of what they refer to nothing hangs on them. They have no
-// references in a plain graph.
+// Doomed is everything that may ever be deleted: what users delete and, among what is below that,
+// the objects whose owners are all doomed. Any other object has an owner that stays and is never
+// in foreground deletion, so it stays too (R9). Touched is what is doomed or refers to something
+// doomed. The owners of all other objects stay as they are: nothing is decided about these
+// objects (R7), and nothing depends on what they refer to. They have no references in a plain
+// graph.
 //
-// Whether a reference blocks is asked of owners in foreground deletion only (R10, R14):
-// of what users delete so, and of what is doomed below that. References to others are all
-// of one kind in a plain graph.
+// Whether a reference blocks matters only for owners in foreground deletion (R10, R14): those
+// that users delete that way, and what is doomed below them. References to others are all of one
+// kind in a plain graph.
 func (e *enumeration) isPlain() bool {
 	return bytes.Equal(e.plain(), e.code)
 }
 
-// plain is the code of the plain graph that stands for this one.
+// plain returns the code of the plain graph that represents this one.
 func (e *enumeration) plain() []byte {
 	doomed := e.doomed()
 	foreground := e.below(func(fate Fate) bool { return fate == DeletedForeground }, doomed)
@@ -174,12 +175,12 @@ func (e *enumeration) plain() []byte {
 	return plain
 }
 
-// ordinary is the kind of a reference where that is of no concern.
+// ordinary returns the kind of a reference whose kind does not matter.
 func (e *enumeration) ordinary() Edge {
 	return e.Edges[slices.IndexFunc(e.Edges, func(edge Edge) bool { return edge != NoEdge })]
 }
 
-// row is the set of owners that an object refers to, one bit each.
+// row returns the set of owners that an object refers to, one bit each.
 func (e *enumeration) row(d int) (owners byte) {
 	for o := range e.Objects {
 		owners |= bit(e.code[d*e.Objects+o] != byte(NoEdge)) << o
@@ -187,8 +188,9 @@ func (e *enumeration) row(d int) (owners byte) {
 	return owners
 }
 
-// doomed is the largest set in which all owners of an object that no user deletes are.
-// What is not below anything that a user deletes may be in it; below takes it out.
+// doomed returns the largest set that contains all owners of each of its members that no user
+// deletes. It may contain objects that are not below anything that a user deletes; below removes
+// them.
 func (e *enumeration) doomed() byte {
 	set := byte(1)<<e.Objects - 1
 	for {
@@ -206,7 +208,7 @@ func (e *enumeration) doomed() byte {
 	}
 }
 
-// below is the set of what users delete in some way, and of what is below that within a set.
+// below returns the set of what users delete in some way, and of what is below that within a set.
 func (e *enumeration) below(is func(Fate) bool, within byte) (set byte) {
 	for i := range e.Objects {
 		set |= bit(is(Fate(e.code[e.Objects*e.Objects+i]))) << i
@@ -260,8 +262,8 @@ func (e *enumeration) graph() Graph {
 // and deletes those that are to go.
 func (g Graph) Schedule() Schedule {
 	var s Schedule
-	ref := func(i int) collector.Ref {
-		return collector.Ref{Namespace: "a", Kind: kindOf([]string{pod, set, widget}[i%3]), Name: string(rune('a' + i))}
+	ref := func(i int) client.Ref {
+		return client.Ref{Namespace: "a", Kind: kindOf([]string{pod, set, widget}[i%3]), Name: string(rune('a' + i))}
 	}
 	for d, row := range g.Edges {
 		step := Step{Op: Create, Ref: ref(d), UID: uidOf(d + 1)}

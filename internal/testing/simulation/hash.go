@@ -5,12 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 )
 
-// hash is a number for the state of the cluster: what the server holds, how far
-// the watches lag, who waits for what. Revisions do not count, and UIDs only by
-// the order of creation.
+// hash returns a number for the state of the cluster: the server's objects, the lag of the
+// watches, who waits for what. Revisions do not count, and UIDs only by the order of creation.
 func (w *cluster) hash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(hashSeed)
@@ -23,7 +22,7 @@ func (w *cluster) hash() uint64 {
 	}
 	for _, v := range w.server.standing() {
 		id(string(v.UID))
-		_, _ = h.WriteString(refText(collector.RefOf(v.Object)))
+		_, _ = h.WriteString(refText(client.RefOf(v.Object)))
 		_ = h.WriteByte(byte(v.Phase))
 		_, _ = h.WriteString(strings.Join(v.Finalizers, ","))
 		for _, r := range v.Owners {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -17,7 +17,7 @@ import (
 // time. A request takes 2 ms, and is carried out in the middle; a watch event
 // takes 1 ms and the lag of its kind; there are 20 workers.
 
-// timed is a cluster in which steps happen at their time.
+// timed is a cluster in which steps have times.
 type timed struct {
 	*cluster
 	lag    map[string]int // of the watch of a resource, in ms
@@ -60,7 +60,7 @@ func (w *timed) at(ms int, step Step) {
 	heap.Push(&w.plan, planned{at: ms, serial: w.serial, step: step})
 }
 
-// run takes all steps in the order of their times, and plans what follows from each.
+// run takes all steps in the order of their times, and plans the steps that follow from each.
 func (w *timed) run() {
 	for len(w.plan) > 0 {
 		next := heap.Pop(&w.plan).(planned)
@@ -97,17 +97,17 @@ func (w *timed) follow(now int) {
 
 const lagDependents = 3
 
-// cascade has owners with dependents deleted, and returns how many dependents
-// were deleted, and how many owners went before one of their dependents.
+// cascade deletes owners with dependents, and returns how many dependents were deleted, and how
+// many owners were removed before one of their dependents.
 func (w *timed) cascade(owners int, policy verdict.Propagation) (lost, inverted int) {
-	owner := func(i int) collector.Ref {
-		return collector.Ref{Namespace: "a", Kind: kindOf(set), Name: fmt.Sprint("o", i)}
+	owner := func(i int) client.Ref {
+		return client.Ref{Namespace: "a", Kind: kindOf(set), Name: fmt.Sprint("o", i)}
 	}
 	uid := func(i, n int) ownership.UID { return uidOf(10*(i+1) + n) }
 	for i := range owners {
 		w.at(5*i, Step{Op: Create, Ref: owner(i), UID: uid(i, 0)})
 		for n := 1; n <= lagDependents; n++ {
-			ref := collector.Ref{Namespace: "a", Kind: kindOf(pod), Name: fmt.Sprintf("d%d-%d", i, n)}
+			ref := client.Ref{Namespace: "a", Kind: kindOf(pod), Name: fmt.Sprintf("d%d-%d", i, n)}
 			w.at(5*i+1, Step{Op: Create, Ref: ref, UID: uid(i, n), Owners: []ownership.Reference{
 				reference(kindOf(set), owner(i).Name, uid(i, 0), ownership.True),
 			}})

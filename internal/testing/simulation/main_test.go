@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// scaled is n, or a tenth of it when there is little time.
+// scaled returns n, or a tenth of it in short mode.
 func scaled(n int) int {
 	if underRace || testing.Short() {
 		return n / 10

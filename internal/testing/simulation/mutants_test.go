@@ -39,11 +39,12 @@ var (
 const (
 	module = "github.com/coppice-dev/coppice"
 	root   = "../../.." // of the module
-	// hunts is how often each mutant is hunted, to know how many seeds it takes.
+	// hunts is the number of times that each mutant is hunted, to measure how many seeds it
+	// takes.
 	hunts = 5
-	// seedsPerHunt is how many seeds a hunt may take.
+	// seedsPerHunt is the number of seeds that a hunt may take.
 	seedsPerHunt = 20_000
-	// dozen is how many mutants are hunted in a day.
+	// dozen is the number of mutants that are hunted in a day.
 	dozen = 12
 )
 
@@ -309,7 +310,7 @@ func (m mutant) hunt(t *testing.T) []find {
 	return found
 }
 
-// TestHunt is what runs in the binary of a mutant.
+// TestHunt runs in the binary of a mutant.
 func TestHunt(t *testing.T) {
 	for n := range uint64(*huntsFlag) {
 		var f find

@@ -10,12 +10,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// oracle compares what the collector does with what it may do. It sees the whole
-// history of the server, and nothing of what the collector knows, but how far its
-// watches have come.
+// oracle compares what the collector does with what it is allowed to do. It sees the whole
+// history of the server, but of what the collector knows only how far its watches have come.
 type oracle struct{ *cluster }
 
-// beforeWrite looks at a write that is about to be done. The server is as it was.
+// beforeWrite checks a write that is about to be carried out. The server is as it was.
 func (o *oracle) beforeWrite(before, after *version, by *call) {
 	if by.worker.trusts != o.server.restored {
 		return // decided before a restore that the collector could not have noticed yet
@@ -24,7 +23,7 @@ func (o *oracle) beforeWrite(before, after *version, by *call) {
 		o.fail("R12", "%s carries no condition", by)
 	}
 	if !o.isMeant(before, by) {
-		o.fail("S5", "%s changes %s, and the worker was to see to #%s", by, versionText(before), number(by.worker.uid))
+		o.fail("S5", "%s changes %s, and the worker works on #%s", by, versionText(before), number(by.worker.uid))
 	}
 	switch by.verb {
 	case remove:
@@ -36,13 +35,13 @@ func (o *oracle) beforeWrite(before, after *version, by *call) {
 	}
 }
 
-// isMeant reports whether a worker has to do with an object: it is the one whose key
-// it has taken, or a dependent of that.
+// isMeant reports whether a worker may write to an object: it is the one whose key the worker has
+// taken, or a dependent of that.
 func (o *oracle) isMeant(v *version, by *call) bool {
 	return v.UID == by.worker.uid || by.verb == patchOwners && hasOwner(v.Owners, by.worker.uid)
 }
 
-// afterWrite logs what a write made of the object.
+// afterWrite logs the result of a write.
 func (o *oracle) afterWrite(after *version) {
 	if o.log != nil {
 		verb := "wrote"
@@ -75,7 +74,7 @@ func (o *oracle) checkDelete(before *version, by *call) {
 			o.fail("R5", "%s is deleted, though it is cluster-scoped and names a namespaced owner", versionText(before))
 		case unserved:
 			if o.server.byUID[r.UID] == nil && o.wasUnserved(r.OwnerKind()) {
-				o.fail("R3", "%s is deleted, though nobody serves %s", versionText(before), r.OwnerKind())
+				o.fail("R3", "%s is deleted, though %s is not served", versionText(before), r.OwnerKind())
 			}
 		case dangling, waiting:
 		}
@@ -87,9 +86,9 @@ func (o *oracle) checkDelete(before *version, by *call) {
 	o.checkDepth(before, by)
 }
 
-// checkDepth: what has dependents is deleted with foreground when an owner waits
-// for it, so that the owner goes last (R10). That is asked of what the collector
-// had seen before it decided.
+// checkDepth: an object with dependents is deleted with foreground if an owner waits for it, so
+// that the owner is removed last (R10). It is checked against what the collector had seen before
+// it decided.
 func (o *oracle) checkDepth(before *version, by *call) {
 	if by.propagation != verdict.Background {
 		return
@@ -107,7 +106,7 @@ func (o *oracle) checkDepth(before *version, by *call) {
 	}
 }
 
-// policyOf is the policy that an object asks for by its finalizers; "" if it does not.
+// policyOf returns the policy that an object requests by its finalizers; "" if it does not.
 func policyOf(v *version) verdict.Propagation {
 	switch {
 	case slices.Contains(v.Finalizers, ownership.FinalizerOrphan):
@@ -157,8 +156,8 @@ func sameButBlocking(a, b ownership.Reference) bool {
 	return a == b
 }
 
-// checkDetached: a reference may go if its owner is gone, in foreground deletion,
-// or lets its dependents go.
+// checkDetached: a reference may be removed if its owner is gone, in foreground deletion, or
+// orphans its dependents.
 func (o *oracle) checkDetached(d *version, r ownership.Reference) {
 	owner, stand := o.server.owner(d, r)
 	switch {
@@ -167,15 +166,15 @@ func (o *oracle) checkDetached(d *version, r ownership.Reference) {
 	case stand == solid && !believesWaiting(owner):
 		o.fail("S4", "%s is detached from an owner that stands: %s", versionText(d), versionText(owner))
 	case stand == unserved && o.server.byUID[r.UID] == nil && o.wasUnserved(r.OwnerKind()):
-		o.fail("R3", "%s is detached from an owner whose kind nobody serves: %s", versionText(d), r.OwnerKind())
+		o.fail("R3", "%s is detached from an owner whose kind is not served: %s", versionText(d), r.OwnerKind())
 	case stand == misplaced && !o.server.byUID[r.UID].letsGo():
 		o.fail("R5", "%s is detached from an owner that it cannot have", versionText(d))
 	}
 }
 
-// believesWaiting reports whether a worker may take an owner for one in foreground
-// deletion that is not any more. It may have lost that finalizer since the
-// decision; it does not come back all the same.
+// believesWaiting reports whether a worker may take an owner for one in foreground deletion that
+// no longer is. It may have lost that finalizer since the decision; it does not come back all the
+// same.
 func believesWaiting(owner *version) bool { return owner.deleting && owner.life.wasForeground }
 
 // letsGo reports whether an object was in orphan deletion at some time.
@@ -192,9 +191,9 @@ func (o *oracle) checkUnblocked(d *version, old, now ownership.Reference, by *ca
 	}
 }
 
-// sawCycle reports whether a worker could take two objects for parts of one cycle:
-// there are ways of blocking references from each to the other. Every object on
-// the way counts as it was at any time since the worker's knowledge.
+// sawCycle reports whether a worker could take two objects for parts of one cycle: there are
+// paths of blocking references from each to the other. Every object on the path counts with every
+// state that it had since the worker's knowledge.
 func (o *oracle) sawCycle(w *worker, a, b *life) bool {
 	return o.sawWay(w, a, b, map[*life]bool{}) && o.sawWay(w, b, a, map[*life]bool{})
 }
@@ -243,9 +242,8 @@ func (o *oracle) checkRelease(before, after *version, by *call) {
 	}
 }
 
-// checkNoneMissed: when an owner is released, no dependent is left of those that
-// it had when its deletion began (R15), nor of those that the collector had seen
-// before it decided.
+// checkNoneMissed: when an owner is released, none is left of the dependents that it had when its
+// deletion began (R15), nor of those that the collector had seen before it decided.
 func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(ownership.Reference) bool) {
 	for _, d := range o.server.dependents(owner, is) {
 		since := d
@@ -264,8 +262,8 @@ func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(
 	}
 }
 
-// rereads is how many requests are in order at rest: owners that cannot be
-// watched are read again and again (R7), each once a round and dependent.
+// rereads returns the number of requests that are allowed at rest: owners that cannot be watched
+// are read again and again (R7), each once per round and dependent.
 func (o *oracle) rereads() int {
 	n := 0
 	for _, d := range o.server.standing() {
@@ -278,8 +276,8 @@ func (o *oracle) rereads() int {
 	return n
 }
 
-// withFaults: L5. What cannot be read or written holds what has to do with it,
-// and all completions (R15), and nothing else.
+// withFaults: L5. What cannot be read or written holds the objects that depend on it, and all
+// completions (R15), and nothing else.
 func (o *oracle) withFaults() {
 	broken := func(kind ownership.Kind) bool { return o.server.resource(kind).broken }
 	for _, v := range o.server.standing() {
@@ -309,7 +307,7 @@ func (o *oracle) atRest() {
 			return
 		}
 		if o.server.hasMisplaced(v) && !o.in.warned[v.UID] {
-			o.fail("R5", "%s names owners that it cannot have, and nobody was told", versionText(v))
+			o.fail("R5", "%s names owners that it cannot have, and no Event was written", versionText(v))
 		}
 	}
 	o.checkGraph()

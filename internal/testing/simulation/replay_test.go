@@ -36,10 +36,10 @@ func TestReplayIsIdentical(t *testing.T) {
 	t.Logf("%d replays", replays)
 }
 
-// TestShrink: what is left of a schedule that fails is what it fails for, and is
-// the same every time.
+// TestShrink checks that a failing schedule is reduced to what it needs to fail, and always to
+// the same result.
 func TestShrink(t *testing.T) {
-	// A rule that nobody breaks is made up: an object named n0 was deleted.
+	// The test uses a rule that is never broken: an object named n0 was deleted.
 	broken := func(s Schedule) bool {
 		return slices.ContainsFunc(s.Steps, func(s Step) bool { return s.Op == Delete && s.Ref.Name == "n0" }) &&
 			slices.ContainsFunc(s.Steps, func(s Step) bool { return s.Op == Crash })
@@ -58,7 +58,7 @@ func TestShrink(t *testing.T) {
 			}}
 			return s.shrink()
 		}
-		// An object must be made to be deleted.
+		// An object must be created to be deleted.
 		best := shrink()
 		if !broken(best) || len(best.Steps) != 3 {
 			t.Errorf("seed %d: shrunk to\n%s", seed, best)

@@ -3,7 +3,7 @@ package simulation
 import (
 	"slices"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
@@ -20,7 +20,7 @@ func (w *cluster) catchUp() bool {
 	return applies
 }
 
-// workOff works off all keys that wait, one worker after the other.
+// workOff processes all waiting keys, one worker after the other.
 func (w *cluster) workOff() bool {
 	applies := false
 	for range maxTurns {
@@ -36,7 +36,7 @@ func (w *cluster) workOff() bool {
 // maxTurns bounds the work of a small cluster.
 const maxTurns = 2000
 
-// workOn lets the oldest worker have its answer, or the oldest key a worker.
+// workOn answers the oldest worker, or gives the oldest key to a worker.
 func (w *cluster) workOn() bool {
 	switch {
 	case len(w.in.workers) > 0:
@@ -59,8 +59,8 @@ const (
 	Lazy
 )
 
-// ordinary is the next step in an order; false when nothing is left to do but
-// keys in back-off.
+// ordinary returns the next step in an order; false when nothing is left to do but keys in
+// back-off.
 func (w *cluster) ordinary(order Order) (Step, bool) {
 	event := w.oldest()
 	switch {
@@ -77,8 +77,8 @@ func (w *cluster) ordinary(order Order) (Step, bool) {
 	}
 }
 
-// settle delivers everything and works everything off, as often as that gives
-// more to do. Keys in back-off get a few chances.
+// settle delivers everything and processes all keys, as long as that leads to more work. Keys in
+// back-off get a few chances.
 func (w *cluster) settle() bool {
 	applies := false
 	for range backoffRounds {
@@ -93,7 +93,8 @@ func (w *cluster) settle() bool {
 	return applies
 }
 
-// backoffRounds is how often keys in back-off are tried until the cluster counts as settled.
+// backoffRounds is the number of times that keys in back-off are tried until the cluster counts
+// as settled.
 const backoffRounds = 4
 
 // wakeAll ends the back-off of all keys.
@@ -105,9 +106,9 @@ func (w *cluster) wakeAll() bool {
 	return len(uids) > 0
 }
 
-// rest lets everything come to its end, and checks that there is one: first
-// while some kinds are broken, if they are; then without faults, while others
-// still hold objects by their finalizers; then when they have let go.
+// rest lets everything come to its end, and checks that it does: first while some kinds are
+// broken, if any are; then without faults, while foreign finalizers still hold objects; then
+// after those were removed.
 func (w *cluster) rest() {
 	if w.violation != nil {
 		return
@@ -123,14 +124,14 @@ func (w *cluster) rest() {
 	w.logf("others let go")
 	w.applied++
 	for _, v := range w.server.standing() {
-		w.server.change(collector.RefOf(v.Object), func(o *ownership.Object) {
+		w.server.change(client.RefOf(v.Object), func(o *ownership.Object) {
 			o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool { return !isOurs(f) })
 		})
 	}
 	w.comeToRest()
 }
 
-// mend ends the faults of kinds, after a look at what they hold up.
+// mend ends the faults of kinds, after checking what they hold up.
 func (w *cluster) mend() {
 	isBroken := func(r *resource) bool { return r.broken }
 	if !slices.ContainsFunc(w.server.resources, isBroken) {
@@ -148,7 +149,7 @@ func (w *cluster) mend() {
 	}
 }
 
-// look lets the feed find out what is served, and list what it has not.
+// look lets the feed find out what is served, and list what it has not listed.
 func (w *cluster) look() {
 	for i, r := range w.server.resources {
 		w.notice(i)

@@ -30,8 +30,8 @@ type lateWrite struct {
 	unseen         []byte // of each object, how many of its versions the sender had not seen
 }
 
-// standstill describes the cluster as a crash would leave it. It presumes that objects and references come from
-// the beginning only, as those of a Graph do.
+// standstill describes the cluster as a crash would leave it. It presumes that objects and
+// references come from the beginning only, like those of a Graph.
 func (w *cluster) standstill(crash Step) standstill {
 	calls := slices.Clone(w.ghosts)
 	for _, worker := range w.in.workers {
@@ -55,7 +55,7 @@ func (w *cluster) standstill(crash Step) standstill {
 		s.edges = append(s.edges, row)
 	}
 	for _, c := range calls {
-		// One whose condition is not met any more is refused whenever it arrives.
+		// One whose precondition is no longer met is refused whenever it arrives.
 		if v := w.server.lookup(c.ref); v != nil && v.UID == c.uid && v.ResourceVersion == c.version {
 			s.late = append(s.late, w.lateWrite(c, index))
 		}
@@ -95,8 +95,8 @@ func bit(b bool) byte { //nolint:revive // flag-parameter: it is a number and co
 	return 0
 }
 
-// key is the same for standstills that differ in the order of their objects only. The
-// orders are all that there are.
+// key returns the same text for standstills that differ in the order of their objects only. The
+// orders are all permutations.
 func (s standstill) key(orders [][]int) string {
 	var smallest, code []byte
 	for _, order := range orders {

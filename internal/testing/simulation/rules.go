@@ -5,16 +5,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // This file states the rules R1 to R14 once more, over the objects of the server
 // as they are now: nothing is unknown here, so there is nothing to verify.
 
-// phaseOf returns how far the deletion of an object has come. It shares nothing with
-// ownership.PhaseOf, which the collector goes by. Where an object carries both
-// finalizers, orphan wins (TR-04).
+// phaseOf returns the phase of an object. It shares no code with ownership.PhaseOf, which the
+// collector uses. If an object carries both finalizers, orphan wins (TR-04).
 func phaseOf(v *version) ownership.Phase {
 	switch {
 	case !v.deleting:
@@ -28,25 +27,25 @@ func phaseOf(v *version) ownership.Phase {
 	}
 }
 
-// blocks reports whether a reference holds a foreground deletion of its owner. Like
-// phaseOf it is stated here a second time.
+// blocks reports whether a reference holds a foreground deletion of its owner. Like phaseOf it is
+// stated here a second time.
 func blocks(r ownership.Reference) bool { return r.BlockOwnerDeletion == ownership.True }
 
-// stand is how an owner reference stands (R7).
+// stand classifies an owner reference (R7).
 type stand int
 
 const (
 	dangling stand = iota
 	solid
 	waiting
-	unserved  // nobody can tell
+	unserved  // its kind was not served, so its owner is not known
 	misplaced // a cluster-scoped object names a namespaced owner (R5)
 )
 
 // owner finds the object that a reference of d names, and how it stands.
 func (s *apiServer) owner(d *version, r ownership.Reference) (*version, stand) {
 	resource := s.resource(r.OwnerKind())
-	ref := collector.Ref{Kind: r.OwnerKind(), Namespace: d.Namespace, Name: r.Name}
+	ref := client.Ref{Kind: r.OwnerKind(), Namespace: d.Namespace, Name: r.Name}
 	switch {
 	case !resource.served:
 		return nil, unserved
@@ -66,7 +65,7 @@ func (s *apiServer) owner(d *version, r ownership.Reference) (*version, stand) {
 	}
 }
 
-// names reports whether a version of d refers to an owner, rightly.
+// names reports whether a version of d refers to an owner with correct coordinates.
 func (s *apiServer) names(d *version, owner *version, is func(ownership.Reference) bool) bool {
 	return slices.ContainsFunc(d.Owners, func(r ownership.Reference) bool {
 		resource := s.resource(r.OwnerKind())
@@ -77,7 +76,8 @@ func (s *apiServer) names(d *version, owner *version, is func(ownership.Referenc
 
 func anyReference(ownership.Reference) bool { return true }
 
-// dependents are the objects that refer to an owner, rightly; the owner itself is none.
+// dependents returns the objects that refer to an owner with correct coordinates, except the
+// owner itself.
 func (s *apiServer) dependents(owner *version, is func(ownership.Reference) bool) []*version {
 	var found []*version
 	for _, d := range s.standing() {
@@ -88,7 +88,7 @@ func (s *apiServer) dependents(owner *version, is func(ownership.Reference) bool
 	return found
 }
 
-// blockedBy are the owners in foreground deletion that an object blocks.
+// blockedBy returns the owners in foreground deletion that an object blocks.
 func (s *apiServer) blockedBy(d *version) []*version {
 	var owners []*version
 	for _, r := range d.Owners {
@@ -99,8 +99,8 @@ func (s *apiServer) blockedBy(d *version) []*version {
 	return owners
 }
 
-// reaches reports whether there is a way of blocking references from one object to
-// another, through objects in foreground deletion only.
+// reaches reports whether there is a path of blocking references from one object to another,
+// through objects in foreground deletion only.
 func (s *apiServer) reaches(from, to *version) bool {
 	seen := map[*version]bool{}
 	var visit func(v *version) bool
@@ -127,7 +127,7 @@ func (s *apiServer) hasMisplaced(o *version) bool {
 	})
 }
 
-// undone says what the collector has left undone about an object; "" if nothing.
+// undone returns what the collector has left undone about an object; "" if nothing.
 func (s *apiServer) undone(o *version) string {
 	switch o.Phase {
 	case ownership.Terminating:

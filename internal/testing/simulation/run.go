@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Result is what came of a schedule.
+// Result is the outcome of a schedule.
 type Result struct {
 	Schedule  Schedule // the steps that applied
 	Violation *Violation
@@ -22,7 +22,7 @@ type Result struct {
 	States            []uint64 // hashes of the states of the cluster after each step, if asked for
 }
 
-// Options say what to keep of a run.
+// Options select what to record of a run.
 type Options struct {
 	History bool
 	States  bool
@@ -43,16 +43,16 @@ func Run(ctx context.Context, schedule Schedule, options Options) Result {
 	})
 }
 
-// Random makes a schedule up from a seed, and runs it. It has so many steps on
+// Random makes up a schedule from a seed, and runs it. It has the given number of steps on
 // average.
 func Random(ctx context.Context, seed uint64, steps int, options Options) Result {
 	g := newGenerator(seed, steps)
 	return run(ctx, g.settings, options, g.next)
 }
 
-// Unfold takes the steps of a schedule, and goes on in an ordinary order until
-// nothing is left to do. It returns all steps, and where the ordinary ones begin.
-// A schedule can then be made to go wrong at each of them.
+// Unfold takes the steps of a schedule, and continues in an ordinary order until nothing is left
+// to do. It returns all steps, and the index of the first ordinary one. A fault can then be put
+// into the schedule at each of them.
 func Unfold(ctx context.Context, schedule Schedule, order Order) (unfolded Schedule, from int) {
 	result, from := unfold(ctx, schedule, order, func(*cluster) {})
 	return result.Schedule, from
@@ -78,8 +78,8 @@ func unfold(ctx context.Context, schedule Schedule, order Order, look func(*clus
 	return result, min(from, len(result.Schedule.Steps))
 }
 
-// checkEvery is how often the graph's own invariants are checked: looking at
-// everything costs more than most steps.
+// checkEvery is the number of steps between two checks of the graph's own invariants: a check of
+// the whole graph costs more than most steps.
 const checkEvery = 8
 
 func run(ctx context.Context, settings Settings, options Options, next func(*cluster) (Step, bool)) Result {
@@ -102,11 +102,11 @@ func run(ctx context.Context, settings Settings, options Options, next func(*clu
 	return result
 }
 
-// left lists the objects that are left, without their revisions.
+// left lists the remaining objects, without their revisions.
 func (w *cluster) left() string {
 	var lines []string
 	for _, v := range w.server.standing() {
-		lines = append(lines, fmt.Sprintf("%s #%s [%s]", refText(collector.RefOf(v.Object)), number(v.UID), ownersText(v.Owners)))
+		lines = append(lines, fmt.Sprintf("%s #%s [%s]", refText(client.RefOf(v.Object)), number(v.UID), ownersText(v.Owners)))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, ", ")
@@ -148,7 +148,7 @@ func (w *cluster) checkGraph() {
 	})
 }
 
-// Report is a violation for people to read.
+// Report returns a violation as text for people to read.
 func Report(ctx context.Context, seed uint64, found Result) string {
 	shrunk := Shrink(ctx, found)
 	again := Run(ctx, shrunk, Options{History: true})

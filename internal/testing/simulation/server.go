@@ -10,31 +10,31 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// server is an API server that forgets nothing: it keeps every version of every
-// object, so that the oracle can look back.
+// server is an API server that keeps every version of every object, so that the oracle can look
+// back.
 type apiServer struct {
 	revision  int
 	resources []*resource
-	objects   map[collector.Ref]*life
+	objects   map[client.Ref]*life
 	lives     []*life // of all objects that ever were, in the order of creation
 	byUID     map[ownership.UID]*life
-	restored  int // how often a backup was put in place
+	restored  int // number of times that a backup was restored
 
 	// admission: new references to an owner in foreground or orphan deletion are
 	// refused, as our own server does (R15).
 	admission bool
-	// beforeWrite is told of every write of the collector that is accepted, also
-	// when it changes nothing; afterWrite of every change, by whomever.
+	// beforeWrite is called for every write of the collector that is accepted, even if it changes
+	// nothing; afterWrite for every change, by any client.
 	beforeWrite func(before, after *version, by *call)
 	afterWrite  func(after *version)
 }
 
-// resource is a kind, with what is known of it at the server's end.
+// resource is a kind as the server serves it.
 type resource struct {
 	short   string // its name in a schedule
 	kind    ownership.Kind
@@ -54,7 +54,7 @@ const (
 	zone   = "Zone"   // cluster-scoped too
 	widget = "Widget" // a custom resource, which can be withdrawn
 	gadget = "Gadget" // a custom resource that cannot be watched
-	ghost  = "Ghost"  // a kind that nobody ever serves
+	ghost  = "Ghost"  // a kind that is never served
 )
 
 func newAPIServer() *apiServer {
@@ -70,7 +70,7 @@ func newAPIServer() *apiServer {
 			{short: gadget, kind: custom(gadget), scope: ownership.Namespaced, served: true},
 			{short: ghost, kind: custom(ghost)},
 		},
-		objects: make(map[collector.Ref]*life),
+		objects: make(map[client.Ref]*life),
 		byUID:   make(map[ownership.UID]*life),
 	}
 }
@@ -86,13 +86,13 @@ func (s *apiServer) index(kind ownership.Kind) int {
 			return i
 		}
 	}
-	return len(s.resources) - 1 // as good as the one that is never served
+	return len(s.resources) - 1 // any kind without a resource counts as the one that is never served
 }
 
-// lookup finds an object as it stands, nil when there is none.
-func (s *apiServer) lookup(ref collector.Ref) *version { return s.objects[ref].now() }
+// lookup returns the current state of an object, nil if there is none.
+func (s *apiServer) lookup(ref client.Ref) *version { return s.objects[ref].now() }
 
-// standing gives all objects that stand, in the order of their creation.
+// standing returns all current objects, in the order of their creation.
 func (s *apiServer) standing() []*version {
 	var all []*version
 	for _, l := range s.lives {
@@ -106,7 +106,7 @@ func (s *apiServer) standing() []*version {
 // create stores an object, unless there is one of that name.
 func (s *apiServer) create(o ownership.Object) bool {
 	r := s.resource(o.Kind)
-	if s.lookup(collector.RefOf(o)) != nil || s.byUID[o.UID] != nil || !r.served || r.broken ||
+	if s.lookup(client.RefOf(o)) != nil || s.byUID[o.UID] != nil || !r.served || r.broken ||
 		(r.scope == ownership.Namespaced) != (o.Namespace != "") || !s.admits(o, nil) {
 		return false
 	}
@@ -117,9 +117,9 @@ func (s *apiServer) create(o ownership.Object) bool {
 	return true
 }
 
-// change is an update by a user who does not care for versions. Once an object is
-// being deleted, finalizers can only go.
-func (s *apiServer) change(ref collector.Ref, update func(o *ownership.Object)) bool {
+// change performs an update by a user who ignores resourceVersions. Once an object is being deleted,
+// finalizers can only be removed.
+func (s *apiServer) change(ref client.Ref, update func(o *ownership.Object)) bool {
 	before := s.lookup(ref)
 	if before == nil || s.resource(ref.Kind).broken {
 		return false
@@ -135,8 +135,8 @@ func (s *apiServer) change(ref collector.Ref, update func(o *ownership.Object)) 
 	return s.write(before, after) != before
 }
 
-// remove is a DELETE by a user who does not care for versions.
-func (s *apiServer) remove(ref collector.Ref, policy verdict.Propagation) bool {
+// remove performs a DELETE by a user who ignores resourceVersions.
+func (s *apiServer) remove(ref client.Ref, policy verdict.Propagation) bool {
 	before := s.lookup(ref)
 	if before == nil || s.resource(ref.Kind).broken {
 		return false
@@ -159,9 +159,9 @@ func (s *apiServer) admits(o ownership.Object, before []ownership.Reference) boo
 	return true
 }
 
-// deleted is an object after a DELETE (R17, R19): an explicit policy beats the
-// finalizers that are there; of an object that is being deleted they only go.
-// No policy leaves them as they are.
+// deleted returns an object after a DELETE (R17, R19): an explicit policy overrides the
+// finalizers that are there; on an object that is being deleted it can only remove them. Without
+// a policy they stay as they are.
 func deleted(before *version, policy verdict.Propagation) *version {
 	after := before.next()
 	after.deleting = true
@@ -176,7 +176,7 @@ func deleted(before *version, policy verdict.Propagation) *version {
 		return after
 	}
 	if before.deleting && policy == verdict.Orphan && before.Phase != ownership.Orphaning {
-		return after // refused: it cannot be honoured any more
+		return after // refused: it can no longer be honoured
 	}
 	after.Finalizers = slices.DeleteFunc(after.Finalizers, func(f string) bool { return isOurs(f) && f != wanted })
 	if wanted != "" && !before.deleting && !slices.Contains(after.Finalizers, wanted) {
@@ -190,9 +190,9 @@ func isOurs(finalizer string) bool {
 	return finalizer == ownership.FinalizerOrphan || finalizer == ownership.FinalizerForeground
 }
 
-// write stores a version at the next revision and returns it. A write that
-// changes nothing is none, and returns the version before. An object that is
-// being deleted and has no finalizers is removed by the write (R18).
+// write stores a version at the next revision and returns it. A write that changes nothing
+// returns the version before. An object that is being deleted and has no finalizers is removed by
+// the write (R18).
 func (s *apiServer) write(before, after *version) *version {
 	after.Phase = phaseOf(after)
 	if before != nil && before.deleting == after.deleting &&
@@ -210,7 +210,7 @@ func (s *apiServer) write(before, after *version) *version {
 	}
 	l.wasForeground = l.wasForeground || after.Phase == ownership.Foreground
 	l.wasOrphaning = l.wasOrphaning || after.Phase == ownership.Orphaning
-	ref := collector.RefOf(after.Object)
+	ref := client.RefOf(after.Object)
 	if after.gone {
 		delete(s.objects, ref)
 	} else {
@@ -233,14 +233,14 @@ func (s *apiServer) withdraw(r *resource) {
 			s.revision++
 			last := &version{Object: v.Object, deleting: true, gone: true, revision: s.revision, life: v.life}
 			v.life.versions = append(v.life.versions, last)
-			delete(s.objects, collector.RefOf(v.Object))
+			delete(s.objects, client.RefOf(v.Object))
 		}
 	}
 }
 
-// newest tells to which revision each kind was written last, other than by a removal.
-func (s *apiServer) newest() collector.Newest {
-	answer := collector.Newest{
+// newest returns the revision at which each kind was last written to, other than by a removal.
+func (s *apiServer) newest() client.Newest {
+	answer := client.Newest{
 		History: strconv.Itoa(s.restored + 1), Now: uint64(s.revision), Writes: make(map[ownership.Kind]uint64), //nolint:gosec // it is positive
 	}
 	for _, r := range s.resources {
@@ -258,11 +258,11 @@ func (s *apiServer) newest() collector.Newest {
 	return answer
 }
 
-// pageSize is how many objects a page has, whatever was asked for.
+// pageSize is the number of objects on a page, regardless of the limit in the request.
 const pageSize = 2
 
-// page is one page of a list. All pages show the state at the first one.
-func (s *apiServer) page(r *resource, namespace, after string) collector.Page {
+// page returns one page of a list. All pages show the state at the first one.
+func (s *apiServer) page(r *resource, namespace, after string) client.Page {
 	revision, offset := s.revision, 0
 	if after != "" {
 		_, _ = fmt.Sscanf(after, "%d:%d", &revision, &offset)
@@ -274,7 +274,7 @@ func (s *apiServer) page(r *resource, namespace, after string) collector.Page {
 			objects = append(objects, v.Object)
 		}
 	}
-	page := collector.Page{ResourceVersion: strconv.Itoa(revision), Objects: objects[min(offset, len(objects)):]}
+	page := client.Page{ResourceVersion: strconv.Itoa(revision), Objects: objects[min(offset, len(objects)):]}
 	if len(page.Objects) > pageSize {
 		page.Objects = page.Objects[:pageSize]
 		page.Continue = fmt.Sprintf("%d:%d", revision, offset+pageSize)
@@ -282,7 +282,7 @@ func (s *apiServer) page(r *resource, namespace, after string) collector.Page {
 	return page
 }
 
-// execute carries a request out, in one transaction.
+// execute carries out a request, in one transaction.
 func (s *apiServer) execute(c *call) (ownership.Object, error) {
 	r := s.resource(c.ref.Kind)
 	group := schema.GroupResource{Group: r.kind.Group, Resource: strings.ToLower(r.kind.Kind)}

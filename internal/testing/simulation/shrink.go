@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Shrink makes a schedule that ends in a violation as small as it can, so that
-// it still ends in a violation of the same rule. The schedule that it returns
-// has no step that could be left out.
+// Shrink makes a schedule that ends in a violation as small as it can, while it still ends in a
+// violation of the same rule. No step of the schedule that it returns can be left out.
 func Shrink(ctx context.Context, found Result) Schedule {
 	s := &shrinker{best: found.Schedule, fails: func(s Schedule) (Schedule, bool) {
 		result := Run(ctx, s, Options{})
@@ -33,7 +32,7 @@ func (s *shrinker) shrink() Schedule {
 	return s.best
 }
 
-// size is what shrinks: steps first, then what is in them.
+// size returns the quantity to minimize: the steps first, then their content.
 func (s *shrinker) size() int {
 	size := 1000 * len(s.best.Steps)
 	for _, step := range s.best.Steps {
@@ -42,8 +41,8 @@ func (s *shrinker) size() int {
 	return size
 }
 
-// try runs a smaller schedule, and keeps it when it still fails. What did not
-// apply in it is left out for good.
+// try runs a smaller schedule, and keeps it if it still fails. Steps that did not apply in it are
+// left out for good.
 func (s *shrinker) try(steps []Step) bool {
 	applied, fails := s.fails(Schedule{Settings: s.best.Settings, Steps: steps})
 	if fails {
@@ -52,8 +51,7 @@ func (s *shrinker) try(steps []Step) bool {
 	return fails
 }
 
-// leaveOut tries to do without steps: without half of them, a quarter, and so on
-// down to single ones.
+// leaveOut tries to omit steps: half of them, a quarter, and so on down to single ones.
 func (s *shrinker) leaveOut() {
 	for chunk := max(1, len(s.best.Steps)/2); chunk > 0; chunk /= 2 {
 		for at := len(s.best.Steps) - chunk; at >= 0; {
@@ -67,8 +65,8 @@ func (s *shrinker) leaveOut() {
 	s.leaveOutPairs()
 }
 
-// leaveOutPairs does without two steps at once: one may undo the other. It is
-// worth its square of runs only when few are left.
+// leaveOutPairs omits two steps at once, since one may undo the other. It is worth the quadratic
+// number of runs only when few steps are left.
 func (s *shrinker) leaveOutPairs() {
 	const few = 24
 	for first := 0; len(s.best.Steps) <= few && first < len(s.best.Steps)-1; first++ {
@@ -81,8 +79,8 @@ func (s *shrinker) leaveOutPairs() {
 	}
 }
 
-// summarize puts one step in place of several that are no user's: the ordinary
-// order of things may do.
+// summarize replaces several steps that are not users' with one: the ordinary order of events may
+// do.
 func (s *shrinker) summarize() {
 	for _, op := range []Op{Settle, Work, CatchUp} {
 		for at := 0; at < len(s.best.Steps); at++ {
@@ -99,7 +97,7 @@ func (s *shrinker) summarize() {
 	}
 }
 
-// simplify tries smaller steps in place of those that are there.
+// simplify tries to replace steps with smaller ones.
 func (s *shrinker) simplify() {
 	for at := 0; at < len(s.best.Steps); at++ {
 		for _, simpler := range simplerThan(s.best.Steps[at]) {
@@ -113,7 +111,7 @@ func (s *shrinker) simplify() {
 	}
 }
 
-// simplerThan gives the steps that say less.
+// simplerThan returns the steps that are simpler.
 func simplerThan(step Step) []Step {
 	var all []Step
 	for i := range step.Owners {

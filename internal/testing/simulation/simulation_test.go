@@ -23,9 +23,11 @@ var (
 )
 
 const (
-	// sameSeeds is how many seeds from 1 every run explores, so that what one run finds others do too.
+	// sameSeeds is the number of seeds from 1 that every run explores, so that runs can be
+	// compared.
 	sameSeeds = 1000
-	// daySeeds is how many seeds of the day a run explores at least, however long that takes.
+	// daySeeds is the least number of seeds of the day that a run explores, however long it
+	// takes.
 	daySeeds = 1000
 )
 
@@ -88,7 +90,7 @@ type campaign struct {
 	elapsed, processor            time.Duration
 }
 
-// least is how many seeds are run, whatever the time.
+// least returns the number of seeds that are run in any case.
 func (c *campaign) least() int {
 	if *firstFlag != 0 || *seedsFlag != 0 && *seedsFlag < sameSeeds+daySeeds {
 		return 1
@@ -148,7 +150,7 @@ func (c *campaign) seed(seed uint64) bool {
 	return !c.failed
 }
 
-// String is the figures of a campaign.
+// String returns the figures of a campaign.
 func (c *campaign) String() string {
 	n := float64(c.ran)
 	text := fmt.Sprintf("%d seeds, the day's begin with %d (-sim.first, -sim.seeds, -sim.duration, -sim.steps): %.0f schedules/s, %.0f per second of a processor; "+

@@ -3,12 +3,12 @@ package simulation
 import (
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
-// Op is what a step does.
+// Op is the kind of a step.
 type Op string
 
 // The ops of users.
@@ -30,7 +30,7 @@ const (
 	Restore  Op = "restore"  // Stale: a backup, so many revisions old; all watches are cut
 	Break    Op = "break"    // Kind: nothing of it can be read or written
 	Mend     Op = "mend"     // Kind
-	Withdraw Op = "withdraw" // Kind: it is served no more, its objects are lost
+	Withdraw Op = "withdraw" // it is no longer served, its objects are lost
 	Serve    Op = "serve"    // Kind
 	Notice   Op = "notice"   // Kind: the feed finds out
 )
@@ -58,10 +58,10 @@ const (
 	Settle  Op = "settle"  // both, until nothing is left to do
 )
 
-// Step is one thing that happens. Which fields count depends on the op.
+// Step is one event. Which fields count depends on the op.
 type Step struct {
 	Op         Op
-	Ref        collector.Ref
+	Ref        client.Ref
 	UID        ownership.UID
 	Owners     []ownership.Reference
 	Finalizers []string
@@ -71,14 +71,14 @@ type Step struct {
 	Failure    string
 }
 
-// Settings are what a schedule takes for granted.
+// Settings are the assumptions of a schedule.
 type Settings struct {
 	// Admission: the server refuses new references to an owner that is in
 	// foreground or orphan deletion.
 	Admission bool
 	// Newest: the server tells which kinds were written to last (R15).
 	Newest bool
-	// Workers is how many keys are worked on at the same time; 0: a few.
+	// Workers is the number of keys that are worked on concurrently; 0: a few.
 	Workers int
 	// NoBarrier turns the barrier off (R15), to see what it is for.
 	NoBarrier bool
@@ -100,7 +100,7 @@ func (o Op) isUser() bool {
 	}
 }
 
-// String gives the schedule in the form that Parse reads.
+// String returns the schedule in the form that Parse reads.
 func (s Schedule) String() string {
 	var b strings.Builder
 	if s.Settings.Admission {

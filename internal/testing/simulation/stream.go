@@ -4,8 +4,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// stream is the list and watch of one resource by one instance: how far it has
-// come in the resource's log.
+// stream is the list and watch of one resource by one instance: its position in the resource's
+// log.
 type stream struct {
 	told     bool // the sink knows that the kind is served
 	unknown  bool // its discovery fails
@@ -15,8 +15,8 @@ type stream struct {
 	epoch    int // of the resource, when it was listed
 }
 
-// list lists a resource, the last stale watch events left out, as a cache does
-// that lags. The list does not go back behind what the stream has seen.
+// list lists a resource without the last stale watch events, as from a lagging cache. The list
+// does not go back behind what the stream has seen.
 func (w *cluster) list(i, stale int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	if st.listed && st.epoch == r.epoch {
@@ -112,8 +112,8 @@ func (w *cluster) hasEvent(i int) bool {
 	return st.listed && st.epoch == r.epoch && !r.broken && st.position < len(r.log)
 }
 
-// notice lets the feed find out what became of a resource: that it is served,
-// that it is served no more, or that it was made anew.
+// notice lets the feed find out what became of a resource: that it is served, that it is no
+// longer served, or that it was defined again.
 func (w *cluster) notice(i int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	sink := w.in.collector.Sink()
@@ -148,7 +148,7 @@ func (w *cluster) learn(i int) {
 	w.in.collector.Sink().SetScope(r.kind, r.scope)
 }
 
-// oldest is the resource whose next watch event is the oldest; -1 if there is none.
+// oldest returns the resource whose next watch event is the oldest; -1 if there is none.
 func (w *cluster) oldest() int {
 	oldest := -1
 	for i, r := range w.server.resources {

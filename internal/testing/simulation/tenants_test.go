@@ -8,14 +8,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// TestTenants is S6: what users of one namespace do, wrong references to the
-// other one included, makes no difference to what is left in the other.
+// TestTenants is S6: what users of one namespace do, including wrong references to the other one,
+// makes no difference to what is left in the other.
 func TestTenants(t *testing.T) {
 	differences, compared := 0, 0
 	for seed := uint64(1); compared < scaled(2000) && differences < 3; seed++ {
 		both, alone := tenants(Random(t.Context(), seed, DefaultSteps, Options{}).Schedule)
 		if len(both.Steps) == len(alone.Steps) {
-			continue // nobody is in the other namespace
+			continue // there are none in the other namespace
 		}
 		compared++
 		got, want := inNamespace("b", Run(t.Context(), both, Options{Left: true}).Left), inNamespace("b", Run(t.Context(), alone, Options{Left: true}).Left)
@@ -37,8 +37,8 @@ func TestTenants(t *testing.T) {
 func tenants(s Schedule) (both, alone Schedule) {
 	both.Settings, alone.Settings = s.Settings, s.Settings
 	for _, step := range s.Steps {
-		// That a UID is gone answers all claims on it, also those on a kind that
-		// nobody serves (R6): these would be parked otherwise.
+		// The removal of a UID answers all claims on it, including those on a kind that is not
+		// served (R6): these would be parked otherwise.
 		step.Owners = slices.DeleteFunc(slices.Clone(step.Owners), func(r ownership.Reference) bool { return r.Kind == ghost })
 		switch {
 		case step.Op.isUser() && step.Ref.Namespace == "a":

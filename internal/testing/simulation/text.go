@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -23,14 +23,14 @@ import (
 // written as #n. A reference is kind/name#n, with ! when it blocks and - when it
 // says that it does not.
 
-// uidOf is the UID with a number. It looks like those of a cluster.
+// uidOf returns the UID with a number. It looks like those of a cluster.
 func uidOf(n int) ownership.UID {
 	const zeros = "00000000-0000-4000-8000-000000000000"
 	digits := strconv.Itoa(n)
 	return ownership.UID(zeros[:len(zeros)-len(digits)] + digits)
 }
 
-// number is the number of a UID.
+// number returns the number of a UID.
 func number(uid ownership.UID) string {
 	if n, err := strconv.Atoi(strings.TrimPrefix(string(uid), "00000000-0000-4000-8000-")); err == nil {
 		return strconv.Itoa(n)
@@ -38,7 +38,7 @@ func number(uid ownership.UID) string {
 	return string(uid)
 }
 
-// kindOf is the kind that a schedule calls by a short name.
+// kindOf returns the kind that a schedule calls by a short name.
 func kindOf(short string) ownership.Kind {
 	switch short {
 	case pod, node:
@@ -66,7 +66,7 @@ func reference(kind ownership.Kind, name string, uid ownership.UID, blocking own
 	return ownership.Reference{APIVersion: version, Kind: kind.Kind, Name: name, UID: uid, BlockOwnerDeletion: blocking}
 }
 
-func refText(ref collector.Ref) string {
+func refText(ref client.Ref) string {
 	return ref.Namespace + "/" + shortOf(ref.Kind) + "/" + ref.Name
 }
 
@@ -82,7 +82,7 @@ func ownersText(owners []ownership.Reference) string {
 }
 
 func versionText(v *version) string {
-	text := fmt.Sprintf("%s #%s@%d %s", refText(collector.RefOf(v.Object)), number(v.UID), v.revision, v.Phase)
+	text := fmt.Sprintf("%s #%s@%d %s", refText(client.RefOf(v.Object)), number(v.UID), v.revision, v.Phase)
 	if len(v.Owners) > 0 {
 		text += " owners=" + ownersText(v.Owners)
 	}
@@ -92,7 +92,7 @@ func versionText(v *version) string {
 	return text
 }
 
-// String gives the step as a line of a schedule.
+// String returns the step as a line of a schedule.
 func (s Step) String() string {
 	var b strings.Builder
 	b.WriteString(string(s.Op))
@@ -199,12 +199,12 @@ func parseUID(text string) (ownership.UID, error) {
 	return uidOf(n), nil
 }
 
-func parseRef(text string) (collector.Ref, error) {
+func parseRef(text string) (client.Ref, error) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 {
-		return collector.Ref{}, fmt.Errorf("object %q is not namespace/kind/name", text)
+		return client.Ref{}, fmt.Errorf("object %q is not namespace/kind/name", text)
 	}
-	return collector.Ref{Namespace: parts[0], Kind: kindOf(parts[1]), Name: parts[2]}, nil
+	return client.Ref{Namespace: parts[0], Kind: kindOf(parts[1]), Name: parts[2]}, nil
 }
 
 func parseOwner(text string) (ownership.Reference, error) {

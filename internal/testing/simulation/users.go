@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -13,7 +13,7 @@ import (
 
 func (g *generator) create(w *cluster) Step {
 	short := pick(g, g.resources)
-	ref := collector.Ref{Kind: kindOf(short), Namespace: pick(g, g.spaces), Name: fmt.Sprintf("n%d", g.random.IntN(g.names))}
+	ref := client.Ref{Kind: kindOf(short), Namespace: pick(g, g.spaces), Name: fmt.Sprintf("n%d", g.random.IntN(g.names))}
 	if short == node || short == zone {
 		ref.Namespace = ""
 	}
@@ -22,7 +22,7 @@ func (g *generator) create(w *cluster) Step {
 	}
 	g.serial++
 	s := Step{Op: Create, Ref: ref, UID: uidOf(g.serial)}
-	if short != gadget { // they are not watched, so nobody collects them
+	if short != gadget { // they are not watched, so they are never collected
 		for range g.random.IntN(3) {
 			if r, ok := g.ownerFor(w, ref); ok && !hasOwner(s.Owners, r.UID) {
 				s.Owners = append(s.Owners, r)
@@ -38,7 +38,7 @@ func (g *generator) create(w *cluster) Step {
 	return s
 }
 
-// family has an owner come with some dependents, and perhaps go at once.
+// family creates an owner with some dependents, and perhaps deletes the owner at once.
 func (g *generator) family(w *cluster) Step {
 	owner := g.create(w)
 	if owner.Op != Create || len(g.following) > 0 {
@@ -66,8 +66,8 @@ func hasOwner(owners []ownership.Reference, uid ownership.UID) bool {
 	return slices.ContainsFunc(owners, func(r ownership.Reference) bool { return r.UID == uid })
 }
 
-// ownerFor makes a reference to an object that is, or was, or never will be.
-func (g *generator) ownerFor(w *cluster, dependent collector.Ref) (ownership.Reference, bool) {
+// ownerFor returns a reference to an object that exists, existed, or never will.
+func (g *generator) ownerFor(w *cluster, dependent client.Ref) (ownership.Reference, bool) {
 	blocking := pick(g, []ownership.Flag{ownership.Unset, ownership.False, ownership.True, ownership.True})
 	lives := w.server.lives
 	if len(lives) == 0 || g.chance(g.bogus/8) {
@@ -110,16 +110,16 @@ func (g *generator) delete(w *cluster) Step {
 		return Step{Op: CatchUp}
 	}
 	policy := pick(g, []verdict.Propagation{verdict.Background, verdict.Foreground, verdict.Orphan, verdict.Foreground, verdict.Orphan, ""})
-	return Step{Op: Delete, Ref: collector.RefOf(o.Object), Policy: policy}
+	return Step{Op: Delete, Ref: client.RefOf(o.Object), Policy: policy}
 }
 
-// recreate has an object go, and another one come under its name.
+// recreate deletes an object and creates another one with its name.
 func (g *generator) recreate(w *cluster) Step {
 	o := g.some(w)
 	if o == nil {
 		return Step{Op: CatchUp}
 	}
-	ref := collector.RefOf(o.Object)
+	ref := client.RefOf(o.Object)
 	g.serial++
 	again := Step{Op: Create, Ref: ref, UID: uidOf(g.serial)}
 	if len(o.Owners) > 0 && g.chance(60) {
@@ -147,8 +147,8 @@ func (g *generator) own(w *cluster) Step {
 	if o == nil || shortOf(o.Kind) == gadget {
 		return Step{Op: CatchUp}
 	}
-	ref := collector.RefOf(o.Object)
-	if len(o.Owners) > 0 && g.chance(30) { // the flag of one that is there
+	ref := client.RefOf(o.Object)
+	if len(o.Owners) > 0 && g.chance(30) { // the flag of an existing one
 		r := pick(g, o.Owners)
 		r.BlockOwnerDeletion = ownership.Flag(g.random.IntN(3))
 		return Step{Op: Own, Ref: ref, Owners: []ownership.Reference{r}}
@@ -165,7 +165,7 @@ func (g *generator) disown(w *cluster) Step {
 	if o == nil || len(o.Owners) == 0 {
 		return Step{Op: CatchUp}
 	}
-	return Step{Op: Disown, Ref: collector.RefOf(o.Object), Owners: []ownership.Reference{pick(g, o.Owners)}}
+	return Step{Op: Disown, Ref: client.RefOf(o.Object), Owners: []ownership.Reference{pick(g, o.Owners)}}
 }
 
 func (g *generator) finalize(w *cluster) Step {
@@ -173,7 +173,7 @@ func (g *generator) finalize(w *cluster) Step {
 	if o == nil {
 		return Step{Op: CatchUp}
 	}
-	return Step{Op: Finalize, Ref: collector.RefOf(o.Object), Finalizers: []string{pick(g, []string{"example.com/f", "example.com/g"})}}
+	return Step{Op: Finalize, Ref: client.RefOf(o.Object), Finalizers: []string{pick(g, []string{"example.com/f", "example.com/g"})}}
 }
 
 func (g *generator) unfinalize(w *cluster) Step {
@@ -185,5 +185,5 @@ func (g *generator) unfinalize(w *cluster) Step {
 	if isOurs(f) && !g.chance(15) {
 		return Step{Op: CatchUp}
 	}
-	return Step{Op: Unfinalize, Ref: collector.RefOf(o.Object), Finalizers: []string{f}}
+	return Step{Op: Unfinalize, Ref: client.RefOf(o.Object), Finalizers: []string{f}}
 }

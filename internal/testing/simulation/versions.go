@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
@@ -29,7 +29,7 @@ type life struct {
 	wasForeground, wasOrphaning bool
 }
 
-// now is the object as it stands, nil when it is gone.
+// now returns the current version of the object, nil when it is gone.
 func (l *life) now() *version {
 	if l == nil || len(l.versions) == 0 || l.versions[len(l.versions)-1].gone {
 		return nil
@@ -37,7 +37,7 @@ func (l *life) now() *version {
 	return l.versions[len(l.versions)-1]
 }
 
-// next is a copy to make the next version of.
+// next returns a copy from which to make the next version.
 func (v *version) next() *version {
 	after := &version{Object: v.Object, deleting: v.deleting, life: v.life}
 	after.Finalizers = slices.Clone(v.Finalizers)
@@ -45,7 +45,7 @@ func (v *version) next() *version {
 	return after
 }
 
-// at is the object as it stood at a revision, nil when it did not.
+// at returns the object's version at a revision, nil when it did not exist.
 func (l *life) at(revision int) *version {
 	for _, v := range slices.Backward(l.versions) {
 		if v.revision <= revision {
@@ -58,9 +58,9 @@ func (l *life) at(revision int) *version {
 	return nil
 }
 
-// restore is a backup of an earlier revision, put in place of what is there:
-// what was written since never happened. Revisions go on from where they were, as
-// etcd's own tool does it. False when that cannot be told from the log.
+// restore restores a backup of an earlier revision: what was written since never happened.
+// Revisions continue from the current one, as with etcd's own tool. It returns false if the state
+// cannot be derived from the log.
 func (s *apiServer) restore(revision int) bool {
 	for _, r := range s.resources {
 		if r.epoch != s.restored || revision < 1 {
@@ -86,7 +86,7 @@ func (s *apiServer) restore(revision int) bool {
 		s.lives = append(s.lives, l)
 		l.recall()
 		if v := l.now(); v != nil {
-			s.objects[collector.RefOf(v.Object)] = l
+			s.objects[client.RefOf(v.Object)] = l
 		}
 	}
 	return true
@@ -104,7 +104,7 @@ func (l *life) recall() {
 	}
 }
 
-// listAt is the list of a resource after the first n of its watch events.
+// listAt returns the list of a resource after the first n of its watch events.
 func (r *resource) listAt(n int) []ownership.Object {
 	latest := make(map[*life]*version)
 	for _, v := range r.log[:n] {

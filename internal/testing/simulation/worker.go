@@ -16,13 +16,13 @@ type instance struct {
 	queue     *keys
 	streams   []stream // by index of the resource
 	workers   []*worker
-	running   *worker                // the one whose coroutine has the floor
+	running   *worker                // the one whose coroutine is running
 	warned    map[ownership.UID]bool // objects that an Event was written about
-	trusts    int                    // how often a backup was put in place, as far as was noticed
+	trusts    int                    // number of restores that were noticed
 }
 
-// worker is a call of Collect, under way. It runs until it sends a request, and
-// goes on when it has its answer.
+// worker is a call of Collect that is under way. It runs until it sends a request, and continues
+// when it has its answer.
 type worker struct {
 	uid     ownership.UID
 	call    *call // the request that it waits for; nil when it has ended
@@ -58,8 +58,8 @@ func (in *instance) begin(ctx context.Context, uid ownership.UID) *worker {
 	return w
 }
 
-// proceed lets a worker run up to its next request. When it has ended, its key
-// is put back as the collector's own loop does it.
+// proceed lets a worker run up to its next request. When it has ended, its key is put back as in
+// the collector's own loop.
 func (in *instance) proceed(w *worker) {
 	in.running = w
 	w.call, _ = w.resume()
@@ -79,7 +79,7 @@ func (in *instance) proceed(w *worker) {
 	in.queue.Done(w.uid)
 }
 
-// send is a request by the worker that is running.
+// send sends a request of the running worker.
 func (in *instance) send(c *call) (ownership.Object, error) {
 	w := in.running
 	c.worker = w
@@ -89,7 +89,7 @@ func (in *instance) send(c *call) (ownership.Object, error) {
 	return c.object, c.err
 }
 
-// worker finds the worker that has a key.
+// worker returns the worker that has a key.
 func (in *instance) worker(uid ownership.UID) *worker {
 	for _, w := range in.workers {
 		if w.uid == uid {
@@ -99,7 +99,7 @@ func (in *instance) worker(uid ownership.UID) *worker {
 	return nil
 }
 
-// kill ends all workers where they are.
+// kill ends all workers immediately.
 func (in *instance) kill() {
 	for _, w := range in.workers {
 		w.stop()

@@ -56,7 +56,7 @@ func TestOperator(t *testing.T) {
 		}
 	}
 
-	// What somebody takes away comes back, what is changed is put right, and a change of the Site gets through.
+	// Deleted objects are recreated, changed ones are reverted, and a change of the Site takes effect.
 	w.must(w.Delete(t.Context(), deployment))
 	w.eventually("the Deployment is there again", func() bool {
 		again := &appsv1.Deployment{}
@@ -159,7 +159,7 @@ func (w *fixture) eventually(what string, is func() bool) {
 	}
 }
 
-// controlPlane is the server that COPPICE_OPERATOR_KUBECONFIG names, or one that is
+// controlPlane returns the server that COPPICE_OPERATOR_KUBECONFIG names, or one that is
 // built and started, and runs until the test ends.
 func controlPlane(t *testing.T) *rest.Config {
 	t.Helper()

@@ -54,7 +54,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, r.report(ctx, &site)
 }
 
-// release gives the domain back and lets the Site go. It may have to do so again,
+// release gives the domain back and removes the finalizer of the Site. It may have to do so again,
 // when the Site has changed meanwhile.
 func (r *Reconciler) release(ctx context.Context, site *Site) error {
 	if !controllerutil.RemoveFinalizer(site, finalizer) {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is where Sites are served.
+// GroupVersion is the group and version of Sites.
 var GroupVersion = schema.GroupVersion{Group: "example.com", Version: "v1"} //nolint:gochecknoglobals // a constant
 
 // Site is a web site of one page.
@@ -27,13 +27,13 @@ type Site struct {
 	Status SiteStatus `json:"status,omitzero"`
 }
 
-// SiteSpec is what is wanted.
+// SiteSpec is the desired state.
 type SiteSpec struct {
 	Page     string `json:"page"`
 	Replicas int32  `json:"replicas,omitempty"`
 }
 
-// SiteStatus is what was observed.
+// SiteStatus is the observed state.
 type SiteStatus struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
@@ -76,7 +76,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// Definition is the CustomResourceDefinition of Sites.
+// Definition returns the CustomResourceDefinition of Sites.
 func Definition() *apiextensionsv1.CustomResourceDefinition {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string", MinLength: new(int64(1))}
 	replicas := apiextensionsv1.JSONSchemaProps{Type: "integer", Minimum: new(float64(0)), Default: &apiextensionsv1.JSON{Raw: []byte("1")}}
