@@ -12,8 +12,8 @@ import (
 )
 
 // failureAction returns the action of the pod failure policy for a failed pod and, if a rule
-// matches, the reason. A pod that is still terminating counts as failed: only pods whose
-// containers have ended have a reason for it.
+// matches, the reason. For a pod that is still terminating the action is Count: only pods
+// whose containers have ended can match a rule.
 func failureAction(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) (batchv1.PodFailurePolicyAction, string) {
 	if policy == nil || pod.Status.Phase != corev1.PodFailed {
 		return batchv1.PodFailurePolicyActionCount, ""
