@@ -25,7 +25,7 @@ func (s *server) things(t *testing.T, finalizers ...string) (name string, instan
 }
 
 // A definition is deleted like any other object: with the finalizer of the policy, and with its
-// own, for the deletion of its instances.
+// own for the deletion of its instances.
 func TestR17_DefinitionPolicies(t *testing.T) {
 	s := sharedServer(t)
 	crds := s.definitions(t)

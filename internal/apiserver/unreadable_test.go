@@ -134,7 +134,7 @@ func TestR18_UnreadableObject(t *testing.T) {
 // causes returns an error with the causes in its details.
 func causes(err error) string {
 	text := []string{err.Error()}
-	if status, ok := err.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil { //nolint:errorlint // it is what the client made
+	if status, ok := err.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil { //nolint:errorlint // the client returns it unwrapped
 		for _, cause := range status.ErrStatus.Details.Causes {
 			text = append(text, cause.Field, cause.Message)
 		}
