@@ -106,7 +106,7 @@ func TestR19_NoNewFinalizers(t *testing.T) {
 	})
 }
 
-// Updates cannot change deletionTimestamp and deletionGracePeriodSeconds.
+// Updates cannot change deletionTimestamp or deletionGracePeriodSeconds.
 func TestR19_DeletionIsNotTakenBack(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		c.create("a", foreign)
@@ -149,7 +149,7 @@ func TestR18_StatusDecidesNothing(t *testing.T) {
 	})
 }
 
-// What a DELETE of a terminating object does, as in the table of the rule.
+// What a DELETE of a terminating object does, according to the table in R19.
 func TestR19_RepeatedDelete(t *testing.T) {
 	const (
 		refused = "refused"
