@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// TestWithoutDeleteCollection holds the list of methods in singleObjectStorage to those
-// that a REST has. It fails when a new version of k8s.io/apiserver gives
+// TestWithoutDeleteCollection compares the list of methods in singleObjectStorage with
+// those that a REST has. It fails when a new version of k8s.io/apiserver gives
 // genericregistry.Store a method that the API installer may look for.
 func TestWithoutDeleteCollection(t *testing.T) {
 	reduced, full := reflect.TypeFor[withoutDeleteCollection](), reflect.TypeFor[*REST]()

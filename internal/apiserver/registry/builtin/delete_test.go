@@ -103,7 +103,7 @@ func TestDeleteOfSomeKindsAnswersWithObject(t *testing.T) {
 	}
 }
 
-// TestDeletionIsComplete: what a Deleter gets.
+// TestDeletionIsComplete checks what a Deleter receives.
 func TestDeletionIsComplete(t *testing.T) {
 	var got registry.Deletion
 	_, r, _ := registries(t, "jobs", deleterFunc(func(_ context.Context, d registry.Deletion) (runtime.Object, bool, error) {
@@ -246,8 +246,8 @@ func TestDeleteCollectionLimit(t *testing.T) {
 	}
 }
 
-// TestDeleteCollectionGoesOn: an object that cannot be deleted stops none of the others,
-// and one that is gone is no failure (AS-13).
+// TestDeleteCollectionGoesOn: an object that cannot be deleted does not stop the others, and one
+// that is gone is no failure (AS-13).
 func TestDeleteCollectionGoesOn(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -295,7 +295,7 @@ func TestDeleteCollectionStops(t *testing.T) {
 	if _, err := r.DeleteCollection(ctx, nil, &metav1.DeleteOptions{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if deleted > 8 { // as many are deleted at a time
+	if deleted > 8 { // this many are deleted concurrently
 		t.Errorf("%d of %d were deleted after the end of the request", deleted, all)
 	}
 }
