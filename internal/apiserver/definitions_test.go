@@ -61,7 +61,7 @@ func TestR17_DefinitionPolicies(t *testing.T) {
 			}
 			if len(test.left) == 0 {
 				if left != nil {
-					t.Errorf("it is left: %v", left)
+					t.Errorf("it still exists: %v", left)
 				}
 				return
 			}
@@ -69,7 +69,7 @@ func TestR17_DefinitionPolicies(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left := crds.get(name); left != nil {
-				t.Errorf("it is left: %v", left)
+				t.Errorf("it still exists: %v", left)
 			}
 		})
 	}
@@ -155,7 +155,7 @@ func TestR18_ClusterScopedCustomResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := c.get("a"); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 

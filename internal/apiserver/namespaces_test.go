@@ -94,7 +94,7 @@ func TestR18_NamespaceStaysUntilBothListsAreEmpty(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left := c.get(created.GetName()); left != nil {
-				t.Errorf("it is left: %v", left)
+				t.Errorf("it still exists: %v", left)
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func TestR20_NamespaceThatNothingHolds(t *testing.T) {
 		t.Errorf("the answer is %v", answer.Object)
 	}
 	if left := c.get(created.GetName()); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestR18_NamespaceTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left = c.get(created.GetName()); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestR18_UnreadableObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := c.get("damaged"); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 	eventually.Agrees(t, func() string {
 		answer, err := c.send(http.MethodGet, c.path, "", nil)

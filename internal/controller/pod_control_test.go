@@ -96,7 +96,7 @@ func TestR25DeletionThatIsNotAnswered(t *testing.T) {
 					t.Errorf("pending: %v", pending)
 				}
 				if !podControl.Expectations.unknown(owner.GetUID()).none() {
-					t.Error("the outcome counts as unknown still")
+					t.Error("the outcome still counts as unknown")
 				}
 			})
 		}

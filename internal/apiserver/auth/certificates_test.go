@@ -73,7 +73,7 @@ func TestAuthorityIsKept(t *testing.T) {
 	first := load(t, dir)
 	second := load(t, dir)
 	if string(first.Certificate()) != string(second.Certificate()) {
-		t.Error("the second start has made another authority")
+		t.Error("the second start has created another authority")
 	}
 	options := x509.VerifyOptions{Roots: pool(second), CurrentTime: testNow(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if _, err := admin(t, first).Verify(options); err != nil {

@@ -294,7 +294,7 @@ func (w *fixture) serve(verb, body string, handle func(ctx context.Context, body
 		w.t.Errorf("the client got the answers to tries %v of %d", header, w.tries)
 	}
 	if decoder := json.NewDecoder(recorder.Body); decoder.Decode(new(any)) != nil || decoder.More() {
-		w.t.Errorf("the client got not one answer: %s", recorder.Body)
+		w.t.Errorf("the client did not get exactly one answer: %s", recorder.Body)
 	}
 	return got
 }

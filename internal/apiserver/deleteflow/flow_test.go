@@ -65,7 +65,7 @@ func TestR18_LastFinalizerGoesBeforeTheMark(t *testing.T) {
 			t.Errorf("%+v, want a Status", got)
 		}
 		if left := w.stored(); left != nil {
-			t.Errorf("it is left: %v", left)
+			t.Errorf("it still exists: %v", left)
 		}
 	})
 }
@@ -242,7 +242,7 @@ func TestR18_DeletionWithoutRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := w.stored(); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 

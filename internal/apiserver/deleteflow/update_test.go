@@ -24,7 +24,7 @@ func TestR18_EmptyingUpdate(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if left := w.stored(); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 	if w.tries != 1 {
 		t.Errorf("served %d times", w.tries)

@@ -28,7 +28,7 @@ func TestWithoutDeleteCollection(t *testing.T) {
 		"GetCreateStrategy", "GetDeleteStrategy", "GetUpdateStrategy", "ListPredicate", "WatchPredicate",
 	}
 	if diff := cmp.Diff(want, missing); diff != "" {
-		t.Errorf("methods that a REST has and withoutDeleteCollection has not (-want +got):\n%s", diff)
+		t.Errorf("methods that a REST has and withoutDeleteCollection lacks (-want +got):\n%s", diff)
 	}
 	var s rest.Storage = withoutDeleteCollection{}
 	if _, ok := s.(rest.CollectionDeleter); ok {

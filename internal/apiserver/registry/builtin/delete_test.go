@@ -118,7 +118,7 @@ func TestDeletionIsComplete(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got.Options == nil || got.Options.GracePeriodSeconds == nil || *got.Options.GracePeriodSeconds != 0 {
-		t.Errorf("without options: %+v, want at once", got.Options)
+		t.Errorf("without options: %+v, want immediate deletion", got.Options)
 	}
 	if got.Strategy.DefaultPropagation != metav1.DeletePropagationOrphan {
 		t.Errorf("%+v", got.Strategy)
@@ -242,7 +242,7 @@ func TestDeleteCollectionLimit(t *testing.T) {
 		t.Errorf("%d objects, %v", meta.LenList(list), err)
 	}
 	if m.has("/configmaps/default/cm-1") || !m.has("/configmaps/default/cm-2") {
-		t.Error("not the first two are gone")
+		t.Error("want exactly the first two gone")
 	}
 }
 
