@@ -3,8 +3,8 @@
 //	go run . [-runs 5] [-o ../docs/performance] [section ...]
 //
 // Without arguments it measures all sections (go run . -h lists them), each several times, in
-// turn: a machine whose speed varies slows all of them then, and not one. Each run of a section
-// starts what it measures anew. With -o it writes each value to raw/<date>.jsonl and the report
+// turn, so that variations in the machine's speed affect all of them alike. Each run of a
+// section starts fresh servers. With -o it writes each value to raw/<date>.jsonl and the report
 // to README.md in that directory; sections that were measured before on the same day keep their
 // figures until they are measured again.
 //
@@ -34,7 +34,6 @@ import (
 	"github.com/coppice-dev/coppice/bench/realserver"
 )
 
-// config is what the flags say.
 type config struct {
 	binary, module, repository string
 	runs                       int
@@ -129,7 +128,7 @@ func open(c config, machine report.Machine) (*report.File, error) {
 	return report.Open(c.output, machine, names)
 }
 
-// measure measures one run of all sections after the other.
+// measure measures one run of all sections, one after the other.
 func measure(ctx context.Context, c config, file *report.File, progress io.Writer) error {
 	binaries := sync.OnceValues(func() (realserver.Binaries, error) {
 		return realserver.Find(ctx, c.module, progress, realserver.Etcd, realserver.APIServer, realserver.ControllerManager)
@@ -167,7 +166,7 @@ func measure(ctx context.Context, c config, file *report.File, progress io.Write
 	return errors.Join(append(failures, ctx.Err())...)
 }
 
-// runTimeout bounds one run of one section, so that a server that hangs fails one and not all.
+// runTimeout limits one run of one section, so that a server that hangs fails only that one.
 const runTimeout = 20 * time.Minute
 
 func once(ctx context.Context, s sections.Section, b *sections.Bench) error {

@@ -1,9 +1,9 @@
-// Package deploy_test renders the Helm chart and the kustomizations with Helm's own
-// engine and kustomize's own API, and compares what they make.
+// Package deploy_test renders the Helm chart and the kustomizations with Helm's own engine and
+// kustomize's own API, and compares the results.
 //
 // It is a module of its own: Helm requires newer versions of libraries that are part of the
 // control plane (gRPC, OpenTelemetry, golang.org/x/net) than Kubernetes' own modules do, and a
-// test shall not choose the versions that the binary is built with.
+// test must not determine the versions that the binary is built with.
 package deploy_test
 
 import (
@@ -39,11 +39,11 @@ const (
 	namespace = "coppice-system"
 )
 
-// values overrides values of the chart.
+// values are overrides of the chart's values.
 type values = map[string]any
 
-// render returns the manifests that the chart makes for a release. A value that a template
-// names and values.yaml does not have is an error.
+// render returns the manifests that the chart renders for a release. It is an error if a
+// template uses a value that values.yaml does not have.
 func render(t *testing.T, release string, override values) []byte {
 	t.Helper()
 	loaded := load(t)
@@ -65,7 +65,7 @@ func render(t *testing.T, release string, override values) []byte {
 	return out.Bytes()
 }
 
-// build returns the manifests that a kustomization makes.
+// build returns the manifests that a kustomization renders.
 func build(t *testing.T, name string) []byte {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
@@ -80,7 +80,7 @@ func build(t *testing.T, name string) []byte {
 	return text
 }
 
-// objects decodes manifests, by kind and name. An unknown field is an error.
+// objects returns the objects in manifests by kind and name. An unknown field is an error.
 func objects(t *testing.T, manifests []byte) map[string]any {
 	t.Helper()
 	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -112,8 +112,8 @@ func objects(t *testing.T, manifests []byte) map[string]any {
 	}
 }
 
-// TestChartIsTheKustomization: the chart makes what the kustomization makes, but for the
-// namespace, which helm creates itself.
+// TestChartIsTheKustomization: the chart renders the same objects as the kustomization, except
+// for the namespace, which helm creates itself.
 func TestChartIsTheKustomization(t *testing.T) {
 	for _, c := range []struct {
 		kustomization string
@@ -135,8 +135,8 @@ func TestChartIsTheKustomization(t *testing.T) {
 	}
 }
 
-// TestObserveOnlyMayChangeNothing: neither form of it has a verb that writes, but for the
-// Lease that the replicas elect their leader with.
+// TestObserveOnlyMayChangeNothing: neither form has a verb that writes, except on the Lease of
+// leader election.
 func TestObserveOnlyMayChangeNothing(t *testing.T) {
 	for name, manifests := range map[string][]byte{
 		"kustomization": build(t, "observe-only"),
@@ -160,7 +160,7 @@ func TestObserveOnlyMayChangeNothing(t *testing.T) {
 	}
 }
 
-// TestChartValues: every value of values.yaml changes what the chart makes.
+// TestChartValues: every value of values.yaml changes what the chart renders.
 func TestChartValues(t *testing.T) {
 	cases := map[string]struct {
 		value any

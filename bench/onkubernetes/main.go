@@ -23,7 +23,6 @@ import (
 	"github.com/coppice-dev/coppice/bench/realserver"
 )
 
-// config is what the flags say.
 type config struct {
 	module   string
 	dir      string

@@ -2,10 +2,10 @@
 // kube-controller-manager, on loopback: the conformance tests run against it as well as
 // against our own server, and the benchmarks compare with it.
 //
-// Find returns the binaries: those of an envtest installation if there is one, else it
-// builds them from the module in bench/kubernetes, once, into the user's cache.
-// Start starts etcd and kube-apiserver in a directory of their own, with keys and
-// certificates made for it; Stop ends what was started, by pid.
+// Find returns the binaries: those of an envtest installation if there is one, otherwise
+// it builds them once from the module in bench/kubernetes into the user's cache. Start
+// starts etcd and kube-apiserver in a directory of their own, with keys and certificates
+// made for it; Stop ends what was started, by pid.
 package realserver
 
 import (
@@ -86,7 +86,7 @@ func Versions(ctx context.Context, module string) (string, error) {
 	return "Kubernetes " + kubernetes + ", etcd " + etcd, err
 }
 
-// versionOf returns the version of a module that module requires.
+// versionOf returns the version at which module requires another module.
 func versionOf(ctx context.Context, module, required string) (string, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", required)
 	list.Dir = module
@@ -112,14 +112,14 @@ type builder struct {
 	progress        io.Writer
 }
 
-// build builds one program. The file appears under its path only when it is complete.
+// build builds one program. The file appears at its path only when it is complete.
 func (w builder) build(ctx context.Context, name Binary, path string) error {
 	fmt.Fprintf(w.progress, "building %s for kubernetes %s; this takes minutes, once\n", name, w.version)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make the cache: %w", err)
 	}
 	partial := fmt.Sprintf("%s.%d", path, os.Getpid())
-	defer func() { _ = os.Remove(partial) }() // not there any more when all went well
+	defer func() { _ = os.Remove(partial) }() // already renamed if all went well
 	stamp := "-s -w -X k8s.io/component-base/version.gitVersion=" + w.version
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", stamp, "-o", partial, name.mainPackage())
 	command.Dir = w.module
@@ -139,7 +139,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// explained adds what a command wrote on stderr.
+// explained adds what a command wrote to stderr.
 func explained(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

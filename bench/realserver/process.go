@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// stopTimeout is the time that a process has to end before it is killed.
+// stopTimeout is how long a process may take to end before it is killed.
 const stopTimeout = 20 * time.Second
 
-// process is a program that runs, with its output in a file.
+// process is a running program with its output in a file.
 type process struct {
 	name   Binary
 	cmd    *exec.Cmd
@@ -23,7 +23,7 @@ type process struct {
 	ended  chan struct{} // closed when the process has ended
 }
 
-// startProcess starts a program, which runs until stop.
+// startProcess starts a program, which runs until stop is called.
 func startProcess(dir string, binaries Binaries, name Binary, args ...string) (*process, error) {
 	path, ok := binaries[name]
 	if !ok {
@@ -37,7 +37,8 @@ func startProcess(dir string, binaries Binaries, name Binary, args ...string) (*
 	}
 	defer file.Close()
 	p.cmd.Stdout, p.cmd.Stderr = file, file
-	// A group of its own: Ctrl-C on the terminal does not reach it, and it is stopped in order.
+	// A process group of its own: Ctrl-C on the terminal does not reach it, so that it is
+	// stopped in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -84,7 +85,7 @@ func (p *process) stop() error {
 	return nil
 }
 
-// until waits until check succeeds, the process has ended, or ctx has.
+// until waits until check succeeds, the process ends, or ctx ends.
 func (p *process) until(ctx context.Context, check func(ctx context.Context) error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

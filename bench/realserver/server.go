@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// startTimeout bounds the start of one program on a busy machine.
+// startTimeout limits the start of one program, even on a busy machine.
 const startTimeout = 3 * time.Minute
 
 // Server is a kube-apiserver that is ready, with its etcd.
@@ -145,9 +145,9 @@ func (s *Server) startAPIServer(ctx context.Context, etcd string) error {
 	return s.api.until(ctx, func(ctx context.Context) error { return ready(ctx, client, s.address()+"/readyz") })
 }
 
-// StartControllerManager starts kube-controller-manager with more arguments, and returns the
-// function that stops it. It does not wait: its controllers are ready when they have done
-// something.
+// StartControllerManager starts kube-controller-manager with additional arguments, and
+// returns a function that stops it. It does not wait until it is ready: only what its
+// controllers do shows that they are.
 func (s *Server) StartControllerManager(args ...string) (stop func() error, err error) {
 	p, err := startProcess(s.dir, s.binaries, ControllerManager, append([]string{
 		"--kubeconfig=" + s.Kubeconfig, "--leader-elect=false", "--secure-port=0",
@@ -160,7 +160,7 @@ func (s *Server) StartControllerManager(args ...string) (stop func() error, err 
 	return p.stop, nil
 }
 
-// Stop stops what was started, in the reverse order, and removes its directory.
+// Stop stops what was started, in reverse order, and removes its directory.
 func (s *Server) Stop() error {
 	var failures []error
 	for _, p := range slices.Backward(s.others) {

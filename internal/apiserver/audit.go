@@ -13,7 +13,7 @@ import (
 // applyAudit makes the server write every request to w as a line of JSON, at level Metadata:
 // the user, the request, the time and the status of the response, but no bodies. Health checks
 // are left out. A line is written before the next request of the same connection is read, not
-// from a queue: queues drop events under load, when the log is needed most.
+// through a queue: queues drop events under load, when the log is needed most.
 func applyAudit(base *genericapiserver.Config, w io.Writer) {
 	base.AuditBackend = auditlog.NewBackend(w, auditlog.FormatJson, auditv1.SchemeGroupVersion)
 	base.AuditPolicyRuleEvaluator = policy.NewPolicyRuleEvaluator(&auditinternal.Policy{

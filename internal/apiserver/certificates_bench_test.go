@@ -16,10 +16,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
-// BenchmarkClientCertificate measures which share of the processor time of a request the
-// verification of the client certificate would take, if each request verified it as in
-// k8s.io/apiserver. The client's own time is counted as part of the request, so the server's
-// share is larger. Package auth caches verified certificates for what this prints.
+// BenchmarkClientCertificate measures what share of the processor time of a request the
+// verification of the client certificate would take if each request verified it, as
+// k8s.io/apiserver does. The client's own time counts as part of the request, so the share
+// on the server is larger. This cost is why package auth caches verified certificates.
 func BenchmarkClientCertificate(b *testing.B) {
 	s, err := start(nil)
 	if err != nil {
@@ -71,7 +71,7 @@ func BenchmarkClientCertificate(b *testing.B) {
 	}
 }
 
-// certified returns a client with a certificate, and how long it takes to verify that.
+// certified returns a client with a certificate, and how long verifying the certificate takes.
 func (s *server) certified(b *testing.B, pair auth.Pair) (*http.Client, time.Duration) {
 	b.Helper()
 	certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)

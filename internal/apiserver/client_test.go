@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// client sends and receives JSON, so that a test sees what is on the wire.
+// client sends and receives JSON, so that tests see what is on the wire.
 type client struct {
 	http *http.Client
 	base string
@@ -53,7 +53,7 @@ func (c *client) send(method, path, contentType string, body any) (*object, erro
 	return answer, err
 }
 
-// exchange is send that returns the HTTP status, too.
+// exchange is like send and also returns the HTTP status.
 func (c *client) exchange(method, path, contentType string, body any) (int, *object, error) {
 	var content io.Reader
 	if body != nil {
@@ -92,7 +92,7 @@ func (c *client) exchange(method, path, contentType string, body any) (int, *obj
 	return response.StatusCode, answer, nil
 }
 
-// collection is the objects of a resource, in a namespace if it has one.
+// collection is the objects of a resource, in a namespace if the resource is namespaced.
 type collection struct {
 	*client
 	t        testing.TB
@@ -110,7 +110,7 @@ func (c collection) at(name string, subresource ...string) string {
 	return path
 }
 
-// named returns an object of the kind, not yet created.
+// named returns an object of the kind without creating it.
 func (c collection) named(name string, finalizers ...string) *object {
 	o := (&object{Object: c.content}).DeepCopy()
 	if o.Object == nil {
@@ -141,7 +141,7 @@ func (c collection) tryPost(o *object) (*object, error) {
 	return c.send(http.MethodPost, c.path, "application/json", o)
 }
 
-// get returns the object, nil if it does not exist.
+// get returns the object, or nil if it does not exist.
 func (c collection) get(name string) *object {
 	c.t.Helper()
 	o, err := c.send(http.MethodGet, c.at(name), "", nil)
@@ -188,7 +188,7 @@ func (c collection) remove(name string, options *metav1.DeleteOptions) (*object,
 	return c.send(http.MethodDelete, c.at(name), "application/json", options)
 }
 
-// mustRemove is remove that fails the test on an error.
+// mustRemove is like remove, and fails the test on an error.
 func (c collection) mustRemove(name string, options *metav1.DeleteOptions) *object {
 	c.t.Helper()
 	answer, err := c.remove(name, options)
@@ -223,7 +223,7 @@ func mergeFinalizers(finalizers ...string) map[string]any {
 	return map[string]any{"metadata": map[string]any{"finalizers": slices.Clone(finalizers)}}
 }
 
-// isStatus reports whether an answer is a Status, and not an object.
+// isStatus reports whether a response is a Status and not an object.
 func isStatus(o *object) bool { return o.GetKind() == "Status" }
 
 // count makes the names of objects unique.

@@ -8,43 +8,42 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
 )
 
-// Client reaches the server as an administrator, from within this process and without a
-// socket. It has no limit on the rate of requests.
+// Client returns the configuration of a client that reaches the server as an administrator,
+// within this process and without a socket. It has no rate limit.
 func (s *Server) Client() *rest.Config { return rest.CopyConfig(s.loopback) }
 
-// Collector reaches the server as Client does, as the user of the garbage collector.
+// Collector is like Client, as the user of the garbage collector.
 func (s *Server) Collector() (*rest.Config, error) { return s.as(bootstrappolicy.Collector) }
 
-// NamespaceController reaches the server as Client does, as the user of the namespace controller.
+// NamespaceController is like Client, as the user of the namespace controller.
 func (s *Server) NamespaceController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.NamespaceController)
 }
 
-// Workloads reaches the server as Client does, as the user of the workload controllers.
+// Workloads is like Client, as the user of the workload controllers.
 func (s *Server) Workloads() (*rest.Config, error) {
 	return s.as(bootstrappolicy.WorkloadControllers)
 }
 
-// ProtectionController reaches the server as Client does, as the user of the volume
-// protection controller.
+// ProtectionController is like Client, as the user of the volume protection controller.
 func (s *Server) ProtectionController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.ProtectionController)
 }
 
-// LeaderElection reaches the server as Client does, as the user that acquires and renews the
-// Lease bootstrappolicy.ControllersLease in kube-system.
+// LeaderElection is like Client, as the user that acquires and renews the Lease
+// bootstrappolicy.ControllersLease in kube-system.
 func (s *Server) LeaderElection() (*rest.Config, error) {
 	return s.as(bootstrappolicy.LeaderElection)
 }
 
-// NodeAgent reaches the server as Client does, as the user of the agent of this process's nodes.
+// NodeAgent is like Client, as the user of the agent of this process's nodes.
 func (s *Server) NodeAgent() (*rest.Config, error) { return s.as(bootstrappolicy.NodeAgent) }
 
-// Scheduler reaches the server as Client does, as the user of the scheduler.
+// Scheduler is like Client, as the user of the scheduler.
 func (s *Server) Scheduler() (*rest.Config, error) { return s.as(bootstrappolicy.Scheduler) }
 
-// Node reaches the server as Client does, as the node of that name, with the permissions of
-// an agent that has a credential of that node.
+// Node is like Client, as the node of that name, with the permissions of an agent that has a
+// credential of that node.
 func (s *Server) Node(name string) *rest.Config {
 	config := s.Client()
 	config.Impersonate = rest.ImpersonationConfig{UserName: bootstrappolicy.NodeUserPrefix + name, Groups: []string{user.NodesGroup, user.AllAuthenticated}}
@@ -58,12 +57,12 @@ func (s *Server) as(component string) (*rest.Config, error) {
 	return config, err
 }
 
-// ServeLogs sets the source of the logs of pods on nodes in this process; nil if there is none.
+// ServeLogs sets the source of the logs of pods on nodes in this process; nil means none.
 func (s *Server) ServeLogs(source podlogs.Source) { s.logs.SetSource(source) }
 
 // CountBacklog sets the function that returns how many objects of a namespace wait for the
-// collector, which limits what owner references may be added there (package
-// ownerreferences); nil if that is not known. It may be called at any time.
+// collector, which limits the owner references that may be added there (package
+// ownerreferences); nil if that is unknown. It may be called at any time.
 func (s *Server) CountBacklog(backlog func(namespace string) int) {
 	if backlog == nil {
 		s.backlog.Store(nil)

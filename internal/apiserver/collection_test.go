@@ -64,7 +64,7 @@ func TestR18_DeleteCollection(t *testing.T) {
 	})
 }
 
-// The options apply to all objects, also where they have a different effect on each.
+// The options apply to all objects, even if the effect differs from object to object.
 func TestR17_DeleteCollectionOptions(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		objects := map[string]*object{
@@ -84,7 +84,7 @@ func TestR17_DeleteCollectionOptions(t *testing.T) {
 		isMarked(t, c.get("foreground"), objects["foreground"], []string{foreground})
 		isMarked(t, c.get("held"), objects["held"], []string{foreign, foreground})
 
-		// And the other way around: background removes an object that only the collector holds.
+		// Conversely, background removes an object that only the collector holds.
 		if _, err := c.removeAll(nil, policy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestR17_KindDefaults(t *testing.T) {
 	}
 }
 
-// Without a collector, no finalizer is added that only it removes.
+// Without a collector, none of its finalizers is added.
 func TestR17_CollectorDisabled(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, disableCollector)

@@ -29,9 +29,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 )
 
-// When the server stops, requests that are under way are finished, watches are ended within
-// watchGrace, and connections may take connectionGrace to close: HTTP/2 keeps one open for a
-// second after it has told the client to go away.
+// When the server stops, requests in flight are finished, watches are ended within
+// watchGrace, and connections may take connectionGrace to close: HTTP/2 keeps a connection
+// open for a second after it has sent GOAWAY.
 const (
 	watchGrace      = 100 * time.Millisecond
 	connectionGrace = 1200 * time.Millisecond
@@ -105,7 +105,8 @@ func handlerChain(restrictions *restriction.Restrictions) func(http.Handler, *ge
 	}
 }
 
-// longRunning exempts snapshots and logs from the request timeout, besides what k8s.io/apiserver does.
+// longRunning exempts snapshots and logs from the request timeout, in addition to what
+// k8s.io/apiserver exempts.
 func longRunning(next apirequest.LongRunningRequestCheck) apirequest.LongRunningRequestCheck {
 	return func(r *http.Request, info *apirequest.RequestInfo) bool {
 		isLog := info != nil && info.IsResourceRequest && info.Subresource == "log"
@@ -113,8 +114,8 @@ func longRunning(next apirequest.LongRunningRequestCheck) apirequest.LongRunning
 	}
 }
 
-// reportedVersion makes /version report the version of this build, also where the linker did
-// not stamp the variables of k8s.io/component-base.
+// reportedVersion makes /version report the version of this build even if the linker did not set
+// the variables of k8s.io/component-base.
 type reportedVersion struct {
 	basecompatibility.EffectiveVersion
 	binary     *utilversion.Version

@@ -25,7 +25,7 @@ func (s *server) things(t *testing.T, finalizers ...string) (name string, instan
 }
 
 // A definition is deleted like any other object: with the finalizer of the policy, and with its
-// own, for the deletion of its instances.
+// own for the deletion of its instances.
 func TestR17_DefinitionPolicies(t *testing.T) {
 	s := sharedServer(t)
 	crds := s.definitions(t)
@@ -61,7 +61,7 @@ func TestR17_DefinitionPolicies(t *testing.T) {
 			}
 			if len(test.left) == 0 {
 				if left != nil {
-					t.Errorf("it is left: %v", left)
+					t.Errorf("it still exists: %v", left)
 				}
 				return
 			}
@@ -69,7 +69,7 @@ func TestR17_DefinitionPolicies(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left := crds.get(name); left != nil {
-				t.Errorf("it is left: %v", left)
+				t.Errorf("it still exists: %v", left)
 			}
 		})
 	}
@@ -155,7 +155,7 @@ func TestR18_ClusterScopedCustomResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := c.get("a"); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 

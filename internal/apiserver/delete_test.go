@@ -81,7 +81,7 @@ func TestR17_Precedence(t *testing.T) {
 	}
 }
 
-// isGone checks the answer to a DELETE that has removed the object (R20, AS-14).
+// isGone checks the response to a DELETE that has removed the object (R20, AS-14).
 func isGone(t *testing.T, c collection, answer, created *object) {
 	t.Helper()
 	if !isStatus(answer) {
@@ -209,7 +209,7 @@ func TestR20_NotFound(t *testing.T) {
 	})
 }
 
-// A dry run answers what would happen, and changes nothing.
+// A dry run responds with what would happen, and changes nothing.
 func TestR17_DryRun(t *testing.T) {
 	dry := func(o *metav1.DeleteOptions) *metav1.DeleteOptions {
 		o = o.DeepCopy()
@@ -267,8 +267,8 @@ func TestR17_OptionsInQuery(t *testing.T) {
 	})
 }
 
-// orphanDependents=false is answered with 202 while the deletion is pending, as old clients
-// expect, also when the request is repeated.
+// The response to orphanDependents=false is 202 while the deletion is pending, as old clients
+// expect, even if the request is repeated.
 func TestR20_Accepted(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		c.create("a", foreign, foreground)

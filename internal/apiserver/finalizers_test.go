@@ -67,7 +67,7 @@ func TestR18_EmptyingUpdateRemoves(t *testing.T) {
 			t.Errorf("the answer is %v, want the object without finalizers", answer.Object)
 		}
 		if left := c.get("a"); left != nil {
-			t.Errorf("it is left: %v", left)
+			t.Errorf("it still exists: %v", left)
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestR19_NoNewFinalizers(t *testing.T) {
 	})
 }
 
-// Updates cannot change deletionTimestamp and deletionGracePeriodSeconds.
+// Updates cannot change deletionTimestamp or deletionGracePeriodSeconds.
 func TestR19_DeletionIsNotTakenBack(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		c.create("a", foreign)
@@ -149,7 +149,7 @@ func TestR18_StatusDecidesNothing(t *testing.T) {
 	})
 }
 
-// What a DELETE of a terminating object does, as in the table of the rule.
+// What a DELETE of a terminating object does, according to the table in R19.
 func TestR19_RepeatedDelete(t *testing.T) {
 	const (
 		refused = "refused"
@@ -249,12 +249,12 @@ func repeat(t *testing.T, c collection, created, marked *object, options *metav1
 	case dry && !unchanged:
 		t.Fatalf("after a dry run it has become %v", left)
 	case slices.Equal(want, marked.GetFinalizers()) && !unchanged:
-		t.Errorf("nothing changes, and yet it has become %v", left)
+		t.Errorf("nothing changes, but it has become %v", left)
 	}
 	if len(want) == 0 {
 		wouldBeGone(t, c, answer, created, dry)
 		if !dry && left != nil {
-			t.Errorf("it is left: %v", left)
+			t.Errorf("it still exists: %v", left)
 		}
 		return
 	}

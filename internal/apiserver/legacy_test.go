@@ -42,7 +42,7 @@ func TestR17_LegacyDefaults(t *testing.T) {
 			extensions.create("b")
 			legacy.mustRemove("b", orphanDependents(false))
 			if legacy.get("b") != nil {
-				t.Error("orphanDependents=false: it is left")
+				t.Error("orphanDependents=false: it still exists")
 			}
 			extensions.create("c")
 			if _, err := legacy.removeAll(nil, nil); err != nil {

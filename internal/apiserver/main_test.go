@@ -23,8 +23,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// shared is the server of the tests that need no server of their own. Each uses namespaces of
-// its own.
+// shared is the server for tests that need no server of their own. Each test uses its own
+// namespaces.
 var shared struct {
 	once   sync.Once
 	server *server
@@ -150,7 +150,7 @@ func (s *server) serve(change func(*apiserver.Config)) error {
 	}
 }
 
-// restart ends the server and starts another on its store.
+// restart stops the server and starts another on its store.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
 	s.ends()
@@ -167,7 +167,7 @@ func (s *server) restart(t *testing.T) {
 	}
 }
 
-// stop ends the server and its store.
+// stop stops the server and closes its store.
 func (s *server) stop() error {
 	var err error
 	s.stopped.Do(func() {

@@ -94,13 +94,13 @@ func TestR18_NamespaceStaysUntilBothListsAreEmpty(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left := c.get(created.GetName()); left != nil {
-				t.Errorf("it is left: %v", left)
+				t.Errorf("it still exists: %v", left)
 			}
 		})
 	}
 }
 
-// NS-23: a DELETE removes a namespace without finalizers, and answers with it.
+// NS-23: a DELETE removes a namespace without finalizers, and responds with it.
 func TestR20_NamespaceThatNothingHolds(t *testing.T) {
 	s := sharedServer(t)
 	c := s.namespaces(t)
@@ -113,11 +113,11 @@ func TestR20_NamespaceThatNothingHolds(t *testing.T) {
 		t.Errorf("the answer is %v", answer.Object)
 	}
 	if left := c.get(created.GetName()); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 
-// Entries of others stay in spec.finalizers, and only /finalize changes them.
+// Foreign entries stay in spec.finalizers, and only /finalize changes them.
 func TestR18_NamespaceTokens(t *testing.T) {
 	s := sharedServer(t)
 	c := s.namespaces(t)
@@ -145,7 +145,7 @@ func TestR18_NamespaceTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left = c.get(created.GetName()); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestR17_NamespacePrecedence(t *testing.T) {
 	}
 }
 
-// NS-25: in a terminating namespace no request creates an object; other requests succeed.
+// NS-25: no request creates an object in a terminating namespace; other requests succeed.
 func TestR21_TerminatingNamespaceRefusesCreation(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -254,7 +254,7 @@ func TestR21_ImmortalNamespaces(t *testing.T) {
 	}
 }
 
-// kube-node-lease can be deleted, and is created again.
+// kube-node-lease can be deleted and is created again.
 func TestNodeLeaseNamespaceComesAgain(t *testing.T) {
 	s := startServer(t, nil)
 	namespaces := s.namespaces(t)
@@ -275,7 +275,7 @@ func TestNodeLeaseNamespaceComesAgain(t *testing.T) {
 	}
 }
 
-// NS-13: every namespace has its name as a label, whatever clients send.
+// NS-13: every namespace has its name as a label, no matter what clients send.
 func TestNamespaceIsLabelledWithItsName(t *testing.T) {
 	namespaces := sharedServer(t).namespaces(t)
 	ns := namespaces.create(unique("labelled"))

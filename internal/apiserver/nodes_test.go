@@ -67,7 +67,7 @@ func newNodeCluster(t *testing.T) *nodeCluster {
 	return w
 }
 
-// as reaches the server by its port with a certificate.
+// as returns a client of the server's port with a certificate.
 func (s *server) as(t *testing.T, issue func(*auth.Authority) (auth.Pair, error)) *rest.Config {
 	t.Helper()
 	pair, err := issue(s.authority)

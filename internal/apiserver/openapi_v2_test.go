@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// kubectl reads OpenAPI v2 in its binary form, which is valid only with all required fields.
+// kubectl reads the binary form of OpenAPI v2, which is valid only with all required fields.
 func TestOpenAPIv2InBothForms(t *testing.T) {
 	s := sharedServer(t)
 	discovered, err := discovery.NewDiscoveryClientForConfig(s.config)

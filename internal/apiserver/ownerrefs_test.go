@@ -95,7 +95,7 @@ func (s *server) writer(t *testing.T, c collection, rules ...rbacv1.PolicyRule) 
 	if c.client, err = newClient(s.acting(name)); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Agrees(t, func() string { // the binding is known
+	eventually.Agrees(t, func() string { // the binding is effective
 		_, err := c.tryPost(c.named(unique("first")))
 		return errText(err)
 	})
@@ -171,8 +171,8 @@ func TestOwnerReferenceAdmission(t *testing.T) {
 	})
 }
 
-// AD-05: references are checked without reading the owner, so also at once if the kind of the
-// owner cannot be read because its conversion webhook does not answer.
+// AD-05: references are checked without reading the owner, so without delay even if the owner
+// cannot be read because the conversion webhook of its kind does not respond.
 func TestOwnersNeedNoReading(t *testing.T) {
 	s := sharedServer(t)
 	plural := "hanging"

@@ -49,7 +49,7 @@ func TestR18_GracefulPod(t *testing.T) {
 		t.Errorf("the answer is %v, want the pod as it was last", last.Object)
 	}
 	if left := c.get("a"); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestR18_UnboundPod(t *testing.T) {
 	c.create("a")
 	c.mustRemove("a", grace(60))
 	if left := c.get("a"); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestR17_GraceAndPreconditions(t *testing.T) {
 		o = c.mustRemove("a", options)
 	}
 	if left := c.get("a"); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestR18_GraceAndFinalizers(t *testing.T) {
 		endsIn(t, left, 30)
 		c.mustRemove("a", grace(0))
 		if left := c.get("a"); left != nil {
-			t.Errorf("it is left: %v", left)
+			t.Errorf("it still exists: %v", left)
 		}
 	})
 	t.Run("grace first", func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestR18_GraceAndFinalizers(t *testing.T) {
 		endsIn(t, ended, 0)
 		release(t)
 		if left := c.get("a"); left != nil {
-			t.Errorf("it is left: %v", left)
+			t.Errorf("it still exists: %v", left)
 		}
 	})
 }

@@ -96,7 +96,7 @@ func TestR23_Protection(t *testing.T) {
 	}
 	claims.mustRemove("used", nil)
 	claims.mustRemove("free", nil)
-	claims.goes("free") // and by then the controller has seen the others
+	claims.goes("free") // by then the controller has seen the others
 	if got, want := claims.get("used").GetFinalizers(), []string{foreign, finalizers.PVCProtection}; !slices.Equal(got, want) {
 		t.Errorf("a claim in use is left with %v, want %v", got, want)
 	}
@@ -121,7 +121,7 @@ func TestR23_Protection(t *testing.T) {
 	volumes.goes("disk")
 }
 
-// Without the controller that removes the finalizers, none are set.
+// Without the controller that removes the finalizers, none is set.
 func TestR23_ProtectionDisabled(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(c *apiserver.Config) { c.ProtectionDisabled = true })

@@ -24,17 +24,18 @@ import (
 const raceVariable = "COPPICE_TEST_RACES"
 
 const (
-	// minRounds is how many rounds a race has at least.
+	// minRounds is the minimum number of rounds of a race.
 	minRounds = 60
-	// maxRounds is after how many rounds an outcome that has not come up never will: there
-	// is no race then. The rarest outcome of any race here comes up once in some 20 rounds.
+	// maxRounds is the number of rounds after which an outcome that has not come up never will:
+	// then there is no race. The rarest outcome of any race here comes up about once in 20
+	// rounds.
 	maxRounds = 2000
-	// concurrentRounds is how many rounds of a race run at a time.
+	// concurrentRounds is the number of rounds of a race that run concurrently.
 	concurrentRounds = 3
 )
 
-// race plays rounds of a race until there were enough and each of the expected outcomes has
-// come up, or a round fails. A race in which one of them never comes up fails the test.
+// race runs rounds of a race until there were enough and each of the expected outcomes has come
+// up, or a round fails. A race in which an expected outcome never comes up fails the test.
 func race(t *testing.T, outcomes *tally, expected []string, round func(name string)) {
 	t.Helper()
 	enough := raceLength(t)
@@ -134,8 +135,8 @@ func (c collection) hold(o *object, finalizer string) (accepted bool) {
 	return false
 }
 
-// kubernetes#77988: a finalizer that was accepted holds the object, whatever DELETE it
-// was accepted beside.
+// kubernetes#77988: a finalizer that was accepted holds the object, whatever DELETE runs
+// concurrently.
 func TestR18_RaceOfFinalizersAndDeletes(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
@@ -235,8 +236,8 @@ func checkHeld(t *testing.T, c collection, o *object, accepted []bool, answers [
 	return fmt.Sprintf("held by %d", len(want))
 }
 
-// The update that removes the last finalizer removes the object that it is about, and no
-// other that has its name by then (S5).
+// The update that removes the last finalizer removes the object that it updates, and no other
+// that has its name by then (S5).
 func TestR1_RaceOfEmptyingUpdatesAndRecreation(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
@@ -277,7 +278,8 @@ func TestR1_RaceOfEmptyingUpdatesAndRecreation(t *testing.T) {
 					}
 				},
 				func() {
-					// Like the first, it is marked and held, so that an update that confuses the two removes it.
+					// Like the first, it is marked and held, so that an update that confuses the
+					// two would remove it.
 					for second == nil {
 						var err error
 						if second, err = c.tryPost(c.named(name, foreign)); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -414,8 +416,8 @@ func TestR21_RaceOfCreationAndNamespaceDeletion(t *testing.T) {
 	})
 }
 
-// removeNamespace deletes a namespace as the namespace controller does, and no more: once it is
-// marked, it deletes the contents until a sync finds none.
+// removeNamespace deletes a namespace as the namespace controller does: once it is marked, it
+// deletes the contents until a sync finds none.
 func removeNamespace(t *testing.T, namespaces collection, ns *object, contents []collection) {
 	t.Helper()
 	time.Sleep(rand.N(5 * time.Millisecond))

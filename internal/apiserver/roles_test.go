@@ -183,7 +183,7 @@ func TestAggregatedRoles(t *testing.T) {
 		for _, role := range []string{bootstrappolicy.View, bootstrappolicy.Edit, bootstrappolicy.Admin} {
 			eventually.Agrees(t, func() string {
 				if has(role) != want {
-					return role + " is not made anew"
+					return role + " is not created again"
 				}
 				return ""
 			})

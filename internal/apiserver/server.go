@@ -1,4 +1,4 @@
-// Package apiserver is an API server with Kubernetes' deletion semantics, made to run inside
+// Package apiserver is an API server with Kubernetes' deletion semantics, designed to run inside
 // another process.
 //
 // New assembles it: a configuration of k8s.io/apiserver (config.go, storage.go) with
@@ -55,7 +55,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
 )
 
-// Config is what a server is made of. Listener, Store, Authority, Version and Now are required.
+// Config configures a Server. Listener, Store, Authority, Version and Now are required.
 type Config struct {
 	// Listener is where the server serves TLS. Run closes it.
 	Listener net.Listener
@@ -68,17 +68,18 @@ type Config struct {
 	ServingNames []string
 	// Version is what /version reports as gitVersion: a semantic version with a leading v.
 	Version string
-	// CollectorDisabled is set where no garbage collector runs against this server: deletions
-	// then never add a finalizer that only a collector removes.
+	// CollectorDisabled is set if no garbage collector runs against this server: deletions then
+	// never add a finalizer that only a collector removes.
 	CollectorDisabled bool
-	// ProtectionDisabled is set where no volume protection controller runs against this server:
-	// then PersistentVolumeClaims and PersistentVolumes get no finalizers that only it removes.
+	// ProtectionDisabled is set if no volume protection controller runs against this server:
+	// PersistentVolumeClaims and PersistentVolumes then get no finalizers that only it removes.
 	ProtectionDisabled bool
 	// OwnersUnchecked disables the admission of package ownerreferences.
 	OwnersUnchecked bool
 	// Services are the ranges of cluster IPs and node ports; zero: the defaults.
 	Services core.ServiceRanges
-	// Audit gets a line for every request; none if nil. It is written to concurrently.
+	// Audit receives a line for every request; nil disables it. It must be safe for concurrent
+	// use.
 	Audit io.Writer
 	// Now is the clock of deletions, certificates and printed ages.
 	Now func() time.Time
@@ -264,13 +265,13 @@ func (s *Server) Handle(path string, handler http.Handler) {
 	s.generic.Handler.NonGoRestfulMux.Handle(path, handler)
 }
 
-// Authority returns the certificate, PEM, by which clients verify the server.
+// Authority returns the certificate, in PEM, by which clients verify the server.
 func (s *Server) Authority() []byte { return s.authority.Certificate() }
 
 // Ready is closed when the server serves every kind and its own namespaces exist.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Run serves until ctx ends, then finishes the requests that are under way.
+// Run serves until ctx ends, then finishes the requests in flight.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.prepared(ctx); err != nil {
 		return fmt.Errorf("serve the API: %w", err)

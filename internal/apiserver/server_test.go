@@ -48,11 +48,11 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// maxStop is how long a server without requests under way may take to stop: connectionGrace is
-// 1.2 s, and a busy machine has its share.
+// maxStop is how long a server without requests in flight may take to stop: connectionGrace is
+// 1.2 s, and the machine may be busy.
 const maxStop = 5 * time.Second
 
-// A server stops soon, and ends its watches. TestMain checks that it leaves nothing running.
+// A server stops promptly and ends its watches. TestMain checks that it leaves nothing running.
 func TestStartAndStop(t *testing.T) {
 	s := startServer(t, nil)
 	created := s.configMaps(t, "default").create("a")
@@ -143,7 +143,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-// always makes a client show a certificate, also to a server that names other authorities.
+// always makes a client present a certificate even to a server that names other authorities.
 func always(c *tls.Config, p auth.Pair) {
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(p.Certificate, p.Key)

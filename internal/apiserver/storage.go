@@ -20,11 +20,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// collectionWorkers is how many objects of a collection of custom resources are deleted at a
-// time; the registries of the built-in kinds have their own number.
+// collectionWorkers is the number of objects of a collection of custom resources that are
+// deleted concurrently; the registries of the built-in kinds have their own limit.
 const collectionWorkers = 8
 
-// options are how registries get their storage.
+// options are the storage options of the registries.
 type options struct {
 	builtin generic.RESTOptionsGetter // of built-in kinds
 	custom  generic.RESTOptionsGetter // of the instances of custom resources

@@ -53,8 +53,8 @@ func (s *server) token(t *testing.T, namespace, name string, spec authentication
 	return r.Status
 }
 
-// A token authenticates its service account for an hour, and is invalid when that is deleted,
-// also if another one has its name.
+// A token authenticates its service account for an hour, and is invalid once the account is
+// deleted, even if another one has its name.
 func TestTokenIsItsAccount(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -85,7 +85,7 @@ func TestTokenIsItsAccount(t *testing.T) {
 	}
 }
 
-// A token that is bound to an object is invalid when that is deleted.
+// A token that is bound to an object is invalid once the object is deleted.
 func TestTokenIsBound(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)

@@ -114,7 +114,7 @@ func TestR18_UnreadableObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := c.get("damaged"); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 	eventually.Agrees(t, func() string {
 		answer, err := c.send(http.MethodGet, c.path, "", nil)
@@ -134,7 +134,7 @@ func TestR18_UnreadableObject(t *testing.T) {
 // causes returns an error with the causes in its details.
 func causes(err error) string {
 	text := []string{err.Error()}
-	if status, ok := err.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil { //nolint:errorlint // it is what the client made
+	if status, ok := err.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil { //nolint:errorlint // the client returns it unwrapped
 		for _, cause := range status.ErrStatus.Details.Causes {
 			text = append(text, cause.Field, cause.Message)
 		}

@@ -76,8 +76,8 @@ func revision(t testing.TB, version string) uint64 {
 	return n
 }
 
-// Watchers see an object marked, then deleted, at increasing versions, and the answer to the
-// DELETE that removes it has the version (R20).
+// Watchers see an object marked, then deleted, at increasing versions, and the response to the
+// DELETE that removes it has the version of the deletion (R20).
 func TestR20_Watchers(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		created := c.create("a", foreign, other)
@@ -133,7 +133,7 @@ func TestR20_VersionOfTheDeletion(t *testing.T) {
 	})
 }
 
-// A list that is at least as new as the version in the answer does not have the object.
+// A list that is at least as new as the version in the response does not have the object.
 func TestR20_ReadYourDelete(t *testing.T) {
 	s := sharedServer(t)
 	c := s.configMaps(t, s.namespace(t))

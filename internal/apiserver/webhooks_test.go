@@ -82,8 +82,8 @@ func TestMutatingWebhook(t *testing.T) {
 	})
 }
 
-// A validating webhook sees the user and the operation, deletions included, and can refuse. One
-// that cannot be reached refuses, too, if its failure policy is Fail.
+// A validating webhook sees the user and the operation, including deletions, and can refuse. If
+// it cannot be reached and its failure policy is Fail, the request is refused, too.
 func TestValidatingWebhook(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		namespace, none, fail := namespaceOf(c), admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
@@ -134,7 +134,7 @@ func TestValidatingWebhook(t *testing.T) {
 	})
 }
 
-// A ValidatingAdmissionPolicy refuses with its message, for built-in and custom kinds.
+// A ValidatingAdmissionPolicy refuses with its own message, for built-in and custom kinds.
 func TestValidatingAdmissionPolicy(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		client := typed(t, sharedServer(t).config).AdmissionregistrationV1()

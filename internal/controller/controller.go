@@ -1,7 +1,8 @@
-// Package controller is what the controllers of built-in objects share, as pkg/controller
-// of Kubernetes is: the loop that runs one, the controller context with its informers, pod
-// control, expectations, and the controller-ref manager that adopts and releases. Each
-// controller, in a package below, is its rules and little else.
+// Package controller contains what the controllers of built-in objects share, like
+// pkg/controller in Kubernetes: the loop that runs one, the controller context with its
+// informers, pod control, expectations, and the controller-ref manager that adopts and
+// releases. Each controller lives in a package below this one and consists of its rules
+// and little else.
 //
 //	watch event ──▶ Source.Keys ──▶ queue of keys
 //	key ──▶ Reconcile: the owner and its dependents from the caches, adopted and released
@@ -9,14 +10,14 @@
 //	    ──▶ the steps as requests, each conditioned on what was observed
 //
 // Two things make a controller safe on a cache that lags. The first is that a write is
-// conditioned on uid and resourceVersion, so that what was decided about an old object
-// meets a conflict. Creations cannot be: a controller that does not see yet what it has
-// created would create it again. So [Expectations] remember, for each owner, how far the
-// cache must have come; until then the owner is left alone. The event that brings the
-// cache there brings the owner's key, too.
+// conditioned on uid and resourceVersion, so that a decision about an old object ends in
+// a conflict. Creations cannot be conditioned: a controller that does not yet see what it
+// has created would create it again. So [Expectations] remember, for each owner, how far
+// the cache must have advanced; until then the owner is left alone. The event that
+// advances the cache that far also enqueues the owner's key.
 //
-// An owner that is being deleted has its status kept and nothing else: its dependents
-// belong to the garbage collector.
+// For an owner that is being deleted only the status is kept up to date: its dependents belong
+// to the garbage collector.
 //
 // # Adding a controller
 //
@@ -49,48 +50,48 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Back-off of a key whose reconciliation fails.
+// Back-off for a key whose reconciliation fails.
 const (
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = 2 * time.Minute
 )
 
-// Controller is one controller: what it watches, and what it does about one object.
+// Controller is one controller: what it watches, and how it reconciles one object.
 type Controller struct {
-	// Name is in logs and is the source of its events.
+	// Name appears in logs and is the source of its events.
 	Name string
-	// Sources say which keys an event concerns.
+	// Sources map events to the keys to reconcile.
 	Sources []Source
 	// Informers are those that no other controller shares; they run while this one does.
 	Informers []cache.SharedIndexInformer
-	// Reconcile brings the object with that key, which may be gone, closer to what is
-	// desired. It is called again after the time it returns, if that is positive, and
-	// when a source says so; and after a back-off when it fails. It is not called for the
-	// same key twice at a time.
+	// Reconcile brings the object with that key, which may be gone, closer to the desired
+	// state. It is called again when a source enqueues the key, after the time it returns
+	// if that is positive, and after a back-off when it fails. It is never called
+	// concurrently for the same key.
 	Reconcile func(ctx context.Context, key cache.ObjectName) (again time.Duration, err error)
-	// Workers is how many keys are worked on at a time.
+	// Workers is the number of keys reconciled concurrently.
 	Workers int
-	// BatchPeriod is how long events are gathered before a key is worked on.
+	// BatchPeriod is how long a key waits in the queue for further events.
 	BatchPeriod time.Duration
 }
 
-// Source is a cache whose events give a controller work.
+// Source is a cache whose events enqueue keys of a controller.
 type Source struct {
 	Informer cache.SharedIndexInformer
-	// Keys returns the objects to reconcile when obj was added, has changed or is gone.
-	// After a change it is called with both the old and the new object.
+	// Keys returns the objects to reconcile when obj was added, changed or deleted. After a
+	// change it is called with both the old and the new object.
 	Keys func(obj any) []cache.ObjectName
-	// Ignore reports whether a change gives no work, like the heartbeat of a node; nil if
-	// every change does.
+	// Ignore reports whether a change enqueues nothing, like the heartbeat of a node; nil if
+	// every change enqueues keys.
 	Ignore func(before, now any) bool
 	// Expectations about these objects' dependents are dropped when the object is gone.
 	Expectations []*Expectations
-	// Late is set if the informer may start later than the controller, whose workers then
-	// do not wait until it has synced.
+	// Late means that the informer may start later than the controller; the workers then do not
+	// wait until it has synced.
 	Late bool
 }
 
-// For returns the source of a controller's own objects, which the expectations are about.
+// For returns the source of a controller's own objects, the owners in the expectations.
 func For(informer cache.SharedIndexInformer, expectations ...*Expectations) Source {
 	return Source{Informer: informer, Expectations: expectations, Keys: func(obj any) []cache.ObjectName {
 		if o, ok := obj.(metav1.Object); ok {
@@ -100,8 +101,8 @@ func For(informer cache.SharedIndexInformer, expectations ...*Expectations) Sour
 	}}
 }
 
-// Run works until ctx ends, and returns when all it started has ended. Shared informers
-// are the caller's to run. A controller runs once.
+// Run runs the controller until ctx ends, and returns when everything it started has ended. The
+// caller runs the shared informers. A controller can run only once.
 func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.WithTicker) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -194,8 +195,7 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, queue workqueue
 	}
 }
 
-// IgnoreNotFound returns nil for an error that says that the object is gone, and any other
-// error as it is.
+// IgnoreNotFound returns nil for a NotFound error, and any other error unchanged.
 func IgnoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

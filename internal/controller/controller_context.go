@@ -21,8 +21,8 @@ import (
 	podrules "github.com/coppice-dev/coppice/internal/pods"
 )
 
-// Context is what the controllers of one process share. They see one cache of each
-// resource that any of them needs.
+// Context contains what the controllers of one process share: a single cache of each resource
+// that any of them needs.
 type Context struct {
 	Client    kubernetes.Interface
 	Informers informers.SharedInformerFactory
@@ -33,7 +33,7 @@ type Context struct {
 	events record.EventBroadcaster
 }
 
-// NewContext creates the caches, which hold nothing until Run.
+// NewContext creates the caches, which are empty until Run.
 func NewContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.Logger) (*Context, error) {
 	if client == nil || clock == nil || log == nil {
 		return nil, errors.New("controller: a client, a clock and a logger are required")
@@ -67,7 +67,8 @@ func (c *Context) PodsOn(node string) []*corev1.Pod {
 	return list
 }
 
-// withoutManagedFields drops what no controller reads, and is as large as the rest.
+// withoutManagedFields drops managedFields: no controller reads them, and they are as large as
+// the rest.
 func withoutManagedFields(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {
 		o.SetManagedFields(nil)
@@ -75,18 +76,19 @@ func withoutManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-// PodControl creates and deletes pods for the controller of that name.
+// PodControl returns a PodControl for the controller of that name.
 func (c *Context) PodControl(component string) *PodControl {
 	return &PodControl{Client: c.Client, Expectations: NewExpectations(c.Pods.Indexer()), Events: c.Events(component)}
 }
 
-// Events records events of a component. They are for people: they are written in the
-// background, one that cannot be written is lost, and repetitions are counted.
+// Events returns a recorder for the events of a component. They are meant for people: they are
+// written in the background, an event that cannot be written is lost, and repetitions are
+// counted.
 func (c *Context) Events(component string) record.EventRecorder {
 	return c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
 }
 
-// Run runs the controllers until ctx ends or one of them fails, and returns when all it
+// Run runs the controllers until ctx ends or one of them fails, and returns when everything it
 // started has ended.
 func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 	c.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})

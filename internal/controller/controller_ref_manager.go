@@ -14,18 +14,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ByController is the index of objects by who controls them.
+// ByController is the name of the index of objects by their controller.
 const ByController = "controller"
 
-// RefManager manages the controller references of the objects of one resource: on top of
-// their cache it finds the dependents of an owner, adopts orphans that match its selector
-// and releases dependents that no longer do.
+// RefManager manages the controller references of the objects of one resource. Using
+// their cache, it finds the dependents of an owner, adopts orphans that match its
+// selector and releases dependents that no longer match.
 type RefManager[T metav1.Object] struct {
 	informer cache.SharedIndexInformer
 	patch    Patch[T]
 }
 
-// Patch is the method of a typed client.
+// Patch is the Patch method of a typed client.
 type Patch[T metav1.Object] func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (T, error)
 
 // NewRefManager adds an index to the informer, unless it has been added for another
@@ -52,11 +52,11 @@ func controllerKey(obj any) ([]string, error) {
 	return []string{orphansOf(o.GetNamespace())}, nil
 }
 
-// orphansOf returns a key that is no uid: those have no slash.
+// orphansOf returns a key that cannot be a uid: those have no slash.
 func orphansOf(namespace string) string { return "orphans/" + namespace }
 
-// Source gives the controller of that kind work: every object concerns the owner of that
-// kind that controls it, and an orphan those owners that may adopt it; adopters may be nil.
+// Source returns a source for the controller of that kind: an object enqueues the owner of that
+// kind that controls it, and an orphan the owners that may adopt it; adopters may be nil.
 func (m *RefManager[T]) Source(kind schema.GroupVersionKind, adopters func(T) []cache.ObjectName) Source {
 	return Source{Informer: m.informer, Keys: func(obj any) []cache.ObjectName {
 		o, ok := obj.(T)
@@ -85,8 +85,8 @@ func groupOf(apiVersion string) string {
 // Indexer returns the cache of the objects.
 func (m *RefManager[T]) Indexer() cache.Indexer { return m.informer.GetIndexer() }
 
-// ControlledBy lists the objects in the cache that name the owner as their controller.
-// They are the cache's own: copy what is to be changed.
+// ControlledBy lists the objects in the cache that name the owner as their controller. They
+// belong to the cache and must be copied before they are changed.
 func (m *RefManager[T]) ControlledBy(owner types.UID) []T { return m.list(string(owner)) }
 
 func (m *RefManager[T]) list(key string) []T {
@@ -103,11 +103,11 @@ func (m *RefManager[T]) list(key string) []T {
 	return list
 }
 
-// AdoptAndRelease lists the objects in the cache that the owner controls, once it has
-// adopted the orphans that its selector matches and released those of its own that it no
-// longer matches. Either fails with a conflict when the object is not as the cache shows
-// it; others are adopted and released all the same. The expectations, which may be nil,
-// are told of every change.
+// AdoptAndRelease adopts the orphans that the owner's selector matches, releases the
+// owner's dependents that it no longer matches, and returns the objects in the cache that
+// the owner then controls. Either fails with a conflict if the object differs from what
+// the cache shows; the others are adopted and released all the same. Every change is
+// recorded in expectations, which may be nil.
 func (m *RefManager[T]) AdoptAndRelease(ctx context.Context, owner Owner, expectations *Expectations) ([]T, error) {
 	var dependents []T
 	var failed []error
@@ -146,7 +146,8 @@ func (m *RefManager[T]) AdoptAndRelease(ctx context.Context, owner Owner, expect
 	return dependents, errors.Join(failed...)
 }
 
-// changeOwner changes the metadata of an object as the cache shows it.
+// changeOwner patches the metadata of an object, on the condition that it is as the cache shows
+// it.
 func (m *RefManager[T]) changeOwner(ctx context.Context, obj T, metadata map[string]any) (T, error) {
 	metadata["uid"], metadata["resourceVersion"] = obj.GetUID(), obj.GetResourceVersion()
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
@@ -160,8 +161,8 @@ func (m *RefManager[T]) changeOwner(ctx context.Context, obj T, metadata map[str
 	return changed, nil
 }
 
-// MatchingOwners returns those of the owners, all of the namespace of obj, that may adopt
-// it because their selectors match it. A selector that cannot be read or is empty matches
+// MatchingOwners returns the owners, which are all in the namespace of obj, whose
+// selectors match obj, so that they may adopt it. An invalid or empty selector matches
 // nothing.
 func MatchingOwners[T metav1.Object](obj metav1.Object, owners []T, selector func(T) *metav1.LabelSelector) []cache.ObjectName {
 	var keys []cache.ObjectName

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Nothing is kept about an owner that is gone, even if the watch missed its deletion.
+// No expectations are kept for an owner that is gone, even if the watch missed its deletion.
 func TestExpectationsOfOwnersThatAreGone(t *testing.T) {
 	owner := &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "1"}}
 	for name, gone := range map[string]any{
@@ -57,7 +57,7 @@ func TestMatchingOwners(t *testing.T) {
 	}
 }
 
-// What a lagging cache explains is for debugging; everything else is a warning.
+// Errors that a lagging cache explains are logged at debug level; all others are warnings.
 func TestLogLevelOfErrors(t *testing.T) {
 	pods := corev1.Resource("pods")
 	for name, c := range map[string]struct {

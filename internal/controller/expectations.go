@@ -8,13 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// Expectations remember what a controller has done that its cache of dependents may not
-// show yet: up to which resourceVersion it has written, and which dependents it has asked
-// to be deleted (R25). They differ from those of Kubernetes, which count events and expire
-// after a time: a resourceVersion is reached or not, so nothing here expires.
+// Expectations record what a controller has done that its cache of dependents may not show
+// yet: the highest resourceVersion it has written, and the dependents whose deletion it
+// has requested (R25). They differ from the expectations of kube-controller-manager, which
+// count events and expire: a resourceVersion is either reached or not, so nothing here
+// expires.
 //
-// They hold nothing about owners whose dependents are all in the cache. They are safe for
-// concurrent use.
+// They hold nothing about owners whose dependents the cache shows as they were written. They are
+// safe for concurrent use.
 type Expectations struct {
 	cache versioned
 
@@ -22,19 +23,19 @@ type Expectations struct {
 	owners map[types.UID]*expectation // guarded by mu
 }
 
-// versioned is a cache that knows how far it has come.
+// versioned is a cache that knows up to which resourceVersion it is current.
 type versioned interface {
 	LastStoreSyncResourceVersion() string
 }
 
-// expectation is what the cache does not show yet of one owner's dependents.
+// expectation is what the cache does not yet show of one owner's dependents.
 type expectation struct {
 	version string             // the highest resourceVersion that was written; may be empty
 	deleted map[types.UID]bool // dependents
 	unknown outcomes
 }
 
-// outcomes are requests whose outcome is not known because no answer came.
+// outcomes are requests whose outcome is unknown because no response arrived.
 type outcomes struct {
 	creations int                  // how many
 	deletions map[types.UID]string // names by uid
@@ -42,13 +43,13 @@ type outcomes struct {
 
 func (o outcomes) none() bool { return o.creations == 0 && len(o.deletions) == 0 }
 
-// NewExpectations returns expectations of a cache of dependents. There are none yet.
+// NewExpectations returns empty Expectations about a cache of dependents.
 func NewExpectations(cache versioned) *Expectations {
 	return &Expectations{cache: cache, owners: map[types.UID]*expectation{}}
 }
 
-// ExpectVersion notes that a dependent was created or changed, adopted or released, which
-// gave it that resourceVersion.
+// ExpectVersion records that a dependent got that resourceVersion because it was created,
+// changed, adopted or released.
 func (e *Expectations) ExpectVersion(owner types.UID, resourceVersion string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -57,7 +58,7 @@ func (e *Expectations) ExpectVersion(owner types.UID, resourceVersion string) {
 	}
 }
 
-// ExpectDeletion notes that a dependent was asked to be deleted.
+// ExpectDeletion records that the deletion of a dependent was requested.
 func (e *Expectations) ExpectDeletion(owner, dependent types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,9 +90,9 @@ func (e *Expectations) Satisfied(owner types.UID) bool {
 	return true
 }
 
-// PendingDeletions returns the dependents whose deletion was asked for and that the cache
-// still shows as they were before. shown are the owner's dependents in the cache, with
-// true for those that are seen to be terminating.
+// PendingDeletions returns the dependents whose deletion was requested and which the
+// cache still shows as they were before. shown are the owner's dependents in the cache,
+// true for those that it shows as terminating.
 func (e *Expectations) PendingDeletions(owner types.UID, shown map[types.UID]bool) map[types.UID]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,21 +119,21 @@ func (e *Expectations) Forget(owner types.UID) {
 	delete(e.owners, owner)
 }
 
-// creationUnknown notes that a creation was not answered.
+// creationUnknown records that a creation got no response.
 func (e *Expectations) creationUnknown(owner types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ofLocked(owner).unknown.creations++
 }
 
-// deletionUnknown notes that the deletion of a dependent was not answered.
+// deletionUnknown records that the deletion of a dependent got no response.
 func (e *Expectations) deletionUnknown(owner, dependent types.UID, name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ofLocked(owner).unknown.deletions[dependent] = name
 }
 
-// unknown returns the requests for an owner whose outcomes are not known.
+// unknown returns the requests for an owner whose outcomes are unknown.
 func (e *Expectations) unknown(owner types.UID) outcomes {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -143,7 +144,7 @@ func (e *Expectations) unknown(owner types.UID) outcomes {
 	return outcomes{x.unknown.creations, maps.Clone(x.unknown.deletions)}
 }
 
-// creationsKnown notes that the outcomes of that many creations have become known. If there
+// creationsKnown records that the outcomes of that many creations have become known. If there
 // are more by now, the server was asked too early about them, and all stay unknown.
 func (e *Expectations) creationsKnown(owner types.UID, asked int) {
 	e.mu.Lock()
@@ -154,7 +155,7 @@ func (e *Expectations) creationsKnown(owner types.UID, asked int) {
 	}
 }
 
-// deletionKnown notes that the outcome of the deletion of a dependent has become known.
+// deletionKnown records that the outcome of a deletion has become known.
 func (e *Expectations) deletionKnown(owner, dependent types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -170,8 +171,8 @@ func (e *Expectations) tidyLocked(owner types.UID, x *expectation) {
 	}
 }
 
-// older reports whether resourceVersion a is before b. Versions that cannot be compared
-// count as equal: a server whose versions have no order must not stop its controllers.
+// older reports whether resourceVersion a is before b. Versions that cannot be compared count as
+// equal: a server whose versions have no order must not block the controllers.
 func older(a, b string) bool {
 	if a == "" {
 		return b != ""

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fakeCache is a cache that has come as far as that version.
+// fakeCache is a cache that is current up to that resourceVersion.
 type fakeCache string
 
 func (c *fakeCache) LastStoreSyncResourceVersion() string { return string(*c) }
@@ -33,15 +33,15 @@ func TestR25_ExpectedVersions(t *testing.T) {
 	if len(e.owners) > 0 {
 		t.Errorf("%d owners are kept for nothing", len(e.owners))
 	}
-	// A cache that begins anew at an older state, as after a restore, does not bring back
-	// what was settled.
+	// A cache that restarts at an older state, as after a restore, does not revive expectations
+	// that were met.
 	cache = "50"
 	if !e.Satisfied("a") {
 		t.Error("what was seen counts as not seen")
 	}
 }
 
-// A server whose versions have no order does not stop its controllers.
+// A server whose versions have no order does not block the controllers.
 func TestR25_ExpectedVersionsWithoutOrder(t *testing.T) {
 	cache := fakeCache("abc")
 	e := NewExpectations(&cache)

@@ -11,28 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Owner is an object whose dependents are looked for.
+// Owner is an object whose dependents a controller manages.
 type Owner struct {
 	metav1.Object
 	Kind     schema.GroupVersionKind
 	Selector labels.Selector
-	// Match is what a dependent must satisfy besides the selector, such as having a certain
-	// name; nil for nothing.
+	// Match is an additional condition on dependents besides the selector, such as a certain
+	// name; nil means none.
 	Match func(metav1.Object) bool
-	// Finalizer is added to a dependent that is adopted, and removed from one that is
-	// released; none if empty.
+	// Finalizer is added to an adopted dependent and removed from a released one; none if empty.
 	Finalizer string
 	// Live reads the object from the server, not from a cache.
 	Live func(ctx context.Context) (metav1.Object, error)
 }
 
-// Reference returns the controller reference of the owner's dependents. A foreground
-// deletion of the owner waits for them.
+// Reference returns the controller reference for the owner's dependents. A foreground deletion
+// of the owner waits for them.
 func (o Owner) Reference() *metav1.OwnerReference {
 	return metav1.NewControllerRef(o.Object, o.Kind)
 }
 
-// relation is what an object is to an owner that looks for its dependents.
+// relation is the relation of an object to an owner.
 type relation int
 
 // The relations. An owner that is being deleted neither adopts nor releases (R24).
@@ -43,8 +42,8 @@ const (
 	mismatched                 // controlled by the owner, but no longer matched: to be released
 )
 
-// relationTo returns what obj is to the owner. It is decided by controller references
-// alone: other owners do not matter.
+// relationTo returns the relation of obj to the owner. Only controller references count: other
+// owners do not matter.
 func (o Owner) relationTo(obj metav1.Object) relation {
 	matches := o.Selector.Matches(labels.Set(obj.GetLabels())) && (o.Match == nil || o.Match(obj))
 	ending := o.GetDeletionTimestamp() != nil
@@ -64,7 +63,7 @@ func (o Owner) relationTo(obj metav1.Object) relation {
 // Adopts reports whether obj is an orphan that the owner is to adopt.
 func (o Owner) Adopts(obj metav1.Object) bool { return o.relationTo(obj) == orphan }
 
-// adopt returns the change of metadata that makes an object the owner's.
+// adopt returns the metadata patch that makes the owner an object's controller.
 func (o Owner) adopt() map[string]any {
 	metadata := map[string]any{"ownerReferences": []map[string]any{{
 		"apiVersion": o.Kind.GroupVersion().String(), "kind": o.Kind.Kind, "name": o.GetName(), "uid": o.GetUID(),
@@ -85,8 +84,8 @@ func (o Owner) release() map[string]any {
 	return metadata
 }
 
-// canAdopt asks the server whether the owner is still there, and not being deleted: the
-// collector would collect what a dead owner adopts.
+// canAdopt checks by a live read that the owner still exists and is not being deleted: the
+// garbage collector would collect what such an owner adopts.
 func (o Owner) canAdopt(ctx context.Context) error {
 	live, err := o.Live(ctx)
 	switch {

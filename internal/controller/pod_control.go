@@ -14,20 +14,20 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// PodControl creates and deletes the pods of owners. It keeps the Expectations, and tells
-// users by events on the owner. It is safe for concurrent use.
+// PodControl creates and deletes the pods of owners. It maintains the Expectations, and records
+// events on the owner. It is safe for concurrent use.
 //
-// When a request is not answered, the server is asked what has become of it before
-// anything else is created or deleted for the owner: a decision from a cache that lags
-// could do it twice (R25). Until the server has told, Create and Delete fail, and the key
-// is retried with the queue's back-off.
+// If a request gets no response, its outcome is read from the server before anything else
+// is created or deleted for the owner: a decision based on a lagging cache could repeat
+// it (R25). Until the outcome is known, Create and Delete fail, and the key is retried
+// with the queue's back-off.
 type PodControl struct {
 	Client       kubernetes.Interface
 	Expectations *Expectations
 	Events       record.EventRecorder
 }
 
-// Create creates a pod that the owner controls. on is the owner as events name it.
+// Create creates a pod that the owner controls. on is the object on which events are recorded.
 func (p *PodControl) Create(ctx context.Context, owner Owner, on runtime.Object, pod *corev1.Pod) error {
 	if err := p.checkUnknown(ctx, owner); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (p *PodControl) Create(ctx context.Context, owner Owner, on runtime.Object,
 		p.Events.Eventf(on, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", created.Name)
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return err // the namespace says so itself, and no retry can succeed
+		return err // the namespace shows it, and no retry can succeed
 	case apierrors.IsAlreadyExists(err):
 		return err // an earlier pod of that name is about to go
 	case isUnanswered(err):
@@ -51,7 +51,7 @@ func (p *PodControl) Create(ctx context.Context, owner Owner, on runtime.Object,
 	return fmt.Errorf("create a pod: %w", err)
 }
 
-// Delete asks for the deletion of a pod as the cache shows it.
+// Delete requests the deletion of a pod, on the condition that it is as the cache shows it.
 func (p *PodControl) Delete(ctx context.Context, owner Owner, on runtime.Object, pod *corev1.Pod) error {
 	if err := p.checkUnknown(ctx, owner); err != nil {
 		return err
@@ -76,14 +76,14 @@ func (p *PodControl) Delete(ctx context.Context, owner Owner, on runtime.Object,
 	return fmt.Errorf("delete pod %s: %w", pod.Name, err)
 }
 
-// isUnanswered reports whether an error leaves open if the request was carried out.
+// isUnanswered reports whether an error leaves it open whether the request was carried out.
 func isUnanswered(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// checkUnknown fails if the outcome of an earlier request for the owner was not known until
-// now: what is about to be done was decided without it.
+// checkUnknown fails if the outcome of an earlier request for the owner was unknown until now:
+// the current decision was made without it.
 func (p *PodControl) checkUnknown(ctx context.Context, owner Owner) error {
 	if p.Expectations.unknown(owner.GetUID()).none() {
 		return nil
@@ -94,8 +94,8 @@ func (p *PodControl) checkUnknown(ctx context.Context, owner Owner) error {
 	return apierrors.NewConflict(corev1.Resource("pods"), owner.GetName(), errors.New("an earlier request for its owner was not answered at once"))
 }
 
-// resolveUnknown asks the server for the outcomes of all requests for the owner that were
-// not answered.
+// resolveUnknown reads from the server the outcomes of all requests for the owner that got no
+// response.
 func (p *PodControl) resolveUnknown(ctx context.Context, owner Owner) error {
 	var failed []error
 	unknown := p.Expectations.unknown(owner.GetUID())
@@ -109,8 +109,8 @@ func (p *PodControl) resolveUnknown(ctx context.Context, owner Owner) error {
 }
 
 // resolveCreations makes the owner wait until the cache shows the pods that it controls
-// now. Their own versions count, not that of the list: only the event of such a pod brings
-// the owner's key again.
+// now. The pods' own versions count, not that of the list: only the event of such a pod
+// enqueues the owner's key.
 func (p *PodControl) resolveCreations(ctx context.Context, owner Owner, creations int) error {
 	list, err := p.Client.CoreV1().Pods(owner.GetNamespace()).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -125,8 +125,8 @@ func (p *PodControl) resolveCreations(ctx context.Context, owner Owner, creation
 	return nil
 }
 
-// resolveDeletion expects the deletion of a pod that is gone or going after all. One that
-// is still there was not deleted.
+// resolveDeletion expects the deletion of a pod that turns out to be gone or terminating. If it
+// is neither, the request was not carried out.
 func (p *PodControl) resolveDeletion(ctx context.Context, owner Owner, uid types.UID, name string) error {
 	live, err := p.Client.CoreV1().Pods(owner.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	switch {

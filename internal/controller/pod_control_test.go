@@ -33,8 +33,8 @@ func newPod(version string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-// refuse makes the first questions fail, as on a server that cannot be reached, or one that
-// has taken away the right to ask. It returns how often that has happened.
+// refuse makes the first requests fail, as if the server were unreachable or had revoked the
+// permission. It returns a counter of these failures.
 func refuse(client *fake.Clientset, verb string, times int, refusal error) *int {
 	refused := 0
 	client.PrependReactor(verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -58,9 +58,9 @@ func count(client *fake.Clientset, verb string) int {
 	return n
 }
 
-// TestR25DeletionThatIsNotAnswered: whether the pod is going is asked of the server until it
-// tells, and nothing else is deleted before. A pod that is gone, terminating, or replaced
-// counts as leaving; one that is there as before does not, and is deleted again.
+// TestR25DeletionThatIsNotAnswered: the server is asked for the pod until it responds, and
+// nothing else is deleted before. A pod that is gone, terminating or replaced counts as
+// leaving; one that is unchanged does not, and is deleted again.
 func TestR25DeletionThatIsNotAnswered(t *testing.T) {
 	now := metav1.Now()
 	reset := errors.New("connection reset")
@@ -96,14 +96,14 @@ func TestR25DeletionThatIsNotAnswered(t *testing.T) {
 					t.Errorf("pending: %v", pending)
 				}
 				if !podControl.Expectations.unknown(owner.GetUID()).none() {
-					t.Error("the outcome counts as unknown still")
+					t.Error("the outcome still counts as unknown")
 				}
 			})
 		}
 	}
 }
 
-// TestR25DeletionThatIsRefused: an answer that is clear leaves nothing to ask.
+// TestR25DeletionThatIsRefused: after a definite response, no further request is needed.
 func TestR25DeletionThatIsRefused(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"a refusal":  apierrors.NewForbidden(corev1.Resource("pods"), "web-1", nil),
@@ -126,8 +126,8 @@ func TestR25DeletionThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestR25CreationThatIsNotAnswered: the owner waits for the pods that there are, its own and
-// of a version that the cache has not come to, and nothing is created before they are known.
+// TestR25CreationThatIsNotAnswered: the owner waits for its existing pods whose versions the
+// cache has not reached, and nothing is created before they are known.
 func TestR25CreationThatIsNotAnswered(t *testing.T) {
 	owner, on := newOwner()
 	controlled := func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{*owner.Reference()} }
@@ -183,7 +183,7 @@ func TestR25CreationsAtOnce(t *testing.T) {
 	}
 }
 
-// TestR25WhatWasDone is expected: an answer that is good needs no question.
+// TestR25WhatWasDone: successful requests are expected, and need no further request.
 func TestR25WhatWasDone(t *testing.T) {
 	podControl, client := newPodControl(newPod("9"))
 	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, newPod("11"), nil })

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// concurrency is how many requests for one owner are in flight at a time.
+// concurrency is the maximum number of requests in flight for one owner.
 const concurrency = 16
 
-// SlowStartBatch calls do for 0 to n-1: for one first, then for twice as many at a time as
-// long as none fails. So few requests are refused where all would be, as those for pods
-// that a quota does not admit. It returns one of the errors.
+// SlowStartBatch calls do for 0 to n-1: first once, then in batches that double in size as
+// long as no call fails. So only few requests are sent where all would be refused, for
+// example because of a quota. It returns one of the errors.
 func SlowStartBatch(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	for begin, size := 0, 1; begin < n; begin, size = begin+size, 2*size {
 		size = min(size, n-begin)

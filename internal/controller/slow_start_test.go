@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Where all requests would be refused, one is; later at most those of one step.
+// If all requests would be refused, only one is sent; later refusals affect at most one batch.
 func TestSlowStartBatch(t *testing.T) {
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {

@@ -1,8 +1,8 @@
-// Package deletion holds the rules of the API server's delete flow: what a
-// DELETE does to one object. It is pure: object, options, strategy and time in,
-// plan out. Package deleteflow executes the plan: it reads the object, decides,
-// and writes in one storage transaction, so that nothing can happen between the
-// check and the removal (R18):
+// Package deletion holds the rules of the API server's delete flow: what a DELETE does to
+// one object. It is pure: object, options, strategy and time go in, a plan comes out.
+// Package deleteflow executes the plan: it reads the object, decides, and writes in one
+// storage transaction, so that nothing can happen between the check and the removal
+// (R18):
 //
 //	transaction on the key:
 //	  obj := what is stored now
@@ -16,7 +16,7 @@
 //	transaction of every other write:
 //	  if deletion.Finished(obj to be written, strategy): delete obj instead
 //
-// Decide goes through the following, in this order:
+// Decide goes through the following steps, in this order:
 //
 //  1. The options are valid and their preconditions hold for this very object (R17).
 //  2. Which finalizer of the collector the object is to have: an explicit
@@ -46,28 +46,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Strategy is what a kind adds to the rules. The zero value is a kind that is
+// Strategy holds the rules specific to a kind. The zero value is for a kind whose objects are
 // removed at once and whose dependents are deleted in the background.
 type Strategy struct {
 	// Resource names the kind in errors and answers.
 	Resource schema.GroupResource
 
-	// Grace says how long the object may take to stop. requested is the option
-	// of the DELETE, never negative, nil when it says nothing. It is asked once,
-	// by the DELETE that marks the object. Nil: the kind is not deleted gracefully.
+	// Grace returns how long the object may take to stop. requested is the option of the
+	// DELETE, never negative, nil if it is not set. It is called once, by the DELETE that
+	// marks the object. Nil: the kind is not deleted gracefully.
 	Grace func(obj runtime.Object, requested *int64) (seconds int64, graceful bool)
 
-	// DefaultPropagation counts when neither the options nor a finalizer say
-	// what becomes of the dependents. Empty: Background. Legacy group versions
-	// orphan, so it may depend on the version of the request (AS-08).
+	// DefaultPropagation is the policy for the dependents if neither the options nor a
+	// finalizer state one. Empty: Background. Legacy group versions orphan, so it may
+	// depend on the version of the request (AS-08).
 	DefaultPropagation metav1.DeletionPropagation
 
-	// OrphanDependentsFalse is what the deprecated option orphanDependents=false
-	// asks for. Empty: Background. Namespaces: Foreground (NS-24).
+	// OrphanDependentsFalse is the policy that the deprecated option orphanDependents=false
+	// stands for. Empty: Background. Namespaces: Foreground (NS-24).
 	OrphanDependentsFalse metav1.DeletionPropagation
 
-	// Pending reports whether the object has to stay for another reason than
-	// finalizers and grace (namespaces: spec.finalizers). Nil: never.
+	// Pending reports whether the object has to stay for a reason other than finalizers and
+	// grace (namespaces: spec.finalizers). Nil: never.
 	Pending func(obj runtime.Object) bool
 
 	// OnMark changes the object in the write that marks it, and in no later one
@@ -80,10 +80,10 @@ type Strategy struct {
 	CollectorDisabled bool
 }
 
-// Decide plans what a DELETE does to obj, which must be the object as it is
-// stored at the moment of the transaction. Nil options stand for an immediate
-// deletion, as API server code that deletes on its own behalf expects. obj and
-// options are not changed. The error, if any, is an API status.
+// Decide plans what a DELETE does to obj, which must be the object as stored at the time
+// of the transaction. Nil options stand for an immediate deletion, as API server code
+// that deletes on its own behalf expects. obj and options are not changed. The error, if
+// any, is an API status.
 func Decide(obj runtime.Object, options *metav1.DeleteOptions, s Strategy, now time.Time) (Plan, error) {
 	object, err := meta.Accessor(obj)
 	if err != nil {
@@ -112,10 +112,9 @@ func Validate(options *metav1.DeleteOptions) error {
 	return invalid(validation.ValidateDeleteOptions(options))
 }
 
-// Finished reports whether an object that is about to be written has nothing
-// left to wait for: it is being deleted, and has no finalizers, no pending grace
-// and no other reason to stay. The write must remove it instead, in the same
-// transaction (R18).
+// Finished reports whether an object that is about to be written has nothing left to wait
+// for: it is being deleted, and has no finalizers, no pending grace and no other reason
+// to stay. It must then be removed instead of written, in the same transaction (R18).
 func Finished(obj runtime.Object, s Strategy) bool {
 	object, err := meta.Accessor(obj)
 	if err != nil || object.GetDeletionTimestamp() == nil {
@@ -149,8 +148,8 @@ func (r request) first() Plan {
 	}
 }
 
-// repeated plans the DELETE of an object that is being deleted already. It can
-// hasten the end of the object, and nothing else (R19).
+// repeated plans the DELETE of an object that is already being deleted. It can only hasten the
+// removal of the object (R19).
 func (r request) repeated() (Plan, error) {
 	finalizers, err := r.laterFinalizers()
 	if err != nil {
@@ -159,7 +158,7 @@ func (r request) repeated() (Plan, error) {
 	grace, timestamp := r.laterGrace()
 	switch {
 	case r.nothingPending(finalizers, grace):
-		// Also an object that a crash left marked with nothing to wait for (AS-03).
+		// This includes an object that a crash left marked with nothing to wait for (AS-03).
 		return Remove{Reason: "nothing to wait for any more"}, nil
 	case slices.Equal(finalizers, r.object.GetFinalizers()) &&
 		grace == r.storedGrace() && timestamp.Equal(r.object.GetDeletionTimestamp()):
@@ -174,7 +173,7 @@ func (r request) nothingPending(finalizers []string, grace int64) bool {
 	return len(finalizers) == 0 && grace == 0 && (r.strategy.Pending == nil || !r.strategy.Pending(r.obj))
 }
 
-// waitsFor returns the reasons for which an object stays, in words.
+// waitsFor describes why an object stays.
 func (r request) waitsFor(finalizers []string, grace int64) string {
 	var reasons []string
 	if len(finalizers) > 0 {
@@ -210,7 +209,6 @@ func (r request) conflict(field, want, got string) error {
 		fmt.Errorf("precondition failed: %s in the precondition is %s, the object's is %s", field, want, got))
 }
 
-// invalid turns the errors of delete options into an API status.
 func invalid(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil

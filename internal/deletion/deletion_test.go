@@ -18,7 +18,7 @@ const foreign = "example.com/hold"
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// object is a stored object; change makes it the one of the test.
+// object returns a stored object, modified by change.
 func object(change ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: "web", UID: "u1", ResourceVersion: "7", Generation: 3,
@@ -33,7 +33,7 @@ func finalizers(f ...string) func(*metav1.PartialObjectMetadata) {
 	return func(o *metav1.PartialObjectMetadata) { o.Finalizers = f }
 }
 
-// deleting makes the object one that is being deleted: its grace ends at end.
+// deleting marks the object as being deleted; its grace period ends at end.
 func deleting(end time.Time, grace int64) func(*metav1.PartialObjectMetadata) {
 	return func(o *metav1.PartialObjectMetadata) {
 		o.DeletionTimestamp = &metav1.Time{Time: end}
@@ -41,7 +41,7 @@ func deleting(end time.Time, grace int64) func(*metav1.PartialObjectMetadata) {
 	}
 }
 
-// pods is a strategy like that of pods that run: 30 s of grace unless told otherwise.
+// pods returns a strategy like that of running pods: 30 s of grace unless requested otherwise.
 func pods() Strategy {
 	return Strategy{
 		Resource: schema.GroupResource{Resource: "pods"},
@@ -54,7 +54,8 @@ func pods() Strategy {
 	}
 }
 
-// namespaces is a strategy like that of namespaces, on an object whose labels stand for spec and status.
+// namespaces returns a strategy like that of namespaces, for an object whose labels stand for
+// spec and status.
 func namespaces() Strategy {
 	return Strategy{
 		Resource:              schema.GroupResource{Resource: "namespaces"},
@@ -77,7 +78,7 @@ func decide(t *testing.T, obj runtime.Object, options *metav1.DeleteOptions, s S
 	return plan
 }
 
-// apply carries a plan out as a store does; nil means that the object is gone.
+// apply carries out a plan as a store does; nil means that the object is gone.
 func apply(t *testing.T, obj *metav1.PartialObjectMetadata, plan Plan) *metav1.PartialObjectMetadata {
 	t.Helper()
 	switch p := plan.(type) {
@@ -126,7 +127,8 @@ func TestR17_OptionsAreValidated(t *testing.T) {
 	}
 }
 
-// AS-11 and AS-16: the object given is the one of the transaction, so a check of it is a check of the fresh object.
+// AS-11 and AS-16: the given object is that of the transaction, so a check of it is a check of
+// the fresh object.
 func TestR17_PreconditionsOfTheFreshObject(t *testing.T) {
 	tests := map[string]struct {
 		preconditions metav1.Preconditions
@@ -251,8 +253,8 @@ func TestR18_Finished(t *testing.T) {
 	}
 }
 
-// NS-23: the write that sets deletionTimestamp is the one that sets the phase;
-// a precondition on the uid is always checked.
+// NS-23: the write that sets deletionTimestamp also sets the phase; a precondition on the uid is
+// always checked.
 func TestR21_NamespaceIsMarkedInOneWrite(t *testing.T) {
 	stored := object(label("spec", "kubernetes"))
 	marked := apply(t, stored, decide(t, stored, &metav1.DeleteOptions{}, namespaces()))
@@ -268,7 +270,8 @@ func TestR21_NamespaceIsMarkedInOneWrite(t *testing.T) {
 	}
 }
 
-// The generation counts the DELETE that marks, and no later one; a kind without a generation gets none.
+// The DELETE that marks increments the generation, and no later one does; a kind without a
+// generation gets none.
 func TestR18_GenerationIsBumpedOnce(t *testing.T) {
 	stored := object(finalizers(foreign, metav1.FinalizerDeleteDependents))
 	background := &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}

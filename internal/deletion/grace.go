@@ -10,7 +10,7 @@ import (
 // longestGrace is the longest grace period, in seconds, that a time.Duration can hold: 292 years.
 const longestGrace = math.MaxInt64 / int64(time.Second)
 
-// firstGrace is the grace period, in seconds, of the DELETE that begins a deletion.
+// firstGrace returns the grace period, in seconds, of the DELETE that begins a deletion.
 func (r request) firstGrace() int64 {
 	if r.strategy.Grace == nil {
 		return 0
@@ -22,8 +22,8 @@ func (r request) firstGrace() int64 {
 	return normalGrace(grace)
 }
 
-// laterGrace is the grace period, and the moment of its end, after a DELETE of
-// an object that is being deleted already. Both only ever shrink (R17, R19).
+// laterGrace returns the grace period, and the time of its end, after a DELETE of an object that
+// is already being deleted. Both only ever shrink (R17, R19).
 func (r request) laterGrace() (grace int64, end metav1.Time) {
 	grace, end = r.storedGrace(), *r.object.GetDeletionTimestamp()
 	if grace == 0 {
@@ -46,8 +46,8 @@ func (r request) laterGrace() (grace int64, end metav1.Time) {
 	return grace, earlier(end, sooner)
 }
 
-// storedGrace is the grace that the object still waits for, in seconds. It is 0
-// for a kind that is not deleted gracefully: no kubelet would end the wait.
+// storedGrace returns the grace that the object still waits for, in seconds. It is 0 for a kind
+// that is not deleted gracefully: no kubelet would end the wait.
 func (r request) storedGrace() int64 {
 	stored := r.object.GetDeletionGracePeriodSeconds()
 	if stored == nil || r.strategy.Grace == nil {
@@ -56,7 +56,7 @@ func (r request) storedGrace() int64 {
 	return normalGrace(*stored)
 }
 
-// requestedGrace is the grace period of the options; nil when they say nothing.
+// requestedGrace returns the grace period of the options; nil if they have none.
 func (r request) requestedGrace() *int64 {
 	if r.options.GracePeriodSeconds == nil {
 		return nil
@@ -65,8 +65,8 @@ func (r request) requestedGrace() *int64 {
 	return &grace
 }
 
-// normalGrace makes a grace period representable. A negative one means the
-// shortest graceful deletion, 1 s: an accident must not skip the grace (AS-15).
+// normalGrace makes a grace period representable. A negative one means the shortest graceful
+// deletion, 1 s: a mistake must not skip the grace (AS-15).
 func normalGrace(grace int64) int64 {
 	if grace < 0 {
 		return 1
@@ -74,7 +74,8 @@ func normalGrace(grace int64) int64 {
 	return min(grace, longestGrace)
 }
 
-// earlier keeps the end of a deletion from ever moving later (R19).
+// earlier returns the earlier of two times, so that the end of a deletion never moves later
+// (R19).
 func earlier(end metav1.Time, than time.Time) metav1.Time {
 	if than.Before(end.Time) {
 		return metav1.NewTime(than)

@@ -52,7 +52,7 @@ func TestR17_GraceOnlyShrinks(t *testing.T) {
 	}
 }
 
-// AS-15, the DELETE that marks: what is asked for, made representable.
+// AS-15, the DELETE that marks: the requested grace, made representable.
 func TestR17_FirstGrace(t *testing.T) {
 	for name, test := range map[string]struct{ requested, want int64 }{
 		"as asked":                 {45, 45},
@@ -69,7 +69,8 @@ func TestR17_FirstGrace(t *testing.T) {
 	}
 }
 
-// AS-09: whatever a client asks, and whenever: the end of a deletion never moves later, the grace never grows.
+// AS-09: whatever a client requests, the end of a deletion never moves later and the grace never
+// grows.
 func TestR19_TheEndNeverMovesLater(t *testing.T) {
 	for _, grace := range []int64{0, 1, 5, 30} {
 		for end := int64(-40); end <= 40; end += 4 {

@@ -13,7 +13,7 @@ import (
 //sumtype:decl
 type Plan interface {
 	plan()
-	// String is the plan in words, for logs.
+	// String describes the plan, for logs.
 	String() string
 }
 
@@ -23,10 +23,10 @@ type (
 		Reason string
 	}
 
-	// Mark writes the object as one that is being deleted, and lets it stay (R18).
+	// Mark writes the object as being deleted, and lets it stay (R18).
 	Mark struct {
-		// First: the object was not being deleted before. Its generation is
-		// bumped and Strategy.OnMark runs; a later DELETE does neither.
+		// First: the object was not being deleted before. Its generation is incremented and
+		// Strategy.OnMark runs; a later DELETE does neither.
 		First bool
 		// Finalizers is the whole list to write. Foreign finalizers keep their order.
 		Finalizers []string
@@ -38,7 +38,8 @@ type (
 		onMark func(runtime.Object)
 	}
 
-	// Keep writes nothing: the object is being deleted already, and this DELETE changes nothing about it.
+	// Keep writes nothing: the object is already being deleted, and this DELETE changes nothing
+	// about it.
 	Keep struct {
 		Reason string
 	}
@@ -83,10 +84,10 @@ func (p Mark) Apply(obj runtime.Object) error {
 	return nil
 }
 
-// Answer is what the client gets (R20): the object while its deletion is
-// pending, a Status with the uid when it is gone. obj is the object as the
-// transaction left it; of a removed one, its last state with the
-// resourceVersion of the removal. gone is true in the second case.
+// Answer returns the response to the client (R20): the object while its deletion is
+// pending, or a Status with the uid when it is gone; gone is true in the second case. obj
+// is the object as the transaction left it; for a removed object, its last state with the
+// resourceVersion of the removal.
 func Answer(p Plan, obj runtime.Object, s Strategy) (answer runtime.Object, gone bool, err error) {
 	switch p.(type) {
 	case Mark, Keep:
@@ -98,7 +99,8 @@ func Answer(p Plan, obj runtime.Object, s Strategy) (answer runtime.Object, gone
 		return nil, false, fmt.Errorf("answer a deletion: %w", err)
 	}
 	return &metav1.Status{
-		// The revision at which the object went, so that a client can wait until its watch has seen it.
+		// The revision at which the object was removed, so that a client can wait until its
+		// watch has seen it.
 		ListMeta: metav1.ListMeta{ResourceVersion: object.GetResourceVersion()},
 		Status:   metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// firstFinalizers is the list of finalizers for the DELETE that begins a
-// deletion (R17): what the options say, else what the object says, else what
-// its kind says.
+// firstFinalizers returns the finalizers after the DELETE that begins a deletion (R17):
+// according to the options, else to the object's finalizers, else to the default of its
+// kind.
 func (r request) firstFinalizers() []string {
 	current := r.object.GetFinalizers()
 	if r.strategy.CollectorDisabled {
@@ -25,17 +25,16 @@ func (r request) firstFinalizers() []string {
 	return finalizers
 }
 
-// laterFinalizers is the list of finalizers for a DELETE of an object that is
-// being deleted already. Finalizers can only be removed now (R19): a request
-// for another policy takes away the collector's finalizer and puts none in its
-// place. Upstream adds the other one, also when the collector has done that
-// work and removed it for good.
+// laterFinalizers returns the finalizers after a DELETE of an object that is already
+// being deleted. Finalizers can now only be removed (R19): a request for another policy
+// removes the collector's finalizer and does not replace it. Upstream adds the other one,
+// even if the collector has already done that work and removed it for good.
 //
-// Background instead of foreground or orphan hastens the end, as asked.
-// Foreground instead of orphan loses the waiting, and does delete the
-// dependents, as asked. Orphan instead of anything else cannot be honoured, and
-// a client that believes it was loses the dependents: it is refused, like the
-// update that adds a finalizer.
+// Background instead of foreground or orphan hastens the removal, as requested.
+// Foreground instead of orphan deletes the dependents, as requested, but without waiting
+// for them. Orphan instead of anything else cannot be honoured, and a client that
+// believed it was would lose the dependents: it is refused, like an update that adds a
+// finalizer.
 func (r request) laterFinalizers() ([]string, error) {
 	current := r.object.GetFinalizers()
 	requested := r.requestedPolicy()
@@ -50,7 +49,7 @@ func (r request) laterFinalizers() ([]string, error) {
 	return keepOnly(current, finalizerOf(requested)), nil
 }
 
-// requestedPolicy is the policy that the options ask for; empty when they say nothing.
+// requestedPolicy returns the policy that the options request; empty if they request none.
 func (r request) requestedPolicy() metav1.DeletionPropagation {
 	if policy := r.options.PropagationPolicy; policy != nil {
 		return *policy
@@ -66,7 +65,7 @@ func (r request) requestedPolicy() metav1.DeletionPropagation {
 	}
 }
 
-// policyPath is the option that requestedPolicy was read from.
+// policyPath returns the path of the option that requestedPolicy reads.
 func (r request) policyPath() *field.Path {
 	if r.options.PropagationPolicy != nil {
 		return field.NewPath("propagationPolicy")
@@ -74,9 +73,9 @@ func (r request) policyPath() *field.Path {
 	return field.NewPath("orphanDependents")
 }
 
-// policyOf is the policy that a list of finalizers stands for; empty when the
-// collector has none in it. Validation keeps both out of one object; where both
-// stand nevertheless, orphan wins, as it destroys less (TR-04).
+// policyOf returns the policy that a list of finalizers stands for; empty if it has none
+// of the collector's. Validation prevents an object from having both; if it has both
+// nevertheless, orphan wins, as it destroys less (TR-04).
 func policyOf(finalizers []string) metav1.DeletionPropagation {
 	switch {
 	case slices.Contains(finalizers, metav1.FinalizerOrphanDependents):
@@ -88,7 +87,7 @@ func policyOf(finalizers []string) metav1.DeletionPropagation {
 	}
 }
 
-// finalizerOf is the collector's finalizer for a policy; Background needs none.
+// finalizerOf returns the collector's finalizer for a policy; Background needs none.
 func finalizerOf(policy metav1.DeletionPropagation) string {
 	switch policy {
 	case metav1.DeletePropagationOrphan:
@@ -100,7 +99,7 @@ func finalizerOf(policy metav1.DeletionPropagation) string {
 	return ""
 }
 
-// keepOnly takes the collector's finalizers out of a list, except the wanted one.
+// keepOnly removes the collector's finalizers from a list, except the wanted one.
 func keepOnly(finalizers []string, wanted string) []string {
 	var kept []string
 	for _, f := range finalizers {

@@ -17,7 +17,7 @@ const (
 	foreground = metav1.FinalizerDeleteDependents
 )
 
-// policy and legacy build options; a name makes a table row readable.
+// policy and legacy build options; short names keep the table rows readable.
 func policy(p metav1.DeletionPropagation) *metav1.DeleteOptions {
 	return &metav1.DeleteOptions{PropagationPolicy: &p}
 }
@@ -26,7 +26,8 @@ func legacy(orphanDependents bool) *metav1.DeleteOptions {
 	return &metav1.DeleteOptions{OrphanDependents: &orphanDependents}
 }
 
-// firstDelete returns the finalizers that a first DELETE leaves, between two foreign ones; "" is none of ours.
+// firstDelete returns the finalizers that a first DELETE leaves between two foreign ones; ""
+// means none of the collector's.
 func firstDelete(t *testing.T, existing string, options *metav1.DeleteOptions, s Strategy) string {
 	t.Helper()
 	list := []string{"example.com/a", "example.com/b"}
@@ -51,7 +52,8 @@ func firstDelete(t *testing.T, existing string, options *metav1.DeleteOptions, s
 // AS-06 and AS-07: explicit option > existing finalizer > the kind's default,
 // for each option, each existing finalizer and both defaults.
 func TestR17_WhichPolicyCounts(t *testing.T) {
-	// Per option: what is left of "", orphan and foreground on a kind that deletes by default, and on one that orphans by default.
+	// For each option: what becomes of "", orphan and foreground on a kind that deletes by
+	// default, and on one that orphans by default.
 	tests := []struct {
 		name    string
 		options *metav1.DeleteOptions
@@ -124,7 +126,7 @@ func TestR17_NamespacePolicies(t *testing.T) {
 	}
 }
 
-// AS-04, AS-05: without a collector nobody would remove its finalizer.
+// AS-04, AS-05: without a collector, nothing would remove its finalizer.
 func TestR17_CollectorDisabledAddsNothing(t *testing.T) {
 	s := Strategy{CollectorDisabled: true, DefaultPropagation: metav1.DeletePropagationOrphan}
 	for _, options := range []*metav1.DeleteOptions{nil, legacy(true), legacy(false), policy(metav1.DeletePropagationForeground), policy(metav1.DeletePropagationOrphan)} {
@@ -140,8 +142,8 @@ func TestR17_CollectorDisabledAddsNothing(t *testing.T) {
 	}
 }
 
-// FG-04 and AS-16: on an object that is being deleted a DELETE may take the
-// collector's finalizer away, and adds none, be it one that was there before.
+// FG-04 and AS-16: on an object that is being deleted, a DELETE may remove the collector's
+// finalizer and adds none, not even one that was there before.
 func TestR19_RepeatedDeleteOnlyRemovesFinalizers(t *testing.T) {
 	const refused = "refused"
 	tests := []struct {
@@ -187,7 +189,8 @@ func TestR19_RepeatedDeleteOnlyRemovesFinalizers(t *testing.T) {
 	}
 }
 
-// Background on an object that only the collector holds: its last finalizer goes, so it goes, in this very transaction.
+// Background on an object that only the collector holds: its last finalizer is removed, and so
+// is the object, in the same transaction.
 func TestR19_BackgroundEndsAForegroundDeletion(t *testing.T) {
 	stored := object(deleting(noon, 0), finalizers(foreground))
 	plan := decide(t, stored, policy(metav1.DeletePropagationBackground), Strategy{})
@@ -196,7 +199,8 @@ func TestR19_BackgroundEndsAForegroundDeletion(t *testing.T) {
 	}
 }
 
-// Validation keeps both finalizers out of one object (AS-16); should both be there, none is doubled and orphan wins (TR-04).
+// Validation prevents an object from having both finalizers (AS-16); if it has both, neither is
+// duplicated and orphan wins (TR-04).
 func TestR17_BothFinalizers(t *testing.T) {
 	stored := object(finalizers(foreground, foreign, orphan))
 	marked := apply(t, stored, decide(t, stored, &metav1.DeleteOptions{}, Strategy{}))

@@ -1,7 +1,7 @@
-// Package demo has the stories that coppice demo plays, and the tree that it draws
-// meanwhile. It does no I/O: a story is a list of steps, each with a text that announces
-// it, the kubectl command that makes it happen, and what is expected to follow; a View is
-// what watches have shown so far. Package stage plays a story on a control plane.
+// Package demo contains the stories that coppice demo plays and the tree that it draws.
+// It does no I/O: a story is a list of steps, each with a text that announces it, the
+// kubectl command to run, and what is expected to follow; a View is what watches have
+// shown so far. Package stage plays a story on a control plane.
 package demo
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Story is a few steps in a namespace of its own.
+// Story is a sequence of steps in a namespace of its own.
 type Story struct {
 	Name      string
 	Title     string
@@ -20,22 +20,22 @@ type Story struct {
 
 // Step is one command and what follows.
 type Step struct {
-	// Tell announces what is about to happen, in a line or two.
+	// Tell announces in a line or two what is about to happen.
 	Tell string
-	// Kubectl are the arguments of the command. The files that they name are in Manifests.
+	// Kubectl holds the arguments of the command. The files that they name are in Manifests.
 	Kubectl []string
-	// Expect is what must become true, one after the other. The last one must also hold in
-	// lists from the server; the others may be true for a moment only.
+	// Expect lists what must become true, in this order. The last one must also hold in lists
+	// from the server; the others may be true only briefly.
 	Expect []Expectation
 }
 
-// Expectation is something that must become true.
+// Expectation is a condition that must become true.
 type Expectation struct {
 	Says  string
 	Holds func(*View) bool
 }
 
-// Command returns the command of a step as one would type it.
+// Command returns the command of a step as a user would type it.
 func (s Step) Command() string {
 	words := []string{"kubectl"}
 	for _, word := range s.Kubectl {
@@ -50,7 +50,7 @@ func (s Step) Command() string {
 //go:embed manifests/*.yaml
 var files embed.FS
 
-// Manifests returns the files that the commands name, with their contents.
+// Manifests returns the contents of the files that the commands use, by name.
 func Manifests() (map[string][]byte, error) {
 	entries, err := files.ReadDir("manifests")
 	if err != nil {

@@ -201,7 +201,7 @@ func TestWentInOrder(t *testing.T) {
 	}
 }
 
-// TestListed: the objects are those of the list, the past is that of the watches.
+// TestListed: the objects come from the list, the history from the watches.
 func TestListed(t *testing.T) {
 	v := viewOf(object("Pod", "a"), object("Pod", "b", deleting(1)))
 	v.Remove(object("Pod", "c"))

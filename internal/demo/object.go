@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// Object is what the tree shows of an object.
+// Object is the part of an object that the tree shows.
 type Object struct {
 	Kind, Name string
 	UID        types.UID
@@ -26,14 +26,14 @@ type Object struct {
 	Grace int64
 	// State is the phase of a pod, or how many pods of a workload are ready.
 	State string
-	// Problems are the reasons why a namespace is still there, from its conditions.
+	// Problems are the reasons why a namespace still exists, from its conditions.
 	Problems []string
 }
 
 // String returns the name that kubectl prints.
 func (o Object) String() string { return o.Kind + "/" + o.Name }
 
-// Read returns what the tree shows of an object.
+// Read returns the part of an object that the tree shows.
 func Read(u *unstructured.Unstructured) Object {
 	o := Object{
 		Kind: u.GetKind(), Name: u.GetName(), UID: u.GetUID(), Version: u.GetResourceVersion(),
@@ -76,7 +76,7 @@ func stateOfPod(u *unstructured.Unstructured) string {
 	return phase
 }
 
-// problemsOf returns the messages of the conditions that say why a namespace is still there.
+// problemsOf returns the messages of the conditions that explain why a namespace still exists.
 func problemsOf(u *unstructured.Unstructured) []string {
 	var problems []string
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
@@ -126,14 +126,14 @@ func (o Object) notes() []string {
 	return notes
 }
 
-// before reports whether version a was written before b. Versions that cannot be compared,
-// which our server does not have, are in no order.
+// before reports whether version a was written before b. Versions that cannot be compared, which
+// our server does not produce, are in no order.
 func before(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-// inOrder sorts owners before their usual dependents, and else by name.
+// inOrder sorts owners before their usual dependents, and otherwise by name.
 func inOrder(a, b Object) int {
 	order := []string{"Namespace", "Deployment", "StatefulSet", "ReplicaSet", "Pod", "ConfigMap", "Role"}
 	return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))

@@ -15,8 +15,8 @@ func Stories() []Story {
 	return []Story{background(), foreground(), orphan(), grace(), namespace()}
 }
 
-// Choose returns the stories of these names, in the order in which they are played, or all
-// of them if there are no names. Unknown is the first name that no story has.
+// Choose returns the stories with these names, in the order in which they are played, or all of
+// them if there are no names. unknown is the first name that no story has.
 func Choose(names []string) (chosen []Story, unknown string) {
 	all := Stories()
 	if len(names) == 0 {
@@ -144,7 +144,7 @@ func namespace() Story {
 	}}
 }
 
-// makeWeb is the first step of most stories.
+// makeWeb returns the first step of most stories.
 func makeWeb() Step {
 	return Step{
 		Tell:    "A deployment of three pods: it owns a replica set, and that owns the pods.",
@@ -153,8 +153,8 @@ func makeWeb() Step {
 	}
 }
 
-// ready reports whether the deployment and its one replica set count that many ready pods,
-// and those run.
+// ready reports whether the deployment and its one replica set count that many ready pods, and
+// these are running.
 func ready(v *View, pods int) bool {
 	deployments, sets := v.All("Deployment"), v.All("ReplicaSet")
 	if len(deployments) > 1 || len(sets) != 1 || !runs(v, pods) {
@@ -165,7 +165,7 @@ func ready(v *View, pods int) bool {
 	return !slices.ContainsFunc(all, func(o Object) bool { return o.State != countedReady(int64(pods), int64(pods)) || o.Deleting })
 }
 
-// runs reports whether that many pods run, and there are no others.
+// runs reports whether exactly that many pods exist and all are running.
 func runs(v *View, pods int) bool {
 	all := v.All("Pod")
 	return len(all) == pods && !slices.ContainsFunc(all, func(o Object) bool {
@@ -173,7 +173,7 @@ func runs(v *View, pods int) bool {
 	})
 }
 
-// waited reports whether the one object of a kind was marked to wait for its dependents.
+// waited reports whether the only object of a kind was marked to wait for its dependents.
 func waited(v *View, kind string) bool {
 	marked := v.Marked(kind)
 	return len(marked) == 1 && marked[0].Has(metav1.FinalizerDeleteDependents)

@@ -12,14 +12,14 @@ import (
 // separator is between the notes of an object.
 const separator = " · "
 
-// Emphasis is how a line of the tree is drawn.
+// Emphasis is the emphasis with which a line of the tree is drawn.
 type Emphasis int
 
 // The emphases.
 const (
 	Normal   Emphasis = iota // the object is not being deleted
 	Deleting                 // it is being deleted
-	Problem                  // the line says why something hangs
+	Problem                  // the line says why something is stuck
 )
 
 // Line is one line of the tree.
@@ -31,7 +31,7 @@ type Line struct {
 
 // Tree returns the tree of owners and dependents: every object below its owner, and objects
 // without an owner below the namespace. An object with several owners is below its
-// controller, or else below the first one that is there.
+// controller, or else below the first one that exists.
 func (v *View) Tree() []Line {
 	t := drawing{view: v, below: map[types.UID][]Object{}, drawn: map[types.UID]bool{}}
 	var roots []Object
@@ -84,7 +84,6 @@ func (v *View) ownerOf(o Object) (metav1.OwnerReference, bool) {
 	return metav1.OwnerReference{}, false
 }
 
-// drawing is a tree that is being drawn.
 type drawing struct {
 	view  *View
 	below map[types.UID][]Object
@@ -92,8 +91,8 @@ type drawing struct {
 	lines []Line
 }
 
-// draw draws an object and what is below it. Indent precedes all lines, branch its own line,
-// and stem the lines below.
+// draw draws an object and what is below it. indent precedes all lines, branch the object's own
+// line, and stem the lines below.
 func (t *drawing) draw(o Object, indent, branch, stem string) {
 	if t.drawn[o.UID] {
 		return
@@ -138,7 +137,7 @@ func (t *drawing) notes(o Object) []string {
 	return notes
 }
 
-// widestName bounds the column in which notes begin.
+// widestName limits the column in which notes begin.
 const widestName = 50
 
 // Text returns the tree as lines of text, with the notes in a column.

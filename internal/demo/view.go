@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// View is which objects are there, and which are gone, as far as watches have shown. It is
-// not safe for concurrent use.
+// View holds which objects exist and which are gone, as far as watches have shown. It is not
+// safe for concurrent use.
 type View struct {
 	objects map[types.UID]Object
 	marked  []Object // as they were when they were first seen being deleted
@@ -43,7 +43,7 @@ func (v *View) Remove(o Object) string {
 	return "- " + o.String()
 }
 
-// told describes an object in one line, with its owners, which the tree shows otherwise.
+// told describes an object in one line, with its owners, which the tree shows by its structure.
 func (v *View) told(o Object) string {
 	var notes []string
 	for _, owner := range o.Owners {
@@ -56,7 +56,7 @@ func (v *View) told(o Object) string {
 	return o.String() + "  " + strings.Join(notes, separator)
 }
 
-// Listed returns a view of the objects that a list has shown, with the past of v.
+// Listed returns a view of the objects in a list, with the history of v.
 func (v *View) Listed(objects []Object) *View {
 	listed := &View{objects: map[types.UID]Object{}, marked: v.marked, gone: v.gone}
 	for _, o := range objects {
@@ -65,14 +65,14 @@ func (v *View) Listed(objects []Object) *View {
 	return listed
 }
 
-// All returns the objects of a kind that are there, by name.
+// All returns the existing objects of a kind, sorted by name.
 func (v *View) All(kind string) []Object {
 	of := slices.DeleteFunc(slices.Collect(maps.Values(v.objects)), func(o Object) bool { return o.Kind != kind })
 	slices.SortFunc(of, inOrder)
 	return of
 }
 
-// Find returns the object of a name, if it is there.
+// Find returns the object of that kind and name, if it exists.
 func (v *View) Find(kind, name string) (Object, bool) {
 	for _, o := range v.objects {
 		if o.Kind == kind && o.Name == name {
@@ -93,8 +93,8 @@ func ofKind(objects []Object, kind string) []Object {
 	return slices.DeleteFunc(slices.Clone(objects), func(o Object) bool { return o.Kind != kind })
 }
 
-// WentInOrder reports whether objects of each of the kinds are gone and none is left, all of
-// one kind before the first of the next.
+// WentInOrder reports whether the objects of all the kinds are gone, all of one kind before the
+// first of the next.
 func (v *View) WentInOrder(kinds ...string) bool {
 	var last []Object
 	for _, kind := range kinds {

@@ -64,7 +64,7 @@ func edgeStyle(r Reference) string {
 
 func dotBool(b bool) string { return `"` + strconv.FormatBool(b) + `"` }
 
-// dotText quotes a text. Names of some kinds may contain quotes and backslashes (GB-10), and
+// dotText quotes a string. Names of some kinds may contain quotes and backslashes (GB-10), and
 // Graphviz interprets escapes in labels, so backslashes are escaped everywhere.
 func dotText(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", " ", "\x00", " ").Replace(text) + `"`

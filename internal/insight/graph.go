@@ -1,5 +1,5 @@
-// Package insight shows the ownership graph to people: who owns whom, how each owner
-// reference stands, and what is decided about each object.
+// Package insight shows the ownership graph to people: which object owns which, the standing of
+// each owner reference, and the decision about each object.
 //
 // The main flow:
 //
@@ -15,10 +15,10 @@
 // Standings and decisions come from package verdict; there are no rules here. Nothing
 // here changes the graph.
 //
-// The layout is our own, 480 lines, so that a graph can be seen in a browser or with
-// kubectl get --raw where no Graphviz is installed. Libraries that were considered:
-// github.com/goccy/go-graphviz is Graphviz compiled to WebAssembly, with a runtime for
-// that, and adds several megabytes to a binary that needs it for one format.
+// The layout is our own, 480 lines, so that a graph can be seen in a browser or with kubectl
+// get --raw where no Graphviz is installed. Alternatives:
+// github.com/goccy/go-graphviz is Graphviz compiled to WebAssembly, with a runtime for that,
+// and adds several megabytes to a binary that needs it for one format.
 // github.com/nulab/autog is pure Go, but version 0 by a single author; by its README it does
 // not route edges of a vertex to itself, which an object that owns itself has, and its
 // layering is quadratic, while we draw up to 5000 objects.
@@ -67,7 +67,7 @@ func (f Format) ContentType() string {
 	return "text/vnd.graphviz"
 }
 
-// Graph is a copy of the ownership graph, or of a part of it. It is not changed any more.
+// Graph is an immutable copy of the ownership graph, or of a part of it.
 type Graph struct {
 	// Objects are sorted by kind, namespace, name and UID.
 	Objects []Object `json:"objects"`
@@ -83,13 +83,13 @@ type Object struct {
 	Kind      string        `json:"kind"`
 	Namespace string        `json:"namespace,omitempty"`
 	Name      string        `json:"name"`
-	// Missing reports an owner that is not observed; its coordinates are those that a
-	// dependent states.
+	// Missing marks an owner that is not observed; its coordinates are those that a dependent
+	// states.
 	Missing bool `json:"missing,omitempty"`
 	// Phase is active, orphaning, foreground or terminating; empty when missing.
 	Phase      string   `json:"phase,omitempty"`
 	Finalizers []string `json:"finalizers,omitempty"`
-	// Decision is what the collector decides about the object now; empty when missing.
+	// Decision is the collector's current decision about the object; empty when missing.
 	Decision string `json:"decision,omitempty"`
 }
 
@@ -110,7 +110,8 @@ type Reference struct {
 	Owner     ownership.UID `json:"owner"`
 	// Standing is solid, waiting, dangling, unverified, unmapped or misplaced (R5, R7).
 	Standing string `json:"standing"`
-	// Evidence is what the standing is based on: observation, deleted event, live read or none (R3).
+	// Evidence is the evidence for the standing: observation, deleted event, live read or none
+	// (R3).
 	Evidence   string `json:"evidence"`
 	Blocking   bool   `json:"blocking,omitempty"`
 	Controller bool   `json:"controller,omitempty"`
@@ -147,7 +148,7 @@ func (g *Graph) sort() {
 	})
 }
 
-// places returns the positions of the objects.
+// places returns the indexes of the objects by UID.
 func (g *Graph) places() map[ownership.UID]int {
 	place := make(map[ownership.UID]int, len(g.Objects))
 	for i := range g.Objects {

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// TestPictures replays the files in testdata. Their language:
+// TestPictures replays the files in testdata. Their commands are
 //
 //	new               an empty graph
 //	observe           one object a line: <kind> [<namespace>/]<name> uid=<uid> [owners=<owner>,…] [phase=…] [finalizers=…]
@@ -66,7 +66,7 @@ func newGraph() *ownership.Graph {
 	return g
 }
 
-// viewOf returns a View of a graph that nothing changes meanwhile.
+// viewOf returns a View of a graph that does not change.
 func viewOf(g *ownership.Graph) insight.View {
 	return func(read func(g *ownership.Graph)) { read(g) }
 }
@@ -183,7 +183,8 @@ func unescape(t *testing.T, text string) string {
 	}
 }
 
-// TestOrderDoesNotMatter observes the same objects in two orders: the encoded bytes are the same.
+// TestOrderDoesNotMatter observes the same objects in two orders and expects the same encoded
+// bytes.
 func TestOrderDoesNotMatter(t *testing.T) {
 	var objects []ownership.Object
 	for i := range 60 {

@@ -2,7 +2,7 @@ package insight
 
 import "slices"
 
-// How boxes and rows are spaced, in pixels.
+// The spacing of boxes and rows, in pixels.
 const (
 	rowPitch   = 52.0 // from one box to the next below it
 	dummyPitch = 14.0 // beside an edge that passes through a column
@@ -13,10 +13,9 @@ const (
 	placements = 8
 )
 
-// point is a place in the drawing.
 type point struct{ x, y float64 }
 
-// box is where an object is drawn: its left edge and the middle of its height.
+// box is the position of an object: its left edge and its vertical center.
 type box struct {
 	point
 	width float64
@@ -29,20 +28,20 @@ type line struct {
 	backward bool
 }
 
-// layout is a drawing: where everything is.
+// layout is the positions of everything in a drawing.
 type layout struct {
 	boxes         []box  // by object
 	lines         []line // by edge
 	width, height float64
 }
 
-// edge is a pair of objects: the owner, and what depends on it.
+// edge is an owner and one of its dependents.
 type edge struct{ owner, dependent int }
 
-// arrange lays objects out in columns, owners left of their dependents. Components that are
-// not connected are below each other, in their order. It is Sugiyama's method in its
-// simplest form: columns by longest path, the order in a column by barycentres, heights by
-// least squares.
+// arrange lays objects out in columns, owners left of their dependents. Connected
+// components are placed below each other, in order. It is Sugiyama's method in its simplest
+// form: columns by longest path, the order in a column by barycentres, heights by least
+// squares.
 func arrange(widths []float64, edges []edge) layout {
 	d := layout{boxes: make([]box, len(widths)), lines: make([]line, len(edges))}
 	for _, members := range components(len(widths), edges) {
@@ -56,8 +55,8 @@ func arrange(widths []float64, edges []edge) layout {
 	return d
 }
 
-// component is a set of connected objects, and the edges between them, by their
-// positions in what arrange was given.
+// component is a set of connected objects and the edges between them, by their indexes in the
+// arguments of arrange.
 type component struct{ objects, edges []int }
 
 func components(objects int, edges []edge) []component {
@@ -107,7 +106,7 @@ type block struct {
 	vertices []vertex
 	columns  [][]int // vertices by column, from top to bottom
 	widths   []float64
-	routes   map[int][]int // by edge: the vertices that it goes through, from left to right
+	routes   map[int][]int // by edge: the vertices that it passes through, from left to right
 	back     map[int]bool  // edges from right to left
 	loops    map[int]int   // by edge of an object that owns itself: the vertex
 }
@@ -149,7 +148,7 @@ func newBlock(c component, widths []float64, edges []edge) *block {
 // arc is an edge between vertices.
 type arc struct{ from, to, edge int }
 
-// breakCycles finds edges without which there is no cycle: the back edges of a depth-first
+// breakCycles finds edges whose removal breaks all cycles: the back edges of a depth-first
 // search.
 func breakCycles(n int, arcs []arc) map[int]bool {
 	out := make([][]arc, n)

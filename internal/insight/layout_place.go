@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// order finds an order in each column in which few edges cross: it sorts the vertices by the
-// barycentres of their neighbours, column by column, alternating between left and right.
+// order reduces the crossings of edges: it sorts the vertices of each column by the barycentres
+// of their neighbours, column by column, alternating between left and right.
 func (b *block) order() {
 	b.fill()
 	best, fewest := b.snapshot(), b.crossings()
@@ -28,8 +28,8 @@ func (b *block) order() {
 	b.number()
 }
 
-// fill adds the vertices to their columns in the order of a depth-first search from the
-// owners, so that the dependents of one owner are together.
+// fill adds the vertices to their columns in the order of a depth-first search from the owners,
+// so that the dependents of one owner stay together.
 func (b *block) fill() {
 	seen := make([]bool, len(b.vertices))
 	var walk func(i int)
@@ -123,8 +123,8 @@ func (b *block) crossings() int {
 	return total
 }
 
-// place sets the heights: each vertex as near as possible to the middle of its neighbours,
-// while order and distances in the column are kept.
+// place sets the heights: each vertex is as near as possible to the middle of its neighbours
+// while the order and distances in the column are kept.
 func (b *block) place() {
 	for c := range b.columns {
 		b.spread(c, func(s *vertex) float64 { return s.y * rowPitch })
@@ -137,16 +137,16 @@ func (b *block) place() {
 			b.spread(c, func(s *vertex) float64 { return b.middle(s.left, s.y) })
 		}
 	}
-	// Owners last, so that each is in the middle of its dependents.
+	// Owners come last, so that each is in the middle of its dependents.
 	for c := len(b.columns) - 2; c >= 0; c-- {
 		b.spread(c, func(s *vertex) float64 { return b.middle(s.right, s.y) })
 	}
 	b.raise()
 }
 
-// spread sets the heights in one column to the least squares of the wished ones under the
-// condition that neighbours keep their distance. Where wishes conflict, neighbours are pooled
-// and moved as one.
+// spread sets the heights in one column to the least-squares fit of the wished ones, subject
+// to neighbours keeping their distance. Where wishes conflict, neighbours are pooled and
+// moved as one.
 func (b *block) spread(column int, wish func(*vertex) float64) {
 	type pool struct {
 		sum   float64
@@ -175,7 +175,7 @@ func (b *block) spread(column int, wish func(*vertex) float64) {
 	}
 }
 
-// distance returns the least distance of two neighbours in a column.
+// distance returns the minimum distance of two neighbours in a column.
 func (b *block) distance(above, below int) float64 {
 	half := func(i int) float64 {
 		if b.vertices[i].object < 0 {
@@ -186,7 +186,6 @@ func (b *block) distance(above, below int) float64 {
 	return half(above) + half(below)
 }
 
-// raise moves the block up to the top.
 func (b *block) raise() {
 	top := b.vertices[0].y
 	for i := range b.vertices {

@@ -8,14 +8,14 @@ import (
 )
 
 // View runs a function on the ownership graph while nothing changes it. It is called several
-// times for one Graph, each time for a short time.
+// times for one Graph, each time briefly.
 type View func(read func(g *ownership.Graph))
 
-// batch is how many objects are read in one call of a View, which takes a fraction of a
+// batch is the number of objects read in one call of a View, which takes a fraction of a
 // millisecond.
 const batch = 256
 
-// Whole returns everything that owns or is owned, or seems to. Objects without owners and
+// Whole returns everything that owns or is owned, or seems to. Objects with neither owners nor
 // dependents are left out (GB-08).
 func Whole(view View) Graph {
 	var related []ownership.UID
@@ -25,8 +25,8 @@ func Whole(view View) Graph {
 	return r.picture()
 }
 
-// Around returns the objects named, and all that are connected with one of them: owners and
-// dependents, and theirs (GB-09). Unknown UIDs are left out.
+// Around returns the connected components of the given objects: their owners and dependents, and
+// those of these in turn (GB-09). Unknown UIDs are left out.
 func Around(view View, uids ...ownership.UID) Graph {
 	r := newReader(view)
 	r.connected = true
@@ -64,7 +64,7 @@ func newReader(view View) *reader {
 	}
 }
 
-// read adds objects, batch by batch, and with connected everything that they lead to.
+// read adds objects, batch by batch, and if connected is set everything that they lead to.
 func (r *reader) read(uids []ownership.UID) {
 	for len(uids) > 0 {
 		n := min(batch, len(uids))
@@ -123,8 +123,8 @@ func (r *reader) reference(dependent ownership.UID, owner verdict.Owner) {
 	}
 }
 
-// claimants returns objects that name the same missing owners as those in the graph, and are
-// not in it yet.
+// claimants returns objects that are not in the graph yet and name the same missing owners as
+// those in it.
 func (r *reader) claimants() []ownership.UID {
 	var found []ownership.UID
 	r.view(func(g *ownership.Graph) {
@@ -144,7 +144,6 @@ func (r *reader) claimants() []ownership.UID {
 	return slices.Compact(found)
 }
 
-// picture returns the Graph.
 func (r *reader) picture() Graph {
 	for uid, o := range r.named {
 		if o != nil && !r.seen[uid] {

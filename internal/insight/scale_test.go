@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// BenchmarkLongestLock reports the longest time that the graph is locked while a graph of
+// BenchmarkLongestLock reports the longest time for which the graph is locked while a graph of
 // 200 000 objects is read, one in ten of which is related to another.
 func BenchmarkLongestLock(b *testing.B) {
 	g := newGraph()

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// maxDrawn bounds a drawing: browsers do not show larger ones well, and nobody can read them.
+// maxDrawn limits the number of objects in a drawing: browsers do not show larger ones well, and
+// they are unreadable.
 const maxDrawn = 5000
 
 // ErrTooLarge is the error of Encode for a graph that is too large to be drawn.
@@ -20,8 +21,8 @@ const (
 	margin     = 24.0
 	heading    = 40.0
 	legend     = 56.0
-	minWidth   = 940.0 // of the legend
-	charWidth  = 7.1   // a little more than the mean character of the font at 12 px
+	minWidth   = 940.0 // width of the legend
+	charWidth  = 7.1   // a little more than the mean width of a character at 12 px
 	boxPadding = 12.0
 	maxText    = 46 // characters in a line of a box; longer lines are cut in the middle
 )
@@ -123,7 +124,7 @@ func boxWidth(o *Object) float64 {
 	return 2*boxPadding + charWidth*float64(max(first, len([]rune(shorten(o.path())))))
 }
 
-// shorten cuts the middle out of a long text: names differ at their ends.
+// shorten cuts the middle out of a long string: names differ at their ends.
 func shorten(text string) string {
 	runes := []rune(text)
 	if len(runes) <= maxText {
@@ -225,7 +226,7 @@ func number(f float64) string {
 	return strconv.FormatFloat(math.Round(f*10)/10, 'f', -1, 64)
 }
 
-// xmlText escapes a text. Characters that XML does not allow at all become spaces.
+// xmlText escapes a string. Characters that XML does not allow become spaces.
 func xmlText(text string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' || r == 0xFFFE || r == 0xFFFF {

@@ -1,6 +1,6 @@
-// Package pods has what several controllers need to know about pods, beyond
-// k8s.io/kubectl/pkg/util/podutils: how one is created from a template, in what state it is,
-// and which is deleted first when there are too many. It is pure.
+// Package pods contains what several controllers need to know about pods beyond
+// k8s.io/kubectl/pkg/util/podutils: how a pod is created from a template, what state it is
+// in, and which is deleted first when there are too many. It is pure.
 package pods
 
 import (
@@ -17,7 +17,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 )
 
-// FromTemplate returns a new pod of that template. It has no name and no owner yet.
+// FromTemplate returns a new pod from the template, without a name or an owner.
 func FromTemplate(template *corev1.PodTemplateSpec, namespace string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -42,15 +42,15 @@ func NamePrefix(owner string) string {
 // IsTerminating reports whether the pod is being deleted.
 func IsTerminating(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }
 
-// IsFinished reports whether the pod's containers have ended for good.
+// IsFinished reports whether the pod's containers have terminated for good.
 func IsFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// IsActive reports whether the pod runs or is going to, and is not being deleted.
+// IsActive reports whether the pod is running or will run, and is not being deleted.
 func IsActive(pod *corev1.Pod) bool { return !IsFinished(pod) && !IsTerminating(pod) }
 
-// Condition returns the pod's condition of that type, nil if there is none.
+// Condition returns the pod's condition of that type, or nil.
 func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == kind {
@@ -60,8 +60,9 @@ func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 	return nil
 }
 
-// AvailableIn returns the time from now until the pod has been ready for minReady without a
-// break, not positive if it has been. The second result is false for a pod that is not ready.
+// AvailableIn returns the time from now until the pod will have been ready for minReady without
+// interruption, not positive if it already has been. The second result is false for a pod that
+// is not ready.
 func AvailableIn(pod *corev1.Pod, minReady time.Duration, now time.Time) (time.Duration, bool) {
 	if !podutils.IsPodReady(pod) {
 		return 0, false
@@ -78,15 +79,16 @@ func AvailableIn(pod *corev1.Pod, minReady time.Duration, now time.Time) (time.D
 
 // IsAvailable reports whether the pod has been ready for minReady. Unlike
 // podutils.IsPodAvailable it is true as soon as AvailableIn is 0, which is when controllers
-// look again: a pod must not be unavailable then and have nothing that makes them look later.
+// reconcile again: if the pod were still unavailable then, nothing would make them reconcile
+// later.
 func IsAvailable(pod *corev1.Pod, minReady time.Duration, now time.Time) bool {
 	in, ready := AvailableIn(pod, minReady, now)
 	return ready && in <= 0
 }
 
 // Hash returns a hash of a template, for the label pod-template-hash and for names. template is
-// anything with a single form in JSON. collisions, if not nil, is how many others were found
-// to have the same hash.
+// any value with a deterministic JSON encoding. collisions, if not nil, is the number of hash
+// collisions found so far.
 func Hash(template any, collisions *int32) (string, error) {
 	text, err := json.Marshal(template)
 	if err != nil {
@@ -100,8 +102,8 @@ func Hash(template any, collisions *int32) (string, error) {
 	return rand.SafeEncodeString(fmt.Sprint(sum.Sum32())), nil
 }
 
-// SetCondition sets a condition in the pod's status, in place of the one of that type. The time
-// of the last transition stays if the status of the condition does.
+// SetCondition sets a condition in the pod's status, replacing the one of that type. The last
+// transition time is kept if the status of the condition is unchanged.
 func SetCondition(pod *corev1.Pod, c corev1.PodCondition) {
 	existing := Condition(pod, c.Type)
 	if existing == nil {

@@ -22,8 +22,8 @@ import (
 //  7. restarted more often
 //  8. created later
 //
-// and by name where all that is equal, so that the same pods give the same order.
-// related are the pods that count for 5, which may be more than those to be ordered.
+// and finally by name, so that the order is deterministic. related are the pods that count for
+// 5, which may be more than those to be ordered.
 func DeletionOrder(list, related []*corev1.Pod, now time.Time) []*corev1.Pod {
 	onNode := map[string]int{}
 	for _, pod := range related {
@@ -69,7 +69,7 @@ func phaseRank(pod *corev1.Pod) int {
 	}
 }
 
-// DeletionCost returns the value of the pod's annotation; 0 if there is none or it is no number.
+// DeletionCost returns the value of the pod's annotation; 0 if it is absent or not a number.
 func DeletionCost(pod *corev1.Pod) int32 {
 	cost, err := strconv.ParseInt(pod.Annotations[corev1.PodDeletionCost], 10, 32)
 	if err != nil {
@@ -78,8 +78,8 @@ func DeletionCost(pod *corev1.Pod) int32 {
 	return int32(cost)
 }
 
-// readyFor returns the order of magnitude of the time that the pod has been ready: how many
-// binary digits its seconds have.
+// readyFor returns the order of magnitude of the time that the pod has been ready: the number of
+// binary digits of its seconds.
 func readyFor(pod *corev1.Pod, now time.Time) int {
 	if !podutils.IsPodReady(pod) {
 		return 0
@@ -92,7 +92,6 @@ func readyFor(pod *corev1.Pod, now time.Time) int {
 	return digits
 }
 
-// restarts returns the highest restart count of the pod's containers.
 func restarts(pod *corev1.Pod) int32 {
 	var most int32
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
 )
 
-// reconcile binds a pod, if it is still to be placed.
+// reconcile binds a pod if it still has to be placed.
 func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error {
 	obj, exists, err := s.pods.GetStore().GetByKey(name.String())
 	if err != nil || !exists {
@@ -41,15 +41,15 @@ func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error 
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		s.unplace(pod.UID, node) // gone, or bound by another scheduler: the watch tells
+		s.unplace(pod.UID, node) // gone, or bound by another scheduler: the watch will show it
 		return nil
 	}
 	s.unplace(pod.UID, node)
 	return fmt.Errorf("bind pod %s to node %s: %w", name, node, err)
 }
 
-// place finds a node, and reserves on it what the pod needs. It returns no node if the pod has
-// one already.
+// place finds a node and reserves on it what the pod needs. It returns no node if the pod
+// already has one.
 func (s *Scheduler) place(name cache.ObjectName, pod *corev1.Pod) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *Scheduler) unplace(uid types.UID, node string) {
 	}
 }
 
-// report writes into a pod why it fits nowhere, unless it says so already.
+// report writes into the pod's condition why it fits nowhere, unless it already says so.
 func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, message string) error {
 	now := metav1.NewTime(s.clock.Now()).Rfc3339Copy()
 	condition := corev1.PodCondition{

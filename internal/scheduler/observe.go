@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
 )
 
-// observeNode notes a node as it is now. Unschedulable pods may fit on it.
+// observeNode records the current state of a node. Unschedulable pods may fit on it.
 func (s *Scheduler) observeNode(obj any) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
@@ -59,7 +59,7 @@ func (s *Scheduler) forgetNode(obj any) {
 	s.order = slices.DeleteFunc(s.order, func(n *placement.Node) bool { return n == known })
 }
 
-// observePod queues a pod that is to be placed, and notes on which node another one is.
+// observePod enqueues a pod that has to be placed, and records the node of a bound one.
 func (s *Scheduler) observePod(obj any) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -78,7 +78,7 @@ func (s *Scheduler) observePod(obj any) {
 		before := node.Pods()
 		node.Add(pod)
 		if node.Pods() < before {
-			s.retryLocked() // it has ended, and needs nothing any more
+			s.retryLocked() // it has finished and needs no resources any more
 		}
 	}
 	if was := s.placed[pod.UID]; was != "" && was != pod.Spec.NodeName && s.known[was] != nil {
@@ -105,7 +105,7 @@ func (s *Scheduler) forgetPod(obj any) {
 	delete(s.placed, pod.UID)
 }
 
-// retryLocked queues all unschedulable pods.
+// retryLocked enqueues all unschedulable pods.
 func (s *Scheduler) retryLocked() {
 	for name := range s.unschedulable {
 		s.queue.Add(name)
@@ -119,7 +119,7 @@ func isToBePlaced(pod *corev1.Pod) bool {
 		pod.Spec.SchedulerName == corev1.DefaultSchedulerName && (pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "")
 }
 
-// sameCondition reports whether a pod has that condition already.
+// sameCondition reports whether a pod already has that condition.
 func sameCondition(pod *corev1.Pod, c corev1.PodCondition) bool {
 	for _, old := range scheduledCondition(pod) {
 		old.LastTransitionTime, old.LastProbeTime, old.ObservedGeneration = c.LastTransitionTime, c.LastProbeTime, c.ObservedGeneration

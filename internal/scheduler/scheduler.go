@@ -1,18 +1,18 @@
-// Package scheduler binds pods to nodes. Package placement decides where; here are the watches
-// and the requests: a Binding on condition of the pod's uid, and, for a pod that fits nowhere,
-// its condition PodScheduled and an Event with the reasons.
+// Package scheduler binds pods to nodes. Package placement decides where; this package has the
+// watches and the requests: a Binding conditioned on the pod's uid and, for a pod that fits
+// nowhere, its condition PodScheduled and an Event with the reasons.
 //
 //	watch of nodes ─┐
 //	                ├─▶ nodes with what is on them ─▶ placement.Place ─▶ pods/binding
 //	watch of pods ──┘                                        └─▶ condition, Event
 //
-// Pods are watched from the first node on: without nodes there is nothing to decide. One pod
-// is placed at a time, so each placement sees the ones before; bindings are sent by several
-// workers. An unschedulable pod is tried again when a node changes, or a pod on one is gone or
-// has ended.
+// Pods are watched once there is a node: without nodes there is nothing to decide. Pods are
+// placed one at a time, so each placement sees the previous ones; bindings are sent by several
+// workers. An unschedulable pod is retried when a node changes, or when a pod on a node is
+// gone or has finished.
 //
-// The loop is not that of package controller: there an event is nothing but a key, here it
-// changes the nodes that placement reads, and an addition and a deletion change them
+// The loop is not that of package controller: there an event is only a key, whereas here
+// it changes the nodes that placement reads, and an addition and a deletion change them
 // differently.
 package scheduler
 
@@ -37,16 +37,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
 )
 
-// workers is how many bindings are sent at a time.
+// workers is the number of bindings sent concurrently.
 const workers = 4
 
-// Config is what a scheduler needs. Client and Logger are required.
+// Config configures a Scheduler. Client and Logger are required.
 type Config struct {
 	Client kubernetes.Interface
 	Logger *slog.Logger
 	Clock  clock.WithTicker // nil: the system's
-	// Pods is a shared informer of all pods, which the caller runs for as long as the scheduler;
-	// nil: the scheduler runs one of its own, from the first node on.
+	// Pods is a shared informer of all pods, which the caller runs for as long as the scheduler
+	// runs. If nil, the scheduler runs its own once there is a node.
 	Pods cache.SharedIndexInformer
 }
 
@@ -56,8 +56,8 @@ type Scheduler struct {
 	log    *slog.Logger
 	clock  clock.WithTicker
 	nodes  cache.SharedIndexInformer
-	pods   cache.SharedIndexInformer // has our event handler from the first node on
-	// ownPods is set if the scheduler runs the informer of pods.
+	pods   cache.SharedIndexInformer // has our event handler once there is a node
+	// ownPods means that the scheduler runs the informer of pods itself.
 	ownPods bool
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
@@ -68,13 +68,13 @@ type Scheduler struct {
 	mu     sync.Mutex
 	known  map[string]*placement.Node // guarded by mu, and so is all below
 	order  []*placement.Node          // the known nodes, in the order of Place
-	first  int                        // where Place begins
+	first  int                        // where Place starts
 	placed map[types.UID]string       // the node that a pod is bound to, or is being bound to
 	// unschedulable are the pods that fit nowhere.
 	unschedulable map[cache.ObjectName]struct{}
 }
 
-// New returns a scheduler. It sends no request.
+// New returns a scheduler. It sends no requests.
 func New(c Config) (*Scheduler, error) {
 	if c.Client == nil || c.Logger == nil {
 		return nil, errors.New("scheduler: Client and Logger are required")
@@ -97,7 +97,7 @@ func New(c Config) (*Scheduler, error) {
 	return s, s.preparePods()
 }
 
-// preparePods creates the informer of pods, unless one is shared, and adds the index.
+// preparePods creates the informer of pods unless a shared one was given, and adds the index.
 func (s *Scheduler) preparePods() error {
 	if s.pods == nil {
 		s.ownPods, s.pods = true, coreinformers.NewPodInformer(s.client, metav1.NamespaceAll, 0, cache.Indexers{})
@@ -114,7 +114,8 @@ func (s *Scheduler) preparePods() error {
 	return nil
 }
 
-// Run works until ctx ends, and returns when all it started has ended. A scheduler runs once.
+// Run runs the scheduler until ctx ends, and returns when everything it started has ended. A
+// scheduler can run only once.
 func (s *Scheduler) Run(ctx context.Context) error {
 	_, err := s.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: s.observeNode, UpdateFunc: func(_, now any) { s.observeNode(now) }, DeleteFunc: s.forgetNode,
@@ -141,7 +142,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchPods watches pods from the first node on.
+// watchPods watches pods once there is a node.
 func (s *Scheduler) watchPods(ctx context.Context) {
 	select {
 	case <-s.startPods:

@@ -22,8 +22,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// cluster is an API in memory and a scheduler. A Binding binds the pod, as on a server, unless
-// refuse says otherwise.
+// cluster is an in-memory API and a scheduler. A Binding binds the pod, as on a server, unless
+// refuse returns an error.
 type cluster struct {
 	*fake.Clientset
 	t *testing.T
@@ -145,8 +145,8 @@ func (c *cluster) isUnschedulable(name string) {
 	})
 }
 
-// TestEachPlacementSeesTheOnesBefore: four pods of half a node each are not all put on one
-// because the cache does not show the bindings yet.
+// TestEachPlacementSeesTheOnesBefore: four pods of half a node each are not all placed on one
+// node, although the cache does not show the bindings yet.
 func TestEachPlacementSeesTheOnesBefore(t *testing.T) {
 	c := newCluster(t, node("a", "1"), node("b", "1"))
 	for i := range 4 {
@@ -164,7 +164,7 @@ func TestEachPlacementSeesTheOnesBefore(t *testing.T) {
 	}
 }
 
-// TestPodsOnNodesCountFromTheStart: what was bound before the scheduler began takes its resources.
+// TestPodsOnNodesCountFromTheStart: pods that were bound before the scheduler started count.
 func TestPodsOnNodesCountFromTheStart(t *testing.T) {
 	there := pod("there", "1")
 	there.Spec.NodeName = "a"
@@ -209,8 +209,8 @@ func TestUnschedulablePodIsRetried(t *testing.T) {
 	}
 }
 
-// TestRefusedBindingFreesTheNode: the resources of a binding that failed are free again, whatever
-// the server said, and the pod is retried unless it is gone or bound elsewhere.
+// TestRefusedBindingFreesTheNode: the resources of a failed binding are free again, whatever the
+// error was, and the pod is retried unless it is gone or bound elsewhere.
 func TestRefusedBindingFreesTheNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
@@ -279,8 +279,8 @@ func TestAnotherSchedulerWasFaster(t *testing.T) {
 	c.isOn("second", other)
 }
 
-// TestNotForThisScheduler: pods of other schedulers, with gates, that have ended or are being
-// deleted stay as they are.
+// TestNotForThisScheduler: pods of other schedulers, and pods that have scheduling gates, have
+// finished or are being deleted, stay as they are.
 func TestNotForThisScheduler(t *testing.T) {
 	others, gated, ended, leaving := pod("others", "1m"), pod("gated", "1m"), pod("ended", "1m"), pod("leaving", "1m")
 	others.Spec.SchedulerName = "mine"
@@ -305,8 +305,8 @@ func TestNotForThisScheduler(t *testing.T) {
 	}
 }
 
-// TestReasonIsReportedOnce: of a pod that still fits nowhere, for the same reason, nothing is
-// reported again.
+// TestReasonIsReportedOnce: nothing is reported again about a pod that still fits nowhere for
+// the same reason.
 func TestReasonIsReportedOnce(t *testing.T) {
 	c := newCluster(t, node("a", "1"), pod("large", "5"))
 	c.run()
@@ -331,8 +331,8 @@ func TestReasonIsReportedOnce(t *testing.T) {
 	}
 }
 
-// copied makes watches send copies, as a server's do: the fake keeps the objects that it sends,
-// and informers change them.
+// copied makes watches send copies, as those of a server do: the fake keeps the objects that it
+// sends, and informers change them.
 func copied(c *fake.Clientset) {
 	chain := c.WatchReactionChain
 	c.WatchReactionChain = nil

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// Collector is a garbage collector that is a process of its own.
+// Collector is a garbage collector in a process of its own.
 type Collector struct {
 	// Ready is the time from its start until it had collected an object.
 	Ready time.Duration
@@ -20,8 +20,8 @@ type Collector struct {
 // Stop ends the process. Calls after the first one do nothing.
 func (c *Collector) Stop() error { return c.end() }
 
-// StartControllerManager starts kube-controller-manager on a plane of StartKubernetes with
-// the given flags, and waits until it collects.
+// StartControllerManager starts kube-controller-manager with the given flags on a plane started
+// by StartKubernetes, and waits until it collects.
 func (p *Plane) StartControllerManager(ctx context.Context, flags ...string) (*Collector, error) {
 	s, ok := p.server.(kubeAPIServer)
 	if !ok {

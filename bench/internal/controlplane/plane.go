@@ -1,9 +1,9 @@
-// Package controlplane starts what is measured: coppice up, or etcd and kube-apiserver of
-// upstream, and the collectors that work on either. Both are seen alike: by clients for
-// their API, by the memory and the processor time of their processes, and by the requests
-// that they have served.
+// Package controlplane starts what is measured: coppice up, or upstream's etcd and
+// kube-apiserver, and the collectors that work on either. Both are measured in the same
+// way: by clients of their API, by the memory and processor time of their processes, and
+// by the requests that they have served.
 //
-// A Plane starts on an empty directory, which Stop removes. Restart keeps it.
+// A Plane starts on an empty directory, which Restart keeps and Stop removes.
 package controlplane
 
 import (
@@ -45,7 +45,7 @@ type Plane struct {
 
 	server     server
 	collectors []*Collector
-	programs   []*program // those of collectors that are not part of the server
+	programs   []*program // collectors that are not part of the server
 }
 
 // server is the API server of a plane with its storage.
@@ -64,7 +64,7 @@ func connected(s server, ready time.Duration) (*Plane, error) {
 	return p, nil
 }
 
-// connect makes the clients, which have no rate limit.
+// connect creates the clients, which have no rate limit.
 func (p *Plane) connect() error {
 	var err error
 	if p.Config, err = clientcmd.BuildConfigFromFlags("", p.server.kubeconfig()); err != nil {
@@ -82,8 +82,8 @@ func (p *Plane) connect() error {
 	return err
 }
 
-// Restart stops the server and starts it again on its data. Ready is the time that the
-// start took. Collectors that are processes of their own must have been stopped.
+// Restart stops the server and starts it again on its data. Ready is then the duration of this
+// start. Collectors in processes of their own must have been stopped.
 func (p *Plane) Restart(ctx context.Context) error {
 	var err error
 	if p.Ready, err = p.server.restart(ctx); err != nil {
@@ -122,7 +122,8 @@ func (p *Plane) Collecting(ctx context.Context) error {
 	})
 }
 
-// Poll calls check until it is done, it fails, or ctx ends; failure says what that means.
+// Poll calls check until it is done, it fails, or ctx ends; failure describes what did not
+// happen.
 func Poll(ctx context.Context, failure string, check func(context.Context) (done bool, err error)) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -143,8 +144,8 @@ func Poll(ctx context.Context, failure string, check func(context.Context) (done
 	}
 }
 
-// Requests returns the number of requests that the server has answered so far. Watches are
-// left out: one is counted when it ends.
+// Requests returns the number of requests that the server has answered so far. Watches are left
+// out: they are counted only when they end.
 func (p *Plane) Requests(ctx context.Context) (float64, error) {
 	return p.sum(ctx, func(series string) bool {
 		return strings.HasPrefix(series, "apiserver_request_total{") && !strings.Contains(series, `verb="WATCH"`)
@@ -159,7 +160,7 @@ func (p *Plane) LiveHeap(ctx context.Context) (float64, error) {
 	return p.sum(ctx, func(series string) bool { return series == "go_memstats_heap_alloc_bytes" })
 }
 
-// Version returns the version that the server says it has.
+// Version returns the version that the server reports.
 func (p *Plane) Version() (string, error) {
 	version, err := p.Client.Discovery().ServerVersion()
 	if err != nil {
@@ -168,7 +169,7 @@ func (p *Plane) Version() (string, error) {
 	return version.GitVersion, nil
 }
 
-// sum adds up the metrics that of accepts.
+// sum adds up the metrics for which of returns true.
 func (p *Plane) sum(ctx context.Context, of func(series string) bool) (float64, error) {
 	data, err := p.raw(ctx, "/metrics", nil)
 	if err != nil {

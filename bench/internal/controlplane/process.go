@@ -17,8 +17,8 @@ type Process struct {
 
 // Memory is the memory of a process, in MB of 10⁶ bytes.
 type Memory struct {
-	// Anonymous is RssAnon: resident memory that is not pages of files. Nothing that maps
-	// or unmaps the pages of a binary changes it.
+	// Anonymous is RssAnon: resident memory that is not backed by files. Mapping or unmapping
+	// the pages of a binary does not change it.
 	Anonymous float64
 	// Proportional is PSS: all resident memory, with pages that several processes share
 	// divided among them.

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// stopTimeout is the time that a process has to end after an interrupt.
+// stopTimeout is how long a process may take to end after an interrupt.
 const stopTimeout = time.Minute
 
-// program is a process whose standard output is read by the line.
+// program is a process whose standard output is read line by line.
 type program struct {
 	cmd    *exec.Cmd
 	lines  chan string
@@ -28,7 +28,8 @@ type program struct {
 
 func startProgram(path string, args ...string) (*program, error) {
 	p := &program{cmd: exec.Command(path, args...), lines: make(chan string, 100), ended: make(chan struct{})} //nolint:noctx // ends with stop
-	// A group of its own: Ctrl-C on the terminal does not reach it, and it is stopped in order.
+	// A process group of its own: Ctrl-C on the terminal does not reach it, so that it is
+	// stopped in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stderr = &p.stderr
 	stdout, err := p.cmd.StdoutPipe()
@@ -42,7 +43,7 @@ func startProgram(path string, args ...string) (*program, error) {
 	return p, nil
 }
 
-// follow reads the output until it ends; lines that nobody waits for are dropped.
+// follow reads the output until it ends; it drops lines when the channel is full.
 func (p *program) follow(stdout io.Reader) {
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		select {
@@ -54,7 +55,7 @@ func (p *program) follow(stdout io.Reader) {
 	close(p.ended)
 }
 
-// awaitLine waits for a line of output with that beginning.
+// awaitLine waits for a line of output with that prefix.
 func (p *program) awaitLine(ctx context.Context, beginning string) error {
 	for {
 		select {

@@ -1,10 +1,10 @@
-// Package rawclient is a client of the API that costs little, so that a benchmark measures
-// the server rather than itself: beside client-go, which decodes and copies each object, the
-// client takes as much processor time as the server does.
+// Package rawclient is a cheap client of the API, so that a benchmark measures the server
+// rather than itself: a client based on client-go, which decodes and copies each object,
+// takes as much processor time as the server.
 //
-// A Client is one HTTP/1.1 connection over TLS that is kept, on which one goroutine writes a
-// request and reads all of the answer. Bodies are protobuf, encoded and decoded by the caller.
-// For the server it is a client like any other.
+// A Client is one persistent HTTP/1.1 connection over TLS, on which one goroutine writes a
+// request and reads the whole response. Bodies are protobuf, encoded and decoded by the
+// caller. To the server it is a client like any other.
 package rawclient
 
 import (
@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Client is one connection. It must not be used by two goroutines at a time.
+// Client is one connection. It is not safe for concurrent use.
 type Client struct {
 	url        string
 	connection net.Conn
@@ -38,7 +38,7 @@ type Client struct {
 // Clients are connections of one user.
 type Clients []*Client
 
-// Dial opens n connections with the credentials of the configuration. They are good until the
+// Dial opens n connections with the credentials of the configuration. They are usable until the
 // deadline of ctx.
 func Dial(ctx context.Context, config *rest.Config, n int) (Clients, error) {
 	settings, err := rest.TLSConfigFor(config)
@@ -83,8 +83,8 @@ func (c Clients) Close() {
 // Close closes the connection.
 func (c *Client) Close() { _ = c.connection.Close() }
 
-// Do makes one request and returns the body of the answer, which is valid until the next
-// request. Only a status of success is no error.
+// Do makes one request and returns the body of the response, which is valid until the next
+// request. Any status other than success is an error.
 func (c *Client) Do(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	response, err := c.send(ctx, method, path, body)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *Client) Do(ctx context.Context, method, path string, body []byte) ([]by
 	return c.answer.Bytes(), nil
 }
 
-// send writes a request and reads the head of its answer.
+// send writes a request and reads the header of the response.
 func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -131,12 +131,12 @@ func ConfigMaps(namespace string) string {
 	return "/api/v1/namespaces/" + namespace + "/configmaps"
 }
 
-// Create creates a ConfigMap and leaves the server's answer in it.
+// Create creates a ConfigMap and stores the server's response in it.
 func (c *Client) Create(ctx context.Context, object *corev1.ConfigMap) error {
 	return c.write(ctx, http.MethodPost, ConfigMaps(object.Namespace), object)
 }
 
-// Update updates a ConfigMap and leaves the server's answer in it.
+// Update updates a ConfigMap and stores the server's response in it.
 func (c *Client) Update(ctx context.Context, object *corev1.ConfigMap) error {
 	return c.write(ctx, http.MethodPut, ConfigMaps(object.Namespace)+"/"+object.Name, object)
 }

@@ -10,9 +10,9 @@ import (
 	"net/http"
 )
 
-// Watch opens a watch and calls event for each event, which is not decoded. It returns when the
-// server has accepted the watch; the connection serves that watch only, until it is closed.
-// What ends the watch is sent to failed.
+// Watch opens a watch and calls event for each event, without decoding it. It returns when the
+// server has accepted the watch; the connection serves only that watch until it is closed. The
+// error that ends the watch is sent to failed.
 func (c *Client) Watch(ctx context.Context, path string, event func()) (failed <-chan error, err error) {
 	response, err := c.send(ctx, http.MethodGet, path, nil) //nolint:bodyclose // closed where the watch ends
 	if err != nil {

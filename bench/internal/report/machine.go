@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// Machine is what the figures depend on besides the programs' code.
+// Machine describes what the figures depend on besides the programs' code.
 type Machine struct {
 	Date       string `json:"date"` // UTC
 	Processor  string `json:"processor"`

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Section is the heading of a table, and what its figures mean.
+// Section is the heading of a table and the explanation of its figures.
 type Section struct {
 	Name, Title, About string
 }
@@ -55,8 +55,8 @@ func (f *File) preamble(text *strings.Builder) {
 	}
 }
 
-// table writes a row for each figure and a column for each side, in the order in which they
-// were measured first.
+// table writes a row for each figure and a column for each side, in the order in which they were
+// first measured.
 func table(text *strings.Builder, values []Value) {
 	type row struct{ figure, unit string }
 	var rows []row
@@ -102,7 +102,7 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// number shows three significant digits, and thousands apart.
+// number formats a number with three significant digits and separated thousands.
 func number(v float64) string {
 	if v == 0 {
 		return "0"
@@ -122,7 +122,6 @@ func number(v float64) string {
 // lineLength is the limit of the documents' lines.
 const lineLength = 120
 
-// wrap breaks a paragraph into lines.
 func wrap(paragraph string) string {
 	var text strings.Builder
 	length := 0

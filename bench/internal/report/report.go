@@ -1,9 +1,9 @@
-// Package report keeps what was measured: each value as a line of JSON, and medians with
-// their ranges as tables in Markdown.
+// Package report stores what was measured: each value as a line of JSON, and medians with their
+// ranges as tables in Markdown.
 //
-// A File holds the values of one day and one machine. Sections that are measured again
-// replace what the file had of them; the others stay. Lines are appended as they are
-// measured, so that nothing is lost when a later section fails.
+// A File holds the values of one day on one machine. When a section is measured again,
+// its values are replaced; the others stay. Values are appended as they are measured, so
+// that nothing is lost when a later section fails.
 package report
 
 import (
@@ -34,7 +34,7 @@ type line struct {
 	*Value
 }
 
-// File is the raw results of one day on one machine.
+// File holds the raw results of one day on one machine.
 type File struct {
 	machine Machine
 	values  []Value
@@ -44,8 +44,8 @@ type File struct {
 // Memory returns a file that is not on disk.
 func Memory(m Machine) *File { return &File{machine: m} }
 
-// Open opens raw/<date>.jsonl in a directory for the values of the given sections. What it
-// has of other sections stays.
+// Open opens raw/<date>.jsonl in a directory for the values of the given sections. Existing
+// values of other sections are kept.
 func Open(dir string, m Machine, sections []string) (*File, error) {
 	path := filepath.Join(dir, "raw", m.Date+".jsonl")
 	kept, err := read(path, m)
@@ -70,8 +70,8 @@ func Open(dir string, m Machine, sections []string) (*File, error) {
 	return f, nil
 }
 
-// read returns the values of a file, none if there is no file. One of another machine or of
-// other versions is an error: a table must not mix them.
+// read returns the values of a file, or none if it does not exist. A file of another machine or
+// of other versions is an error: a table must not mix them.
 func read(path string, m Machine) ([]Value, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

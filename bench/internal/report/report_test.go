@@ -26,8 +26,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// TestSectionIsReplaced: what is measured again replaces what was measured before, other
-// sections stay, and results of another machine are not mixed with these.
+// TestSectionIsReplaced: new values of a section replace the earlier ones, other sections stay,
+// and results of another machine are not mixed in.
 func TestSectionIsReplaced(t *testing.T) {
 	dir, m := t.TempDir(), Machine{Date: "2026-11-22", Cores: 2}
 	add := func(v Value) *File {

@@ -14,7 +14,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// leastShare is the number of requests per pod from which on a kind of them gets a figure.
+// leastShare is the minimum number of requests per pod for which a kind of request gets a
+// figure.
 const leastShare = 0.05
 
 // openAudit opens an audit log at its present end.
@@ -27,8 +28,8 @@ func openAudit(path string) (*os.File, error) {
 	return log, err
 }
 
-// countRequests counts what has been logged since by user, verb, resource and, if it is not of
-// success, status. Watches are left out: they stay.
+// countRequests counts the requests in the log by user, verb, resource and, if they failed,
+// status. Watches are left out: they are long-lived.
 func countRequests(log io.Reader) (map[string]int, error) {
 	counts := map[string]int{}
 	lines := bufio.NewScanner(log)
@@ -45,7 +46,7 @@ func countRequests(log io.Reader) (map[string]int, error) {
 	return counts, lines.Err()
 }
 
-// kindOf returns who requested what, and how that failed if it did.
+// kindOf describes a request: who requested what, and how it failed if it did.
 func kindOf(e auditv1.Event) string {
 	what := e.Verb
 	if o := e.ObjectRef; o != nil {
@@ -60,7 +61,7 @@ func kindOf(e auditv1.Event) string {
 	return strings.TrimPrefix(e.User.Username, "system:coppice:") + " " + what
 }
 
-// addRequests adds the requests for each pod, all together and by kind.
+// addRequests adds the number of requests per pod, in total and by kind.
 func (b *Bench) addRequests(step string, counts map[string]int, pods int) {
 	total := 0
 	for _, n := range counts {

@@ -1,8 +1,8 @@
-// Package sections measures: each Section is a group of figures that are taken in one run on
-// the same servers, of both sides where there are two.
+// Package sections does the measuring: each Section is a group of figures that are taken in one
+// run on the same servers, of both sides where there are two.
 //
-// A section starts its servers anew in each run, on loopback and on empty directories, syncing
-// to disk, and stops them. What it measures it adds to its Bench, by figure and side.
+// In each run a section starts fresh servers, on loopback and on empty directories, syncing to
+// disk, and stops them. It adds what it measures to its Bench, by figure and side.
 package sections
 
 import (
@@ -35,7 +35,7 @@ const (
 // Section is a group of figures.
 type Section struct {
 	report.Section
-	// MostRuns limits the runs of a section that takes long; 0 is no limit.
+	// MostRuns limits the number of runs of a slow section; 0 means no limit.
 	MostRuns int
 	Measure  func(context.Context, *Bench) error
 }
@@ -50,18 +50,17 @@ type Bench struct {
 	Section    string
 	Run, Runs  int // the first run is 0
 
-	// Values are what was measured.
+	// Values are the measured values.
 	Values []report.Value
 
 	names int
 }
 
-// add adds a measured value.
 func (b *Bench) add(side, figure, unit string, value float64) {
 	b.Values = append(b.Values, report.Value{Section: b.Section, Run: b.Run, Figure: figure, Side: side, Unit: unit, Value: value})
 }
 
-// name returns a name that the run has not used.
+// name returns a name that the run has not used yet.
 func (b *Bench) name(prefix string) string {
 	b.names++
 	return fmt.Sprintf("%s-%d", prefix, b.names)
@@ -112,7 +111,7 @@ func (b *Bench) onBoth(ctx context.Context, measure func(ctx context.Context, p 
 	return nil
 }
 
-// collector is one of the collectors that take turns on one kube-apiserver.
+// collector is one of the collectors that run in turn on one kube-apiserver.
 type collector struct {
 	side string
 	// slow collectors get fewer objects.
@@ -135,8 +134,8 @@ func (b *Bench) collectors() []collector {
 	}
 }
 
-// lifted returns the flags that lift the limits of kube-controller-manager, whose collector
-// sends 20 requests a second as it comes.
+// lifted returns the flags that lift the rate limits of kube-controller-manager, whose collector
+// sends 20 requests a second by default.
 func lifted() []string {
 	return []string{"--kube-api-qps=5000", "--kube-api-burst=10000", "--concurrent-gc-syncs=50"}
 }
@@ -155,8 +154,8 @@ func (b *Bench) eachCollector(ctx context.Context, p *controlplane.Plane, measur
 	return nil
 }
 
-// work measures n operations: how many there were in a second, and the processor time that the
-// plane spent on each.
+// work measures n operations: their rate per second, and the processor time that the plane spent
+// on each.
 func (b *Bench) work(ctx context.Context, p *controlplane.Plane, w work, do func() error) (rate float64, err error) {
 	profiled := b.profile(ctx, p, w.side+" "+w.what)
 	before, err := p.ProcessorTime()
@@ -186,8 +185,8 @@ type work struct {
 // profileSeconds is the length of a profile.
 const profileSeconds = 3
 
-// profile begins to take a CPU profile of the server if a directory for it was given, and
-// returns what waits for its end.
+// profile starts a CPU profile of the server if a directory for it was given, and returns a
+// function that waits for its end.
 func (b *Bench) profile(ctx context.Context, p *controlplane.Plane, what string) (wait func() error) {
 	if b.Profiles == "" {
 		return func() error { return nil }
@@ -204,7 +203,7 @@ func (b *Bench) profile(ctx context.Context, p *controlplane.Plane, what string)
 	return func() error { return <-done }
 }
 
-// fileName replaces what does not belong into the name of a file.
+// fileName replaces characters that do not belong in a file name.
 func fileName(text string) string {
 	name := []rune(text)
 	for i, r := range name {
@@ -215,7 +214,6 @@ func fileName(text string) string {
 	return string(name)
 }
 
-// pause waits.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -59,11 +59,12 @@ type meter struct {
 	*Bench
 	plane   *controlplane.Plane
 	clients rawclient.Clients
-	// plain is how many objects the server deletes in a second for clients that just delete.
+	// plain is the number of objects per second that the server deletes for clients that just
+	// delete.
 	plain float64
 }
 
-// plainDelete measures how fast the server deletes objects that nothing depends on.
+// plainDelete measures how fast the server deletes objects without dependents.
 func (m *meter) plainDelete(ctx context.Context, side string) error {
 	namespace, err := m.newNamespace(ctx, m.plane, "plain")
 	if err != nil {
@@ -104,7 +105,7 @@ func (m *meter) compare(ctx context.Context) error {
 	return nil
 }
 
-// policies measures a cascade of n dependents of each policy and returns their speeds.
+// policies measures a cascade of n dependents for each policy and returns the rates.
 func (m *meter) policies(ctx context.Context, side string, n int) (map[metav1.DeletionPropagation]float64, error) {
 	m.add(side, "dependents of each cascade", "", float64(n))
 	speeds := map[metav1.DeletionPropagation]float64{}
@@ -135,7 +136,7 @@ func (m *meter) cascade(ctx context.Context, side string, policy metav1.Deletion
 	if err := each(ctx, m.clients, objects, create); err != nil {
 		return 0, err
 	}
-	if err := m.plane.Collecting(ctx); err != nil { // it has seen what was created before
+	if err := m.plane.Collecting(ctx); err != nil { // by then it has seen what was created before
 		return 0, err
 	}
 	events, err := watchAll(ctx, m.plane.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(namespace))
@@ -170,7 +171,6 @@ func (m *meter) cascade(ctx context.Context, side string, policy metav1.Deletion
 	return speed, err
 }
 
-// watchAll watches from now on.
 func watchAll(ctx context.Context, resource metadata.ResourceInterface) (watch.Interface, error) {
 	list, err := resource.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -179,8 +179,8 @@ func watchAll(ctx context.Context, resource metadata.ResourceInterface) (watch.I
 	return resource.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 }
 
-// carriedOut reads watch events until the owner is gone and every dependent is gone too, or,
-// when they are orphaned, has no owner any more.
+// carriedOut reads watch events until the owner is gone and every dependent is gone, too, or,
+// when orphaned, has no owner any more.
 func carriedOut(ctx context.Context, events watch.Interface, policy metav1.DeletionPropagation, dependents int) error {
 	orphan := policy == metav1.DeletePropagationOrphan
 	ownerGone, left := false, dependents

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// newResource measures how soon the collector works on a resource that did not exist before.
+// newResource measures how soon the collector handles a resource that did not exist before.
 func newResource(ctx context.Context, b *Bench) error {
 	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
 		if err := p.Collecting(ctx); err != nil {
@@ -27,8 +27,8 @@ func newResource(ctx context.Context, b *Bench) error {
 	}
 	return b.onKubernetes(ctx, func(ctx context.Context, p *controlplane.Plane) error {
 		return b.eachCollector(ctx, p, func(ctx context.Context, c collector, _ *controlplane.Collector) error {
-			// Upstream's collector discovers resources every 30 seconds: the runs begin at
-			// different times between two of these.
+			// Upstream's collector discovers resources every 30 seconds: the runs start at
+			// different phases of that interval.
 			if err := pause(ctx, b.Sizes.DiscoveryPhase*time.Duration(b.Run)/time.Duration(b.Runs)); err != nil {
 				return err
 			}

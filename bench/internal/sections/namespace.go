@@ -17,7 +17,7 @@ import (
 // stepTimeout bounds one step of a measurement.
 const stepTimeout = 10 * time.Minute
 
-// emptyNamespace measures the deletion of namespaces that have only what controllers put into
+// emptyNamespace measures the deletion of namespaces that contain only what controllers put into
 // each: the service account default and the authority's certificate.
 func emptyNamespace(ctx context.Context, b *Bench) error {
 	return b.onBoth(ctx, func(ctx context.Context, p *controlplane.Plane, side string) error {

@@ -16,7 +16,6 @@ import (
 // payload is the number of bytes that an object has besides its metadata.
 const payload = 512
 
-// newNamespace creates a namespace.
 func (b *Bench) newNamespace(ctx context.Context, p *controlplane.Plane, prefix string) (string, error) {
 	name := b.name(prefix)
 	_, err := p.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -33,7 +32,8 @@ func newOwner(ctx context.Context, p *controlplane.Plane, namespace, name string
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, BlockOwnerDeletion: &blocking}, nil
 }
 
-// newObjects returns objects that are not created yet, owned in turn by the owners if there are any.
+// newObjects returns objects that are not created yet, owned by the owners in turn if there are
+// any.
 func newObjects(namespace string, n int, owners ...metav1.OwnerReference) []*corev1.ConfigMap {
 	objects := make([]*corev1.ConfigMap, n)
 	for i := range objects {
@@ -48,7 +48,7 @@ func newObjects(namespace string, n int, owners ...metav1.OwnerReference) []*cor
 	return objects
 }
 
-// each does something with all objects, with all clients at the same time.
+// each calls do for all objects, with all clients concurrently.
 func each(ctx context.Context, clients rawclient.Clients, objects []*corev1.ConfigMap, do func(context.Context, *rawclient.Client, *corev1.ConfigMap) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for worker, client := range clients {
@@ -68,7 +68,7 @@ func create(ctx context.Context, client *rawclient.Client, object *corev1.Config
 	return client.Create(ctx, object)
 }
 
-// update changes the payload: an update that changes nothing is no write and no event.
+// update changes the payload: an update without changes causes no write and no event.
 func update(ctx context.Context, client *rawclient.Client, object *corev1.ConfigMap) error {
 	letter := "x"
 	if strings.HasPrefix(object.Data["payload"], letter) {

@@ -16,14 +16,14 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// bytesOfOwner is the size of an owner reference as JSON, nearly.
+// bytesOfOwner is the approximate size of an owner reference as JSON.
 const bytesOfOwner = 100
 
 // fakeOwners measures what the cascades of one namespace suffer when an object with very many
 // owners that do not exist is created in another: the time from an owner's DELETE until its
-// dependent is gone, beside that object and beside one as large that has no owners. What the
-// server takes to store and show a megabyte is not the collector's. It is measured on
-// kube-apiserver only: coppice up refuses an object with more than 64 owner references.
+// dependent is gone, beside that object and beside one as large that has no owners. The time
+// that the server takes to store and send a megabyte is not the collector's. It is measured
+// on kube-apiserver only: coppice up refuses an object with more than 64 owner references.
 func fakeOwners(ctx context.Context, b *Bench) error {
 	return b.onKubernetes(ctx, func(ctx context.Context, p *controlplane.Plane) error {
 		return b.eachCollector(ctx, p, func(ctx context.Context, c collector, _ *controlplane.Collector) error {
@@ -88,7 +88,7 @@ func (b *Bench) beside(ctx context.Context, p *controlplane.Plane, other *corev1
 			return 0, err
 		}
 	}
-	if err := p.Collecting(ctx); err != nil { // it has seen all of them
+	if err := p.Collecting(ctx); err != nil { // by then it has seen all of them
 		return 0, err
 	}
 	events, err := watchAll(ctx, p.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(namespace))

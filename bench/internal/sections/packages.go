@@ -20,12 +20,12 @@ type goBenchmark struct {
 	packages      []string
 }
 
-// barrier is the benchmark of what it costs to prove that no dependent was missed.
+// barrier is the benchmark of the cost of proving that no dependent was missed.
 func barrier() goBenchmark {
 	return goBenchmark{"Barrier", "3x", []string{"./test/conformance"}}
 }
 
-// packages runs the benchmarks of packages.
+// packages runs the Go benchmarks of packages.
 func packages(ctx context.Context, b *Bench) error {
 	for _, g := range []goBenchmark{
 		{".", "1s", []string{"./internal/ownership"}},
@@ -67,7 +67,7 @@ func (b *Bench) goTest(ctx context.Context, g goBenchmark, side string, environm
 	return nil
 }
 
-// addBenchmarks adds what benchmarks printed, and returns how many values that are:
+// addBenchmarks adds the values that benchmarks printed, and returns their number:
 //
 //	BenchmarkBarrier/Foreground-2    3    1.2 s-with    0.9 s-without
 func (b *Bench) addBenchmarks(side string, out []byte) (int, error) {

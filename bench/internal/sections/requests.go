@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// lists is how often all objects are listed.
+	// lists is the number of times that all objects are listed.
 	lists = 10
 	// followers is the number of watches whose throughput is measured.
 	followers = 100
 )
 
-// requests measures the throughput of both servers: how many small objects they create,
-// update and delete in a second, on disk when acknowledged, list, and show to watches.
+// requests measures the throughput of both servers: how many small objects per second they
+// create, update and delete (on disk when acknowledged), list, and send to watches.
 func requests(ctx context.Context, b *Bench) error {
 	return b.onBoth(ctx, func(ctx context.Context, p *controlplane.Plane, side string) error {
 		clients, err := rawclient.Dial(ctx, p.Config, b.Sizes.Clients)
@@ -56,7 +56,7 @@ func requests(ctx context.Context, b *Bench) error {
 	})
 }
 
-// list lists the default namespace in one request, again and again.
+// list lists the default namespace repeatedly, each time in one request.
 func list(ctx context.Context, client *rawclient.Client, objects int) error {
 	for range lists {
 		body, err := client.Do(ctx, http.MethodGet, rawclient.ConfigMaps(metav1.NamespaceDefault), nil)

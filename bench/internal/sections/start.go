@@ -36,7 +36,7 @@ func (b *Bench) started(side string, p *controlplane.Plane, collecting float64) 
 	b.add(side, "start to the first object collected", "s", collecting)
 }
 
-// idle measures the memory of a plane that has had nothing to do for a while.
+// idle measures the memory of a plane that has been idle for a while.
 func (b *Bench) idle(ctx context.Context, p *controlplane.Plane, side string) error {
 	if err := pause(ctx, b.Sizes.Idle); err != nil {
 		return err

@@ -57,8 +57,8 @@ func workloads(ctx context.Context, b *Bench) error {
 	}, fmt.Sprintf("--nodes=%d", 1+pods/podsPerNode))
 }
 
-// workloadsStep measures one step, and which part of the control plane sent how many requests
-// for each pod.
+// workloadsStep measures one step, and how many requests per pod each part of the control plane
+// sent.
 func (b *Bench) workloadsStep(ctx context.Context, d deployments, what string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -105,7 +105,7 @@ func simulatedNodes(ctx context.Context, b *Bench) error {
 	}, fmt.Sprintf("--nodes=%d", b.Sizes.Nodes))
 }
 
-// each does something with the name of every Deployment, with all clients at the same time.
+// each calls a function with the name of every Deployment, with all clients concurrently.
 func (d deployments) each(ctx context.Context, group *errgroup.Group, do func(ctx context.Context, name string) error) {
 	for worker := range d.clients {
 		group.Go(func() error {
@@ -202,8 +202,8 @@ func (d deployments) delete(ctx context.Context, policy metav1.DeletionPropagati
 	return group.Wait()
 }
 
-// follow watches from a revision on, over as many watches as that takes: a server ends one
-// that it cannot serve for a while, which happens on a busy machine.
+// follow watches from a revision on, reopening the watch as often as necessary: on a busy
+// machine, the server ends a watch that it cannot serve for a while.
 func follow(ctx context.Context, version string, open func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
 	return watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: open})
 }

@@ -6,7 +6,7 @@ import "time"
 // Stopwatch measures the time since it was started.
 type Stopwatch struct{ began time.Time }
 
-// Start returns a stopwatch that runs.
+// Start returns a running stopwatch.
 func Start() Stopwatch {
 	return Stopwatch{Now()}
 }
@@ -17,10 +17,10 @@ func (s Stopwatch) Elapsed() time.Duration { return Now().Sub(s.began) }
 // Seconds returns the seconds since the start.
 func (s Stopwatch) Seconds() float64 { return s.Elapsed().Seconds() }
 
-// Rate returns how many of n a second there were since the start.
+// Rate returns n divided by the seconds since the start.
 func (s Stopwatch) Rate(n int) float64 { return float64(n) / s.Seconds() }
 
-// Now returns the time of the day.
+// Now returns the current time.
 func Now() time.Time {
 	return time.Now() //nolint:forbidigo // a benchmark measures real time
 }

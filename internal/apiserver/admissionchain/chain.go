@@ -40,7 +40,7 @@ const (
 	ownerBacklogName           = "OwnerBacklog"
 )
 
-// Config is what the plug-ins work with. All fields but the last two are required.
+// Config configures the plug-ins. All fields but the last two are required.
 type Config struct {
 	Client       kubernetes.Interface
 	Informers    informers.SharedInformerFactory
@@ -48,18 +48,18 @@ type Config struct {
 	Flow         *deleteflow.Flow
 	Policy       rbac.Policy
 	Restrictions *restriction.Restrictions
-	// Served, OwnerExists and Backlog are for the plug-ins about owner references.
+	// Served, OwnerExists and Backlog are used by the plug-ins for owner references.
 	Served      ownerreferences.Served
 	OwnerExists ownerreferences.Exists
 	Backlog     func(namespace string) int
 
 	// VolumeProtectionDisabled leaves out StorageObjectInUseProtection.
 	VolumeProtectionDisabled bool
-	// OwnersUnchecked leaves out the plug-ins about owner references.
+	// OwnersUnchecked leaves out the plug-ins for owner references.
 	OwnersUnchecked bool
 }
 
-// plugin is an admission plug-in under its name.
+// plugin is an admission plug-in and its name.
 type plugin struct {
 	name string
 	new  func() (admission.Interface, error)

@@ -37,7 +37,7 @@ func (storageInUseProtection) Admit(_ context.Context, a admission.Attributes, _
 	return nil
 }
 
-// protectionFinalizer returns the protection finalizer of a resource, "" if it has none.
+// protectionFinalizer returns the protection finalizer of a resource, or "".
 func protectionFinalizer(resource schema.GroupResource) string {
 	switch resource {
 	case corev1.Resource("persistentvolumeclaims"):

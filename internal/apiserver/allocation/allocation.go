@@ -1,12 +1,12 @@
 // Package allocation finds values that only one object of a resource may have, such as
 // the cluster IP of a Service.
 //
-// The storage keeps them unique, in the transaction that writes the object. What is done
-// here is to guess a value, and to guess again when the storage answers that it is taken
+// The storage keeps them unique, in the transaction that writes the object. This package
+// guesses a value, and guesses again when the storage responds that it is taken
 // (TakenError). There is no allocator with state of its own that could be wrong after a
 // crash, and any number of servers may write to one store.
 //
-// A value is a string that tells its kinds apart, such as "clusterIP/10.96.0.1".
+// A value is a string with a prefix for its kind, such as "clusterIP/10.96.0.1".
 package allocation
 
 import (
@@ -29,16 +29,16 @@ type TakenError struct {
 // Error implements error.
 func (e TakenError) Error() string { return fmt.Sprintf("%s is taken by %s", e.Value, e.Holder) }
 
-// maxGuesses is how often a value is guessed before all values in use are listed.
+// maxGuesses is the number of guesses before all values in use are listed.
 const maxGuesses = 4
 
 // Allocation is the state of one request that has to find values.
 type Allocation struct {
 	pick func(n uint64) uint64 // a random number below n
-	// taken are the values known to be in use; complete is set when they are all of them.
+	// taken are the values known to be in use; complete is set when these are all.
 	taken    map[string]bool
 	complete bool
-	// requested is, by value that the client asked for, the error if it is taken.
+	// requested maps each value that the client requested to the error if it is taken.
 	requested map[string]*field.Error
 }
 
@@ -56,12 +56,12 @@ func (a *Allocation) Taken(value string) bool { return a.taken[value] }
 // MarkTaken records that a value is in use.
 func (a *Allocation) MarkTaken(value string) { a.taken[value] = true }
 
-// Request records that the client asked for a value, and the error that it gets when
-// the value turns out to be taken.
+// Request records that the client requested a value, and the error to return if it turns out to
+// be taken.
 func (a *Allocation) Request(value string, taken *field.Error) { a.requested[value] = taken }
 
-// Find returns a number from low to below high for which free is true. It begins
-// anywhere, so that servers that allocate at the same time rarely collide.
+// Find returns a number in [low, high) for which free is true. It starts at a random one, so
+// that servers that allocate at the same time rarely collide.
 func (a *Allocation) Find(low, high uint64, free func(uint64) bool) (uint64, bool) {
 	if low >= high {
 		return 0, false
@@ -76,8 +76,8 @@ func (a *Allocation) Find(low, high uint64, free func(uint64) bool) (uint64, boo
 }
 
 // Run calls write, which allocates on a fresh copy of the object and writes it, until no
-// value is taken. After a few guesses it asks inUse for all values there are. The error
-// is a *field.Error if a value that the client asked for is taken.
+// value is taken. After a few guesses it gets all values in use from inUse. The error is
+// a *field.Error if a value that the client requested is taken.
 func (a *Allocation) Run(write func() error, inUse func() (iter.Seq[string], error)) error {
 	for guesses := 1; ; guesses++ {
 		clear(a.requested)

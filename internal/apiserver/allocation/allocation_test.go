@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// first is a pick that always begins at the low end.
+// first is a pick function that always starts at the low end.
 func first(uint64) uint64 { return 0 }
 
 func value(n uint64) string { return fmt.Sprintf("n/%d", n) }
@@ -77,7 +77,7 @@ func TestRunRefusesARequestedValue(t *testing.T) {
 	if got, ok := errors.AsType[*field.Error](err); !ok || got != refusal {
 		t.Errorf("error %v, want the refusal", err)
 	}
-	// What was asked for in one attempt says nothing of the next.
+	// A request in one attempt does not carry over to the next.
 	attempts := 0
 	err = a.Run(func() error {
 		if attempts++; attempts == 1 {
@@ -91,7 +91,7 @@ func TestRunRefusesARequestedValue(t *testing.T) {
 	}
 }
 
-// A storage that says that a value is taken which no object has must not be asked for ever.
+// A storage that reports a value as taken although no object has it must not be retried forever.
 func TestRunEnds(t *testing.T) {
 	a := New()
 	stuck := TakenError{Value: "n/1", Holder: "/gone"}

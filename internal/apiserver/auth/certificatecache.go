@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// cachedFor is for how long a verified certificate is not verified again. Nothing that
-	// verification depends on changes while a server runs except the time: the authority is
-	// one file, read at the start, and there is no revocation. Were there a reload of the
-	// authority, or revocation, it would have to clear this cache.
+	// cachedFor is how long a certificate is cached before it is verified again. Nothing
+	// that verification depends on changes while a server runs except the time: the
+	// authority is one file, read at the start, and there is no revocation. Were there a
+	// reload of the authority, or revocation, it would have to clear this cache.
 	cachedFor = time.Minute
 	// maxCached bounds how many certificates are cached, of 2 kB each.
 	maxCached = 1000
@@ -43,8 +43,8 @@ func newCertificateCache(next authenticator.Request, clock clock.PassiveClock) *
 }
 
 // AuthenticateRequest implements authenticator.Request. It caches only accepted certificates,
-// and only if a client shows no others beside: a certificate with intermediates may be valid
-// through one that expires earlier.
+// and only if the client presents no others with it: a certificate with intermediates may
+// depend on one that expires earlier.
 func (c *certificateCache) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) != 1 {
 		return c.next.AuthenticateRequest(r)

@@ -1,4 +1,4 @@
-// Package auth has the certificates of a control plane, and assembles its authentication and
+// Package auth issues the certificates of a control plane, and assembles its authentication and
 // authorization.
 //
 // A control plane has one certificate authority, created on its first start and kept with
@@ -42,11 +42,11 @@ const (
 	authorityFile = "ca.crt"
 	authorityKey  = "ca.key"
 	certValidity  = 365 * 24 * time.Hour
-	// clockSkew is how far a client's clock may be behind.
+	// clockSkew is the tolerance for clients whose clocks are behind.
 	clockSkew = 5 * time.Minute
 )
 
-// Pair is a certificate with its key, both PEM.
+// Pair is a certificate with its key, both in PEM.
 type Pair struct {
 	Certificate []byte
 	Key         []byte
@@ -63,8 +63,8 @@ type Authority struct {
 	now    func() time.Time
 }
 
-// LoadAuthority reads the authority and the key of service account tokens in dir, or creates
-// them when there are none. The directory is created with mode 0700, keys with 0600.
+// LoadAuthority reads the authority and the key of service account tokens from dir, or creates
+// them if they do not exist. The directory is created with mode 0700, keys with 0600.
 func LoadAuthority(dir string, now func() time.Time) (*Authority, error) {
 	a, err := loadAuthority(dir, now)
 	if err != nil {
@@ -122,7 +122,7 @@ func createAuthority(dir string, now func() time.Time) (*Authority, error) {
 		return nil, fmt.Errorf("encode the key of the certificate authority: %w", err)
 	}
 	a := &Authority{pem: encodeCertificate(cert.Raw), cert: cert, key: key, now: now}
-	// The key is written first: a certificate without its key would pass for an authority.
+	// The key is written first: a certificate without its key would look like an authority.
 	if err := keyfile.Store(filepath.Join(dir, authorityKey), keyPEM); err != nil {
 		return nil, fmt.Errorf("write the key of the certificate authority: %w", err)
 	}
@@ -135,7 +135,7 @@ func createAuthority(dir string, now func() time.Time) (*Authority, error) {
 // Fingerprint returns the SHA-256 of the authority's certificate in hexadecimal.
 func (a *Authority) Fingerprint() string { return fmt.Sprintf("%x", sha256.Sum256(a.cert.Raw)) }
 
-// Certificate returns the authority's own certificate, PEM.
+// Certificate returns the authority's own certificate in PEM.
 func (a *Authority) Certificate() []byte { return a.pem }
 
 // Serving issues the serving certificate of the API server, valid for the address and for the
@@ -201,7 +201,7 @@ func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
 	now := a.now()
 	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.Add(certValidity)
 	if template.NotAfter.After(a.cert.NotAfter) {
-		template.NotAfter = a.cert.NotAfter // it is not valid after its issuer
+		template.NotAfter = a.cert.NotAfter // it must not outlive its issuer
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)

@@ -73,7 +73,7 @@ func TestAuthorityIsKept(t *testing.T) {
 	first := load(t, dir)
 	second := load(t, dir)
 	if string(first.Certificate()) != string(second.Certificate()) {
-		t.Error("the second start has made another authority")
+		t.Error("the second start has created another authority")
 	}
 	options := x509.VerifyOptions{Roots: pool(second), CurrentTime: testNow(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if _, err := admin(t, first).Verify(options); err != nil {
@@ -94,7 +94,7 @@ func TestAuthorityIsKept(t *testing.T) {
 }
 
 // A start that was interrupted between writing the two files leaves a key without a certificate;
-// the next one creates both anew.
+// the next start replaces both.
 func TestAuthorityAfterInterruptedStart(t *testing.T) {
 	dir := t.TempDir()
 	load(t, dir)
@@ -149,7 +149,7 @@ func TestDamagedAuthorityIsRefused(t *testing.T) {
 			_, err = a.Admin()
 		}
 		if err == nil {
-			t.Error("it issues certificates that nobody can verify")
+			t.Error("it issues certificates that cannot be verified")
 		}
 	})
 	t.Run("no directory", func(t *testing.T) {

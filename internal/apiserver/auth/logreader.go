@@ -10,17 +10,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// LogReaderUser is the common name of the client certificate that the API server shows to the
-// agents of nodes when it reads logs. In the API server itself, that user has no role.
+// LogReaderUser is the common name of the client certificate that the API server presents to
+// node agents when it reads logs. In the API server itself, that user has no role.
 const LogReaderUser = "coppice-apiserver-kubelet-client"
 
-// NodeServingName returns the DNS name in the serving certificate of a node's agent. It is not
-// a host name, whatever the node is called: the certificate of a node named localhost cannot
-// pass for the API server's.
+// NodeServingName returns the DNS name in the serving certificate of a node's agent. It is
+// never a host name, whatever the node is called: the certificate of a node named localhost
+// cannot be used to impersonate the API server.
 func NodeServingName(node string) string { return bootstrappolicy.NodeUserPrefix + node }
 
-// LogReader has the API server's client certificate for the agents of nodes. It is kept in
-// memory, and replaced when it is due.
+// LogReader holds the API server's client certificate for node agents. It is kept in memory and
+// replaced when it is due.
 type LogReader struct {
 	authority *Authority
 
@@ -41,7 +41,7 @@ func (r *LogReader) TLS(node string) (*tls.Config, error) {
 	}
 	authorities := x509.NewCertPool()
 	authorities.AddCert(r.authority.cert)
-	// With TLS 1.3 a client shows its certificate after it has verified the server's.
+	// With TLS 1.3 a client presents its certificate only after it has verified the server's.
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, ServerName: NodeServingName(node), RootCAs: authorities,
 		Certificates: []tls.Certificate{certificate}, Time: r.authority.now,

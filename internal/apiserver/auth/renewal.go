@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// renewalCheck is how often is checked whether a certificate is due, by wall-clock time: a
-// machine may have slept for a month.
+// renewalCheck is the interval at which certificates are checked for being due, by wall-clock
+// time: a machine may have slept for a month.
 const renewalCheck = time.Hour
 
 // dueAt returns when a certificate is to be replaced: when a third of its lifetime is left, so

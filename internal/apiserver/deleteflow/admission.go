@@ -12,10 +12,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// OptionsPlugin is an admission plug-in for DELETEs that go through upstream's registry. It keeps
-// the options for Guard, to which the registry does not pass them, and refuses a DELETE for which
-// there is no plan. Then it changes the registry's own options so that the registry comes to the
-// result of the plan, and so to its answer (R20), in a dry run too.
+// OptionsPlugin returns an admission plug-in for DELETEs that go through upstream's registry. It
+// keeps the options for Guard, to which the registry does not pass them, and refuses a DELETE for
+// which there is no plan. Then it changes the registry's own options so that the registry arrives
+// at the result of the plan, and so at its response (R20), even in a dry run.
 func (f *Flow) OptionsPlugin() admission.MutationInterface { return optionsPlugin{f} }
 
 type optionsPlugin struct{ flow *Flow }
@@ -48,7 +48,7 @@ func (c optionsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admi
 	return adjustOptions(options, plan, obj)
 }
 
-// adjustOptions changes the registry's options so that it does with a terminating object what the
+// adjustOptions changes the registry's options so that it does to a terminating object what the
 // plan does. With the client's options it would add a collector's finalizer, which R19 forbids.
 func adjustOptions(options *metav1.DeleteOptions, plan deletion.Plan, obj runtime.Object) error {
 	m, err := meta.Accessor(obj)

@@ -27,12 +27,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// optionsLimit is how much of a body is read, in bytes: more than options have.
+// optionsLimit is the number of bytes read from a body, more than DeleteOptions take.
 const optionsLimit = 1 << 20
 
 // refusals are the errors of a DELETE of a collection, by object. Upstream's registry would stop at
 // the first object that is refused. So each refused object is reported to it as already gone, which
-// stops nothing. The refusal is kept here, and in the end the refusals are the answer, as for
+// stops nothing. The refusal is kept here, and in the end the refusals form the response, as for
 // built-in kinds.
 type refusals struct {
 	resource schema.GroupResource
@@ -95,8 +95,8 @@ func (f *refusals) begin(ctx context.Context, key string, obj runtime.Object) er
 }
 
 // keep keeps the refusal of one object, and returns the error that the registry gets instead.
-// Errors that are not API errors pass, for the registry uses some internally, and so do all errors
-// once the request is over. The key ends in the name of the object.
+// Errors that are not API errors are passed on, because the registry uses some internally, and so
+// are all errors once the request is over. The key ends in the name of the object.
 func (f *refusals) keep(ctx context.Context, key string, err error) error {
 	if f == nil || err == nil || ctx.Err() != nil {
 		return err
@@ -113,8 +113,8 @@ func (f *refusals) keep(ctx context.Context, key string, err error) error {
 	return apierrors.NewNotFound(f.resource, path.Base(key))
 }
 
-// err returns the error for the whole collection: that of the first object in order of their keys,
-// with the number of all. Nil if none was refused.
+// err returns the error for the whole collection: that of the first object in key order, with
+// the number of all refusals. It is nil if none was refused.
 func (f *refusals) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +128,7 @@ func (f *refusals) err() error {
 	return registry.CollectionError(errs, f.asked.Len())
 }
 
-// collectionWriter replaces a successful answer by the refusals.
+// collectionWriter replaces a successful response with the refusals.
 type collectionWriter struct {
 	http.ResponseWriter
 	header  http.Header
@@ -165,7 +165,7 @@ func (w *collectionWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// ContinueOnRefusal returns an admission chain that, when it refuses an object of a collection, does
+// ContinueOnRefusal returns an admission chain whose refusal of one object of a collection does
 // not stop the deletion of the others.
 func (f *Flow) ContinueOnRefusal(chain admission.Interface) admission.Interface {
 	return continueOnRefusal{chain}

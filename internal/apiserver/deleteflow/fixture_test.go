@@ -39,8 +39,7 @@ const (
 	late    = "example.com/late"
 )
 
-// memory is a storage of one object. Before each write it lets the test be the other
-// client who comes in between.
+// memory is a storage of one object. Before each write it lets the test act as another client.
 type memory struct {
 	storage.Interface // what is missing panics
 
@@ -49,9 +48,9 @@ type memory struct {
 
 	mu       sync.Mutex
 	object   runtime.Object // nil: there is none; guarded by mu
-	stale    runtime.Object // what a cache still shows, if not nil; guarded by mu
+	stale    runtime.Object // what a stale cache still shows, if not nil; guarded by mu
 	revision int            // guarded by mu
-	writes   []string       // what was tried and done, guarded by mu
+	writes   []string       // attempted and completed writes; guarded by mu
 }
 
 func (m *memory) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
@@ -89,7 +88,7 @@ func (m *memory) stored() metav1.Object {
 	return metaOf(m.object)
 }
 
-// log notes what was tried, and lets the test come in between.
+// log records an attempted write, and lets the test act before it.
 func (m *memory) log(write string) {
 	m.mu.Lock()
 	m.writes = append(m.writes, write)
@@ -109,8 +108,8 @@ func (m *memory) Get(_ context.Context, key string, _ storage.GetOptions, out ru
 	return nil
 }
 
-// transact runs f on the object, like etcd's storage: first on what the cache shows;
-// when that fails, or has been overtaken, on what is stored.
+// transact runs f on the object, like etcd's storage: first on what the cache shows and, if that
+// fails or is stale, on what is stored.
 func (m *memory) transact(key string, p *storage.Preconditions, f func(obj runtime.Object) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,7 +180,7 @@ func metaOf(obj runtime.Object) metav1.Object {
 	return m
 }
 
-// fixture is a registry of one kind, with the delete flow and a storage.
+// fixture is a registry of one kind with the delete flow and a storage.
 type fixture struct {
 	*memory
 	t        *testing.T
@@ -193,7 +192,7 @@ type fixture struct {
 
 func testNow() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 
-// newFixture makes the registry of a resource, and stores an object in it.
+// newFixture returns the registry of a resource with one stored object.
 func newFixture(t *testing.T, obj runtime.Object) *fixture {
 	t.Helper()
 	w := &fixture{memory: &memory{}, t: t, flow: New(Config{Now: testNow, Resources: builtin.Resources()})}
@@ -257,15 +256,15 @@ func (r *upstreamREST) DeleteCollection(ctx context.Context, validate rest.Valid
 	return err
 }
 
-// answer is what a client gets.
+// answer is a response to a client.
 type answer struct {
 	status  int
 	removed bool
-	object  metav1.Object // nil: the answer is a Status
+	object  metav1.Object // nil: the response is a Status
 	err     error
 }
 
-// serve serves one request through the filter, by a handler that is like upstream's.
+// serve serves one request through the filter, with a handler like upstream's.
 func (w *fixture) serve(verb, body string, handle func(ctx context.Context, body []byte) (runtime.Object, bool, error)) answer {
 	w.t.Helper()
 	var got answer
@@ -295,7 +294,7 @@ func (w *fixture) serve(verb, body string, handle func(ctx context.Context, body
 		w.t.Errorf("the client got the answers to tries %v of %d", header, w.tries)
 	}
 	if decoder := json.NewDecoder(recorder.Body); decoder.Decode(new(any)) != nil || decoder.More() {
-		w.t.Errorf("the client got not one answer: %s", recorder.Body)
+		w.t.Errorf("the client did not get exactly one answer: %s", recorder.Body)
 	}
 	return got
 }
@@ -308,7 +307,7 @@ func (w *fixture) context(ctx context.Context) context.Context {
 	return genericrequest.WithNamespace(ctx, namespace)
 }
 
-// deleteWith is a DELETE by the given registry.
+// deleteWith performs a DELETE by the given registry.
 func (w *fixture) deleteWith(r rest.GracefulDeleter, options metav1.DeleteOptions) answer {
 	w.t.Helper()
 	body, err := json.Marshal(options)
@@ -324,7 +323,7 @@ func (w *fixture) deleteWith(r rest.GracefulDeleter, options metav1.DeleteOption
 	})
 }
 
-// admit is the admission of a DELETE: our plug-in, and none that refuses.
+// admit is the admission of a DELETE: only our plug-in, and nothing that refuses.
 func (w *fixture) admit(name string, options *metav1.DeleteOptions) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		return w.flow.OptionsPlugin().Admit(ctx, admission.NewAttributesRecord(nil, obj, w.kind.GVK(), metav1.NamespaceDefault, name,
@@ -332,7 +331,7 @@ func (w *fixture) admit(name string, options *metav1.DeleteOptions) rest.Validat
 	}
 }
 
-// update is an update that changes the object, as a patch without resourceVersion.
+// update changes the object like a patch without resourceVersion.
 func (w *fixture) update(f func(metav1.Object)) answer {
 	w.t.Helper()
 	return w.serve("patch", "{}", func(ctx context.Context, _ []byte) (runtime.Object, bool, error) {
@@ -346,7 +345,7 @@ func (w *fixture) update(f func(metav1.Object)) answer {
 	})
 }
 
-// recreate puts another object in the place of the one that is stored.
+// recreate replaces the stored object with another one of the same name.
 func (w *fixture) recreate() {
 	w.change(func(m metav1.Object) {
 		m.SetUID("2nd")
@@ -367,7 +366,7 @@ func once(write string, n int, f func()) func(string) {
 	}
 }
 
-// marked makes an object one that is being deleted.
+// marked marks an object as being deleted.
 func marked(m metav1.Object, finalizers ...string) {
 	m.SetFinalizers(finalizers)
 	m.SetDeletionTimestamp(new(metav1.NewTime(testNow().Add(-time.Second))))

@@ -1,11 +1,11 @@
 // Package deleteflow carries out deletions: package deletion makes the plan for an object, and this
-// package executes it in storage transactions, each conditioned on the very object that the plan
-// was made for. So no finalizer that was accepted is ever overlooked (R18).
+// package executes it in storage transactions, each conditioned on exactly the object that the plan
+// was made for. So no accepted finalizer is ever overlooked (R18).
 //
-// There are two entrances. Built-in kinds have registries of our own, which call Flow.Delete.
+// There are two entry points. Built-in kinds have registries of our own, which call Flow.Delete.
 // Custom resources, and CustomResourceDefinitions, are served by k8s.io/apiextensions-apiserver:
-// its registries are upstream's genericregistry.Store and cannot be replaced. For them Guard stands
-// between the registry and the storage, and puts the same plan into the same transactions.
+// its registries are upstream's genericregistry.Store and cannot be replaced. For them Guard sits
+// between the registry and the storage, and executes the same plan in the same transactions.
 //
 //	         built-in kind                        custom resource
 //	DELETE ───────┬──────────────────────────────────┬──────────────────────── HTTP
@@ -30,8 +30,9 @@
 //
 // What Flow.Delete does passes through Guard, too, which lets it through (planned, request.go).
 //
-// Guard also holds updates to R18: one that removes the last finalizer of a terminating object
-// removes the object, on condition that it still is what the update was computed from.
+// Guard also enforces R18 on updates: one that removes the last finalizer of a terminating
+// object removes the object, on the condition that it still is what the update was computed
+// from.
 package deleteflow
 
 import (
@@ -52,16 +53,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// maxTries bounds how often one DELETE follows an object that keeps changing
-// between "can go" and "must stay" before the client is told to try again.
+// maxTries limits how often one DELETE retries on an object that keeps changing between "can be
+// removed" and "must stay" before the client is told to try again.
 const maxTries = 10
 
 var (
-	// errStays ends a removal when the plan is not to remove.
+	// errStays ends a removal if the plan is not to remove.
 	errStays = errors.New("the object stays for now")
-	// errGoes ends an update when nothing holds the object any more.
+	// errGoes ends an update if nothing holds the object any more.
 	errGoes = errors.New("the object can be removed")
-	// errChanged ends a removal when the object is not what the update was computed from.
+	// errChanged ends a removal if the object is not what the update was computed from.
 	errChanged = errors.New("the object has changed")
 )
 
@@ -69,10 +70,10 @@ var (
 type Config struct {
 	// Now is the clock of deletionTimestamp.
 	Now func() time.Time
-	// Resources are those with rules of their own. A resource that is not among them is
-	// deleted as custom resources are.
+	// Resources are the resources with rules of their own. Any other is deleted like custom
+	// resources.
 	Resources []registry.Resource
-	// CollectorDisabled is set if no garbage collector runs: then no finalizer is added that
+	// CollectorDisabled is set if no garbage collector runs: no finalizer is then added that
 	// only a collector would remove.
 	CollectorDisabled bool
 }
@@ -102,7 +103,7 @@ func (f *Flow) strategyOf(resource schema.GroupResource) deletion.Strategy {
 	return f.withServer(strategy)
 }
 
-// withServer returns a strategy with what is true of this server.
+// withServer returns a strategy with the settings of this server.
 func (f *Flow) withServer(strategy deletion.Strategy) deletion.Strategy {
 	strategy.CollectorDisabled = strategy.CollectorDisabled || f.collectorDisabled
 	return strategy
@@ -130,7 +131,6 @@ func (f *Flow) Delete(ctx context.Context, d registry.Deletion) (runtime.Object,
 	return out, removed, nil
 }
 
-// execution executes the plan for one object.
 type execution struct {
 	storage       genericregistry.DryRunnableStorage
 	key           string
@@ -153,7 +153,7 @@ func (e execution) run(ctx context.Context, out runtime.Object) (removed bool, e
 	return false, storage.NewInvalidObjError(e.key, fmt.Sprintf("the object changed %d times while it was being deleted; try again", maxTries))
 }
 
-// remove removes the object if the plan for what the transaction finds is to remove.
+// remove removes the object if that is the plan for the object in the transaction.
 func (e execution) remove(ctx context.Context, out runtime.Object) error {
 	removable := func(ctx context.Context, obj runtime.Object) error {
 		if err := e.admit(ctx, obj); err != nil {
@@ -187,8 +187,8 @@ func (e execution) mark(ctx context.Context, out runtime.Object) error {
 	return e.storage.GuaranteedUpdate(ctx, e.key, out, false, e.preconditions, update, e.dryRun, nil)
 }
 
-// admit runs admission on the object as it is now. It comes before the plan: for custom resources
-// it is an admission plug-in that knows the options.
+// admit runs admission on the current object. It comes before the plan: for custom resources, an
+// admission plug-in supplies the options.
 func (e execution) admit(ctx context.Context, obj runtime.Object) error {
 	if e.validate == nil {
 		return nil
@@ -196,7 +196,7 @@ func (e execution) admit(ctx context.Context, obj runtime.Object) error {
 	return e.validate(ctx, obj.DeepCopyObject())
 }
 
-// applied returns the object as a plan leaves it, or errGoes.
+// applied returns the object as the plan leaves it, or errGoes.
 func applied(plan deletion.Plan, obj runtime.Object) (runtime.Object, error) {
 	switch p := plan.(type) {
 	case deletion.Remove:

@@ -25,7 +25,8 @@ func readAll(t *testing.T, r *http.Request) []byte {
 	return data
 }
 
-// deleters are the two entrances: our registry, and upstream's with the guard below.
+// deleters runs a test for both entry points: our registry, and upstream's with the guard below
+// it.
 func deleters(t *testing.T, test func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter)) {
 	t.Helper()
 	t.Run("Flow.Delete", func(t *testing.T) {
@@ -36,8 +37,8 @@ func deleters(t *testing.T, test func(t *testing.T, deleterOf func(*fixture) res
 	})
 }
 
-// kubernetes#77988: a finalizer that is accepted while a DELETE is under way holds the
-// object, and the answer says so.
+// kubernetes#77988: a finalizer that is accepted while a DELETE is in progress holds the object,
+// and the response says so.
 func TestR18_FinalizerBetweenDecisionAndRemoval(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap())
@@ -54,7 +55,7 @@ func TestR18_FinalizerBetweenDecisionAndRemoval(t *testing.T) {
 	})
 }
 
-// The other way around: what held the object goes while it is being marked.
+// Conversely: what held the object is removed while it is being marked.
 func TestR18_LastFinalizerGoesBeforeTheMark(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap(foreign))
@@ -64,13 +65,13 @@ func TestR18_LastFinalizerGoesBeforeTheMark(t *testing.T) {
 			t.Errorf("%+v, want a Status", got)
 		}
 		if left := w.stored(); left != nil {
-			t.Errorf("it is left: %v", left)
+			t.Errorf("it still exists: %v", left)
 		}
 	})
 }
 
-// A DELETE follows an object that keeps changing for a while, and then gives up
-// without having lost a finalizer.
+// A DELETE retries for a while on an object that keeps changing, and then gives up without
+// having lost a finalizer.
 func TestR18_ObjectThatKeepsChanging(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap())
@@ -94,7 +95,7 @@ func TestR18_ObjectThatKeepsChanging(t *testing.T) {
 	})
 }
 
-// AS-10, AS-11: what a cache shows decides nothing.
+// AS-10, AS-11: nothing is decided from a cache.
 func TestR18_StaleCache(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap())
@@ -123,8 +124,8 @@ func TestR18_StaleCache(t *testing.T) {
 	})
 }
 
-// AS-03: what a crash left marked with nothing to wait for goes with the next DELETE,
-// and with the next update.
+// AS-03: an object that a crash left marked with nothing to wait for is removed by the next
+// DELETE or update.
 func TestR18_MarkedWithNothingToWaitFor(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		for _, p := range []metav1.DeletionPropagation{"", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
@@ -148,7 +149,7 @@ func TestR18_MarkedWithNothingToWaitFor(t *testing.T) {
 	}
 }
 
-// AS-12: admission sees the object that the transaction is about, and has the last word.
+// AS-12: admission sees the object of the transaction, and has the last word.
 func TestR18_AdmissionSeesTheFreshObject(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap(foreign))
@@ -174,8 +175,8 @@ func TestR18_AdmissionSeesTheFreshObject(t *testing.T) {
 	})
 }
 
-// What was worked out for the object that a cache still shows, a terminating one, says
-// nothing about another that has its name by now.
+// Options computed for a terminating object that a cache still shows do not apply to a new
+// object of that name.
 func TestR17_OptionsAreForTheObjectOfTheTransaction(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		for _, finalizers := range [][]string{{foreign}, {metav1.FinalizerOrphanDependents}, {metav1.FinalizerDeleteDependents}} {
@@ -209,7 +210,8 @@ func TestDryRunWritesNothing(t *testing.T) {
 	}
 }
 
-// A collection's objects share a request, which cannot be served again: they are marked in place.
+// The objects of a collection share a request, which cannot be served again, so they are marked
+// in place.
 func TestR18_FinalizerDuringDeleteCollection(t *testing.T) {
 	w := newFixture(t, configMap())
 	w.before = once("remove", 1, func() { w.change(withFinalizers(late)) })
@@ -240,11 +242,11 @@ func TestR18_DeletionWithoutRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := w.stored(); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 }
 
-// A refusal names the resource, also one that no kind of the table has.
+// A refusal names the resource, even one that is not in the table.
 func TestStrategyOf(t *testing.T) {
 	flow := newFixture(t, configMap()).flow
 	for _, resource := range []schema.GroupResource{{Resource: "configmaps"}, {Group: "example.com", Resource: "widgets"}} {

@@ -16,7 +16,7 @@ import (
 )
 
 // Guard puts the delete flow between a registry of k8s.io/apiserver and its storage. It is a
-// storage.Wrap. Reads and creations pass, and so do the calls of Flow.
+// storage.Wrap. Reads, creations and the calls of Flow pass through unchanged.
 func (f *Flow) Guard(resource schema.GroupResource, inner storage.Interface) storage.Interface {
 	return &guard{Interface: inner, flow: f, strategy: f.strategyOf(resource)}
 }
@@ -36,7 +36,7 @@ func (g *guard) decide(ctx context.Context, obj runtime.Object) (deletion.Plan, 
 	return deletion.Decide(obj, options, g.strategy, g.flow.now())
 }
 
-// Get is also how the registry begins with each object of a collection.
+// Get is also the registry's first call for each object of a collection.
 func (g *guard) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	err := g.Interface.Get(ctx, key, opts, out)
 	if f := refusalsFrom(ctx); f != nil && err == nil {
@@ -76,8 +76,8 @@ func (g *guard) GuaranteedUpdate(
 }
 
 // removeFinished makes an update end with errGoes if it leaves the object with nothing to wait for,
-// and keeps the version that it was computed from. For most kinds the registry notices that itself,
-// and calls Delete; the rest it would keep although nothing holds them.
+// and keeps the version that it was computed from. For most kinds the registry notices that itself
+// and calls Delete; objects of other kinds it would keep although nothing holds them.
 func (g *guard) removeFinished(r *request, registry storage.UpdateFunc) storage.UpdateFunc {
 	return func(existing runtime.Object, m storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		if err := r.observe(existing); err != nil {
@@ -91,8 +91,8 @@ func (g *guard) removeFinished(r *request, registry storage.UpdateFunc) storage.
 	}
 }
 
-// markAsPlanned replaces the registry's way of marking an object by the plan's. The checks of the
-// registry, and what else it changes, are kept.
+// markAsPlanned replaces the registry's way of marking an object with the plan's. The registry's
+// checks and its other changes are kept.
 func (g *guard) markAsPlanned(ctx context.Context, registry storage.UpdateFunc) storage.UpdateFunc {
 	return func(existing runtime.Object, m storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		obj, ttl, err := registry(existing.DeepCopyObject(), m)
@@ -111,8 +111,8 @@ func (g *guard) markAsPlanned(ctx context.Context, registry storage.UpdateFunc) 
 	}
 }
 
-// unmark undoes what marks obj as being deleted, so that it is as in existing. Finalizers that the
-// registry of a kind adds when a deletion begins, as that of CustomResourceDefinitions does, are
+// unmark restores from existing the fields that mark obj as being deleted. Finalizers that the
+// registry of a kind adds when a deletion begins, like that of CustomResourceDefinitions, are
 // kept.
 func unmark(obj, existing runtime.Object) error {
 	to, err := meta.Accessor(obj)
@@ -141,9 +141,9 @@ func isCollectors(finalizer string) bool {
 	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 }
 
-// Delete removes the object if the plan for what the transaction finds is to remove. If the object
-// must stay after all, because a finalizer was added meanwhile, the request is served again, or, if
-// it cannot be, the object is marked.
+// Delete removes the object if that is the plan for the object in the transaction. If the object
+// must stay after all, because a finalizer was added meanwhile, the request is served again or, if
+// that is impossible, the object is marked.
 func (g *guard) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions,
@@ -171,7 +171,7 @@ func (g *guard) Delete(
 	return err
 }
 
-// removal is the arguments of a removal.
+// removal holds the arguments of a removal.
 type removal struct {
 	key           string
 	out           runtime.Object
@@ -179,7 +179,8 @@ type removal struct {
 	validate      storage.ValidateObjectFunc
 }
 
-// removeUnchanged removes the object from which the request's update was computed.
+// removeUnchanged removes the object if it is still the one from which the request's update was
+// computed.
 func (g *guard) removeUnchanged(ctx context.Context, r *request, what removal) error {
 	err := g.Interface.Delete(ctx, what.key, what.out, what.preconditions, r.unchanged(what.validate), nil, storage.DeleteOptions{})
 	if errors.Is(err, errChanged) {

@@ -20,10 +20,10 @@ const (
 	plannedKey
 )
 
-// request is what Guard must know of the HTTP request that a storage call belongs to.
+// request is what Guard needs to know about the HTTP request that a storage call belongs to.
 type request struct {
 	deletes bool // DELETE, of one object or a collection
-	tries   int  // how often it may still be served again (retry.go)
+	tries   int  // how many more times it may be served again (retry.go)
 	// refused is set if the request is for a collection (collection.go).
 	refused *refusals
 
@@ -38,13 +38,13 @@ type request struct {
 	// removed, and the resourceVersion of the removal. Guarded by mu.
 	removedUID     types.UID
 	removedVersion string
-	// discarded: the request is served again, and its present answer is not sent. Guarded by
-	// mu.
+	// discarded is set if the request is to be served again and the current response is not
+	// sent. Guarded by mu.
 	discarded bool
 }
 
-// WithRequest is an HTTP filter: it puts into the context of each writing request the place where
-// Guard and OptionsPlugin meet. Errors of its own are encoded by one of codecs.
+// WithRequest is an HTTP filter that adds to the context of each writing request the state that
+// Guard and OptionsPlugin share. Errors of its own are encoded by one of codecs.
 func WithRequest(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := genericrequest.RequestInfoFrom(r.Context())
@@ -72,7 +72,7 @@ func requestFrom(ctx context.Context) *request {
 	return r
 }
 
-// planned marks the storage calls of Flow, for Guard to let through: their plan is made already.
+// planned marks the storage calls of Flow, which Guard lets through: their plan is already made.
 func planned(ctx context.Context) context.Context {
 	return context.WithValue(ctx, plannedKey, true)
 }
@@ -111,10 +111,11 @@ func (r *request) observe(obj runtime.Object) error {
 	return nil
 }
 
-// unchanged is the condition on which an object is removed because an update leaves it with nothing
-// to wait for (R18). Such an update is never written, so the object may only be removed in the state
-// from which the update was computed. If anything else was written meanwhile, be it a finalizer, a
-// longer grace period or another object of that name, the update must be computed again.
+// unchanged returns the condition under which an object is removed because an update leaves it with
+// nothing to wait for (R18). Such an update is never written, so the object may only be removed in
+// the state from which the update was computed. If anything else was written meanwhile, such as a
+// finalizer, a longer grace period or another object of that name, the update must be computed
+// again.
 func (r *request) unchanged(validate storage.ValidateObjectFunc) storage.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		m, err := meta.Accessor(obj)
@@ -131,7 +132,7 @@ func (r *request) unchanged(validate storage.ValidateObjectFunc) storage.Validat
 	}
 }
 
-// recordRemoval keeps the identity of what was removed, in its last state.
+// recordRemoval keeps the identity of the removed object in its last state.
 func (r *request) recordRemoval(removed runtime.Object) {
 	m, err := meta.Accessor(removed)
 	if r == nil || err != nil {
@@ -151,8 +152,8 @@ func (r *request) removal() (types.UID, string) {
 
 func (r *request) canRetry() bool { return r != nil && r.tries > 0 }
 
-// retry has the request served again if there are tries left. The error ends the present try; the
-// client sees it, as a conflict, if there are none.
+// retry arranges for the request to be served again if there are tries left. The error ends the
+// current try; if it was the last, the client sees the error as a conflict.
 func (r *request) retry(key string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

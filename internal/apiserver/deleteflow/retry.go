@@ -11,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// serveWithRetries serves a request for one object, if necessary more than once.
+// serveWithRetries serves a request for one object, more than once if necessary.
 //
-// Upstream's registry first decides that the object goes, then has the storage remove it, and its
-// answer is ready: the object is gone. If the storage finds that the object has changed, nothing has
-// been written yet. Then that answer is discarded and the request is served again, so the registry
-// sees the object as it is now. So a DELETE that meets a new finalizer marks the object and answers
-// with it (R20), and an update without a resourceVersion is not a conflict.
+// Upstream's registry first decides to remove the object and then has the storage remove it, with
+// the response that the object is gone already determined. If the storage finds that the object has
+// changed, nothing has been written yet. The response is then discarded and the request is served
+// again, so that the registry sees the current object. So a DELETE that meets a new finalizer marks
+// the object and responds with it (R20), and an update without a resourceVersion does not get a
+// conflict.
 func serveWithRetries(next http.Handler, w http.ResponseWriter, r *http.Request, verb string) {
 	var body bytes.Buffer // what was read so far
 	for tries := maxTries; ; tries-- {
@@ -36,13 +37,13 @@ type readCloser struct {
 	io.Closer
 }
 
-// retryWriter sends an answer unless the request is to be served again.
+// retryWriter sends a response unless the request is to be served again.
 type retryWriter struct {
 	http.ResponseWriter
 	state       *request
 	header      http.Header
 	wroteHeader bool
-	discarded   bool // nothing of this answer is sent
+	discarded   bool // nothing of this response is sent
 }
 
 // Header implements http.ResponseWriter.
@@ -71,9 +72,8 @@ func (w *retryWriter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// completed returns the answer to a DELETE that has removed an object: upstream's, with the
-// resourceVersion of the removal (R20), which upstream's lacks. Other answers are returned as they
-// are.
+// completed returns the response to a DELETE that has removed an object: upstream's, with the
+// resourceVersion of the removal added (R20). Other responses are returned unchanged.
 func (w *retryWriter) completed(p []byte) []byte {
 	uid, version := w.state.removal()
 	if version == "" || w.header.Get("Content-Type") != runtime.ContentTypeJSON {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// terminating is an object that is being deleted and waits for a finalizer only.
+// terminating returns an object that is being deleted and waits only for a finalizer.
 func terminating() *corev1.ConfigMap {
 	obj := configMap()
 	marked(obj, foreign)
@@ -24,15 +24,15 @@ func TestR18_EmptyingUpdate(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if left := w.stored(); left != nil {
-		t.Errorf("it is left: %v", left)
+		t.Errorf("it still exists: %v", left)
 	}
 	if w.tries != 1 {
 		t.Errorf("served %d times", w.tries)
 	}
 }
 
-// A finalizer that comes between the update that empties the list and the removal
-// holds the object; the update is worked out again, and takes away what it meant to.
+// A finalizer that is added between the update that empties the list and the removal holds the
+// object; the update is computed again and removes what it intended to.
 func TestR18_FinalizerBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	w := newFixture(t, terminating())
 	w.before = once("remove", 1, func() { w.change(withFinalizers(foreign, late)) })
@@ -50,8 +50,8 @@ func TestR18_FinalizerBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	}
 }
 
-// H1: the removal is of the object that the update was worked out on, not of another
-// one that has its name by now.
+// H1: what is removed is the object from which the update was computed, not another one that has
+// its name by now.
 func TestR1_RecreatedBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	w := newFixture(t, terminating())
 	w.before = once("remove", 1, w.recreate)
@@ -61,7 +61,7 @@ func TestR1_RecreatedBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	}
 }
 
-// Any other change of the object is no conflict for an update without resourceVersion.
+// Any other change of the object causes no conflict for an update without resourceVersion.
 func TestR18_ChangeBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	w := newFixture(t, terminating())
 	w.before = once("remove", 1, func() {
@@ -72,7 +72,7 @@ func TestR18_ChangeBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	}
 }
 
-// An object that changes every time is in the end for the client to look at.
+// If the object changes every time, the client finally gets a conflict.
 func TestR18_EmptyingUpdateThatNeverCatchesUp(t *testing.T) {
 	w := newFixture(t, terminating())
 	n := 0
@@ -91,7 +91,7 @@ func TestR18_EmptyingUpdateThatNeverCatchesUp(t *testing.T) {
 	}
 }
 
-// Two updates empty the list at once: one removes, the other finds it done.
+// Two updates empty the list concurrently: one removes the object, the other finds it gone.
 func TestR18_TwoEmptyingUpdates(t *testing.T) {
 	w := newFixture(t, terminating())
 	w.before = once("remove", 1, func() {
@@ -104,8 +104,8 @@ func TestR18_TwoEmptyingUpdates(t *testing.T) {
 	}
 }
 
-// A token that /finalize adds to a namespace holds it, also between the update that
-// takes its last finalizer away and the removal.
+// An entry that /finalize adds to spec.finalizers holds a namespace, even between the update
+// that removes its last finalizer and the removal.
 func TestR18_TokenBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	ns := &corev1.Namespace{Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}}
 	marked(ns, foreign)
@@ -124,7 +124,7 @@ func TestR18_TokenBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	}
 }
 
-// A grace period is waited for by kinds that are deleted gracefully, and by no other.
+// A grace period holds only objects of kinds that are deleted gracefully.
 func TestR18_StoredGrace(t *testing.T) {
 	for _, test := range []struct {
 		obj  runtime.Object

@@ -41,13 +41,13 @@ func Install(server *genericapiserver.GenericAPIServer, definitions cache.Shared
 	return nil
 }
 
-// groupManager is the part of k8s.io/apiserver's discovery.GroupManager that is used here.
+// groupManager is the part of discovery.GroupManager of k8s.io/apiserver that is used here.
 type groupManager interface {
 	AddGroup(metav1.APIGroup)
 	RemoveGroup(string)
 }
 
-// customGroups keeps the unaggregated list of groups equal to what the definitions serve.
+// customGroups keeps the unaggregated list of groups in sync with the definitions.
 type customGroups struct {
 	store   cache.Store
 	manager groupManager

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// listedGroups is a groupManager that remembers the groups.
+// listedGroups is a groupManager that records the groups.
 type listedGroups map[string]metav1.APIGroup
 
 func (l listedGroups) AddGroup(g metav1.APIGroup) { l[g.Name] = g }

@@ -18,7 +18,7 @@ const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions
 var errStaleStatus = errors.New("the status of the CustomResourceDefinition was written from a stale cache")
 
 // RetryStatusConflicts makes the CustomResourceDefinition controllers of
-// apiextensions-apiserver retry after a conflict: it turns the answer 409 to an update of a
+// apiextensions-apiserver retry after a conflict: it turns a 409 response to an update of a
 // definition's status into a 500.
 //
 // On a conflict those controllers give up without an error, because another event for the
@@ -29,7 +29,7 @@ var errStaleStatus = errors.New("the status of the CustomResourceDefinition was 
 // would hang until the informer's next resync, up to 5 minutes later. After any other error
 // the controllers retry with back-off.
 //
-// TestDefinitionFinalizerIgnoresConflicts fails when apiextensions-apiserver retries by itself.
+// TestDefinitionFinalizerIgnoresConflicts fails once apiextensions-apiserver retries by itself.
 func RetryStatusConflicts(next http.RoundTripper) http.RoundTripper { return retryConflicts{next} }
 
 type retryConflicts struct{ next http.RoundTripper }

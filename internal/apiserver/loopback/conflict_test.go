@@ -58,7 +58,7 @@ func TestRetryStatusConflicts(t *testing.T) {
 
 // RetryStatusConflicts exists because the finalizing controller of apiextensions-apiserver
 // does not retry after a conflict, and works because it does retry after an internal error.
-// When it is called more than once after a conflict, it retries by itself: remove
+// If it is called more than once after a conflict, it retries by itself: then remove
 // RetryStatusConflicts.
 func TestDefinitionFinalizerIgnoresConflicts(t *testing.T) {
 	const conflicting, failing, retries = "a.example.com", "b.example.com", 6

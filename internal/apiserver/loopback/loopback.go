@@ -1,5 +1,5 @@
-// Package loopback is how the server, and the controllers beside it, reach the server:
-// through its whole handler chain, but without a socket.
+// Package loopback lets the server, and the controllers beside it, reach the server through its
+// whole handler chain, but without a socket.
 package loopback
 
 import (
@@ -20,8 +20,8 @@ type Transport struct {
 }
 
 // Config returns a client configuration with the address and the credential of the
-// generic server's own loopback configuration and with this transport. There is no TLS on
-// the way, and no limit on the rate of requests.
+// generic server's own loopback configuration and with this transport. It uses no TLS and
+// has no rate limit.
 func (t *Transport) Config(generic *rest.Config) *rest.Config {
 	return &rest.Config{
 		Host:          generic.Host,

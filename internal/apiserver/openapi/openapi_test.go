@@ -13,8 +13,8 @@ import (
 
 const generated = "zz_generated.openapi.go"
 
-// TestGenerated runs the command of generate.go, which takes about ten seconds, and
-// compares: a change of k8s.io/api needs new definitions.
+// TestGenerated runs the command of generate.go, which takes about ten seconds, and compares the
+// result: a change of k8s.io/api needs new definitions.
 func TestGenerated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the generator")
@@ -42,7 +42,7 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestGeneratorVersion: the generator is of the version of k8s.io/kube-openapi that reads
+// TestGeneratorVersion: the generator has the same version as the k8s.io/kube-openapi that reads
 // the definitions.
 func TestGeneratorVersion(t *testing.T) {
 	const version = `(?m)^\s*k8s\.io/kube-openapi (\S+)`
@@ -52,7 +52,7 @@ func TestGeneratorVersion(t *testing.T) {
 	}
 }
 
-// find returns what the group of a pattern matches in a file.
+// find returns the submatch of a pattern in a file.
 func find(t *testing.T, file, pattern string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -23,21 +23,22 @@ import (
 )
 
 const (
-	// agentTimeout is how long an agent may take to connect, for the TLS handshake, and to send
-	// the header of its response.
+	// agentTimeout limits connecting to an agent, the TLS handshake, and the wait for the
+	// response header.
 	agentTimeout = 10 * time.Second
-	// maxErrorBody is how much of an error response is read, in bytes.
+	// maxErrorBody is the number of bytes read from an error response.
 	maxErrorBody = 1 << 10
 	// maxHeader is the maximum size of the header of a response, in bytes.
 	maxHeader = 16 << 10
 )
 
-// errDisconnected is the error for a log that ends early because the connection to the agent did.
+// errDisconnected is the error for a log that ends early because the connection to the agent
+// broke.
 var errDisconnected = errors.New("the agent has disconnected")
 
 // Agents reads logs from the agents of nodes in other processes. The address of an agent is in
 // the status of its Node, which the node itself writes. So the server at that address is
-// trusted, and sees the client certificate, only if it shows the certificate of that node.
+// trusted, and sees the client certificate, only if it presents the certificate of that node.
 type Agents struct {
 	// Nodes is the registry of nodes.
 	Nodes rest.Getter
@@ -64,8 +65,8 @@ func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	if err != nil {
 		return nil, fmt.Errorf("request logs from the agent of node %s: %w", node, err)
 	}
-	// Each connection serves one request: the transport would find a kept one by its address,
-	// which any node may claim in its status. A RoundTripper does not follow redirects.
+	// Each connection serves one request: the transport would look up a kept one by its address,
+	// which any node can put into its status. A RoundTripper does not follow redirects.
 	timeout := cmp.Or(a.timeout, agentTimeout)
 	transport := &http.Transport{
 		TLSClientConfig: config, DisableKeepAlives: true, DisableCompression: true,
@@ -118,7 +119,7 @@ func unavailable(pod *corev1.Pod, why string) error {
 	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot read the logs of pod %s from the agent of node %s, which %s", pod.Name, pod.Spec.NodeName, why))
 }
 
-// causeOf returns what is wrong with a connection, without the addresses.
+// causeOf returns the cause of a connection error, without the addresses.
 func causeOf(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return op.Err
@@ -127,7 +128,7 @@ func causeOf(err error) error {
 }
 
 // errorOf returns the error of an agent's response. Errors about the container and the options
-// are passed on to the client; any other is a fault between API server and agent.
+// are passed on to the client; any other is a failure between API server and agent.
 func errorOf(pod *corev1.Pod, address string, response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
 	text := cmp.Or(strings.TrimSpace(string(body)), response.Status)

@@ -154,7 +154,7 @@ func TestImpostors(t *testing.T) {
 			}
 		})
 	}
-	// The node itself is trusted: the others were refused because of their certificates.
+	// The node itself is trusted, so the others were refused because of their certificates.
 	i := newImpostor(t, worker(authority))
 	log, err := agentsOf(authority, where(t, i.address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
 	if err != nil {

@@ -41,7 +41,7 @@ func NewEndpoint(pods rest.Getter, fallback Source) *Endpoint {
 	return &Endpoint{pods: pods, fallback: fallback}
 }
 
-// SetSource sets the source of logs of nodes in this process; nil if there are none.
+// SetSource sets the source of logs of nodes in this process; nil means none.
 func (e *Endpoint) SetSource(s Source) {
 	if s == nil {
 		e.source.Store(nil)
@@ -81,7 +81,7 @@ func (e *Endpoint) Connect(ctx context.Context, name string, _ runtime.Object, r
 	}), nil
 }
 
-// serve writes the log as the response. After an error, nothing has been written.
+// serve writes the log as the response. If it returns an error, nothing has been written.
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
 	o, err := containerlogs.ParseOptions(r.URL.Query())
 	if err != nil {
@@ -105,12 +105,12 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 	}
 	defer log.Close()
 	if err := containerlogs.Stream(w, log); errors.Is(err, errDisconnected) && r.Context().Err() == nil {
-		panic(http.ErrAbortHandler) // the status has been sent; so the client learns that lines are missing
+		panic(http.ErrAbortHandler) // the status has been sent; aborting tells the client that lines are missing
 	}
 	return nil
 }
 
-// open opens a log of a node in this process, or else in another one.
+// open opens a log on a node in this process, or otherwise in another one.
 func (e *Endpoint) open(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	if source := e.source.Load(); source != nil {
 		log, err := (*source)(ctx, pod, o)

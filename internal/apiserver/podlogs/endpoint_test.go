@@ -122,14 +122,14 @@ func (r *remote) Logs(ctx context.Context, _ *corev1.Pod, o *corev1.PodLogOption
 	return r.log(ctx), nil
 }
 
-// A log that is followed at an agent in another process arrives line by line. It ends for the
-// client when the agent ends it, and for the agent when the client goes away; when the
+// A log that is followed from an agent in another process arrives line by line. It ends for
+// the client when the agent ends it, and for the agent when the client disconnects; when the
 // connection to the agent breaks, the client gets an error.
 func TestFollowInAnotherProcess(t *testing.T) {
 	authority := newAuthority(t)
 	for name, test := range map[string]struct {
 		end  func(writer *io.PipeWriter, client *http.Response)
-		want error // what the client reads at last, if it is there
+		want error // the final read error of the client, if it is still connected
 	}{
 		"the container ends": {func(w *io.PipeWriter, _ *http.Response) { w.Close() }, io.EOF},
 		"the client goes":    {func(_ *io.PipeWriter, r *http.Response) { r.Body.Close() }, nil},

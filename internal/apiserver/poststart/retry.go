@@ -1,5 +1,5 @@
-// Package poststart has what the API server's post-start hooks share. A hook creates
-// objects that every cluster has. It begins when the server has just started to serve, when
+// Package poststart contains what the API server's post-start hooks share. A hook creates
+// objects that every cluster has. It runs when the server has just started to serve and
 // requests may still fail, so it retries until it succeeds or the server stops.
 package poststart
 
@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Concurrency is how many objects a hook writes at a time. One after the other, the writes
-// would be a considerable part of a start.
+// Concurrency is the number of objects that a hook writes concurrently. One after the other, the
+// writes would take a considerable part of a start.
 const Concurrency = 16
 
 const (
@@ -23,18 +23,18 @@ const (
 	minRetry = 10 * time.Millisecond
 	// maxRetry is the interval at which it retries in the end.
 	maxRetry = 5 * time.Second
-	// backOff is the share of the time that has passed that a hook waits before it retries:
-	// it waits at most this much longer than necessary.
+	// backOff is the divisor of the elapsed time that a hook waits before it retries, so that it
+	// waits at most a tenth longer than necessary.
 	backOff = 10
-	// logAfter is how long a hook may fail before that is logged: a server that is starting
-	// is expected to fail some requests.
+	// logAfter is how long a hook may fail before the failure is logged: a starting server is
+	// expected to fail some requests.
 	logAfter = 5 * time.Second
 	// logEvery is the interval at which a failure is logged again.
 	logEvery = time.Minute
 )
 
-// Retry calls do until it returns nil or ctx ends, less and less often. task names what do
-// does, in the imperative, for the log and the error. A failure that persists is logged.
+// Retry calls do until it returns nil or ctx ends, less and less often. task describes do in the
+// imperative, for the log and the error. A persistent failure is logged.
 func Retry(ctx context.Context, log *slog.Logger, task string, do func(context.Context) error) error {
 	clock := clock.RealClock{}
 	began := clock.Now()

@@ -28,8 +28,8 @@ const (
 )
 
 // Apply makes requests wait for their turn by priority level and user, so that a flood of
-// requests delays the user that sends it and no other. Requests that find their queue full
-// are refused with 429. Administrators are exempt.
+// requests delays the user that sends it and no other. Requests whose queue is full are
+// refused with 429. Administrators are exempt.
 func Apply(base *genericapiserver.Config, shared informers.SharedInformerFactory, client kubernetes.Interface) {
 	base.FlowControl = flowcontrol.New(shared, client.FlowcontrolV1(), base.MaxRequestsInFlight+base.MaxMutatingRequestsInFlight)
 }

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// collectionPage is how many objects are listed before the first of them is deleted.
+	// collectionPage is the number of objects listed before the first of them is deleted.
 	collectionPage = 500
-	// collectionWorkers is how many objects of a collection are deleted at a time.
+	// collectionWorkers is the number of objects of a collection that are deleted concurrently.
 	collectionWorkers = 8
 )
 
-// DeleteCollection deletes the objects that the list options select, page by page,
-// each along the path of a single deletion and with options of its own. An object
-// that is gone already counts as deleted. One that cannot be deleted stops none of the
-// others, and is in the error. The answer is the list of the objects as they were before,
-// as kube-apiserver answers.
+// DeleteCollection deletes the objects that the list options select, page by page, each
+// along the path of a single deletion and with options of its own. An object that is
+// already gone counts as deleted. One that cannot be deleted does not stop the others,
+// and is in the error. The response is the list of the objects as they were before, as
+// from kube-apiserver.
 func (r *REST) DeleteCollection(
 	ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, selection *internalversion.ListOptions,
 ) (runtime.Object, error) {
@@ -78,7 +78,7 @@ func (r *REST) deleteAll(ctx context.Context, items []runtime.Object, validate r
 
 // deletedCollection collects the outcomes of the deletions.
 type deletedCollection struct {
-	first runtime.Object // the first page: its metadata is the answer's
+	first runtime.Object // the first page: its metadata is that of the response
 	items []runtime.Object
 	errs  []error
 }
@@ -105,9 +105,9 @@ func (d *deletedCollection) answer() (runtime.Object, error) {
 	return d.first, nil
 }
 
-// CollectionError returns one API error for the errors of several objects, out of a number
-// of objects: the first one's reason and code, for clients that act on them, and in words
-// how many there were. errs must not be empty.
+// CollectionError returns one API error for the errors of several objects out of a number
+// of objects: it has the reason and code of the first one, for clients that act on them,
+// and its message says how many there were. errs must not be empty.
 func CollectionError(errs []error, of int) error {
 	if len(errs) == 1 {
 		return errs[0]

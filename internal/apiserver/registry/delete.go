@@ -26,7 +26,7 @@ type Deleter interface {
 type Deletion struct {
 	Resource schema.GroupResource
 	Name     string
-	// Storage is where the object is, Key its place there. New returns an empty object.
+	// Storage holds the object under Key. New returns an empty object.
 	Storage genericregistry.DryRunnableStorage
 	Key     string
 	New     func() runtime.Object
@@ -44,7 +44,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 		return nil, false, err
 	}
 	if options == nil {
-		// Server code that deletes without options means: at once.
+		// Server code that deletes without options expects immediate deletion.
 		options = metav1.NewDeleteOptions(0)
 	}
 	obj, removed, err := r.deleter.Delete(ctx, Deletion{
@@ -67,9 +67,9 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	return answer, removed, err
 }
 
-// answer returns what the client gets (R20): the object while its deletion is pending, and
-// when it is gone a Status that says which object that was.
-func (r *REST) answer(obj runtime.Object, removed bool) (runtime.Object, error) { //nolint:revive // flag-parameter: it is what the answer is about
+// answer returns the response to the client (R20): the object while its deletion is pending, and
+// a Status that identifies the object when it is gone.
+func (r *REST) answer(obj runtime.Object, removed bool) (runtime.Object, error) { //nolint:revive // flag-parameter: it determines the response
 	if !removed || r.ReturnDeletedObject {
 		if r.Decorator != nil {
 			r.Decorator(obj)

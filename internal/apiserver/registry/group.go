@@ -14,8 +14,8 @@ type Group struct {
 	GroupVersion schema.GroupVersion
 	// AddToScheme registers the types of the version.
 	AddToScheme func(*runtime.Scheme) error
-	// Resources are the rows of the group, in the order in which discovery lists them.
-	// There are none in a group of which nothing is stored.
+	// Resources are the rows of the group, in the order in which discovery lists them. A group
+	// that stores nothing has none.
 	Resources []Resource
 }
 

@@ -15,20 +15,20 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// LegacyVersion is a group version in which a resource was served before the one of its
-// row: the same objects in the same place, with other defaults, and with dependents that
-// are orphaned unless the client says otherwise (R17, AS-08).
+// LegacyVersion is an older group version in which a resource is also served: the same
+// stored objects, with other defaults, and with dependents that are orphaned unless the
+// client says otherwise (R17, AS-08).
 type LegacyVersion struct {
 	GroupVersion schema.GroupVersion
 	// Object and List are empty ones of the version's types.
 	Object, List runtime.Object
-	// Scale is an empty one of the type that /scale has in this version.
+	// Scale is an empty object of the type that /scale has in this version.
 	Scale runtime.Object
-	// Default fills in, in an object of the row's type, what has another default in this
-	// version. Nil: nothing has.
+	// Default sets the defaults of this version that differ, in an object of the row's type.
+	// Nil: none differs.
 	Default func(obj runtime.Object)
-	// Keep puts what the row's type has no field for into annotations of an object of
-	// this version, and Restore takes it from there. Nil: there is nothing.
+	// Keep moves fields that the row's type does not have into annotations of an object of this
+	// version, and Restore moves them back. Nil: there are none.
 	Keep, Restore func(legacy runtime.Object)
 }
 
@@ -125,8 +125,8 @@ func (l LegacyVersion) fromHub(hub, legacy runtime.Object) error {
 	return forEach(legacy, l.Restore)
 }
 
-// transcribe copies all fields that both types have. Legacy versions are rarely used:
-// what that costs matters less than that no field is forgotten.
+// transcribe copies all fields that both types have. Legacy versions are rarely used, so the
+// cost matters less than that no field is forgotten.
 func transcribe(from, to runtime.Object) error {
 	data, err := json.Marshal(from)
 	if err != nil {
@@ -155,8 +155,8 @@ func forEach(obj runtime.Object, f func(runtime.Object)) error {
 
 // legacyStorages returns the endpoints of a resource in a legacy version: those of the
 // main one, with another default for the dependents, and another type of /scale. They
-// have no short names and no categories, so that a client which asks by one does not find
-// the objects twice.
+// have no short names and no categories, so that a client that uses one does not find the
+// objects twice.
 func legacyStorages(resource Resource, version schema.GroupVersion, current map[string]rest.Storage) map[string]rest.Storage {
 	main, ok := current[resource.Plural].(*REST)
 	if !ok {

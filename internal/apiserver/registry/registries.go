@@ -12,8 +12,8 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Registries are those of all resources, for what one resource has to know of another.
-// They are collected before the server serves, and not changed afterwards.
+// Registries are the registries of all resources, for what one resource needs to know about
+// another. They are collected before the server serves, and not changed afterwards.
 type Registries map[schema.GroupResource]*REST
 
 // ListFromCache lists a cluster-scoped resource from its watch cache: what was written a

@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// Resource is one row of the table of built-in resources: all that the server knows of
-// one. Rows are made by Define, which sets the fields below "derived".
+// Resource is one row of the table of built-in resources: everything that the server knows about
+// a resource. Rows are created by Define, which sets the fields below "derived".
 type Resource struct {
 	GroupVersion schema.GroupVersion
 	Kind         string
@@ -34,12 +34,12 @@ type Resource struct {
 	CreateOnUpdate bool
 	// UnconditionalUpdate: a PUT without resourceVersion replaces whatever is stored.
 	UnconditionalUpdate bool
-	// ReturnDeletedObject: the answer to a completed deletion is the object as it was
-	// last, instead of a Status (R20).
+	// ReturnDeletedObject: the response to a completed deletion is the last state of the object
+	// instead of a Status (R20).
 	ReturnDeletedObject bool
 	// NoDeleteCollection: the collection cannot be deleted as a whole.
 	NoDeleteCollection bool
-	// TTL, if not zero, is how long after its last write an object is kept.
+	// TTL, if not zero, is how long an object is kept after its last write.
 	TTL time.Duration
 	// Deletion is the resource's part in the delete flow. Define sets its Resource.
 	Deletion deletion.Strategy
@@ -53,9 +53,9 @@ type Resource struct {
 	New, NewList func() runtime.Object
 	// Columns are those of kubectl get.
 	Columns []table.Column
-	// Strategy is what Define was given, for objects of any type. Of its functions only
-	// those may be nil whose absence has a meaning: Allocate, Unique, Desired,
-	// CopyStatus and Scale.
+	// Strategy is the strategy given to Define, for objects of any type. Only functions
+	// whose absence has a meaning may be nil: Allocate, Unique, Desired, CopyStatus and
+	// Scale.
 	Strategy Strategy[runtime.Object]
 
 	// assign makes an object a shallow copy of another.
@@ -80,12 +80,12 @@ type object[T any] interface {
 	runtime.Object
 }
 
-// GroupResource returns the name by which errors and the storage know the resource.
+// GroupResource returns the name of the resource in errors and in the storage.
 func (r Resource) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.GroupVersion.Group, Resource: r.Plural}
 }
 
-// GVK returns what the apiVersion and kind fields of an object say.
+// GVK returns the values of the apiVersion and kind fields of the objects.
 func (r Resource) GVK() schema.GroupVersionKind { return r.GroupVersion.WithKind(r.Kind) }
 
 // HasStatus reports whether the kind has a status, and with it a /status endpoint.
@@ -97,7 +97,7 @@ func (r Resource) FieldLabels() []string {
 	return slices.Sorted(maps.Keys(r.Strategy.SelectableFields(r.New())))
 }
 
-// attributes returns what selectors look at.
+// attributes returns the labels and fields that selectors match.
 func (r Resource) attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	m := metaOf(obj)
 	set := fields.Set{"metadata.name": m.GetName()}
@@ -108,8 +108,8 @@ func (r Resource) attributes(obj runtime.Object) (labels.Set, fields.Set, error)
 	return m.GetLabels(), set, nil
 }
 
-// indexes returns what keeps watches and lists by an indexed field label from looking at
-// every object.
+// indexes returns the indexes that spare watches and lists by an indexed field label from
+// checking every object.
 func (r Resource) indexes() (storage.IndexerFuncs, *cache.Indexers) {
 	if len(r.Strategy.IndexedFields) == 0 {
 		return nil, nil

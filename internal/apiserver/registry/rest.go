@@ -78,7 +78,7 @@ func (r *REST) Update(
 	return updated, created, err
 }
 
-// allocating calls write until what was allocated could be had.
+// allocating calls write until it succeeds with the allocated values.
 func (r *REST) allocating(ctx context.Context, name string, write func(*allocation.Allocation) error) error {
 	a := allocation.New()
 	err := a.Run(func() error { return write(a) }, func() (iter.Seq[string], error) { return r.valuesInUse(ctx) })
@@ -88,7 +88,7 @@ func (r *REST) allocating(ctx context.Context, name string, write func(*allocati
 	return err
 }
 
-// allocate completes an object with values. old is nil if there is none yet.
+// allocate adds unique values to an object. old is nil if there is no stored object yet.
 func (r *REST) allocate(a *allocation.Allocation, obj, old runtime.Object) error {
 	errs, err := r.Resource.Strategy.Allocate(a, obj, old)
 	if len(errs) > 0 {
@@ -118,11 +118,11 @@ func (r *REST) valuesInUse(ctx context.Context) (iter.Seq[string], error) {
 
 // withoutDeleteCollection is a registry that does not serve deletecollection. A REST
 // embeds genericregistry.Store, which has DeleteCollection, and the API installer of
-// k8s.io/apiserver serves every verb for which the storage has a method. So the methods
-// that are wanted are listed here; a test compares the list with those of REST.
+// k8s.io/apiserver serves every verb for which the storage has a method. So the wanted
+// methods are listed here; a test compares the list with the methods of REST.
 type withoutDeleteCollection struct{ singleObjectStorage }
 
-// singleObjectStorage is what the API installer looks for in a storage, without
+// singleObjectStorage has the interfaces that the API installer looks for in a storage, without
 // rest.CollectionDeleter.
 type singleObjectStorage interface {
 	rest.Storage

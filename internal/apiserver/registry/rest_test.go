@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// TestWithoutDeleteCollection holds the list of methods in singleObjectStorage to those
-// that a REST has. It fails when a new version of k8s.io/apiserver gives
+// TestWithoutDeleteCollection compares the list of methods in singleObjectStorage with
+// those that a REST has. It fails when a new version of k8s.io/apiserver gives
 // genericregistry.Store a method that the API installer may look for.
 func TestWithoutDeleteCollection(t *testing.T) {
 	reduced, full := reflect.TypeFor[withoutDeleteCollection](), reflect.TypeFor[*REST]()
@@ -28,7 +28,7 @@ func TestWithoutDeleteCollection(t *testing.T) {
 		"GetCreateStrategy", "GetDeleteStrategy", "GetUpdateStrategy", "ListPredicate", "WatchPredicate",
 	}
 	if diff := cmp.Diff(want, missing); diff != "" {
-		t.Errorf("methods that a REST has and withoutDeleteCollection has not (-want +got):\n%s", diff)
+		t.Errorf("methods that a REST has and withoutDeleteCollection lacks (-want +got):\n%s", diff)
 	}
 	var s rest.Storage = withoutDeleteCollection{}
 	if _, ok := s.(rest.CollectionDeleter); ok {

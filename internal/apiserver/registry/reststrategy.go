@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// restStrategy is the strategy that genericregistry.Store asks on the main endpoint. It
-// holds what is the same for all resources and leaves the rest to the row.
+// restStrategy is the strategy of genericregistry.Store for the main endpoint. It implements
+// what is the same for all resources and leaves the rest to the row.
 type restStrategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -33,8 +33,8 @@ func newRESTStrategy(resource Resource, typer runtime.ObjectTyper) restStrategy 
 // NamespaceScoped implements rest.RESTCreateStrategy.
 func (s restStrategy) NamespaceScoped() bool { return s.resource.Namespaced }
 
-// PrepareForCreate clears the status, which is not the client's to write here, sets the
-// first generation and lets the row complete the object.
+// PrepareForCreate clears the status, which clients cannot write here, sets the first generation
+// and lets the row complete the object.
 func (s restStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	row := s.resource.Strategy
 	if row.CopyStatus != nil && !row.KeepStatusOnCreate {
@@ -46,8 +46,8 @@ func (s restStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	row.PrepareForCreate(obj)
 }
 
-// Validate checks a new object. When it finds nothing, rest.BeforeCreate checks the
-// metadata once more, with the weakest rule for names.
+// Validate checks a new object. If it finds nothing, rest.BeforeCreate checks the metadata once
+// more, with the weakest rule for names.
 func (s restStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaAccessor(metaOf(obj), s.resource.Namespaced, s.resource.ValidateName, field.NewPath("metadata"))
 	errs = append(errs, validateNewFinalizers(metaOf(obj).GetFinalizers(), nil)...)
@@ -86,14 +86,14 @@ func (s restStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object)
 	row := s.resource.Strategy
 	errs := row.Validate(obj)
 	if len(errs) > 0 && s.sameContent(obj, old) && len(row.Validate(old)) > 0 {
-		// Stored before there was that check. It must be possible to detach and to
-		// release it all the same, or it could never be deleted.
+		// The object was stored before this check existed. It must still be possible to detach
+		// and release it, or it could never be deleted.
 		errs = nil
 	}
 	return slices.Concat(validateNewFinalizers(metaOf(obj).GetFinalizers(), metaOf(old).GetFinalizers()), errs, row.ValidateUpdate(obj, old))
 }
 
-// sameContent reports whether two objects differ in nothing but their metadata.
+// sameContent reports whether two objects differ only in their metadata.
 func (s restStrategy) sameContent(obj, old runtime.Object) bool {
 	without := func(obj runtime.Object) runtime.Object {
 		bare := s.resource.New()
@@ -105,8 +105,8 @@ func (s restStrategy) sameContent(obj, old runtime.Object) bool {
 }
 
 // validateNewFinalizers checks the finalizers that are not among the old ones. The name
-// of a finalizer says who removes it; names without a domain are Kubernetes' own. Of the
-// rest, apimachinery checks only how they are written.
+// of a finalizer says who removes it; names without a domain are Kubernetes' own. For the
+// rest, apimachinery checks only the syntax.
 func validateNewFinalizers(finalizers, old []string) field.ErrorList {
 	own := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
 	var errs field.ErrorList
@@ -124,7 +124,7 @@ func (s restStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.
 	return nil
 }
 
-// GetResetFields returns what a client cannot own by applying to the main endpoint.
+// GetResetFields returns the fields that a client cannot own by applying to the main endpoint.
 func (s restStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	if !s.resource.HasStatus() {
 		return nil

@@ -20,9 +20,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Scaling is what /scale has to know of a resource.
+// Scaling is what /scale needs to know about a resource.
 type Scaling[T runtime.Object] struct {
-	// Replicas returns where spec.replicas is.
+	// Replicas returns a pointer to spec.replicas.
 	Replicas func(T) **int32
 	// StatusReplicas returns status.replicas.
 	StatusReplicas func(T) int32
@@ -38,9 +38,9 @@ func (s *Scaling[P]) untyped() *Scaling[runtime.Object] {
 	}
 }
 
-// scaleREST is /scale: how many replicas an object has and is to have, as the same type
-// for every kind. It writes spec.replicas through the main endpoint's strategy, so that
-// the generation is incremented.
+// scaleREST is /scale: the current and desired number of replicas of an object, as the
+// same type for every kind. It writes spec.replicas through the main endpoint's strategy,
+// so that the generation is incremented.
 type scaleREST struct {
 	store    *genericregistry.Store
 	resource Resource
@@ -85,7 +85,7 @@ func (r *scaleREST) Update(
 	return scale, false, err
 }
 
-// scaleOf returns what /scale shows of an object.
+// scaleOf returns the Scale of an object.
 func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	m, s := metaOf(obj), r.resource.Strategy.Scale
 	fields, err := r.fieldManagers(m).ToSubresource()
@@ -106,7 +106,7 @@ func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	}, nil
 }
 
-// fieldManagers translates who manages the number of replicas between the two endpoints.
+// fieldManagers translates the managers of the number of replicas between the two endpoints.
 func (r *scaleREST) fieldManagers(m metav1.Object) *managedfields.ScaleHandler {
 	replicas := managedfields.ResourcePathMappings{}
 	for _, version := range r.resource.groupVersions() {
@@ -115,7 +115,7 @@ func (r *scaleREST) fieldManagers(m metav1.Object) *managedfields.ScaleHandler {
 	return managedfields.NewScaleHandler(m.GetManagedFields(), r.resource.GroupVersion, replicas)
 }
 
-// onScale lets admission see the Scale that the client has sent.
+// onScale lets admission see the Scale that the client sent.
 func (r *scaleREST) onScale(f rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	if f == nil {
 		return nil

@@ -13,14 +13,14 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// Schemes say how types are decoded, defaulted, encoded and named. They are not changed
-// after NewSchemes.
+// Schemes define how types are decoded, defaulted, encoded and named. They are not changed after
+// NewSchemes.
 type Schemes struct {
 	// Hub holds every type twice, as v1 and as the internal version, which is the same Go
 	// type: k8s.io/apiserver converts between the two, and there is nothing to convert.
 	Hub *runtime.Scheme
-	// External holds the names on the wire only. OpenAPI definitions are named by it: named
-	// by Hub, every definition would claim to be of version __internal.
+	// External holds only the names on the wire. OpenAPI definitions are named by it: named by
+	// Hub, every definition would claim to be of version __internal.
 	External *runtime.Scheme
 
 	Codecs         serializer.CodecFactory
@@ -63,7 +63,7 @@ func externalScheme(groups []Group, resources []Resource) *runtime.Scheme {
 	}
 	addScale(scheme)
 	addLegacyTypes(scheme, resources)
-	// Answers that belong to no group.
+	// Responses that belong to no group.
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, v1)
 	scheme.AddUnversionedTypes(v1, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})

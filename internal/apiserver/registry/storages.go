@@ -18,16 +18,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 )
 
-// Config is what registries are made with. All fields are required.
+// Config configures the registries. All fields are required.
 type Config struct {
-	// RESTOptions says where and how the objects of a resource are stored.
+	// RESTOptions returns where and how the objects of a resource are stored.
 	RESTOptions generic.RESTOptionsGetter
 	// Deleter carries out deletions.
 	Deleter Deleter
 	// Now is the clock for ages in tables and for the time of a pod's binding.
 	Now func() time.Time
 
-	// registries is where registries find each other. APIGroups makes it.
+	// registries lets registries find each other. APIGroups sets it.
 	registries Registries
 }
 

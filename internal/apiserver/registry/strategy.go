@@ -11,21 +11,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 )
 
-// Strategy is how a resource differs from others, in terms of its own Go type. Every
-// field may be left out.
+// Strategy describes how a resource differs from others, in terms of its own Go type. Every
+// field is optional.
 type Strategy[T runtime.Object] struct {
-	// Default fills in what the client left out. It runs on everything that is decoded,
-	// from requests and from storage, so it must change nothing that it has defaulted.
+	// Default sets defaults. It runs on everything that is decoded, from requests and from
+	// storage, so it must be idempotent.
 	Default func(T)
-	// Allocate gives an object values that no other has. old is what is stored, nil for
-	// a new object. It runs before all of the following.
+	// Allocate gives an object its unique values. old is the stored object, nil for a new one.
+	// It runs before all of the following.
 	Allocate func(a *allocation.Allocation, obj, old T) (field.ErrorList, error)
 	// Unique returns those values.
 	Unique func(T) []string
-	// BeginCreate completes a new object by what other objects say. It runs before
-	// PrepareForCreate. Its error is what the client gets.
+	// BeginCreate completes a new object from other objects. It runs before PrepareForCreate.
+	// Its error is returned to the client.
 	BeginCreate func(context.Context, Registries, T) error
-	// BeginUpdate checks a changed object against what other objects say.
+	// BeginUpdate checks a changed object against other objects.
 	BeginUpdate func(context.Context, Registries, T) error
 	// PrepareForCreate completes a new object before it is validated. Its status is
 	// empty and its generation is set.
@@ -38,14 +38,14 @@ type Strategy[T runtime.Object] struct {
 	// Canonicalize brings a valid object into the form in which it is stored.
 	Canonicalize func(T)
 
-	// Validate checks all but metadata, on create and on update.
+	// Validate checks everything but metadata, on create and on update.
 	Validate func(T) field.ErrorList
 	// ValidateUpdate checks what may change on the main endpoint.
 	ValidateUpdate func(obj, old T) field.ErrorList
 	// ValidateStatusUpdate checks what may change on /status.
 	ValidateStatusUpdate func(obj, old T) field.ErrorList
 
-	// Desired returns the part of the object that the user decides: when it changes, the
+	// Desired returns the part of the object that the user controls: when it changes, the
 	// generation is incremented. Nil: objects have no generation.
 	Desired func(T) any
 	// CopyStatus copies the status. Nil: the kind has none.
@@ -64,8 +64,8 @@ type Strategy[T runtime.Object] struct {
 	Subresources func(*REST) map[string]rest.Storage
 }
 
-// untyped makes the functions of a strategy callable without knowing the type. What is
-// absent does nothing, except where absence has a meaning.
+// untyped makes the functions of a strategy callable without knowing the type. Absent ones do
+// nothing, except where absence has a meaning.
 func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 	u := Strategy[runtime.Object]{
 		Default:                untyped1(s.Default),

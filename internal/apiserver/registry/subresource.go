@@ -68,9 +68,9 @@ func (r *SubresourceREST) ConvertToTable(ctx context.Context, obj, options runti
 }
 
 // subresourceStrategy is the strategy of an endpoint that changes one part of an object,
-// such as /status. Of the metadata it accepts annotations only: what deletion, the
-// collector and controllers decide by (finalizers, owner references, labels) may not be
-// changed with the right to report a status.
+// such as /status. Of the metadata it accepts annotations only: the metadata on which
+// deletion, the collector and controllers depend (finalizers, owner references, labels)
+// must not be changed with the permission to report a status.
 type subresourceStrategy struct {
 	restStrategy
 	copyPart func(to, from runtime.Object)
@@ -82,7 +82,7 @@ type subresourceStrategy struct {
 	validate func(obj, old runtime.Object) field.ErrorList
 }
 
-// PrepareForUpdate makes obj what is stored, except for the part.
+// PrepareForUpdate resets obj to what is stored, except for the part.
 func (s subresourceStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	sent := s.resource.New()
 	s.resource.assign(sent, obj)
@@ -93,7 +93,7 @@ func (s subresourceStrategy) PrepareForUpdate(_ context.Context, obj, old runtim
 	to, from := metaOf(obj), metaOf(sent)
 	to.SetAnnotations(from.GetAnnotations())
 	to.SetManagedFields(from.GetManagedFields())
-	// What identifies the object that the client means is compared, not ignored.
+	// The fields that identify the object are compared, not ignored.
 	to.SetName(from.GetName())
 	to.SetNamespace(from.GetNamespace())
 	to.SetUID(from.GetUID())
@@ -108,7 +108,7 @@ func (s subresourceStrategy) ValidateUpdate(_ context.Context, obj, old runtime.
 // AllowCreateOnUpdate is false: a part alone makes no object.
 func (s subresourceStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
 
-// GetResetFields returns what a client cannot own by applying to this endpoint.
+// GetResetFields returns the fields that a client cannot own by applying to this endpoint.
 func (s subresourceStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return s.reset(
 		fieldpath.MakePathOrDie(s.sibling),

@@ -26,5 +26,5 @@ func (n Newest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(newest) // a client that has gone away asks again
+	_ = json.NewEncoder(w).Encode(newest) // a client that has disconnected asks again
 }

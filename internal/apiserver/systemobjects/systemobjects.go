@@ -33,7 +33,8 @@ func EnsureNamespaces(ctx context.Context, log *slog.Logger, client corev1client
 }
 
 func ensureNamespace(ctx context.Context, client corev1client.NamespaceInterface, name string) error {
-	// It reads first: a server whose store is full cannot write, but must start.
+	// The namespace is read first: a server whose store is full cannot write, but must be able
+	// to start.
 	if _, err := client.Get(ctx, name, metav1.GetOptions{}); err == nil {
 		return nil
 	}

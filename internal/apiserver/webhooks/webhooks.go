@@ -1,4 +1,4 @@
-// Package webhooks is how the server reaches webhooks, of admission and of conversion.
+// Package webhooks configures how the server reaches admission and conversion webhooks.
 package webhooks
 
 import (
@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ServiceResolver resolves no Service: nothing routes from the API server to Services here,
-// so webhooks have to be configured by URL.
+// ServiceResolver resolves no Services: nothing routes from the API server to Services here, so
+// webhooks must be configured by URL.
 type ServiceResolver struct{}
 
 var _ webhook.ServiceResolver = ServiceResolver{}

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// replace is the directive by which a strategic merge patch replaces the whole object.
+// replace is the directive that makes a strategic merge patch replace the whole object.
 const replace = "replace"
 
 // Data returns the patch that restores a template.
@@ -43,7 +43,6 @@ func Data(template *corev1.PodTemplateSpec) ([]byte, error) {
 	return data, nil
 }
 
-// snapshot is the content of a revision.
 type snapshot struct {
 	Spec struct {
 		Template struct {
@@ -55,7 +54,7 @@ type snapshot struct {
 }
 
 // Template returns the template that a revision restores. It fails for data that this package
-// has not written.
+// did not write.
 func Template(revision *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	return read(revision.Name, revision.Data.Raw)
 }
@@ -71,18 +70,18 @@ func read(name string, data []byte) (*corev1.PodTemplateSpec, error) {
 	return &s.Spec.Template.PodTemplateSpec, nil
 }
 
-// Sort sorts revisions, the oldest first.
+// Sort sorts revisions, oldest first.
 func Sort(revisions []*appsv1.ControllerRevision) {
 	slices.SortFunc(revisions, func(a, b *appsv1.ControllerRevision) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Plan says which revision holds the desired template.
+// Plan identifies the revision that holds the desired template.
 type Plan struct {
-	// Update is the revision that holds the template; nil if there is to be a new one.
+	// Update is the revision that holds the template; nil if a new one is needed.
 	Update *appsv1.ControllerRevision
-	// Number is the number it has to have, higher than all others.
+	// Number is the revision number that it must have, higher than all others.
 	Number int64
 }
 
@@ -111,8 +110,8 @@ func Decide(revisions []*appsv1.ControllerRevision, data []byte) Plan {
 	return p
 }
 
-// same reports whether the revision holds that data, in whatever form: a revision that was
-// written through another version of the API may spell out what is absent here.
+// same reports whether the revision holds that data, regardless of form: a revision written
+// through another API version may spell out what is absent here.
 func same(revision *appsv1.ControllerRevision, data []byte) bool {
 	if bytes.Equal(revision.Data.Raw, data) {
 		return true
@@ -125,8 +124,8 @@ func same(revision *appsv1.ControllerRevision, data []byte) bool {
 	return err == nil && equality.Semantic.DeepEqual(a, b)
 }
 
-// Surplus returns the revisions to remove, the oldest first, so that no more than limit
-// remain of those that are not live.
+// Surplus returns the revisions to remove, oldest first, so that at most limit revisions that
+// are not live remain.
 func Surplus(revisions []*appsv1.ControllerRevision, live func(*appsv1.ControllerRevision) bool, limit int32) []*appsv1.ControllerRevision {
 	old := slices.DeleteFunc(slices.Clone(revisions), live)
 	Sort(old)

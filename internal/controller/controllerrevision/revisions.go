@@ -20,13 +20,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// longestPrefix is the longest start of a name to which a hash can be added.
+// longestPrefix is the length of the longest name prefix to which a hash can be appended.
 const longestPrefix = 223
 
-// attempts is how many names are tried for one revision.
+// attempts is the number of names tried for one revision.
 const attempts = 5
 
-// Control keeps the revisions of the owners of one controller. It is safe for concurrent
+// Control maintains the revisions of the owners of one controller. It is safe for concurrent
 // use.
 type Control struct {
 	client       kubernetes.Interface
@@ -39,21 +39,22 @@ type Control struct {
 type Subject struct {
 	controller.Owner
 	Template *corev1.PodTemplateSpec
-	// Collisions is how many names were found taken until now; nil for none.
+	// Collisions counts the names found taken so far; nil means none.
 	Collisions *int32
 }
 
-// Revisions are those of a Subject.
+// Revisions are the revisions of a Subject.
 type Revisions struct {
-	// All are sorted, the oldest first.
+	// All is sorted, oldest first.
 	All []*appsv1.ControllerRevision
-	// Update holds the template; nil if there is none and none is to be created.
+	// Update is the revision that holds the template; nil if there is none and none is to be
+	// created.
 	Update *appsv1.ControllerRevision
 	// Collisions is for the owner's status.
 	Collisions int32
 }
 
-// NewControl returns the control of revisions that carry their hash in that label.
+// NewControl returns a Control of revisions that carry their hash in that label.
 func NewControl(shared *controller.Context, hashLabel string) (*Control, error) {
 	refs, err := controller.NewRefManager(shared.Informers.Apps().V1().ControllerRevisions().Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*appsv1.ControllerRevision, error) {
@@ -65,17 +66,17 @@ func NewControl(shared *controller.Context, hashLabel string) (*Control, error) 
 	return &Control{shared.Client, refs, controller.NewExpectations(refs.Indexer()), hashLabel}, nil
 }
 
-// RefManager returns the cache of all revisions.
+// RefManager returns the manager of the controller references of all revisions.
 func (c *Control) RefManager() *controller.RefManager[*appsv1.ControllerRevision] { return c.refs }
 
-// Satisfied reports whether the cache shows what was done about an owner's revisions. Until
-// then their numbers would be wrong.
+// Satisfied reports whether the cache shows everything that was written to an owner's revisions.
+// Until then the numbers of new ones would be wrong.
 func (c *Control) Satisfied(owner types.UID) bool { return c.expectations.Satisfied(owner) }
 
-// Expectations returns those about the owners' revisions.
+// Expectations returns the expectations about the owners' revisions.
 func (c *Control) Expectations() *controller.Expectations { return c.expectations }
 
-// Get returns the revisions as they are. Nothing is written, adopted or released.
+// Get returns the existing revisions. Nothing is written, adopted or released.
 func (c *Control) Get(s Subject) (Revisions, error) {
 	data, err := Data(s.Template)
 	if err != nil {
@@ -87,8 +88,8 @@ func (c *Control) Get(s Subject) (Revisions, error) {
 	return r, nil
 }
 
-// Sync returns the revisions, adopted and released, among them one of the template, which
-// has the highest number.
+// Sync adopts and releases revisions and returns those of the owner, among them one for the
+// template, which has the highest number.
 func (c *Control) Sync(ctx context.Context, s Subject) (Revisions, error) {
 	r := Revisions{Collisions: collisions(s)}
 	data, err := Data(s.Template)
@@ -123,8 +124,8 @@ func collisions(s Subject) int32 {
 	return *s.Collisions
 }
 
-// create creates a revision. Its name is a hash of what it holds, so that the same one is not
-// created twice; if another revision has the name, the next hash is tried.
+// create creates a revision. Its name contains a hash of its data, so that the same revision is
+// not created twice; if another revision has that name, the next hash is tried.
 func (c *Control) create(ctx context.Context, s Subject, data []byte, number int64, collisions *int32) (*appsv1.ControllerRevision, error) {
 	for range attempts {
 		revision, err := c.draft(s, data, *collisions)
@@ -172,7 +173,8 @@ func (c *Control) draft(s Subject, data []byte, collisions int32) (*appsv1.Contr
 		},
 		Data: runtime.RawExtension{Raw: data},
 	}
-	// The annotations are there for kubernetes.io/change-cause, which rollout history shows.
+	// The annotations are kept for kubernetes.io/change-cause, which kubectl rollout history
+	// shows.
 	delete(revision.Annotations, corev1.LastAppliedConfigAnnotation)
 	metav1.SetMetaDataLabel(&revision.ObjectMeta, c.hashLabel, hash)
 	return revision, nil
@@ -207,8 +209,8 @@ func (c *Control) Truncate(ctx context.Context, r Revisions, live func(*appsv1.C
 	return nil
 }
 
-// Hash returns the hash that tells a revision from others: its label or, if another controller has
-// written it without that label, the end of its name.
+// Hash returns the hash that distinguishes a revision from others: its label or, if another
+// controller wrote it without that label, the end of its name.
 func (c *Control) Hash(owner metav1.Object, revision *appsv1.ControllerRevision) string {
 	if hash := revision.Labels[c.hashLabel]; hash != "" {
 		return hash

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
-	_ "time/tzdata" // the program has it for the validation of time zones already
+	_ "time/tzdata" // already linked for the validation of time zones
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,10 +37,11 @@ type reconciler struct {
 	events record.EventRecorder
 	now    func() time.Time
 
-	// written expects the statuses that were written: a CronJob older than its last status
-	// would have a job created again that is gone already.
+	// written holds the expectations about statuses: from a CronJob older than its last status,
+	// a job that is already gone would be created again.
 	written *controller.Expectations
-	// made expects the jobs that were created: until the cache shows them they count as running.
+	// made holds the expectations about created jobs: until the cache shows them, they count as
+	// running.
 	made *controller.Expectations
 
 	mu   sync.Mutex
@@ -85,7 +86,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	}
 	c.forget(key, cron.UID)
 	if !c.written.Satisfied(cron.UID) || !c.made.Satisfied(cron.UID) {
-		return 0, nil // the event that the cache waits for brings the key again
+		return 0, nil // the awaited event enqueues the key again
 	}
 	plan := Decide(cron, Observed{Mine: c.jobs.ControlledBy(cron.UID), Ran: c.ran(key)}, c.now())
 	for _, event := range plan.Events {
@@ -103,7 +104,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return plan.Again, errors.Join(err, writeErr)
 }
 
-// carryOut deletes and creates jobs, and adds the one that was created to the status.
+// carryOut deletes and creates jobs, and adds the created one to the status.
 func (c *reconciler) carryOut(ctx context.Context, key cache.ObjectName, cron *batchv1.CronJob, plan *Plan) error {
 	err := controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
 		return c.remove(ctx, cron, plan.Delete[i])
@@ -123,7 +124,7 @@ func (c *reconciler) carryOut(ctx context.Context, key cache.ObjectName, cron *b
 	return nil
 }
 
-// remove deletes a job and its pods, if it is as the cache shows it.
+// remove deletes a job and its pods, on the condition that the job is as the cache shows it.
 func (c *reconciler) remove(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) error {
 	background := metav1.DeletePropagationBackground
 	err := c.client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
@@ -141,8 +142,8 @@ func (c *reconciler) remove(ctx context.Context, cron *batchv1.CronJob, job *bat
 	return fmt.Errorf("delete job %s/%s: %w", job.Namespace, job.Name, err)
 }
 
-// create creates a job, or finds it created: the cache may not show what was created before,
-// and the answer to a request may be lost.
+// create creates a job, or finds that it exists: the cache may not show an earlier creation, and
+// the response to a request may be lost.
 func (c *reconciler) create(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) (*batchv1.Job, error) {
 	made, err := c.client.BatchV1().Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -189,7 +190,7 @@ func (c *reconciler) remember(key cache.ObjectName, last run) {
 	c.runs[key] = last
 }
 
-// forget drops what is known about a CronJob of that name with any other uid.
+// forget drops what is known about CronJobs of that name with any other uid.
 func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

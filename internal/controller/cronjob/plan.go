@@ -1,14 +1,14 @@
-// Package cronjob creates jobs by a schedule.
+// Package cronjob creates jobs on a schedule.
 //
 //	schedule, the last run, now ──▶ schedule.go: the latest time that is due
 //	existing jobs ──▶ plan.go: which run, which are to be deleted, whether one is to be created
 //
-// No time runs twice (R27): the job of a time has one name, and once it is created the status
-// says so. A job is looked for on the server before it is taken for missing. It is created
-// again only if somebody else deletes it between its creation and the write of the status,
-// and the controller has ended meanwhile.
+// No scheduled time runs twice (R27): the job for a time has a fixed name, and the status
+// records its creation. The server is asked before a job is presumed missing. A job is
+// created again only if somebody else deletes it between its creation and the write of the
+// status, and the controller stops in between.
 //
-// Of the times that were missed the latest runs, however many there were.
+// Of the missed times only the latest runs, however many there are.
 package cronjob
 
 import (
@@ -22,38 +22,38 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// instantiateAnnotation is on jobs that were created by kubectl create job --from.
+// instantiateAnnotation marks jobs that were created by kubectl create job --from.
 const instantiateAnnotation = "cronjob.kubernetes.io/instantiate"
 
-// Plan is what there is to do. The status is written before anything else is done, so that no
-// job is deleted whose run is not recorded; and again with the job that was created.
+// Plan is the result of Decide. The status is written before anything else is done, so that no
+// job is deleted before its run is recorded, and again with the job that was created.
 type Plan struct {
 	// Delete are finished jobs beyond the history limits, and those that the next run replaces.
 	Delete []*batchv1.Job
-	// Create is the scheduled time of the job to create; zero for none.
+	// Create is the scheduled time of the job to create; zero means none.
 	Create time.Time
-	// Zone is the time zone in which that time is written.
+	// Zone is the time zone in which that time is formatted.
 	Zone *time.Location
 	// Status does not include the job to create.
 	Status batchv1.CronJobStatus
 	Events []Event
-	// Again is when the next job is due; 0 for never.
+	// Again is the time until the next job is due; 0 means never.
 	Again time.Duration
 }
 
-// Event is an event on the CronJob, for its users.
+// Event is an event to record on the CronJob.
 type Event struct{ Type, Reason, Message string }
 
-// Observed is what is known of a CronJob's jobs.
+// Observed is the observed state of a CronJob's jobs.
 type Observed struct {
-	// Mine are the jobs that it controls.
+	// Mine are the jobs that the CronJob controls.
 	Mine []*batchv1.Job
-	// Ran is the last scheduled time for which this process has created a job; zero for none.
+	// Ran is the last scheduled time for which this process created a job; zero means none.
 	Ran time.Time
 }
 
-// Decide says what to do about a CronJob. A schedule that names no time zone is in that of
-// now.
+// Decide plans the next step for a CronJob. A schedule without a time zone is in the time zone
+// of now.
 func Decide(c *batchv1.CronJob, seen Observed, now time.Time) Plan {
 	p := Plan{Status: *c.Status.DeepCopy()}
 	mine := slices.Clone(seen.Mine)
@@ -74,7 +74,7 @@ func Decide(c *batchv1.CronJob, seen Observed, now time.Time) Plan {
 	return p
 }
 
-// observe writes into the status which jobs run and when one has succeeded last.
+// observe writes into the status which jobs are running and when one last succeeded.
 func (p *Plan) observe(c *batchv1.CronJob, mine []*batchv1.Job) {
 	p.Status.Active = nil
 	for _, job := range mine {
@@ -98,7 +98,7 @@ func isTo(job *batchv1.Job) func(corev1.ObjectReference) bool {
 	return func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }
 }
 
-// refer returns the reference to a job in the status. One that is there stays as it is: the
+// refer returns the reference to a job in the status. An existing one stays as it is: the
 // resourceVersion of a job changes often, and the status need not follow.
 func refer(before []corev1.ObjectReference, job *batchv1.Job) corev1.ObjectReference {
 	if i := slices.IndexFunc(before, isTo(job)); i >= 0 {
@@ -131,7 +131,6 @@ func (p *Plan) cleanUpFinished(c *batchv1.CronJob, mine []*batchv1.Job) {
 	}
 }
 
-// schedule plans a job if one is due.
 func (p *Plan) schedule(c *batchv1.CronJob, mine []*batchv1.Job, now time.Time) {
 	s, err := parseSchedule(c.Spec.Schedule, now.Location())
 	if err != nil {
@@ -167,7 +166,7 @@ func (p *Plan) schedule(c *batchv1.CronJob, mine []*batchv1.Job, now time.Time) 
 	p.run(c, mine, due)
 }
 
-// run plans the job of a time, unless it exists or the concurrency policy forbids it.
+// run plans the job for a scheduled time, unless it exists or the concurrency policy forbids it.
 func (p *Plan) run(c *batchv1.CronJob, mine []*batchv1.Job, due time.Time) {
 	name := jobName(c, due)
 	if slices.ContainsFunc(mine, func(job *batchv1.Job) bool { return job.Name == name }) {
@@ -197,7 +196,7 @@ func (p *Plan) event(kind, reason, message string) {
 	p.Events = append(p.Events, Event{kind, reason, message})
 }
 
-// finished returns the condition with which a job has finished, nil before.
+// finished returns the condition with which a job finished, or nil if it has not.
 func finished(job *batchv1.Job) *batchv1.JobCondition {
 	for i, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
@@ -229,12 +228,12 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// jobName returns the name of the job of a time, in minutes: a schedule has no finer ones.
+// jobName returns the name of the job for a scheduled time, which contains the time in minutes:
+// schedules are no finer.
 func jobName(c *batchv1.CronJob, at time.Time) string {
 	return fmt.Sprintf("%s-%d", c.Name, at.Unix()/60)
 }
 
-// jobOf returns the job of a time.
 func jobOf(c *batchv1.CronJob, at time.Time, zone *time.Location) *batchv1.Job {
 	template := c.Spec.JobTemplate.DeepCopy()
 	job := &batchv1.Job{

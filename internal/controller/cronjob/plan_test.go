@@ -22,7 +22,7 @@ func at(t rapid.TB, text string) time.Time {
 	return parsed.UTC()
 }
 
-// noon is the time of most tests.
+// noon is the current time in most tests.
 const noon = "2027-03-10T12:00:00Z"
 
 func TestLatestTime(t *testing.T) {
@@ -163,7 +163,7 @@ func TestPlanOfCronJobs(t *testing.T) {
 	for name, test := range map[string]struct {
 		cron []func(*batchv1.CronJob)
 		jobs []string
-		ran  string // what the process remembers
+		ran  string // what the process remembers having run
 		now  string // 12:10 if empty
 		want string
 	}{
@@ -254,7 +254,7 @@ func TestJobOf(t *testing.T) {
 	}
 }
 
-// A newer version of a job is no reason to write the status.
+// A new resourceVersion of a job is no reason to write the status.
 func TestReferencesStay(t *testing.T) {
 	c := cronWith(t, ran(t, noon))
 	job := jobIn(t, c, "a")

@@ -7,16 +7,16 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// maxMissed is the highest number of missed times that users are not warned about.
+// maxMissed is the number of missed times above which users are warned.
 const maxMissed = 100
 
-// schedule says when jobs are to run, in a time zone.
+// schedule is a cron schedule in a time zone.
 type schedule struct {
 	cron.Schedule
 	zone *time.Location
 }
 
-// parseSchedule parses a schedule, in the time zone of the clock.
+// parseSchedule parses a schedule in the time zone of the clock.
 func parseSchedule(text string, clock *time.Location) (schedule, error) {
 	parsed, err := cron.ParseStandard(text)
 	if err != nil {
@@ -25,7 +25,7 @@ func parseSchedule(text string, clock *time.Location) (schedule, error) {
 	return schedule{parsed, clock}, nil
 }
 
-// in returns the schedule in another time zone; nil for the one that it has.
+// in returns the schedule in another time zone; nil keeps its own.
 func (s schedule) in(zone *string) (schedule, error) {
 	if zone == nil {
 		return s, nil
@@ -37,12 +37,12 @@ func (s schedule) in(zone *string) (schedule, error) {
 	return schedule{s.Schedule, location}, nil
 }
 
-// next returns the first time after t; zero if there is none for years.
+// next returns the first scheduled time after t; zero if there is none for years.
 func (s schedule) next(t time.Time) time.Time { return s.Next(t.In(s.zone)) }
 
-// latest returns the last time after begin and not after now; zero if there is none. It looks
-// back from now, twice as far at each step: for a schedule of every minute that has missed a
-// year it takes no longer than for one that has missed an hour.
+// latest returns the last scheduled time after begin and not after now; zero if there is
+// none. It looks back from now, twice as far at each step, so that a schedule that runs every
+// minute and has missed a year takes no longer than one that has missed an hour.
 func (s schedule) latest(begin, now time.Time) time.Time {
 	if every, ok := s.Schedule.(cron.ConstantDelaySchedule); ok {
 		begin = begin.Truncate(time.Second)
@@ -67,7 +67,7 @@ func (s schedule) latest(begin, now time.Time) time.Time {
 	return found
 }
 
-// missed returns how many times there are after begin and not after now, but no more than
+// missed returns the number of scheduled times after begin and not after now, but at most
 // maxMissed+1.
 func (s schedule) missed(begin, now time.Time) int {
 	n := 0

@@ -19,13 +19,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// simulation is a server with one CronJob and its jobs, and a controller with caches that lag,
-// which may crash before and after every write.
+// simulation is a server with one CronJob and its jobs, and a controller with lagging caches
+// that may crash before and after every write.
 type simulation struct {
 	t       *rapid.T
 	choose  histories.Choose
 	now     time.Time
-	adverse bool // with crashes and lost answers
+	adverse bool // with crashes and lost responses
 
 	version int
 	cron    *batchv1.CronJob
@@ -39,7 +39,7 @@ type simulation struct {
 	made, written *controller.Expectations
 	ran           time.Time
 
-	runs map[string]int // how often the job of a time was made
+	runs map[string]int // how often the job for each time was created
 	log  []string
 }
 
@@ -48,7 +48,7 @@ type event struct {
 	gone bool
 }
 
-// cachedVersion is how far the cache of jobs has come.
+// cachedVersion is the resourceVersion up to which the cache of jobs is current.
 type cachedVersion string
 
 func (v *cachedVersion) LastStoreSyncResourceVersion() string { return string(*v) }
@@ -108,9 +108,9 @@ func (s *simulation) storeCron(cron *batchv1.CronJob) {
 	s.cron = cron
 }
 
-// write is a request of the controller.
+// write performs a request of the controller.
 func (s *simulation) write(what string, do func() bool) {
-	fate := 99 - s.choose(100) // the least choice is the best, for shrinking
+	fate := 99 - s.choose(100) // the lowest choice is the best outcome, for shrinking
 	if s.adverse && fate < 6 {
 		s.note("crash before %s", what)
 		panic(interrupted{crash: true})
@@ -126,7 +126,7 @@ func (s *simulation) write(what string, do func() bool) {
 	}
 }
 
-// reconcile is one reconciliation, as the controller does it.
+// reconcile reconciles once, as the controller does.
 func (s *simulation) reconcile() {
 	defer func() {
 		if r := recover(); r != nil {
@@ -166,7 +166,7 @@ func (s *simulation) record(cron *batchv1.CronJob, status batchv1.CronJobStatus)
 	return s.cron
 }
 
-// createAndLook knows what has become of the job also when the answer is lost.
+// createAndLook finds out whether the job was created even if the response is lost.
 func (s *simulation) createAndLook(cron *batchv1.CronJob, job *batchv1.Job) {
 	defer func() {
 		if there := s.jobs[job.Name]; there != nil {
@@ -233,7 +233,7 @@ func (s *simulation) writeStatus(seen *batchv1.CronJob, status batchv1.CronJobSt
 	return true
 }
 
-// finish ends a job that runs.
+// finish ends a running job.
 func (s *simulation) finish() {
 	for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
 		if finished(s.jobs[name]) == nil {
@@ -251,7 +251,7 @@ func (s *simulation) finish() {
 	}
 }
 
-// forget removes a finished job, as any user may, once its run is recorded.
+// forget deletes a finished job, as any user may, once its run is recorded.
 func (s *simulation) forget() {
 	for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
 		if job := s.jobs[name]; finished(job) != nil && !scheduledTime(s.t, job).After(lastRun(&s.cron.Status)) {
@@ -273,7 +273,7 @@ func (s *simulation) catchUp(n int) {
 	s.events = s.events[min(n, len(s.events)):]
 }
 
-// actions are what can happen.
+// actions returns what can happen.
 func (s *simulation) actions() map[string]func(*rapid.T) {
 	action := func(weight int, do func()) histories.Action {
 		return histories.Action{Weight: weight, Do: func(*rapid.T) { do() }}
@@ -301,7 +301,7 @@ func TestR27_SimulatedCronJobs(t *testing.T) {
 	}
 }
 
-// settle lets all jobs end: then the latest time has been run, and nothing is active.
+// settle lets all jobs end, and checks that the latest time has run and nothing is active.
 func (s *simulation) settle() {
 	s.adverse = false
 	for range 40 {

@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Back-off before failed pods of a node are replaced. The first one is replaced at once.
+// Back-off before failed pods on a node are replaced. The first one is replaced at once.
 const (
 	firstBackoff = time.Second
 	lastBackoff  = 15 * time.Minute
 )
 
-// backoffKey says where pods fail: on which node, and of which revision. A new template starts
+// backoffKey identifies where pods fail: the node, and the revision. A new template starts
 // without a back-off.
 type backoffKey struct {
 	set  types.UID
@@ -21,7 +21,7 @@ type backoffKey struct {
 	node string
 }
 
-// backoffs remember where pods fail again and again. They are safe for concurrent use.
+// backoffs records where pods fail repeatedly. It is safe for concurrent use.
 type backoffs struct {
 	mu    sync.Mutex
 	byKey map[backoffKey]backoff // guarded by mu
@@ -32,7 +32,7 @@ type backoff struct {
 	until  time.Time
 }
 
-// left returns what is left of a back-off; not positive if there is none.
+// left returns the remaining back-off; not positive if there is none.
 func (b *backoffs) left(at backoffKey, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -42,8 +42,8 @@ func (b *backoffs) left(at backoffKey, now time.Time) time.Duration {
 	return 0
 }
 
-// failed begins a back-off, twice as long as the one before. Those that ended longer ago than
-// the longest back-off lasts are forgotten.
+// failed starts a back-off, twice as long as the previous one. Back-offs that ended longer ago
+// than the maximum back-off are forgotten.
 func (b *backoffs) failed(at backoffKey, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 const (
 	name    = "daemonset-controller"
 	workers = 2
-	// defaultHistoryLimit is how many old revisions are kept if the set does not say.
+	// defaultHistoryLimit is the number of old revisions kept if the set does not specify it.
 	defaultHistoryLimit = 10
 )
 
@@ -42,13 +42,13 @@ type reconciler struct {
 	now        func() time.Time
 }
 
-// object is a set as the caches show it.
+// object is a DaemonSet as the caches show it.
 type object struct {
 	*appsv1.DaemonSet
 
 	owner     controller.Owner
 	revisions controllerrevision.Revisions
-	hash      string // of the present revision
+	hash      string // of the current revision
 	mine      []*corev1.Pod
 }
 
@@ -76,7 +76,6 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	}, nil
 }
 
-// matching returns the sets that may adopt an object.
 func (c *reconciler) matching(obj metav1.Object) []cache.ObjectName {
 	list, err := c.sets.DaemonSets(obj.GetNamespace()).List(labels.Everything())
 	if err != nil {
@@ -85,7 +84,7 @@ func (c *reconciler) matching(obj metav1.Object) []cache.ObjectName {
 	return controller.MatchingOwners(obj, list, func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector })
 }
 
-// all returns all sets: a node may fit any of them.
+// all returns all DaemonSets: a node may fit any of them.
 func (c *reconciler) all(any) []cache.ObjectName {
 	list, err := c.sets.List(labels.Everything())
 	if err != nil {
@@ -98,7 +97,7 @@ func (c *reconciler) all(any) []cache.ObjectName {
 	return keys
 }
 
-// sameFit reports whether a change of a node has no influence on which sets it fits.
+// sameFit reports whether a change to a node does not affect which DaemonSets it fits.
 func sameFit(before, now any) bool {
 	a, ok := before.(*corev1.Node)
 	b, both := now.(*corev1.Node)
@@ -114,11 +113,11 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) {
-		return 0, nil // the event that the cache waits for brings the key again
+		return 0, nil // the awaited event enqueues the key again
 	}
 	o, err := c.observe(ctx, set)
 	if err != nil || o.revisions.Update == nil {
-		return 0, err // the set is being deleted and its revisions are gone: nothing can be said
+		return 0, err // the set is being deleted and its revisions are gone: there is no status to report
 	}
 	seen, err := c.seen(o)
 	if err != nil {
@@ -134,8 +133,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
 }
 
-// observe reads what the set owns, adopted and released. A set that is being deleted gets no
-// new revisions.
+// observe adopts and releases pods and revisions, and returns those that the set owns. A set
+// that is being deleted gets no new revisions.
 func (c *reconciler) observe(ctx context.Context, set *appsv1.DaemonSet) (object, error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
@@ -210,7 +209,7 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 	return errors.Join(removed, created)
 }
 
-// truncate removes the revisions beyond the history limit that no pod has.
+// truncate deletes revisions beyond the history limit that no pod has.
 func (c *reconciler) truncate(ctx context.Context, o object) error {
 	live := map[string]bool{o.hash: true}
 	for _, pod := range o.mine {

@@ -12,21 +12,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// Fit says whether pods of a template may be on a node.
+// Fit describes whether pods of a template may be on a node.
 type Fit int
 
 const (
-	// Unfit nodes have no pod: existing ones are deleted.
+	// Unfit nodes get no pod, and existing pods are deleted.
 	Unfit Fit = iota
-	// Tolerable nodes get no pod and keep one that they have, because of a taint that keeps
-	// new pods away and does not evict existing ones.
+	// Tolerable nodes get no pod but keep an existing one: they have a taint that keeps new pods
+	// away but does not evict existing ones.
 	Tolerable
 	// Fitting nodes have one pod.
 	Fitting
 )
 
-// fitOf returns whether pods of a template may be on a node. Whether the node has enough
-// resources is for the scheduler to decide.
+// fitOf returns whether pods of a template may be on a node. The scheduler decides whether the
+// node has enough resources.
 func fitOf(template *corev1.PodTemplateSpec, node *corev1.Node) Fit {
 	if name := template.Spec.NodeName; name != "" && name != node.Name {
 		return Unfit
@@ -52,14 +52,14 @@ func fitOf(template *corev1.PodTemplateSpec, node *corev1.Node) Fit {
 	return fit
 }
 
-// tolerations returns those of the template and those that every pod of a daemon set has: it
-// runs whatever state the node is in.
+// tolerations returns the tolerations of the template and those that every pod of a DaemonSet
+// has, which let it run whatever state the node is in.
 func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	list := slices.Clone(spec.Tolerations)
 	always := func(key string, effect corev1.TaintEffect) {
 		t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
 		if i := slices.IndexFunc(list, func(other corev1.Toleration) bool { return other.MatchToleration(&t) }); i >= 0 {
-			list[i] = t // without a limit of time
+			list[i] = t // without a time limit
 		} else {
 			list = append(list, t)
 		}
@@ -76,8 +76,8 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	return list
 }
 
-// newPod returns the pod of a template for a node. The scheduler binds it, to that node or to
-// none.
+// newPod returns a pod from the template for a node. The scheduler binds it to that node or not
+// at all.
 func newPod(template *corev1.PodTemplateSpec, namespace, node string) *corev1.Pod {
 	pod := pods.FromTemplate(template, namespace)
 	pod.Spec.Tolerations = tolerations(&template.Spec)
@@ -96,8 +96,8 @@ func newPod(template *corev1.PodTemplateSpec, namespace, node string) *corev1.Po
 	return pod
 }
 
-// nodeOf returns the node that a pod is on, or is meant for; empty for a pod that no daemon set
-// has created.
+// nodeOf returns the node that a pod is on or meant for; empty for a pod that no DaemonSet
+// created.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName

@@ -1,4 +1,4 @@
-// Package daemonset keeps one pod of a DaemonSet on every node that fits.
+// Package daemonset keeps one pod of a DaemonSet on every fitting node.
 //
 //	placement.go   fitOf: which nodes fit, and the pod for a node (pure)
 //	plan.go        Decide: where a pod is created, which pods are deleted (pure)
@@ -6,8 +6,8 @@
 //	controller.go  reads, carries out, writes the status
 //
 // The affinity of a pod names its node, and the scheduler binds it. Without a surge a node gets
-// its pod when none is left there, not even a terminating one: two may need the same port.
-// Pods that have ended by themselves are replaced, failed ones with an exponential back-off.
+// its pod only when no other is left there, not even a terminating one: both may need the same
+// port. Pods that have finished are replaced, failed ones with an exponential back-off.
 package daemonset
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// burst is the highest number of pods that are created or deleted for one set before others
-// have their turn.
+// burst is the maximum number of pods that are created or deleted for one set before others get
+// their turn.
 const burst = 250
 
 // Set is the desired state.
 type Set struct {
-	// Hash is in the label of pods that are created from the present template.
+	// Hash is the value of the label of pods that are created from the current template.
 	Hash string
 	// MinReady is how long a pod must have been ready to count as available.
 	MinReady time.Duration
@@ -40,56 +40,57 @@ type Set struct {
 	// MaxUnavailable and MaxSurge limit an update; nil is 0. Percentages are of the fitting
 	// nodes, rounded up.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
-	// Ending is set while the object is being deleted: its pods are the collector's.
+	// Ending is set while the object is being deleted: its pods are left to the garbage
+	// collector.
 	Ending bool
 }
 
-// Observed is what the caches show.
+// Observed is the state that the caches show.
 type Observed struct {
 	// Nodes has all nodes.
 	Nodes map[string]Fit
 	// Mine are the pods that the set controls.
 	Mine []*corev1.Pod
-	// Leaving are those of them whose deletion was asked for and that the cache does not show
-	// to be terminating yet.
+	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
+	// yet show as terminating.
 	Leaving map[types.UID]bool
-	// Backoff says how much longer failed pods of a node are not replaced.
+	// Backoff is, by node, how much longer failed pods are not replaced.
 	Backoff map[string]time.Duration
 }
 
-// Counts are for the status. They are numbers of nodes.
+// Counts are the numbers of nodes in the status.
 type Counts struct {
 	Desired, Current, Misscheduled, Ready, Updated, Available int32
 }
 
-// Plan is what there is to do.
+// Plan is the result of Decide.
 type Plan struct {
 	// Create has the nodes that get a pod.
 	Create []string
 	Delete []*corev1.Pod
 	Counts Counts
-	// Again is the time until a pod becomes available or a back-off ends, of which no event
-	// tells; 0 for never.
+	// Again is the time until a pod becomes available or a back-off ends, for which there is no
+	// event; 0 means never.
 	Again time.Duration
 }
 
-// place is a node with its pods, except those that have ended and are terminating: nothing of
+// place is a node with its pods, except those that have finished and are terminating: nothing of
 // them is left on the node.
 type place struct {
 	node string
 	fit  Fit
-	// all are the pods on the node or meant for it, and live those of them that run or are
-	// going to; both with the oldest first.
+	// all are the pods on the node or meant for it, live those among them that are running or
+	// will run; both are sorted, oldest first.
 	all, live []*corev1.Pod
 	ended     []*corev1.Pod
-	// crowded is set if pods were deleted because there were too many.
+	// crowded means that pods were deleted because there were too many.
 	crowded bool
-	// backingOff is set if a pod has failed there, and is to be replaced later.
+	// backingOff means that a pod failed there and is to be replaced later.
 	backingOff bool
 }
 
-// Decide says what to do about a set: first there is to be one pod on each fitting node and
-// none elsewhere, then all are to be of the present revision.
+// Decide plans the next step for a set: first to have one pod on each fitting node and none
+// elsewhere, then to have all of them at the current revision.
 func Decide(set Set, seen Observed, now time.Time) Plan {
 	d := decider{set: set, now: now, backoff: seen.Backoff}
 	places, lost := arrange(seen)
@@ -130,7 +131,7 @@ func scaled(n *intstr.IntOrString, total int) int {
 }
 
 // arrange assigns the pods to their nodes, in the order of names. The lost pods wait for a node
-// that does not exist; those that are bound to such a node are for podgc to remove.
+// that does not exist; those that are bound to such a node are left to podgc.
 func arrange(seen Observed) (places []*place, lost []*corev1.Pod) {
 	byNode := make(map[string]*place, len(seen.Nodes))
 	for name, fit := range seen.Nodes {
@@ -160,7 +161,7 @@ func arrange(seen Observed) (places []*place, lost []*corev1.Pod) {
 	return places, lost
 }
 
-// older compares pods: bound ones come first, then older ones.
+// older orders pods: bound ones first, then older ones.
 func older(a, b *corev1.Pod) int {
 	if bound := a.Spec.NodeName != ""; bound != (b.Spec.NodeName != "") {
 		if bound {
@@ -171,7 +172,7 @@ func older(a, b *corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// decider is a Plan that is being made.
+// decider builds a Plan.
 type decider struct {
 	set     Set
 	now     time.Time
@@ -227,7 +228,7 @@ func (d *decider) count(at *place) {
 	}
 }
 
-// settle makes a node have one pod, or two during a surge, or none.
+// settle plans for a node to have one pod, or two during a surge, or none.
 func (d *decider) settle(at *place) {
 	if at.fit == Unfit {
 		d.remove(at.ended...)
@@ -259,7 +260,7 @@ func (d *decider) settle(at *place) {
 	}
 }
 
-// oldestOfEach returns the oldest pod of the present revision and the oldest of another.
+// oldestOfEach returns the oldest pod of the current revision and the oldest of any other.
 func (d *decider) oldestOfEach(list []*corev1.Pod) []*corev1.Pod {
 	var kept []*corev1.Pod
 	for _, updated := range []bool{true, false} {

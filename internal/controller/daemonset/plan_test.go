@@ -247,6 +247,6 @@ func TestBackoffs(t *testing.T) {
 	}
 	p.failed(backoffKey{"other", "hash", "node"}, clock.Add(lastBackoff+time.Second))
 	if len(p.byKey) != 1 {
-		t.Errorf("what is long past is remembered: %v", p.byKey)
+		t.Errorf("old back-offs are not forgotten: %v", p.byKey)
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 )
 
-// replace deletes pods of another revision, as long as no more than maxUnavailable of the
-// fitting nodes are without an available pod. A pod that is not available itself is replaced
-// at once.
+// replace deletes pods of other revisions as long as at most maxUnavailable of the fitting
+// nodes lack an available pod. A pod that is itself unavailable is replaced at once.
 func (d *decider) replace(places []*place) {
 	unavailable := 0
 	for _, at := range places {
@@ -17,7 +16,7 @@ func (d *decider) replace(places []*place) {
 			unavailable++
 		}
 	}
-	limit := max(d.maxUnavailable, 1) // without either limit the rollout would never proceed
+	limit := max(d.maxUnavailable, 1) // with both limits 0 the rollout would never proceed
 	for _, at := range places {
 		if len(at.live) == 0 || at.crowded || d.isUpdated(at.live[0]) {
 			continue
@@ -32,12 +31,12 @@ func (d *decider) replace(places []*place) {
 	}
 }
 
-// surge creates pods of the present revision beside those of another, on maxSurge nodes at a
-// time, and deletes the others when the new ones are available. Where the old one is not
-// available, the new one does not count.
+// surge creates pods of the current revision beside those of others, on maxSurge nodes at a
+// time, and deletes the old ones when the new ones are available. Nodes whose old pod is
+// unavailable do not count against maxSurge.
 //
-// On nodes that are merely tolerable no pod may be created. Pods of another revision are
-// deleted there when enough pods are available without them.
+// On nodes that are only tolerable no pod may be created. Pods of other revisions are deleted
+// there when enough pods are available without them.
 func (d *decider) surge(places []*place) {
 	surging, available, needed := 0, 0, 0
 	var surgeNodes []string
@@ -70,7 +69,7 @@ func (d *decider) surge(places []*place) {
 	d.remove(surplus[:min(len(surplus), max(available-needed, 0))]...)
 }
 
-// pair returns the pod of the present revision on a node and the one of another.
+// pair returns the pod of the current revision on a node and the one of another revision.
 func (d *decider) pair(at *place) (now, before *corev1.Pod) {
 	for _, pod := range at.live {
 		if d.isUpdated(pod) {

@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
 
-// simulation is a set, its controller on caches that lag, nodes that come and go, and a
-// user who changes the template.
+// simulation is a set, its controller on lagging caches, nodes that come and go, and a user who
+// changes the template.
 type simulation struct {
 	*laggingcache.Cluster
 	choose         histories.Choose
@@ -138,7 +138,7 @@ func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
 	return ""
 }
 
-// Observe notes on which nodes a pod is available again, or no longer desired.
+// Observe records on which nodes a pod is available again or no longer desired.
 func (s *simulation) Observe() string {
 	set := s.set()
 	fitting := map[string]bool{}
@@ -158,7 +158,7 @@ func (s *simulation) Observe() string {
 	return s.broken
 }
 
-// Live lets the kubelet of one pod in that many, and podgc, do something.
+// Live lets podgc and the kubelet of one in many pods act.
 func (s *simulation) Live(many int) bool {
 	nodes := map[string]bool{}
 	for _, node := range laggingcache.All[*corev1.Node](s.Cluster, "nodes") {
@@ -183,7 +183,7 @@ func (s *simulation) Live(many int) bool {
 	return worked
 }
 
-// Disturb does something that a user does, or an accident.
+// Disturb performs a random user action or accident.
 func (s *simulation) Disturb() {
 	nodes, list := laggingcache.All[*corev1.Node](s.Cluster, "nodes"), s.pods()
 	set := s.set()
@@ -259,7 +259,8 @@ func (s *simulation) AtRest() string {
 	return strings.Join(wrong, "; ")
 }
 
-// hash returns that of the revision that holds the template, which must have the highest number.
+// hash returns the hash of the revision that holds the template, which must have the highest
+// number.
 func (s *simulation) hash(set *appsv1.DaemonSet) string {
 	data, err := controllerrevision.Data(&set.Spec.Template)
 	if err != nil {

@@ -61,7 +61,6 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	}, nil
 }
 
-// matching returns the deployments that may adopt a replica set.
 func (c *reconciler) matching(set *appsv1.ReplicaSet) []cache.ObjectName {
 	list, err := c.deployments.Deployments(set.Namespace).List(labels.Everything())
 	if err != nil {
@@ -70,7 +69,7 @@ func (c *reconciler) matching(set *appsv1.ReplicaSet) []cache.ObjectName {
 	return controller.MatchingOwners(set, list, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
 }
 
-// recreating returns the deployment that waits for a pod to end before new ones are created.
+// recreating returns the deployment that waits for a pod to end before it creates new ones.
 func (c *reconciler) recreating(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -141,8 +140,9 @@ func (c *reconciler) oldPodsRun(d *appsv1.Deployment, sets []*appsv1.ReplicaSet)
 	return false
 }
 
-// carryOut carries a plan out. Every write is conditioned on what the plan was made from; the
-// name of a new set, a hash of the template, ensures that there is only one for each template.
+// carryOut carries out a plan. Every write is conditioned on the objects that the plan is based
+// on; the name of a new set contains a hash of the template, so there is only one for each
+// template.
 func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Plan) error {
 	if plan.Revision != "" {
 		if err := c.number(ctx, d, plan.Revision); err != nil {
@@ -171,7 +171,7 @@ func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Pl
 	return errors.Join(append(failed, c.report(ctx, d, plan.Status))...)
 }
 
-// number writes the revision into the annotation of the deployment.
+// number writes the revision annotation of the deployment.
 func (c *reconciler) number(ctx context.Context, d *appsv1.Deployment, revision string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": d.UID, "resourceVersion": d.ResourceVersion, "annotations": map[string]string{annotationRevision: revision},

@@ -23,19 +23,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Observed is what the caches show.
+// Observed is the state that the caches show.
 type Observed struct {
 	Deployment *appsv1.Deployment
-	// Sets are the replica sets that it controls.
+	// Sets are the replica sets that the deployment controls.
 	Sets []*appsv1.ReplicaSet
-	// OldPodsRun is set if a pod of another template than the deployment's has not ended. Only
-	// the strategy Recreate needs it.
+	// OldPodsRun means that a pod of a template other than the deployment's has not finished.
+	// Only the strategy Recreate needs it.
 	OldPodsRun bool
 }
 
-// Plan is what there is to do. The objects are copies.
+// Plan is the result of Decide. The objects are copies.
 type Plan struct {
-	// Create is the replica set of the new template; nil if it exists, or has to wait.
+	// Create is the replica set of the new template; nil if it exists or has to wait.
 	Create *appsv1.ReplicaSet
 	// Update are replica sets whose annotations or size change.
 	Update []Change
@@ -44,32 +44,32 @@ type Plan struct {
 	// Revision is the new value of the deployment's annotation; empty if it does not change.
 	Revision string
 	Status   appsv1.DeploymentStatus
-	// Again is the time until the progress deadline, of which no event tells; 0 for never.
+	// Again is the time until the progress deadline, for which there is no event; 0 means never.
 	Again time.Duration
 }
 
-// Change is a replica set as it is to be.
+// Change is a replica set in its desired state.
 type Change struct {
 	Set *appsv1.ReplicaSet
-	// From is the size that it has.
+	// From is the current size.
 	From int32
 }
 
-// rollout is the state of Decide.
+// rollout is the working state of Decide.
 type rollout struct {
 	d    *appsv1.Deployment
 	size int32
-	// newest has the deployment's template; nil until it exists or is planned.
+	// newest is the set with the deployment's template; nil until it exists or is planned.
 	newest *appsv1.ReplicaSet
 	older  []*appsv1.ReplicaSet // oldest first
 	// surge and unavailable are the limits of a rolling update, in pods.
 	surge, unavailable int32
 
-	before map[*appsv1.ReplicaSet]*appsv1.ReplicaSet // as the cache shows it, by the copy that may be changed
+	before map[*appsv1.ReplicaSet]*appsv1.ReplicaSet // the set as the cache shows it, by the copy that may be changed
 	plan   Plan
 }
 
-// Decide says what to do next about a Deployment.
+// Decide plans the next step for a Deployment.
 func Decide(seen Observed, now time.Time) (Plan, error) {
 	r, err := observe(seen)
 	if err != nil {
@@ -118,8 +118,8 @@ func observe(seen Observed) (*rollout, error) {
 	return r, nil
 }
 
-// limits sets how far a rolling update may go, in pods. Percentages of the surge are rounded up,
-// those of the unavailable down; if both are 0, one pod may be unavailable.
+// limits sets how far a rolling update may go, in pods. A maxSurge percentage is rounded up, a
+// maxUnavailable percentage down; if both are 0, one pod may be unavailable.
 func (r *rollout) limits() error {
 	rolling := r.d.Spec.Strategy.RollingUpdate
 	if r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || rolling == nil {
@@ -188,7 +188,7 @@ func (r *rollout) truncate() {
 	}
 }
 
-// sets returns all of them, the newest last.
+// sets returns all replica sets, the newest last.
 func (r *rollout) sets() []*appsv1.ReplicaSet {
 	if r.newest == nil {
 		return slices.Clone(r.older)
@@ -207,8 +207,8 @@ func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) int32 {
 func specReplicas(set *appsv1.ReplicaSet) int32   { return *set.Spec.Replicas }
 func statusReplicas(set *appsv1.ReplicaSet) int32 { return set.Status.Replicas }
 
-// available returns how many pods of a set are available and will stay: one that is scaled down
-// deletes at least the rest.
+// available returns how many pods of a set are available and will stay: a set that is scaled
+// down deletes at least the rest.
 func available(set *appsv1.ReplicaSet) int32 {
 	return min(set.Status.AvailableReplicas, *set.Spec.Replicas)
 }

@@ -17,14 +17,14 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// rolloutTest is a deployment with its replica sets, and what their controller and the nodes
-// would do.
+// rolloutTest is a deployment with its replica sets, and simulates their controller and the
+// nodes.
 type rolloutTest struct {
 	t    *testing.T
 	now  time.Time
 	d    *appsv1.Deployment
 	sets []*appsv1.ReplicaSet
-	// running are the pods of each set that are available; pending those that are not.
+	// running counts the available pods of each set, pending the others.
 	running, pending map[types.UID]int32
 	log              []string
 }
@@ -94,8 +94,8 @@ func (w *rolloutTest) step() Plan {
 	return plan
 }
 
-// pods lets the controller of one set create and delete its pods: those that are not available
-// are deleted first.
+// pods acts as the replica set controller for one set: it creates and deletes pods, unavailable
+// ones first.
 func (w *rolloutTest) pods(set *appsv1.ReplicaSet) {
 	excess := w.running[set.UID] + w.pending[set.UID] - *set.Spec.Replicas
 	if excess < 0 {
@@ -115,14 +115,14 @@ func (w *rolloutTest) start(set *appsv1.ReplicaSet) {
 	}
 }
 
-// report writes a set's status, which may be late.
+// report updates a set's status, which may lag.
 func (w *rolloutTest) report(set *appsv1.ReplicaSet) {
 	set.Status = appsv1.ReplicaSetStatus{
 		Replicas: w.running[set.UID] + w.pending[set.UID], ReadyReplicas: w.running[set.UID], AvailableReplicas: w.running[set.UID], ObservedGeneration: set.Generation,
 	}
 }
 
-// settle lets all of them work until nothing changes, and returns the last plan.
+// settle runs all of them until nothing changes, and returns the last plan.
 func (w *rolloutTest) settle() Plan {
 	w.t.Helper()
 	for range 200 {
@@ -142,7 +142,7 @@ func (w *rolloutTest) settle() Plan {
 	return Plan{}
 }
 
-// state returns everything on which it depends whether there is more to do.
+// state returns everything that determines whether there is more to do.
 func (w *rolloutTest) state() string {
 	statuses := []string{fmt.Sprint(w.running, w.pending, len(w.log), w.d.Status.AvailableReplicas, w.d.Status.Replicas)}
 	for _, set := range w.sets {
@@ -357,7 +357,7 @@ func TestProgressDeadline(t *testing.T) {
 	}
 }
 
-// A deployment that is being deleted leaves its sets to the collector.
+// A deployment that is being deleted leaves its replica sets to the garbage collector.
 func TestEnding(t *testing.T) {
 	w := newRolloutTest(t, 2, "1", "0")
 	w.settle()
@@ -369,9 +369,9 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// Random updates, with controllers of the sets and statuses that are late: never fewer
-// available than the minimum, never more desired than the surge allows, and in the
-// end all are new.
+// Random updates with lagging set controllers and statuses: there are never fewer pods
+// available than the minimum, never more desired than the surge allows, and in the end
+// all are new.
 func TestUpdatesKeepTheirLimits(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // reproducible on purpose

@@ -8,8 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// resizing reports whether the deployment was scaled after the sets that have pods got their
-// sizes.
+// resizing reports whether the deployment was scaled since the sets with pods got their sizes.
 func (r *rollout) resizing() bool {
 	for _, set := range r.sets() {
 		if desired, ok := number(set, annotationDesired); ok && *set.Spec.Replicas > 0 && desired != r.size {
@@ -19,9 +18,9 @@ func (r *rollout) resizing() bool {
 	return false
 }
 
-// resize scales the sets that have pods. A single one gets the whole size. In the middle of a
-// rollout each keeps its proportion, so that scaling neither speeds the rollout up nor undoes
-// it: a new template that does not work gets no more than its part.
+// resize scales the sets that have pods. A single one gets the whole size. During a rollout
+// each set keeps its proportion, so that scaling neither speeds up the rollout nor undoes it:
+// a broken new template gets no more than its share.
 func (r *rollout) resize() {
 	var active []*appsv1.ReplicaSet
 	for _, set := range r.sets() {
@@ -53,9 +52,9 @@ func (r *rollout) saturated() bool {
 	return ok && desired == r.size && *r.newest.Spec.Replicas == r.size && available(r.newest) == r.size
 }
 
-// share distributes what is added or removed over the sets in proportion to their sizes. The
-// remainder of the rounding goes to the largest: among sets of one size to the newest when
-// pods are added, to the oldest when they are removed.
+// share distributes added or removed pods over the sets in proportion to their sizes. The
+// rounding remainder goes to the largest set; among sets of equal size, to the newest when
+// pods are added and to the oldest when they are removed.
 func (r *rollout) share(active []*appsv1.ReplicaSet) {
 	whole := r.size
 	if whole > 0 {
@@ -83,7 +82,7 @@ func (r *rollout) share(active []*appsv1.ReplicaSet) {
 	*active[0].Spec.Replicas = max(0, *active[0].Spec.Replicas+left)
 }
 
-// part returns by how much a set would grow if all grew in proportion.
+// part returns by how much a set would grow if all sets grew in proportion.
 func (r *rollout) part(set *appsv1.ReplicaSet, whole int32) int32 {
 	if r.size == 0 {
 		return -*set.Spec.Replicas

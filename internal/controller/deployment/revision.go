@@ -22,7 +22,7 @@ const (
 	annotationRollback = "deprecated.deployment.rollback.to"
 )
 
-// isOwn reports whether an annotation of a deployment is not for its replica sets.
+// isOwn reports whether an annotation of a deployment is not copied to its replica sets.
 func isOwn(annotation string) bool {
 	switch annotation {
 	case annotationRevision, annotationHistory, annotationDesired, annotationMax, annotationRollback, corev1.LastAppliedConfigAnnotation:
@@ -64,8 +64,8 @@ func with(labels map[string]string, hash string) map[string]string {
 	return labels
 }
 
-// describe sets the annotations of the sets: of the newest its revision and the annotations of
-// the deployment; of those with pods the sizes that they are part of.
+// describe sets the annotations of the sets: the revision and the deployment's annotations on
+// the newest, and the deployment's size and limits on those with pods.
 func (r *rollout) describe() {
 	if r.newest != nil {
 		r.describeNewest()
@@ -89,7 +89,8 @@ func (r *rollout) describeNewest() {
 		}
 	}
 	if revisionOf(r.newest) <= latest {
-		// A rollback makes an old set the newest again: its former numbers stay on record.
+		// A rollback makes an old set the newest again; its former revision numbers stay on
+		// record.
 		if former := r.newest.Annotations[annotationRevision]; former != "" {
 			annotate(r.newest, annotationHistory, strings.TrimPrefix(r.newest.Annotations[annotationHistory]+","+former, ","))
 		}
@@ -108,13 +109,13 @@ func annotate(set *appsv1.ReplicaSet, name, value string) {
 	set.Annotations[name] = value
 }
 
-// number returns the value of an annotation; false if there is none or it is no number.
+// number returns the value of an annotation; false if it is absent or not a number.
 func number(set *appsv1.ReplicaSet, annotation string) (int32, bool) {
 	n, err := strconv.ParseInt(set.Annotations[annotation], 10, 32)
 	return int32(n), err == nil
 }
 
-// revisionOf returns 0 for a set that has no number yet.
+// revisionOf returns 0 for a set without a revision number.
 func revisionOf(set *appsv1.ReplicaSet) int64 {
 	n, err := strconv.ParseInt(set.Annotations[annotationRevision], 10, 64)
 	if err != nil {
@@ -123,13 +124,13 @@ func revisionOf(set *appsv1.ReplicaSet) int64 {
 	return n
 }
 
-// collides reports whether an existing replica set with the name of the one to be created is
-// another: not the deployment's, or of another template. Then the next hash is to be tried.
+// collides reports whether an existing replica set with the name of the one to be created is a
+// different one: not the deployment's, or of another template. Then the next hash must be tried.
 func collides(d *appsv1.Deployment, there *appsv1.ReplicaSet) bool {
 	return !metav1.IsControlledBy(there, d) || !sameTemplate(&there.Spec.Template, &d.Spec.Template)
 }
 
-// conditionOf returns the condition of that type, nil if there is none.
+// conditionOf returns the condition of that type, or nil.
 func conditionOf(conditions []appsv1.DeploymentCondition, kind appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
 	i := slices.IndexFunc(conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == kind })
 	if i < 0 {

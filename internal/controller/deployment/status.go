@@ -41,7 +41,7 @@ func (r *rollout) counts() appsv1.DeploymentStatus {
 	return s
 }
 
-// complete reports whether all pods are of the new template and available.
+// complete reports whether all pods have the new template and are available.
 func (r *rollout) complete(s appsv1.DeploymentStatus) bool {
 	return r.newest != nil && r.plan.Create == nil && s.UpdatedReplicas == r.size && s.Replicas == r.size && s.AvailableReplicas == r.size &&
 		r.newest.Status.ObservedGeneration >= r.newest.Generation
@@ -78,8 +78,8 @@ func (r *rollout) failure(conditions reporter) {
 	conditions.remove(appsv1.DeploymentReplicaFailure)
 }
 
-// progress sets the condition Progressing. A rollout that was complete stays so when its pods
-// fail later.
+// progress sets the condition Progressing. A completed rollout stays complete when its pods fail
+// later.
 func (r *rollout) progress(conditions reporter) {
 	s, now := conditions.s, conditions.now
 	limit := r.d.Spec.ProgressDeadlineSeconds
@@ -118,13 +118,12 @@ func (r *rollout) progress(conditions reporter) {
 	r.plan.Again = max(time.Second, c.LastUpdateTime.Add(time.Duration(*limit)*time.Second).Sub(now))
 }
 
-// reporter writes the conditions of a status.
 type reporter struct {
 	s   *appsv1.DeploymentStatus
 	now time.Time
 }
 
-// set sets a condition in the status, unless it is the same already.
+// set sets a condition in the status, unless it is unchanged.
 func (r reporter) set(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
 	c := conditionOf(r.s.Conditions, kind)
 	switch {
@@ -140,7 +139,7 @@ func (r reporter) set(kind appsv1.DeploymentConditionType, status corev1.Conditi
 	c.Status, c.Reason, c.Message, c.LastUpdateTime = status, reason, message, metav1.NewTime(r.now)
 }
 
-// touchProgress notes the time of progress, if the condition is there already.
+// touchProgress updates the time of the last progress if the condition exists.
 func (r reporter) touchProgress() {
 	if c := conditionOf(r.s.Conditions, appsv1.DeploymentProgressing); c != nil {
 		c.LastUpdateTime = metav1.NewTime(r.now)

@@ -1,6 +1,7 @@
-// Package endpointslice keeps the EndpointSlices of Services: which pods a Service reaches.
-// The rules and the requests are those of k8s.io/endpointslice; this package gives it the
-// objects of one Service at a time. A slice is owned by its Service, and collected with it.
+// Package endpointslice maintains the EndpointSlices of Services, which list the pods that
+// a Service reaches. The rules and the requests are those of k8s.io/endpointslice; this
+// package passes it the objects of one Service at a time. A slice is owned by its Service
+// and collected with it.
 package endpointslice
 
 import (
@@ -25,11 +26,12 @@ import (
 )
 
 const (
-	// managedBy is the label endpointslice.kubernetes.io/managed-by of these slices.
+	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by on these
+	// slices.
 	managedBy = "endpointslice-controller.k8s.io"
 	name      = "endpoint-slice-controller"
 	workers   = 2
-	// perSlice is the highest number of endpoints in one slice.
+	// perSlice is the maximum number of endpoints in one slice.
 	perSlice = 100
 )
 
@@ -37,7 +39,7 @@ type reconciler struct {
 	services corelisters.ServiceLister
 	pods     corelisters.PodLister
 	slices   discoverylisters.EndpointSliceLister
-	// written tracks the slices that the cache does not show as they were written.
+	// written tracks slices whose last write the cache does not show yet.
 	written  *endpointsliceutil.EndpointSliceTracker
 	upstream *endpointslice.Reconciler
 	now      func() time.Time
@@ -80,7 +82,6 @@ func (c *reconciler) selecting(obj any) []cache.ObjectName {
 	return keys
 }
 
-// serviceOf returns the service of an endpoint slice.
 func serviceOf(obj any) []cache.ObjectName {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != managedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
@@ -119,7 +120,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		}
 	}
 	if c.written.StaleSlices(service, current) {
-		return 0, nil // the event that the cache waits for brings the key again
+		return 0, nil // the awaited event enqueues the key again
 	}
 	if err := c.upstream.Reconcile(klog.FromContext(ctx), service, pods, current, c.now()); err != nil {
 		return 0, fmt.Errorf("keep the endpoint slices of %s: %w", key, err)

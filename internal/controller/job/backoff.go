@@ -8,22 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Back-off of pods that replace failed ones: doubled with each failure.
+// Back-off for pods that replace failed ones, doubled with each failure.
 const (
 	firstBackoff = 10 * time.Second
 	lastBackoff  = 10 * time.Minute
 )
 
-// backoffRecord is what the back-off depends on: how a job has done recently. It is kept in
-// memory only: after a restart it is made from the pods that still exist. It is immutable.
+// backoffRecord holds the recent failures of a job, on which the back-off depends. It is kept in
+// memory only: after a restart it is rebuilt from the pods that still exist. It is immutable.
 type backoffRecord struct {
 	failures int       // since the last success
-	last     time.Time // when the last pod ended that is in failures, or has succeeded
+	last     time.Time // when the last pod that counts in failures, or has succeeded, ended
 	known    map[types.UID]bool
 }
 
-// after returns the record with the pods that have ended. Those that are in it already count
-// once. Pods that are gone are forgotten, but not their failures.
+// after returns the record updated with the pods that have ended. Those already in it count
+// once. Pods that are gone are forgotten, but their failures are not.
 func (r backoffRecord) after(succeeded, failed []*corev1.Pod) backoffRecord {
 	type end struct {
 		at     time.Time
@@ -65,10 +65,10 @@ func (r backoffRecord) after(succeeded, failed []*corev1.Pod) backoffRecord {
 	return next
 }
 
-// wait returns for how long no pod may be created yet.
+// wait returns how long to wait before the next pod may be created.
 func (r backoffRecord) wait(now time.Time) time.Duration { return backoff(r.failures, r.last, now) }
 
-// backoff returns what is left of the pause after the last of so many failures.
+// backoff returns the remaining back-off after the last of that many failures.
 func backoff(failures int, last, now time.Time) time.Duration {
 	if failures == 0 {
 		return 0
@@ -80,8 +80,8 @@ func backoff(failures int, last, now time.Time) time.Duration {
 	return max(0, last.Add(pause).Sub(now))
 }
 
-// endOf returns when the pod ended: when the last of its containers did; else when it was
-// deleted; else the last time at which something about it is known to have changed.
+// endOf returns when the pod ended: when the last of its containers ended; else when it was
+// deleted; else the time of its last known change.
 func endOf(pod *corev1.Pod) time.Time {
 	var end time.Time
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {

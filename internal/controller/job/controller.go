@@ -37,8 +37,8 @@ type reconciler struct {
 	events     record.EventRecorder
 	now        func() time.Time
 
-	// written expects the statuses that were written: a job older than its last status would
-	// have pods counted, and created, again.
+	// written holds the expectations about statuses: from a job older than its last status, pods
+	// would be counted, and created, again.
 	written *controller.Expectations
 	// untracked are the pods whose finalizers were removed, until the cache shows it: there
 	// is no need to remove them again.
@@ -54,9 +54,9 @@ type jobBackoff struct {
 	backoffRecord
 }
 
-// Controllers returns those of batch/v1 Job: the one that runs jobs, and deletes finished
-// ones when their time to live is over, and the one that removes the tracking finalizer from
-// pods that no job counts any more.
+// Controllers returns the controllers of batch/v1 Job: one that runs jobs and deletes
+// finished ones when their time to live is over, and one that removes the tracking finalizer
+// from pods that no job counts any more.
 func Controllers(shared *controller.Context) []*controller.Controller {
 	source := shared.Informers.Batch().V1().Jobs()
 	c := &reconciler{
@@ -89,7 +89,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	}
 	c.forget(key, job.UID)
 	if !c.podControl.Expectations.Satisfied(job.UID) || !c.written.Satisfied(job.UID) {
-		return 0, nil // the event that the cache waits for brings the key again
+		return 0, nil // the awaited event enqueues the key again
 	}
 	owner, err := c.owner(job)
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *reconciler) remember(key cache.ObjectName, job *batchv1.Job, r backoffR
 	c.backoffs[key] = jobBackoff{job.UID, r}
 }
 
-// forget drops what is known about a job of that name with any other uid.
+// forget drops what is known about jobs of that name with any other uid.
 func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +172,7 @@ func (c *reconciler) write(ctx context.Context, job *batchv1.Job, plan Plan) err
 	return nil
 }
 
-// unseen leaves out of a list of pods those whose finalizers have been removed.
+// unseen returns the pods of a list whose finalizers have not been removed yet.
 func (c *reconciler) unseen(job *batchv1.Job, mine, list []*corev1.Pod) []*corev1.Pod {
 	gone := make(map[types.UID]bool, len(mine))
 	for _, pod := range mine {
@@ -182,8 +182,8 @@ func (c *reconciler) unseen(job *batchv1.Job, mine, list []*corev1.Pod) []*corev
 	return slices.DeleteFunc(list, func(pod *corev1.Pod) bool { return done[pod.UID] })
 }
 
-// untrack removes the finalizer from pods that have been counted, whatever else about them
-// has changed.
+// untrack removes the finalizer from pods that have been counted, whatever else has changed
+// about them.
 func (c *reconciler) untrack(ctx context.Context, job *batchv1.Job, list []*corev1.Pod) error {
 	err := controller.SlowStartBatch(ctx, len(list), func(ctx context.Context, i int) error {
 		_, err := c.removeFinalizer(ctx, list[i], "")
@@ -196,8 +196,8 @@ func (c *reconciler) untrack(ctx context.Context, job *batchv1.Job, list []*core
 	return err
 }
 
-// removeFinalizer removes the tracking finalizer from a pod, if it is still at that
-// resourceVersion, which may be empty.
+// removeFinalizer removes the tracking finalizer from a pod if it is still at that
+// resourceVersion; an empty one matches any.
 func (c *reconciler) removeFinalizer(ctx context.Context, pod *corev1.Pod, at string) (*corev1.Pod, error) {
 	metadata := map[string]any{"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
 	if at != "" {
@@ -233,8 +233,8 @@ func (c *reconciler) carryOut(ctx context.Context, owner controller.Owner, job *
 	return err
 }
 
-// discard deletes a pod that does not count, neither as failed nor as succeeded. One that has
-// ended meanwhile has changed: that is a conflict, and it is counted.
+// discard deletes a pod that counts neither as failed nor as succeeded. If it has ended
+// meanwhile it has changed, so the request conflicts, and the pod is counted.
 func (c *reconciler) discard(ctx context.Context, owner controller.Owner, job *batchv1.Job, pod *corev1.Pod) error {
 	if isTracked(pod) {
 		changed, err := c.removeFinalizer(ctx, pod, pod.ResourceVersion)
@@ -265,7 +265,6 @@ func (c *reconciler) expire(ctx context.Context, job *batchv1.Job) (time.Duratio
 	return 0, nil
 }
 
-// matching returns the jobs that may adopt a pod.
 func (c *reconciler) matching(pod *corev1.Pod) []cache.ObjectName {
 	list, err := c.jobs.Jobs(pod.Namespace).List(labels.Everything())
 	if err != nil {

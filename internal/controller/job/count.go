@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 )
 
-// count moves pods that have ended into the status, and from there to the counters.
+// count moves pods that have ended into the status, and from there into the counters.
 func (d *decision) count() {
 	uncounted := d.settle()
 	limit := 0
@@ -41,8 +41,8 @@ func (d *decision) count() {
 	}
 }
 
-// settle counts the pods in the status that have lost their finalizers, and returns those
-// that have not.
+// settle counts the pods in the status whose finalizers have been removed, and returns the
+// others.
 func (d *decision) settle() batchv1.UncountedTerminatedPods {
 	tracked := map[types.UID]bool{}
 	for _, pod := range d.pods {
@@ -121,7 +121,7 @@ func (d *decision) countFailures(uncounted *batchv1.UncountedTerminatedPods, rec
 	d.failedIndexes = d.failedIndexes.With(indexes...)
 }
 
-// hasFailed reports whether the index of a failed pod has failed with it.
+// hasFailed reports whether the index of a failed pod has failed, too.
 func (d *decision) hasFailed(pod observedPod, action batchv1.PodFailurePolicyAction) bool {
 	if !isPerIndex(d.job) || pod.index == unindexed || pod.index >= int(*d.job.Spec.Completions) || d.completed.Has(pod.index) {
 		return false
@@ -137,7 +137,7 @@ func (d *decision) hasFailed(pod observedPod, action batchv1.PodFailurePolicyAct
 	return before+1 > int(*d.job.Spec.BackoffLimitPerIndex)
 }
 
-// retry remembers the last failed pod of an index that is to be retried. It keeps its
+// retry records the last failed pod of an index that is to be retried. The pod keeps its
 // finalizer until it has a successor: it is the only record of the failures.
 func (d *decision) retry(pod observedPod) {
 	if last, ok := d.retried[pod.index]; !ok || attempt(last.Pod) < attempt(pod.Pod) {
@@ -145,7 +145,7 @@ func (d *decision) retry(pod observedPod) {
 	}
 }
 
-// attempt returns how many pods of the index came before this one.
+// attempt returns the number of pods of the index before this one.
 func attempt(pod *corev1.Pod) int {
 	counted, ignored := failures(pod)
 	return counted + ignored
@@ -155,8 +155,8 @@ func hasRoom(u *batchv1.UncountedTerminatedPods) bool {
 	return len(u.Succeeded)+len(u.Failed) < burst
 }
 
-// untrack plans to remove the finalizers of the pods that have been counted, but not that of
-// the last record of the failures of an index.
+// untrack plans to remove the finalizers of the pods that have been counted, except that of a
+// pod that is the last record of an index's failures.
 func (d *decision) untrack(end *outcome) {
 	ended := end != nil || d.job.DeletionTimestamp != nil
 	newest := map[int]int{}
@@ -173,7 +173,7 @@ func (d *decision) untrack(end *outcome) {
 			d.plan.Untrack = append(d.plan.Untrack, pod.Pod)
 		}
 	}
-	d.plan.Untrack = limited(d.plan.Untrack) // the events of these bring the job again for the others
+	d.plan.Untrack = limited(d.plan.Untrack) // the events of these enqueue the job again for the others
 }
 
 // isOpen reports whether the index still needs a pod.
@@ -181,7 +181,7 @@ func (d *decision) isOpen(index int) bool {
 	return index != unindexed && index < int(*d.job.Spec.Completions) && !d.completed.Has(index) && !d.failedIndexes.Has(index)
 }
 
-// report writes into the status how many pods are in which state.
+// report writes the numbers of pods by state into the status.
 func (d *decision) report() {
 	running := in(d.pods, active)
 	ready := 0

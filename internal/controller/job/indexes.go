@@ -11,11 +11,11 @@ import (
 // touches the next. The zero value is empty. It is immutable.
 type indexSet []interval
 
-// interval goes from first to last, both included.
+// interval is the range from first to last, inclusive.
 type interval struct{ first, last int }
 
-// parseIndexes reads a set as status and policies write it: "1,3-5,7". Indexes from
-// limit on are left out.
+// parseIndexes parses a set in the form used in statuses and policies, "1,3-5,7". Indexes at or
+// above limit are left out.
 func parseIndexes(text string, limit int) (indexSet, error) {
 	if text == "" {
 		return nil, nil
@@ -44,7 +44,7 @@ func parseIndexes(text string, limit int) (indexSet, error) {
 	return normal(read), nil
 }
 
-// normal sorts intervals and joins those that touch.
+// normal sorts intervals and merges those that touch.
 func normal(list []interval) indexSet {
 	slices.SortFunc(list, func(a, b interval) int { return a.first - b.first })
 	var joined indexSet
@@ -58,7 +58,7 @@ func normal(list []interval) indexSet {
 	return joined
 }
 
-// With returns the set with more indexes in it.
+// With returns the set with indexes added.
 func (s indexSet) With(indexes ...int) indexSet {
 	if len(indexes) == 0 {
 		return s
@@ -107,7 +107,7 @@ func (s indexSet) Common(other indexSet) int {
 	return n
 }
 
-// String writes the set as in a status: three or more in a row are a range.
+// String formats the set as in a status: three or more consecutive indexes form a range.
 func (s indexSet) String() string {
 	var parts []string
 	for _, i := range s {

@@ -12,25 +12,25 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// Observed is what is known of a job's pods.
+// Observed is the observed state of a job's pods.
 type Observed struct {
 	// Mine are the pods that the job controls.
 	Mine []*corev1.Pod
-	// Leaving are those of them whose deletion was asked for and that the cache does not show
-	// to be terminating yet.
+	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
+	// yet show as terminating.
 	Leaving map[types.UID]bool
-	// Backoff is the Plan.Backoff of the last Decide for the job, zero before.
+	// Backoff is the Plan.Backoff of the last Decide for the job, or zero.
 	Backoff backoffRecord
 }
 
-// unindexed stands for the index of a pod that has none.
+// unindexed is the index of a pod that has none.
 const unindexed = -1
 
-// observedPod is a pod with what it is to its job.
+// observedPod is a pod with its state and index in its job.
 type observedPod struct {
 	*corev1.Pod
 	index   int
-	tracked bool // it carries the finalizer: it has not been counted completely
+	tracked bool // it has the finalizer: it has not been fully counted
 	state   state
 }
 
@@ -38,21 +38,21 @@ type observedPod struct {
 // counted before it was deleted looks the same, and needs no counting either.)
 func (s observedPod) isDiscarded() bool { return !s.tracked && pods.IsTerminating(s.Pod) }
 
-// state is what a pod is to a job.
+// state is the state of a pod from its job's point of view.
 type state int
 
 const (
-	active      state = iota // runs, or is going to
-	terminating              // is being deleted and still runs, and is not counted before it has ended
-	leaving                  // is being deleted and may still run, but counts as failed already
+	active      state = iota // is running or will run
+	terminating              // is being deleted and still running, and is not counted until it has ended
+	leaving                  // is being deleted and may still be running, but already counts as failed
 	failed
 	succeeded
 )
 
-// stateOf returns the state of a pod, whose deletion may have been asked for. One that is
-// being deleted has failed when nothing of it can run any more: it is bound to no node, or its
-// node has set its grace period to 0. Unless the job replaces pods only when they have ended,
-// it has failed as soon as it is being deleted.
+// stateOf returns the state of a pod, whose deletion may have been requested. A pod that is
+// being deleted has failed once it can no longer run: it is not bound to a node, or its node
+// has set its grace period to 0. Unless the job replaces pods only when they have ended, it
+// counts as failed as soon as it is being deleted.
 func stateOf(pod *corev1.Pod, asked, replaceWhenEnded bool) state {
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded:
@@ -62,7 +62,7 @@ func stateOf(pod *corev1.Pod, asked, replaceWhenEnded bool) state {
 	case !pods.IsTerminating(pod) && !asked:
 		return active
 	case !pods.IsTerminating(pod):
-		return terminating // how it will end is not decided
+		return terminating // how it will end is still open
 	case pod.Spec.NodeName == "", pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0:
 		return failed
 	case replaceWhenEnded:
@@ -76,7 +76,7 @@ func replacesWhenEnded(spec *batchv1.JobSpec) bool {
 	return spec.PodFailurePolicy != nil || spec.PodReplacementPolicy != nil && *spec.PodReplacementPolicy == batchv1.Failed
 }
 
-// classify returns the pods with their states, the oldest first.
+// classify returns the pods with their states, oldest first.
 func classify(job *batchv1.Job, seen Observed) []observedPod {
 	list := make([]observedPod, 0, len(seen.Mine))
 	for _, pod := range seen.Mine {
@@ -116,7 +116,7 @@ func isTracked(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }
 
-// indexOf returns the completion index that the pod was created for.
+// indexOf returns the completion index for which the pod was created.
 func indexOf(pod *corev1.Pod) int {
 	index, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation])
 	if err != nil || index < 0 {
@@ -125,7 +125,7 @@ func indexOf(pod *corev1.Pod) int {
 	return index
 }
 
-// failures returns how many predecessors of a pod, of the same index, have failed: those that
+// failures returns how many predecessors of a pod with the same index have failed: those that
 // count, and those that are ignored.
 func failures(pod *corev1.Pod) (counted, ignored int) {
 	counted, _ = strconv.Atoi(pod.Annotations[batchv1.JobIndexFailureCountAnnotation])

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// outcome is how a job ends. Its pods may still run.
+// outcome is the outcome of a job, whose pods may still be running.
 type outcome struct {
 	target          batchv1.JobConditionType // FailureTarget or SuccessCriteriaMet
 	reason, message string
@@ -18,8 +18,8 @@ type outcome struct {
 
 func (v *outcome) isFailure() bool { return v.target == batchv1.JobFailureTarget }
 
-// outcome returns the outcome of the job, nil if it goes on. An outcome is final. Failure
-// comes before success.
+// outcome returns the outcome of the job, or nil if it continues. An outcome is final. Failure
+// takes precedence over success.
 func (d *decision) outcome() *outcome {
 	for _, target := range []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet} {
 		if c := trueCondition(d.job, target); c != nil {
@@ -54,8 +54,8 @@ func (d *decision) failure() *outcome {
 	return nil
 }
 
-// restarts returns how often containers were restarted in their pods, where the restart
-// policy says so.
+// restarts returns how often containers were restarted in place, which happens with restart
+// policy OnFailure only.
 func (d *decision) restarts() int {
 	if d.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
 		return 0
@@ -69,8 +69,8 @@ func (d *decision) restarts() int {
 	return n
 }
 
-// isOverdue reports whether the job has exceeded its active deadline, and asks for another
-// reconciliation when it will have.
+// isOverdue reports whether the job has exceeded its active deadline; if not, it schedules a
+// reconciliation for when it will have.
 func (d *decision) isOverdue() bool {
 	limit, start := d.job.Spec.ActiveDeadlineSeconds, d.startTime()
 	if limit == nil || start == nil || isSuspended(d.job) {
@@ -81,7 +81,7 @@ func (d *decision) isOverdue() bool {
 	return left <= 0
 }
 
-// startTime returns when the job began or, after it was suspended, begins anew.
+// startTime returns when the job started or, after a suspension, was resumed.
 func (d *decision) startTime() *metav1.Time {
 	resumed := trueCondition(d.job, batchv1.JobSuspended) != nil
 	if !isSuspended(d.job) && (d.job.Status.StartTime == nil || resumed) {
@@ -109,8 +109,8 @@ func (d *decision) success() *outcome {
 	return nil
 }
 
-// conclude writes the conditions, and when the job has begun and ended. Complete and Failed
-// are written last: then no pod of the job runs, and all are counted.
+// conclude writes the conditions and the start and completion times. Complete and Failed are
+// written last, when no pod of the job runs any more and all are counted.
 func (d *decision) conclude(v *outcome) {
 	if d.job.DeletionTimestamp != nil {
 		return
@@ -172,7 +172,7 @@ func (d *decision) event(kind, reason, message string) {
 	d.plan.Events = append(d.plan.Events, Event{kind, reason, message})
 }
 
-// trueCondition returns the condition of that type if it is true, else nil.
+// trueCondition returns the condition of that type if it is true, or nil.
 func trueCondition(job *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondition {
 	for i, c := range job.Status.Conditions {
 		if c.Type == t && c.Status == corev1.ConditionTrue {
@@ -182,7 +182,7 @@ func trueCondition(job *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCon
 	return nil
 }
 
-// finished returns the condition with which the job has finished, nil before.
+// finished returns the condition with which the job finished, or nil if it has not.
 func finished(job *batchv1.Job) *batchv1.JobCondition {
 	if c := trueCondition(job, batchv1.JobComplete); c != nil {
 		return c
@@ -190,8 +190,8 @@ func finished(job *batchv1.Job) *batchv1.JobCondition {
 	return trueCondition(job, batchv1.JobFailed)
 }
 
-// expiry returns the time from now until the job is to be deleted, not positive when it is
-// due. The second result is false for a job that stays or has not finished.
+// expiry returns the time from now until the job is to be deleted, not positive if that is due.
+// The second result is false for a job that has no time to live or has not finished.
 func expiry(job *batchv1.Job, now time.Time) (time.Duration, bool) {
 	end, ttl := finished(job), job.Spec.TTLSecondsAfterFinished
 	if end == nil || ttl == nil || job.DeletionTimestamp != nil {

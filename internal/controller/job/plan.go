@@ -12,13 +12,13 @@
 //  3. The pod has no finalizer, or is gone: its uid leaves the status, and the counter
 //     goes up, in one write.
 //
-// Every write of a status is conditioned on the resourceVersion that it was decided on.
+// Every write of a status is conditioned on the resourceVersion on which it was decided.
 // With completion indexes, a success is an index in status.completedIndexes instead, which
 // can be added twice without harm.
 //
 // A pod that is deleted because there are too many, or because the job is suspended, has not
-// failed: it loses the finalizer first, while it runs, and is deleted then. A pod that runs
-// without the finalizer could not be counted, and is deleted, too (R26).
+// failed: its finalizer is removed first, while it runs, and then it is deleted. A pod that
+// runs without the finalizer could not be counted and is deleted, too (R26).
 package job
 
 import (
@@ -30,11 +30,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// burst is the most pods that are created, deleted or counted for one job before the
-// others have their turn.
+// burst is the maximum number of pods that are created, deleted or counted for one job before
+// others get their turn.
 const burst = 500
 
-// Plan is what there is to do. The status is written first: the rest depends on it.
+// Plan is the result of Decide. The status is written first: the rest depends on it.
 type Plan struct {
 	Status batchv1.JobStatus
 	// Untrack are pods that have been counted and lose their finalizer.
@@ -45,7 +45,7 @@ type Plan struct {
 	Delete []*corev1.Pod
 	Create []newPod
 	Events []Event
-	// Again is when there is something to do without an event; 0 for never.
+	// Again is the time until there is something to do without an event; 0 means never.
 	Again time.Duration
 	// Backoff is the Observed.Backoff of the next Decide.
 	Backoff backoffRecord
@@ -53,33 +53,33 @@ type Plan struct {
 
 // newPod is a pod to be created.
 type newPod struct {
-	// Index is its completion index, negative without one.
+	// Index is its completion index; negative if it has none.
 	Index int
 	// Failures and Ignored are how often pods of the index have failed, if there is a limit
 	// per index.
 	Failures, Ignored int
 }
 
-// Event is an event on the job, for its users.
+// Event is an event to record on the job.
 type Event struct{ Type, Reason, Message string }
 
-// decision is a plan that is being made.
+// decision builds a Plan.
 type decision struct {
 	job *batchv1.Job
 	now time.Time
 
 	pods []observedPod
-	// How the pods have ended, whether or not the status can say so yet.
+	// How the pods have ended, whether or not the status can reflect it yet.
 	succeeded, failed        int
 	completed, failedIndexes indexSet
-	counted                  map[types.UID]bool  // in the new status, or not to be counted: they need no finalizer
-	podFailure               string              // why a pod's failure is the job's; empty if none is
-	retried                  map[int]observedPod // with a limit per index: of each index to be retried the last pod that failed
+	counted                  map[types.UID]bool  // in the new status, or not to be counted, so they need no finalizer
+	podFailure               string              // why a pod's failure fails the job; empty if none does
+	retried                  map[int]observedPod // with a limit per index: the last failed pod of each index to be retried
 
 	plan Plan
 }
 
-// Decide says what to do about a job that has not finished.
+// Decide plans the next step for a job that has not finished.
 func Decide(job *batchv1.Job, seen Observed, now time.Time) Plan {
 	d := decision{job: job, now: now, pods: classify(job, seen), counted: map[types.UID]bool{}, retried: map[int]observedPod{}}
 	d.plan.Status = *job.Status.DeepCopy()
@@ -101,7 +101,8 @@ func Decide(job *batchv1.Job, seen Observed, now time.Time) Plan {
 	return d.plan
 }
 
-// again asks for another reconciliation after a time, unless an earlier one was asked for.
+// again schedules another reconciliation after a time, unless an earlier one is already
+// scheduled.
 func (d *decision) again(in time.Duration) {
 	if in > 0 && (d.plan.Again == 0 || in < d.plan.Again) {
 		d.plan.Again = in
@@ -116,7 +117,7 @@ func isIndexed(job *batchv1.Job) bool {
 	return job.Spec.CompletionMode != nil && *job.Spec.CompletionMode == batchv1.IndexedCompletion && job.Spec.Completions != nil
 }
 
-// isPerIndex reports whether each index has a limit of failures of its own.
+// isPerIndex reports whether each index has a failure limit of its own.
 func isPerIndex(job *batchv1.Job) bool { return isIndexed(job) && job.Spec.BackoffLimitPerIndex != nil }
 
 // parallelism returns how many pods may run at a time.

@@ -48,7 +48,7 @@ func condition(t batchv1.JobConditionType, reason string) func(*batchv1.Job) {
 	}
 }
 
-// pod returns the pod that a line describes: its name, then words about it.
+// pod returns the pod that a line describes: its name, then its properties.
 func pod(t *testing.T, line string) *corev1.Pod {
 	t.Helper()
 	words := strings.Fields(line)
@@ -108,7 +108,7 @@ func pod(t *testing.T, line string) *corev1.Pod {
 	return p
 }
 
-// summary writes a plan down: one line of what is done, one of the status.
+// summary formats a plan: one line for the actions, one for the status.
 func summary(p Plan) string {
 	names := func(what string, list []*corev1.Pod) string {
 		if len(list) == 0 {
@@ -297,7 +297,7 @@ func TestPlanOfBackoff(t *testing.T) {
 			if p.Again != test.want || (len(p.Create) == 0) != (test.want > 0) {
 				t.Errorf("again %v, create %d; want %v", p.Again, len(p.Create), test.want)
 			}
-			// What is known is not known anew, and is not forgotten with the pods.
+			// Known failures are not counted twice, and are not forgotten with the pods.
 			seen.Backoff = p.Backoff
 			if p := Decide(counts(1), seen, now); p.Again != test.want {
 				t.Errorf("again %v at the second look, want %v", p.Again, test.want)
@@ -394,7 +394,7 @@ func TestPlanOfTheEnd(t *testing.T) {
 			job:  jobWith(deadline(3600), condition(batchv1.JobSuspended, "JobSuspended"), func(j *batchv1.Job) { j.Spec.Suspend = new(true) }),
 			want: "| active 0 ready 0 terminating 0 succeeded 0 failed 0 Suspended=True:JobSuspended",
 		},
-		"time begins anew when it is resumed": {
+		"time starts again when it is resumed": {
 			job:  jobWith(deadline(3600), condition(batchv1.JobSuspended, "JobSuspended")),
 			want: "create create again 1h0m0s | active 0 ready 0 terminating 0 succeeded 0 failed 0 Suspended=False:JobResumed",
 		},

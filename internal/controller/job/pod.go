@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// indexVariable is the environment variable in which a container finds its index.
+// indexVariable is the environment variable that holds a container's index.
 const indexVariable = "JOB_COMPLETION_INDEX"
 
 // podOf returns a pod of the job. PodControl adds the owner reference.
@@ -35,7 +35,7 @@ func podOf(job *batchv1.Job, of newPod) *corev1.Pod {
 			note(&pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(of.Ignored))
 		}
 	}
-	// A job may have a name that cannot be a host name: then its pods have none.
+	// If the job's name is not a valid host name, its pods have none.
 	if host := job.Name + "-" + index; len(validation.IsDNS1123Label(host)) == 0 {
 		pod.Spec.Hostname = host
 	}

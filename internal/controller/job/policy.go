@@ -11,9 +11,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// failureAction returns the action of the pod failure policy on a pod that has failed, and why
-// if a rule matches. Only pods whose containers have ended say why they did: one that is still
-// terminating counts.
+// failureAction returns the action of the pod failure policy for a failed pod and, if a rule
+// matches, the reason. For a pod that is still terminating the action is Count: only pods
+// whose containers have ended can match a rule.
 func failureAction(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) (batchv1.PodFailurePolicyAction, string) {
 	if policy == nil || pod.Status.Phase != corev1.PodFailed {
 		return batchv1.PodFailurePolicyActionCount, ""
@@ -32,7 +32,6 @@ func failureAction(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) (batchv1.P
 	return batchv1.PodFailurePolicyActionCount, ""
 }
 
-// isIgnored reports whether the policy ignores the pod's failure.
 func isIgnored(job *batchv1.Job, pod *corev1.Pod) bool {
 	action, _ := failureAction(job.Spec.PodFailurePolicy, pod)
 	return action == batchv1.PodFailurePolicyActionIgnore
@@ -64,8 +63,8 @@ func conditionMatch(patterns []batchv1.PodFailurePolicyOnPodConditionsPattern, p
 	return ""
 }
 
-// successMatch returns the index of the first rule that the completed indexes satisfy, -1 if
-// there is none. A rule whose indexes cannot be parsed is never satisfied.
+// successMatch returns the index of the first rule that the completed indexes satisfy, or -1. A
+// rule whose indexes cannot be parsed is never satisfied.
 func successMatch(policy *batchv1.SuccessPolicy, completed indexSet) int {
 	if policy == nil {
 		return -1

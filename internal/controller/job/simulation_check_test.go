@@ -16,29 +16,29 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// checkStatus checks what the API demands of a change of a job's status.
+// checkStatus checks what the API requires of changes to a job's status.
 func (s *simulation) checkStatus(old, now *batchv1.JobStatus) {
 	has := func(status *batchv1.JobStatus, t batchv1.JobConditionType) bool {
 		return trueCondition(&batchv1.Job{Status: *status}, t) != nil
 	}
 	failed, complete := has(now, batchv1.JobFailed), has(now, batchv1.JobComplete)
 	for what, wrong := range map[string]bool{
-		"failed and complete":                failed && complete,
-		"failed without the target":          failed && !has(now, batchv1.JobFailureTarget),
-		"complete without the criteria":      complete && !has(now, batchv1.JobSuccessCriteriaMet),
-		"both targets":                       has(now, batchv1.JobFailureTarget) && has(now, batchv1.JobSuccessCriteriaMet),
-		"finished with active pods":          (failed || complete) && now.Active > 0,
-		"finished with terminating pods":     (failed || complete) && *now.Terminating > 0,
-		"finished with uncounted pods":       (failed || complete) && len(now.UncountedTerminatedPods.Failed)+len(now.UncountedTerminatedPods.Succeeded) > 0,
-		"finished and never begun":           (failed || complete) && now.StartTime == nil,
-		"complete without a time":            complete && now.CompletionTime == nil,
-		"a time without being complete":      !complete && now.CompletionTime != nil,
-		"fewer failed":                       now.Failed < old.Failed,
-		"fewer succeeded":                    now.Succeeded < old.Succeeded,
-		"no longer completed, or failed":     has(old, batchv1.JobSuccessCriteriaMet) && !has(now, batchv1.JobSuccessCriteriaMet) || has(old, batchv1.JobFailureTarget) && !has(now, batchv1.JobFailureTarget),
-		"more ready than active":             *now.Ready > now.Active,
-		"written after it has finished":      has(old, batchv1.JobFailed) || has(old, batchv1.JobComplete),
-		"started anew without being resumed": old.StartTime != nil && !old.StartTime.Equal(now.StartTime) && !has(old, batchv1.JobSuspended),
+		"failed and complete":             failed && complete,
+		"failed without the target":       failed && !has(now, batchv1.JobFailureTarget),
+		"complete without the criteria":   complete && !has(now, batchv1.JobSuccessCriteriaMet),
+		"both targets":                    has(now, batchv1.JobFailureTarget) && has(now, batchv1.JobSuccessCriteriaMet),
+		"finished with active pods":       (failed || complete) && now.Active > 0,
+		"finished with terminating pods":  (failed || complete) && *now.Terminating > 0,
+		"finished with uncounted pods":    (failed || complete) && len(now.UncountedTerminatedPods.Failed)+len(now.UncountedTerminatedPods.Succeeded) > 0,
+		"finished and never begun":        (failed || complete) && now.StartTime == nil,
+		"complete without a time":         complete && now.CompletionTime == nil,
+		"a time without being complete":   !complete && now.CompletionTime != nil,
+		"fewer failed":                    now.Failed < old.Failed,
+		"fewer succeeded":                 now.Succeeded < old.Succeeded,
+		"no longer completed, or failed":  has(old, batchv1.JobSuccessCriteriaMet) && !has(now, batchv1.JobSuccessCriteriaMet) || has(old, batchv1.JobFailureTarget) && !has(now, batchv1.JobFailureTarget),
+		"more ready than active":          *now.Ready > now.Active,
+		"written after it has finished":   has(old, batchv1.JobFailed) || has(old, batchv1.JobComplete),
+		"restarted without being resumed": old.StartTime != nil && !old.StartTime.Equal(now.StartTime) && !has(old, batchv1.JobSuspended),
 	} {
 		if wrong {
 			s.fail("the status is %s: %s", what, text(*now))
@@ -75,7 +75,7 @@ func (s *simulation) settle() {
 }
 
 func TestR26_SimulatedJobs(t *testing.T) {
-	// One spec for each kind of counting; the first number is how many of 100 pods fail.
+	// One spec for each way of counting; failing is the percentage of pods that fail.
 	for name, test := range map[string]struct {
 		failing int
 		spec    batchv1.JobSpec
@@ -105,7 +105,7 @@ func TestR26_SimulatedJobs(t *testing.T) {
 	}
 }
 
-// checkEnd compares the counters of a job that has finished with the truth.
+// checkEnd compares the counters of a finished job with how its pods actually ended.
 func (s *simulation) checkEnd() {
 	status := s.job.Status
 	if int(status.Failed) != s.ended(corev1.PodFailed) {

@@ -18,19 +18,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// simulation is a server with one job, what a controller with caches that lag sees of it, and
-// the truth about its pods. The controller may crash before and after every write.
+// simulation is a server with one job, the view of a controller with lagging caches, and how the
+// pods actually ended. The controller may crash before and after every write.
 type simulation struct {
 	t       *rapid.T
 	choose  histories.Choose
 	now     time.Time
-	failing int  // how many of 100 pods fail
-	adverse bool // with crashes, lost answers and users
+	failing int  // percentage of pods that fail
+	adverse bool // with crashes, lost responses and users
 
 	version int
 	job     *batchv1.Job
 	pods    map[types.UID]*corev1.Pod
-	events  []event // of pods, that the cache has not seen
+	events  []event // pod events that the cache has not seen
 
 	cachedJob  *batchv1.Job
 	cachedPods map[types.UID]*corev1.Pod
@@ -39,7 +39,7 @@ type simulation struct {
 	podExpectations, written *controller.Expectations
 	backoff                  backoffRecord
 
-	// truth is how those pods have ended that carried the finalizer when they did.
+	// truth is how the pods ended that had the finalizer at that time.
 	truth map[types.UID]corev1.PodPhase
 	made  int
 	log   []string
@@ -50,7 +50,7 @@ type event struct {
 	gone bool
 }
 
-// cachedVersion is how far the cache of pods has come.
+// cachedVersion is the resourceVersion up to which the cache of pods is current.
 type cachedVersion string
 
 func (v *cachedVersion) LastStoreSyncResourceVersion() string { return string(*v) }
@@ -74,7 +74,7 @@ func newSimulation(t *rapid.T, failing int, job *batchv1.Job) *simulation {
 	return s
 }
 
-// restart starts the controller, which knows nothing but what is on the server.
+// restart starts the controller, which knows only what is on the server.
 func (s *simulation) restart() {
 	s.cachedJob, s.cachedPods, s.events = s.job, maps.Clone(s.pods), nil
 	s.cachedAt = cachedVersion(strconv.Itoa(s.version))
@@ -100,7 +100,7 @@ func (s *simulation) storeJob(job *batchv1.Job) {
 	s.job = job
 }
 
-// store writes a pod, or removes one that nothing holds.
+// store writes a pod, or removes it if nothing holds it.
 func (s *simulation) store(pod *corev1.Pod) {
 	s.version++
 	pod.ResourceVersion = strconv.Itoa(s.version)
@@ -113,9 +113,9 @@ func (s *simulation) store(pod *corev1.Pod) {
 	s.events = append(s.events, event{pod, gone})
 }
 
-// write is a request of the controller.
+// write performs a request of the controller.
 func (s *simulation) write(what string, do func() bool) {
-	fate := 99 - s.choose(100) // the least choice is the best, for shrinking
+	fate := 99 - s.choose(100) // the lowest choice is the best outcome, for shrinking
 	if s.adverse && fate < 3 {
 		s.note("crash before %s", what)
 		panic(interrupted{crash: true})
@@ -127,11 +127,11 @@ func (s *simulation) write(what string, do func() bool) {
 		panic(interrupted{crash: true})
 	}
 	if !ok || s.adverse && fate < 9 {
-		panic(interrupted{}) // a conflict, or an answer that was lost
+		panic(interrupted{}) // a conflict, or a lost response
 	}
 }
 
-// reconcile is one reconciliation, as the controller does it.
+// reconcile reconciles once, as the controller does.
 func (s *simulation) reconcile() {
 	defer func() {
 		if r := recover(); r != nil {
@@ -245,7 +245,7 @@ func (s *simulation) create(job *batchv1.Job, of newPod) {
 	pod.Name = pod.GenerateName + strconv.Itoa(s.made)
 	pod.UID, pod.CreationTimestamp = types.UID(pod.Name), metav1.NewTime(s.now)
 	pod.Status.Phase = corev1.PodPending
-	defer s.podExpectations.ExpectVersion(job.UID, strconv.Itoa(s.version+1)) // also when the answer is lost: the controller looks
+	defer s.podExpectations.ExpectVersion(job.UID, strconv.Itoa(s.version+1)) // even if the response is lost: the controller checks
 	s.write("create "+pod.Name, func() bool { s.store(pod); return true })
 	running, indexes := 0, map[int]int{}
 	for _, p := range s.pods {
@@ -272,7 +272,7 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// end is a pod that ends as the node says.
+// end makes a pod end as its node reports it.
 func (s *simulation) end(pod *corev1.Pod, as corev1.PodPhase) {
 	if isTracked(pod) {
 		if _, known := s.truth[pod.UID]; !known {
@@ -295,7 +295,7 @@ func (s *simulation) ended(as corev1.PodPhase) int {
 	return n
 }
 
-// anyPod is one of those that match, nil without one.
+// anyPod returns one of the pods that match, or nil.
 func (s *simulation) anyPod(match func(*corev1.Pod) bool) *corev1.Pod {
 	var list []*corev1.Pod
 	for _, uid := range slices.Sorted(maps.Keys(s.pods)) {
@@ -309,7 +309,7 @@ func (s *simulation) anyPod(match func(*corev1.Pod) bool) *corev1.Pod {
 	return list[s.choose(len(list))].DeepCopy()
 }
 
-// node does something that the node of a pod does.
+// node acts as the node of a pod.
 func (s *simulation) node() {
 	pod := s.anyPod(func(p *corev1.Pod) bool { return !ended(p) || p.DeletionTimestamp != nil })
 	switch {
@@ -332,7 +332,7 @@ func (s *simulation) node() {
 	s.store(pod)
 }
 
-// catchUp lets the caches see more.
+// catchUp lets the caches advance.
 func (s *simulation) catchUp(n int) {
 	for _, e := range s.events[:min(n, len(s.events))] {
 		s.cachedAt = cachedVersion(e.pod.ResourceVersion)
@@ -354,7 +354,7 @@ func (s *simulation) user(change func(*batchv1.Job)) {
 	}
 }
 
-// actions are what can happen, each of them some seconds after the one before.
+// actions returns what can happen, each a few seconds after the previous one.
 func (s *simulation) actions() map[string]func(*rapid.T) {
 	later := func(do func()) func(*rapid.T) {
 		return func(*rapid.T) {

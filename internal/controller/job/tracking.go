@@ -42,7 +42,7 @@ func (c *reconciler) tracking(jobs cache.SharedIndexInformer, source coreinforme
 	}
 }
 
-// uncounted returns the tracked pods of a job that does not count them any more.
+// uncounted returns the tracked pods of a job that no longer counts them.
 func (c *reconciler) uncounted(obj any) []cache.ObjectName {
 	job, ok := obj.(*batchv1.Job)
 	if !ok || c.counts(job.Namespace, job.Name, job.UID) {
@@ -57,8 +57,8 @@ func (c *reconciler) uncounted(obj any) []cache.ObjectName {
 	return keys
 }
 
-// counts reports whether the cache has that job and it still counts its pods. Another
-// controller that manages a job also removes the finalizers of its pods.
+// counts reports whether the cache has that job and the job still counts its pods. If another
+// controller manages a job, that one also removes the finalizers of its pods.
 func (c *reconciler) counts(namespace, name string, uid types.UID) bool {
 	job, err := c.jobs.Jobs(namespace).Get(name)
 	return err == nil && job.UID == uid && stillCounts(job)
@@ -69,8 +69,8 @@ func stillCounts(job *batchv1.Job) bool {
 }
 
 // untrackOrphan removes the finalizer from a pod that no job counts. The cache of jobs may be
-// behind that of pods, and a finalizer that was removed by mistake cannot be added again: so
-// the server is asked.
+// behind that of pods, and a finalizer removed by mistake cannot be restored, so the job is
+// read live.
 func (c *reconciler) untrackOrphan(ctx context.Context, lister corelisters.PodLister, key cache.ObjectName) error {
 	pod, err := lister.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// endPods deletes the pods of a job that has an outcome. Those of one that has failed count
-// as failed; those that a job no longer needs do not count.
+// endPods deletes the pods of a job that has an outcome. Those of a failed job count as failed;
+// those that a successful job no longer needs do not count.
 func (d *decision) endPods(v *outcome) {
 	list := limited(podsOf(in(d.pods, active)))
 	if v.isFailure() {
@@ -19,13 +19,13 @@ func (d *decision) endPods(v *outcome) {
 	}
 }
 
-// work keeps as many pods running as the job is to have.
+// work keeps the desired number of pods running.
 func (d *decision) work() {
 	running := in(d.pods, active)
 	want := d.wanted(len(running))
 	if surplus := d.surplus(running, want); len(surplus) > 0 {
 		d.plan.Discard = limited(surplus)
-		return // they are replaced when they are seen to go
+		return // they are replaced once they are seen to be terminating
 	}
 	missing := want - len(running)
 	if replacesWhenEnded(&d.job.Spec) {
@@ -48,8 +48,8 @@ func (d *decision) work() {
 	}
 }
 
-// wanted returns how many pods should run. No pod is started on a work queue that one has
-// found empty.
+// wanted returns how many pods should run. No pod is started for a work queue once a pod has
+// found it empty.
 func (d *decision) wanted(running int) int {
 	limit := parallelism(d.job)
 	switch {
@@ -61,8 +61,8 @@ func (d *decision) wanted(running int) int {
 	return limit
 }
 
-// surplus returns the pods to be deleted: those that could not be counted, those whose index
-// does not need them any more, and of the rest as many as are too many.
+// surplus returns the pods to delete: those that could not be counted, those whose index no
+// longer needs them, and the excess of the rest.
 func (d *decision) surplus(running []observedPod, want int) []*corev1.Pod {
 	var idle, rest []*corev1.Pod
 	taken := map[int]bool{}
@@ -81,7 +81,7 @@ func (d *decision) surplus(running []observedPod, want int) []*corev1.Pod {
 	return idle
 }
 
-// nextIndexes returns the lowest indexes that have no pod and may have one now.
+// nextIndexes returns the lowest indexes that have no pod and may get one now.
 func (d *decision) nextIndexes(n int) []newPod {
 	taken := map[int]bool{}
 	occupants := []state{active}
@@ -108,8 +108,8 @@ func (d *decision) nextIndexes(n int) []newPod {
 	return next
 }
 
-// follow makes a pod the successor of a failed pod of its index, and returns how long it has
-// to wait.
+// follow makes a pod the successor of a failed pod of the same index, and returns how long it
+// has to wait.
 func (d *decision) follow(pod *newPod, last observedPod) time.Duration {
 	pod.Failures, pod.Ignored = failures(last.Pod)
 	if isIgnored(d.job, last.Pod) {

@@ -27,7 +27,7 @@ const (
 	name    = "node-controller"
 	workers = 4
 
-	// DefaultGrace is how long a node may be silent: as long as five heartbeats take.
+	// DefaultGrace is how long a node may go without a heartbeat: five heartbeat intervals.
 	DefaultGrace = 50 * time.Second
 )
 
@@ -43,7 +43,7 @@ type reconciler struct {
 	heard map[string]heard // guarded by mu; by the name of the node
 }
 
-// New returns the controller. A node that is silent for the grace period is unreachable.
+// New returns the controller. A node without a heartbeat for the grace period is unreachable.
 func New(shared *controller.Context, grace time.Duration) *controller.Controller {
 	nodes := shared.Informers.Core().V1().Nodes()
 	leases := coordinationinformers.NewLeaseInformer(shared.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
@@ -66,7 +66,7 @@ func New(shared *controller.Context, grace time.Duration) *controller.Controller
 	}
 }
 
-// tainted returns the node that a pod is bound to, if the pod may have to leave it.
+// tainted returns the node that a pod is bound to, if the pod may have to be evicted.
 func (c *reconciler) tainted(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok || pod.Spec.NodeName == "" || pods.IsTerminating(pod) {
@@ -96,7 +96,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		changed.Status.Conditions = health.Conditions
 		c.events.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
 		_, err = c.client.CoreV1().Nodes().UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-		return health.Again, err // its event brings the node again, for the taints
+		return health.Again, err // its event enqueues the node again, for the taints
 	case !equality.Semantic.DeepEqual(health.Taints, node.Spec.Taints):
 		changed.Spec.Taints = health.Taints
 		_, err = c.client.CoreV1().Nodes().Update(ctx, changed, metav1.UpdateOptions{})
@@ -121,8 +121,8 @@ func (c *reconciler) lastHeard(node string, now time.Time) time.Time {
 	return h.at
 }
 
-// evictPods marks the pods of a node that is not ready as not ready, and deletes those that
-// do not tolerate its taints. It returns when the next one has to leave.
+// evictPods marks the pods of a node that is not ready as not ready, and deletes those that do
+// not tolerate its taints. It returns when the next one has to be evicted.
 func (c *reconciler) evictPods(ctx context.Context, node *corev1.Node, now time.Time) (again time.Duration, err error) {
 	ready := readiness(node)
 	if ready == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
@@ -157,7 +157,8 @@ func (c *reconciler) markNotReady(ctx context.Context, pod *corev1.Pod, now time
 	return nil
 }
 
-// evict deletes a pod with its own grace period: if its node is alive, it shuts the pod down.
+// evict deletes a pod with the pod's own grace period: if its node is alive, it shuts the pod
+// down.
 func (c *reconciler) evict(ctx context.Context, pod *corev1.Pod, now time.Time) error {
 	marked := pod.DeepCopy()
 	pods.SetCondition(marked, corev1.PodCondition{

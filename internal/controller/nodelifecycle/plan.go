@@ -1,13 +1,14 @@
-// Package nodelifecycle watches over the nodes by their heartbeats, which are the Leases that
-// node agents renew in kube-node-lease, and evicts pods by taints.
+// Package nodelifecycle monitors the heartbeats of nodes, which are the Leases that node agents
+// renew in kube-node-lease, and evicts pods because of taints.
 //
 //	node, its Lease ──▶ healthOf (pure): the conditions and taints that follow
 //	pod, the taints of its node ──▶ evictionTime (pure): whether and when the pod has to leave
 //
-// The readiness of a node without a heartbeat for the grace period is unknown: it gets the
-// taint node.kubernetes.io/unreachable, and its pods count as not ready. Pods that do not
-// tolerate a NoExecute taint are deleted, after their tolerationSeconds. They stay in the API,
-// terminating, until a node agent reports their end: until then they may still run.
+// A node without a heartbeat for the grace period gets readiness Unknown and the taint
+// node.kubernetes.io/unreachable, and its pods count as not ready. Pods that do not tolerate a
+// NoExecute taint are deleted, after their tolerationSeconds. They stay in the API as
+// terminating until a node agent reports that they have ended: until then they may still be
+// running.
 package nodelifecycle
 
 import (
@@ -20,14 +21,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// heard is when a node was last seen to be alive, by the clock of this process: the clocks of
-// nodes may be wrong.
+// heard is when a node was last seen alive, by the clock of this process: the clocks of nodes
+// may be wrong.
 type heard struct {
 	renewed metav1.MicroTime // as the Lease says
 	at      time.Time
 }
 
-// hear returns h with what the Lease, which may be missing, says now.
+// hear returns h updated from the current Lease, which may be missing.
 func (h heard) hear(lease *coordinationv1.Lease, now time.Time) heard {
 	switch {
 	case lease == nil || lease.Spec.RenewTime == nil:
@@ -40,17 +41,18 @@ func (h heard) hear(lease *coordinationv1.Lease, now time.Time) heard {
 	return h
 }
 
-// health is what follows from the heartbeats and conditions of a node.
+// health is the result of healthOf.
 type health struct {
-	// Conditions are all that the node is to have.
+	// Conditions are all desired conditions of the node.
 	Conditions []corev1.NodeCondition
-	// Taints are all that the node is to have.
+	// Taints are all desired taints of the node.
 	Taints []corev1.Taint
-	// Again is the time until the grace period is over; 0 if it is.
+	// Again is the time until the grace period is over; 0 if it already is.
 	Again time.Duration
 }
 
-// healthOf returns what follows for a node that was last heard of at that time.
+// healthOf returns the desired conditions and taints of a node whose last heartbeat was seen at
+// that time.
 func healthOf(node *corev1.Node, last time.Time, grace time.Duration, now time.Time) health {
 	h := health{Conditions: slices.Clone(node.Status.Conditions)}
 	left := last.Add(grace).Sub(now)
@@ -94,7 +96,7 @@ func readiness(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// taints returns those that follow from readiness, pressure and cordoning, and those that
+// taints returns the taints that follow from readiness, pressure and cordoning, and those that
 // others have put on the node.
 func taints(node *corev1.Node, ready corev1.ConditionStatus, now time.Time) []corev1.Taint {
 	wanted := map[string][]corev1.TaintEffect{}
@@ -140,8 +142,8 @@ func taints(node *corev1.Node, ready corev1.ConditionStatus, now time.Time) []co
 	return all
 }
 
-// ourTaints returns those that only this controller puts on nodes, in the order in which they
-// are added.
+// ourTaints returns the keys of the taints that only this controller puts on nodes, in the order
+// in which they are added.
 func ourTaints() []string {
 	return []string{
 		corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable, corev1.TaintNodeMemoryPressure,
@@ -151,8 +153,9 @@ func ourTaints() []string {
 
 func ours(key string) bool { return slices.Contains(ourTaints(), key) }
 
-// evictionTime returns when a pod has to leave a node with these taints: not at all if the
-// second result is false. since is when each taint was added, for those that do not say.
+// evictionTime returns when a pod is to be evicted from a node with these taints: never if the
+// second result is false. since stands for the time at which a taint was added, for those that
+// do not record it.
 func evictionTime(pod *corev1.Pod, taints []corev1.Taint, since time.Time) (time.Time, bool) {
 	var at time.Time
 	leaves := false
@@ -169,8 +172,8 @@ func evictionTime(pod *corev1.Pod, taints []corev1.Taint, since time.Time) (time
 	return at, leaves
 }
 
-// tolerated returns until when a pod tolerates a taint; for ever if the second result is
-// false. Of several tolerations the shortest counts.
+// tolerated returns until when a pod tolerates a taint: forever if the second result is false.
+// Of several tolerations the shortest counts.
 func tolerated(pod *corev1.Pod, taint *corev1.Taint, since time.Time) (time.Time, bool) {
 	if taint.TimeAdded != nil {
 		since = taint.TimeAdded.Time

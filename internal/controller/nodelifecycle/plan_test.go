@@ -64,7 +64,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A heartbeat counts when it is seen to be new, whatever its clock says.
+// A heartbeat counts from the time at which it is first seen, whatever its timestamp is.
 func TestListen(t *testing.T) {
 	lease := func(at time.Time) *coordinationv1.Lease {
 		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: at}}}

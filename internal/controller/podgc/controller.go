@@ -20,9 +20,9 @@ import (
 
 const (
 	name = "pod-garbage-collector"
-	// period is how often all pods are looked at if no event asks for it sooner.
+	// period is the interval at which all pods are checked if no event triggers that sooner.
 	period = 20 * time.Second
-	// batchPeriod is how long events are gathered before all pods are looked at.
+	// batchPeriod is how long events are collected before all pods are checked.
 	batchPeriod = 500 * time.Millisecond
 )
 
@@ -40,7 +40,7 @@ type reconciler struct {
 func New(shared *controller.Context, limits Limits) *controller.Controller {
 	nodes, all := shared.Informers.Core().V1().Nodes(), shared.Informers.Core().V1().Pods()
 	c := &reconciler{client: shared.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: shared.Clock.Now, missed: map[string]time.Time{}}
-	// There is a single key: each decision is about all pods.
+	// There is a single key, since each decision is about all pods.
 	everything := []cache.ObjectName{{Name: "pods"}}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: 1, BatchPeriod: batchPeriod,

@@ -1,7 +1,7 @@
 // Package podgc is the pod garbage collector: it removes pods that no node agent will remove,
 // which are those of nodes that are gone, those that are terminating and were never bound to
-// a node, and the oldest of the finished ones when there are too many. It has nothing to do
-// with owner references, which the collector looks at.
+// a node, and the oldest of the finished ones when there are too many. It does not look at
+// owner references; those are for the garbage collector.
 //
 //	pods, nodes ──▶ Decide (pure) ──▶ for each pod: phase Failed, deleted with grace 0
 //
@@ -20,18 +20,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// Limits say when a pod is removed.
+// Limits are the limits from which on pods are removed.
 type Limits struct {
-	// Finished is how many pods that have finished are kept.
+	// Finished is the number of finished pods that are kept.
 	Finished int
-	// Missing is how long a node must have been missing.
+	// Missing is how long a node must have been missing before its pods are removed.
 	Missing time.Duration
 }
 
 // DefaultLimits returns kube-controller-manager's defaults.
 func DefaultLimits() Limits { return Limits{Finished: 12500, Missing: 40 * time.Second} }
 
-// Reason says why a pod is removed.
+// Reason is the reason why a pod is removed.
 type Reason string
 
 // The reasons.
@@ -48,16 +48,16 @@ type Removal struct {
 	Reason Reason
 }
 
-// Observed is what the caches show.
+// Observed is the state that the caches show.
 type Observed struct {
 	Pods  []*corev1.Pod
 	Nodes map[string]*corev1.Node
-	// MissedSince is when each node that pods are bound to was first found to be missing.
+	// MissedSince is, by node that pods are bound to, when the node was first found missing.
 	MissedSince map[string]time.Time
 }
 
-// Decide returns the pods to remove. wait is the time until a node that is missing now will
-// have been missing for long enough; 0 for never.
+// Decide returns the pods to remove. wait is the time until a node that is missing now will have
+// been missing for long enough; 0 means never.
 func Decide(seen Observed, limits Limits, now time.Time) (removals []Removal, wait time.Duration) {
 	gone := map[types.UID]bool{}
 	remove := func(pod *corev1.Pod, why Reason) {
@@ -98,8 +98,7 @@ func (o Observed) missing(node string, limit time.Duration, now time.Time) time.
 	return since.Add(limit).Sub(now)
 }
 
-// excess returns the oldest of the finished pods, beyond those that are kept; none if the
-// limit is 0.
+// excess returns the oldest finished pods beyond the limit; none if the limit is 0.
 func excess(all []*corev1.Pod, limit int) []*corev1.Pod {
 	var finished []*corev1.Pod
 	for _, pod := range all {

@@ -52,7 +52,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	if !c.podControl.Expectations.Satisfied(obj.GetUID()) {
-		return 0, nil // the event that the cache waits for brings the key again
+		return 0, nil // the awaited event enqueues the key again
 	}
 	mine, err := c.pods.AdoptAndRelease(ctx, obj.Owner, c.podControl.Expectations)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return plan.Again, errors.Join(failed, obj.write(ctx, plan.Counts, reason))
 }
 
-// related returns the pods of objects that have the same controller: of the other revisions of
+// related returns the pods of objects with the same controller: those of the other revisions of
 // a Deployment.
 func (c *reconciler) related(obj *object) []*corev1.Pod {
 	owner := metav1.GetControllerOfNoCopy(obj)
@@ -90,7 +90,7 @@ func (c *reconciler) related(obj *object) []*corev1.Pod {
 	}
 	indexed, err := c.kind.informer().GetIndexer().ByIndex(controller.ByController, string(owner.UID))
 	if err != nil {
-		return nil // no controller indexes these
+		return nil // not indexed by any controller
 	}
 	var related []*corev1.Pod
 	for _, sibling := range indexed {

@@ -32,12 +32,12 @@ type object struct {
 	write func(ctx context.Context, counts Counts, failure *failure) error
 }
 
-// failure is why pods could not be created or deleted.
+// failure is the reason why pods could not be created or deleted.
 type failure struct{ reason, message string }
 
 const conditionFailure = "ReplicaFailure"
 
-// kind is one of the two kinds.
+// kind abstracts over the two kinds.
 type kind interface {
 	name() string
 	groupVersionKind() schema.GroupVersionKind

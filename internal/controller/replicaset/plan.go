@@ -1,8 +1,9 @@
-// Package replicaset keeps the number of pods that a ReplicaSet or a ReplicationController
-// asks for.
+// Package replicaset maintains the number of pods that a ReplicaSet or ReplicationController
+// specifies.
 //
 // The rules of the two are the same: kinds.go reads a Set from either and writes its status
-// back, Decide has the rules (pure), controller.go gives it the pods and carries its plan out.
+// back, Decide implements the rules (pure), and controller.go passes it the pods and carries out
+// its plan.
 package replicaset
 
 import (
@@ -15,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// burst is the highest number of pods that are created or deleted for one Set before others
-// have their turn.
+// burst is the maximum number of pods that are created or deleted for one Set before others get
+// their turn.
 const burst = 500
 
 // Set is the desired state.
@@ -25,40 +26,42 @@ type Set struct {
 	Template *corev1.PodTemplateSpec
 	// MinReady is how long a pod must have been ready to count as available.
 	MinReady time.Duration
-	// Ending is set while the object is being deleted: its pods are the collector's.
+	// Ending is set while the object is being deleted: its pods are left to the garbage
+	// collector.
 	Ending bool
 }
 
-// Counts are for the status, of the pods that the object controls and that are active.
+// Counts are the numbers in the status, of the active pods that the object controls.
 type Counts struct {
 	Replicas, FullyLabeled, Ready, Available int32
 	// Terminating pods are not in the other counts.
 	Terminating int32
 }
 
-// Plan is what there is to do.
+// Plan is the result of Decide.
 type Plan struct {
 	Create int
 	Delete []*corev1.Pod
 	Counts Counts
-	// Again is the time until a pod becomes available, of which no event tells; 0 for never.
+	// Again is the time until a pod becomes available, for which there is no event; 0 means
+	// never.
 	Again time.Duration
 }
 
-// Observed is what the caches show of the pods.
+// Observed is the state of the pods that the caches show.
 type Observed struct {
 	// Mine are those that the object controls.
 	Mine []*corev1.Pod
-	// Leaving are those of them whose deletion was asked for and that the cache does not show
-	// to be terminating yet.
+	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
+	// yet show as terminating.
 	Leaving map[types.UID]bool
 	// Related are those of other revisions of the same Deployment: pods are deleted first from
 	// nodes with more of all of these.
 	Related []*corev1.Pod
 }
 
-// Decide says what to do about a Set. Pods that have finished or are being deleted do not
-// count any more: they are replaced at once.
+// Decide plans the next step for a Set. Pods that have finished or are being deleted no longer
+// count: they are replaced at once.
 func Decide(set Set, seen Observed, now time.Time) Plan {
 	var active []*corev1.Pod
 	var p Plan

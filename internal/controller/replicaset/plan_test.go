@@ -14,7 +14,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pod makes a pod in the state that the words say.
+// pod returns a pod in the state that the words describe.
 func pod(name string, words ...string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"}, CreationTimestamp: metav1.NewTime(epoch)},
@@ -116,7 +116,8 @@ func TestDecide(t *testing.T) {
 
 func all(n int32) Counts { return Counts{Replicas: n, FullyLabeled: n, Ready: n, Available: n} }
 
-// A pod is available when it has been ready for long enough; the plan says when the next is.
+// A pod is available when it has been ready for long enough; the plan has the time until the
+// next one is.
 func TestMinReadySeconds(t *testing.T) {
 	s := set(2)
 	s.MinReady = 10 * time.Second
@@ -126,7 +127,7 @@ func TestMinReadySeconds(t *testing.T) {
 	}
 }
 
-// Pods of other revisions count for how crowded a node is, and are not deleted.
+// Pods of other revisions count towards the number of pods on a node, and are not deleted.
 func TestRelated(t *testing.T) {
 	p := Decide(set(1), Observed{
 		Mine: []*corev1.Pod{pod("a"), pod("b", "elsewhere")}, Related: []*corev1.Pod{pod("c", "elsewhere"), pod("d", "elsewhere")},
@@ -136,8 +137,8 @@ func TestRelated(t *testing.T) {
 	}
 }
 
-// Whatever pods exist, after the plan there are as many as desired, and only pods that count are
-// deleted.
+// Whatever pods exist, carrying out the plan results in the desired number, and only pods that
+// count are deleted.
 func TestDecideReachesTheDesiredNumber(t *testing.T) {
 	words := []string{"unbound", "pending", "unready", "failed", "succeeded", "terminating", "cheap", "restarted", "young", "just-ready", "elsewhere"}
 	for seed := range uint64(2000) {

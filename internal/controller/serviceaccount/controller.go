@@ -1,8 +1,8 @@
-// Package serviceaccount gives every namespace what its pods need to talk to the server: the
-// service account "default" and the config map kube-root-ca.crt, which holds the certificate
-// authority that verifies the server's certificate. Both are restored when they are deleted or
-// changed, unless the namespace is being deleted. In Kubernetes these are two controllers,
-// serviceaccount and rootcacertpublisher.
+// Package serviceaccount ensures that every namespace has what its pods need to talk to the
+// server: the service account "default" and the config map kube-root-ca.crt, which holds the
+// certificate authority that verifies the server's certificate. Both are restored when they
+// are deleted or changed, unless the namespace is being deleted. In Kubernetes these are two
+// controllers, serviceaccount and rootcacertpublisher.
 package serviceaccount
 
 import (
@@ -42,7 +42,7 @@ type reconciler struct {
 	authority  string
 }
 
-// New returns the controller. The authority is in PEM.
+// New returns the controller. authority is a certificate in PEM.
 func New(shared *controller.Context, authority []byte) *controller.Controller {
 	namespaces := shared.Informers.Core().V1().Namespaces()
 	accounts := coreinformers.NewFilteredServiceAccountInformer(shared.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Account))

@@ -30,9 +30,9 @@ import (
 const (
 	name    = "statefulset-controller"
 	workers = 5
-	// hashLabel is the label of revisions that has their hash.
+	// hashLabel is the label that holds the hash of a revision.
 	hashLabel = "controller.kubernetes.io/hash"
-	// defaultHistoryLimit is how many old revisions are kept if the set does not say.
+	// defaultHistoryLimit is the number of old revisions kept if the set does not specify it.
 	defaultHistoryLimit = 10
 )
 
@@ -43,16 +43,16 @@ type reconciler struct {
 	pods       *controller.RefManager[*corev1.Pod]
 	revisions  *controllerrevision.Control
 	podControl *controller.PodControl
-	// written expects the statuses that were written: they alone say which revision is the
+	// written holds the expectations about statuses: only they record which revision is the
 	// current one.
 	written *controller.Expectations
-	// volumeClaims expects the volume claims that were written: one that is not seen would
-	// outlive its pod.
+	// volumeClaims holds the expectations about volume claims: one that the cache does not show
+	// yet would outlive its pod.
 	volumeClaims *controller.Expectations
 	now          func() time.Time
 }
 
-// object is a set as the caches show it.
+// object is a StatefulSet as the caches show it.
 type object struct {
 	*appsv1.StatefulSet
 
@@ -95,7 +95,6 @@ func isMember(set *appsv1.StatefulSet, obj metav1.Object) bool {
 	return ok
 }
 
-// matching returns the sets that may adopt an object.
 func (c *reconciler) matching(obj metav1.Object, may func(*appsv1.StatefulSet) bool) []cache.ObjectName {
 	list, err := c.sets.StatefulSets(obj.GetNamespace()).List(labels.Everything())
 	if err != nil {
@@ -114,7 +113,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) || !c.written.Satisfied(set.UID) || !c.volumeClaims.Satisfied(set.UID) {
-		return 0, nil // the event that the cache waits for brings the key again
+		return 0, nil // the awaited event enqueues the key again
 	}
 	o := object{StatefulSet: set}
 	if o.owner, err = c.owner(set); err != nil {
@@ -157,7 +156,6 @@ func (c *reconciler) syncRevisions(ctx context.Context, set *appsv1.StatefulSet,
 	return c.revisions.Sync(ctx, subject)
 }
 
-// desired returns the desired state of a set.
 func desired(set *appsv1.StatefulSet, revisions controllerrevision.Revisions) Set {
 	s := Set{
 		Name: set.Name, Start: start(set), Replicas: replicas(set),
@@ -177,7 +175,7 @@ func desired(set *appsv1.StatefulSet, revisions controllerrevision.Revisions) Se
 		if rolling.Partition != nil {
 			s.Partition = int(*rolling.Partition)
 		}
-		// Percentages are rounded down; validation has refused what cannot be scaled.
+		// Percentages are rounded down; validation has rejected values that cannot be scaled.
 		if n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(rolling.MaxUnavailable, intstr.FromInt32(1)), s.Replicas, false); err == nil {
 			s.MaxUnavailable = max(n, 1)
 		}
@@ -216,8 +214,8 @@ func (c *reconciler) leaving(o object) map[types.UID]bool {
 	return c.podControl.Expectations.PendingDeletions(o.UID, shown)
 }
 
-// carryOut carries the plan out. The owners of volume claims come first: they decide what
-// becomes of a volume claim when its pod is gone.
+// carryOut carries out the plan. The owners of volume claims come first: they determine what
+// happens to a volume claim when its pod is gone.
 func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 	if err := c.setClaimOwners(ctx, o); err != nil {
 		return err
@@ -257,7 +255,7 @@ func (c *reconciler) create(ctx context.Context, o object, at Place) error {
 	return c.podControl.Create(ctx, o.owner, o.StatefulSet, pod)
 }
 
-// label gives an adopted pod the labels of its identity.
+// label adds the identity labels to an adopted pod.
 func (c *reconciler) label(ctx context.Context, o object, pod *corev1.Pod) error {
 	ordinal, _ := ordinalOf(o.Name, pod.Name)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -274,7 +272,7 @@ func (c *reconciler) label(ctx context.Context, o object, pod *corev1.Pod) error
 	return nil
 }
 
-// truncate removes the revisions beyond the history limit that no pod has.
+// truncate deletes revisions beyond the history limit that no pod has.
 func (c *reconciler) truncate(ctx context.Context, o object) error {
 	live := map[string]bool{o.Status.CurrentRevision: true, o.revisions.Update.Name: true}
 	for _, pod := range o.mine {

@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// ordinalOf returns the ordinal in the name of a pod of that set. The second result is false
-// for a pod that has no such name.
+// ordinalOf returns the ordinal in the name of a pod of that set. The second result is false if
+// the name is not of that form.
 func ordinalOf(set, pod string) (int, bool) {
 	digits, ok := strings.CutPrefix(pod, set+"-")
 	if !ok || digits == "" || len(digits) > 1 && digits[0] == '0' {
@@ -26,8 +26,8 @@ func ordinalOf(set, pod string) (int, bool) {
 
 func podName(set string, ordinal int) string { return set + "-" + strconv.Itoa(ordinal) }
 
-// claimName returns the name of a pod's volume claim of that template. It is the same for every
-// pod that ever has the name, and so is the volume.
+// claimName returns the name of a pod's volume claim for that template. Every later pod of that
+// name gets the same volume claim, and so the same volume.
 func claimName(template, pod string) string { return template + "-" + pod }
 
 // newPod returns the pod of that ordinal, from the template of that revision.
@@ -50,8 +50,8 @@ func identityLabels(pod string, ordinal int) map[string]string {
 	return map[string]string{appsv1.StatefulSetPodNameLabel: pod, appsv1.PodIndexLabel: strconv.Itoa(ordinal)}
 }
 
-// volumes returns those of the volume claims, and those of the template that none of these
-// replaces.
+// volumes returns the volumes for the volume claims, and those of the template that none of
+// these replaces.
 func volumes(pod *corev1.Pod, templates []corev1.PersistentVolumeClaim) []corev1.Volume {
 	list := slices.DeleteFunc(slices.Clone(pod.Spec.Volumes), func(v corev1.Volume) bool {
 		return slices.ContainsFunc(templates, func(c corev1.PersistentVolumeClaim) bool { return c.Name == v.Name })
@@ -64,7 +64,7 @@ func volumes(pod *corev1.Pod, templates []corev1.PersistentVolumeClaim) []corev1
 	return list
 }
 
-// newClaim returns a pod's volume claim of that template.
+// newClaim returns a pod's volume claim for that template.
 func newClaim(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, pod string) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{

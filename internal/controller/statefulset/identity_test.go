@@ -162,7 +162,7 @@ func TestOwners(t *testing.T) {
 func TestStaleClaims(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{}
 	if isStale(claim, "web-7") {
-		t.Error("a claim is stale that nobody owns")
+		t.Error("a claim without owners counts as stale")
 	}
 	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-8"}, {APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web-7"}}
 	if isStale(claim, "web-7") {

@@ -7,9 +7,9 @@
 //	controller.go reads, carries out, writes the status; volume_claims.go does so for the
 //	              volume claims
 //
-// The name of a pod makes two pods of one ordinal impossible: the server has a name only
-// once. A pod is therefore never created before the one that had its name is gone. If that
-// one is on a node that does not answer, this takes until the node is back or removed.
+// There cannot be two pods of one ordinal, because names are unique on the server. A pod
+// is therefore never created before its predecessor of the same name is gone. If that one
+// is on an unreachable node, this takes until the node is back or removed.
 //
 // The controller does not undo what a user does: pods below a partition that have a newer
 // revision keep it.
@@ -28,8 +28,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/pods"
 )
 
-// burst is the highest number of pods that are created or deleted for one set before others
-// have their turn.
+// burst is the maximum number of pods that are created or deleted for one set before others get
+// their turn.
 const burst = 500
 
 // Set is the desired state.
@@ -37,63 +37,65 @@ type Set struct {
 	Name string
 	// Start is the first ordinal.
 	Start, Replicas int
-	// Parallel creates and deletes pods without waiting for others.
+	// Parallel means that pods are created and deleted without waiting for others.
 	Parallel bool
 	// OnDelete leaves it to users to delete pods of another revision.
 	OnDelete bool
-	// Partition is how many pods, from the first on, are not updated.
+	// Partition is the number of pods, counted from the first, that are not updated.
 	Partition int
-	// MaxUnavailable is how many pods an update may leave unavailable; at least 1.
+	// MaxUnavailable is the number of pods that may be unavailable during an update; at least 1.
 	MaxUnavailable int
 	// MinReady is how long a pod must have been ready to count as available.
 	MinReady time.Duration
-	// Current and Update are revisions: of the pods before an update, and after it.
+	// Current and Update are the revisions of the pods before and after an update.
 	Current, Update string
-	// Ending is set while the object is being deleted: its pods are the collector's.
+	// Ending is set while the object is being deleted: its pods are left to the garbage
+	// collector.
 	Ending bool
 }
 
-// Observed is what the caches show of the pods.
+// Observed is the state of the pods that the caches show.
 type Observed struct {
 	// Mine are those that the set controls.
 	Mine []*corev1.Pod
-	// Leaving are those of them whose deletion was asked for and that the cache does not show
-	// to be terminating yet.
+	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
+	// yet show as terminating.
 	Leaving map[types.UID]bool
 }
 
-// Place is an ordinal without a pod, and the revision of the pod that it is to get.
+// Place is an ordinal without a pod, and the revision of the pod to create.
 type Place struct {
 	Ordinal  int
 	Revision string
 }
 
-// Counts are for the status. Terminating pods are in the first two.
+// Counts are the numbers in the status. The first two include terminating pods.
 type Counts struct {
 	Replicas, Ready, Available, Current, Updated int32
 }
 
-// Plan is what there is to do.
+// Plan is the result of Decide.
 type Plan struct {
-	// Label are pods that lack the labels of their identity.
+	// Label are pods that lack their identity labels.
 	Label  []*corev1.Pod
 	Create []Place
 	Delete []*corev1.Pod
 	Counts Counts
-	// Updated is set if all pods are of the revision Update, which thereby becomes the current
+	// Updated is set if all pods have the revision Update, which thereby becomes the current
 	// one.
 	Updated bool
-	// Again is the time until a pod becomes available, of which no event tells; 0 for never.
+	// Again is the time until a pod becomes available, for which there is no event; 0 means
+	// never.
 	Again time.Duration
 }
 
-// state is that of a place.
+// state is the state of a place.
 type state int
 
 const (
 	missing  state = iota
 	finished       // its containers have ended for good: to be deleted and replaced
-	leaving        // it terminates
+	leaving        // is terminating
 	unready        // not running, or not ready
 	young          // ready, but not for minReadySeconds
 	available
@@ -109,12 +111,12 @@ type place struct {
 	outdated bool
 }
 
-// Decide says what to do about a set.
+// Decide plans the next step for a set.
 //
-// In the order of ordinals: a place gets its pod when all before it are available. When all
-// are, condemned pods are deleted, one at a time; when there are none, pods of another
-// revision; both beginning with the highest ordinal. With Parallel all of that happens at
-// once, except for the update.
+// In the order of ordinals, a place gets its pod when all places before it are available.
+// When all are, condemned pods are deleted one at a time, and when there are none left,
+// pods of other revisions; both start with the highest ordinal. With Parallel all of that
+// happens at once, except for the update.
 func Decide(set Set, seen Observed, now time.Time) Plan {
 	var p Plan
 	places, condemned := p.arrange(set, seen, now)
@@ -210,8 +212,8 @@ func (p *Plan) count(set Set, at place) {
 	}
 }
 
-// advance takes the next step at the lowest place that needs one, and reports whether none
-// does and none has to be waited for.
+// advance takes the next step at the lowest place that needs one, and reports whether there is
+// none that needs a step or has to be waited for.
 func (p *Plan) advance(places []place) bool {
 	for _, at := range places {
 		switch at.state {
@@ -222,7 +224,8 @@ func (p *Plan) advance(places []place) bool {
 		case finished:
 			p.remove(at)
 		case unready:
-			// It would be waited for, and for ever if its template is what keeps it unready.
+			// It would have to be waited for, and forever if its template is what keeps it
+			// unready.
 			if at.outdated {
 				p.remove(at)
 			}
@@ -246,7 +249,7 @@ func (p *Plan) fill(places []place) {
 	}
 }
 
-// shrink deletes the highest of the condemned pods, and reports whether there are none.
+// shrink deletes the condemned pod with the highest ordinal, and reports whether there are none.
 func (p *Plan) shrink(condemned []place) bool {
 	if len(condemned) > 0 && !slices.ContainsFunc(condemned, func(c place) bool { return c.state == leaving }) {
 		p.remove(condemned[0])
@@ -260,10 +263,10 @@ func (p *Plan) remove(at place) {
 	}
 }
 
-// update deletes pods of another revision, the highest first, as long as no more than
-// MaxUnavailable of all are unavailable. A pod that is not ready is replaced although it
-// counts as unavailable itself: otherwise an update that never becomes ready could not be
-// rolled back. No more than MaxUnavailable of these are being replaced at a time.
+// update deletes pods of other revisions, the highest ordinal first, as long as at most
+// MaxUnavailable of all pods are unavailable. A pod that is not ready is replaced
+// although it counts as unavailable itself: otherwise an update that never becomes ready
+// could not be rolled back. At most MaxUnavailable of these are being replaced at a time.
 func (p *Plan) update(set Set, places []place) {
 	unavailable, replacing := 0, 0
 	for _, at := range places {

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// retention says with what a volume claim is deleted: with the set, with a pod that is not
-// desired any more, or with neither.
+// retention says when a volume claim is deleted: with the set, with a pod that is no longer
+// desired, or with neither.
 type retention struct{ WithSet, WithPod bool }
 
 // retentionOf returns the policy for the volume claims of a pod.
@@ -24,9 +24,9 @@ func retentionOf(set *appsv1.StatefulSet, condemned bool) retention {
 	return retention{WithPod: withPod, WithSet: policy.WhenDeleted == remove && !withPod}
 }
 
-// claimOwners returns the owner references that a volume claim is to have, and whether they
-// differ from those that it has. References to set and to pod are replaced, others stay. A
-// volume claim that another object controls is left as it is.
+// claimOwners returns the desired owner references of a volume claim, and whether they
+// differ from the current ones. References to set and to pod are replaced, others stay. A
+// volume claim that another object controls is left unchanged.
 func claimOwners(claim *corev1.PersistentVolumeClaim, set, pod *metav1.OwnerReference, policy retention) ([]metav1.OwnerReference, bool) {
 	if c := metav1.GetControllerOfNoCopy(claim); c != nil && !names(c, set) && !names(c, pod) {
 		return claim.OwnerReferences, false
@@ -47,12 +47,12 @@ func claimOwners(claim *corev1.PersistentVolumeClaim, set, pod *metav1.OwnerRefe
 	return wanted, changed
 }
 
-// names reports whether a reference is to that owner, or to an earlier one of its name.
+// names reports whether a reference names that owner or an earlier one of the same name.
 func names(ref, owner *metav1.OwnerReference) bool {
 	return ref.Kind == owner.Kind && ref.APIVersion == owner.APIVersion && ref.Name == owner.Name
 }
 
-// isStale reports whether a volume claim is about to go: it is being deleted, or will be
+// isStale reports whether a volume claim is about to disappear: it is being deleted, or will be
 // collected with an earlier pod of that name. The next pod gets a new one.
 func isStale(claim *corev1.PersistentVolumeClaim, pod string) bool {
 	return claim.DeletionTimestamp != nil || slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool {

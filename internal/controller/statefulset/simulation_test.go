@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
 
-// simulation is a set, its controller on caches that lag, kubelets, a garbage collector, and a
+// simulation is a set, its controller on lagging caches, kubelets, a garbage collector, and a
 // user who changes everything that can be changed.
 type simulation struct {
 	*laggingcache.Cluster
@@ -134,7 +134,7 @@ func (s *simulation) deleted(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	return ""
 }
 
-// Observe notes which pods are available again, or are no longer desired.
+// Observe records which pods are available again or no longer desired.
 func (s *simulation) Observe() string {
 	set := s.set()
 	for name := range s.down {
@@ -150,7 +150,7 @@ func (s *simulation) Observe() string {
 	return s.broken
 }
 
-// Live lets the kubelet of one pod in that many, and the garbage collector, do something.
+// Live lets the garbage collector and the kubelet of one in many pods act.
 func (s *simulation) Live(many int) bool {
 	worked := false
 	for _, pod := range s.pods() {
@@ -171,7 +171,7 @@ func (s *simulation) Live(many int) bool {
 	return worked
 }
 
-// Disturb does something that a user does, or an accident.
+// Disturb performs a random user action or accident.
 func (s *simulation) Disturb() {
 	set := s.set()
 	set.Generation++
@@ -250,7 +250,7 @@ func (s *simulation) AtRest() string {
 	return strings.Join(append(wrong, s.claims(set)), "; ")
 }
 
-// revision returns the one that holds the template, which must have the highest number.
+// revision returns the revision that holds the template, which must have the highest number.
 func (s *simulation) revision(set *appsv1.StatefulSet) string {
 	data, err := controllerrevision.Data(&set.Spec.Template)
 	if err != nil {

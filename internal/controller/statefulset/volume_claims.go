@@ -55,7 +55,7 @@ func (c *reconciler) ensureClaims(ctx context.Context, o object, pod string) (bo
 		case err != nil:
 			return false, err
 		case isStale(there, pod):
-			usable = false // the event that it is gone brings the set again
+			usable = false // the event that it is gone enqueues the set again
 		}
 	}
 	return usable, nil
@@ -80,7 +80,7 @@ func (c *reconciler) createClaim(ctx context.Context, set *appsv1.StatefulSet, t
 }
 
 // recreateClaims creates volume claims that pods are waiting for: they were removed after the
-// pod was created, and before it was started.
+// pod was created and before it was started.
 func (c *reconciler) recreateClaims(ctx context.Context, o object) error {
 	for _, pod := range o.mine {
 		if pod.Status.Phase != corev1.PodPending || pods.IsTerminating(pod) || isCondemned(o.StatefulSet, pod) {
@@ -93,7 +93,7 @@ func (c *reconciler) recreateClaims(ctx context.Context, o object) error {
 	return nil
 }
 
-// isCondemned reports whether the set is to have no pod of that ordinal.
+// isCondemned reports whether the ordinal of the pod is no longer desired.
 func isCondemned(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 	ordinal, ok := ordinalOf(set.Name, pod.Name)
 	first := start(set)
@@ -101,8 +101,8 @@ func isCondemned(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 }
 
 // setClaimOwners gives the volume claims of the set's pods the owners that the retention policy
-// demands. No pod may be deleted before: its volume claim would be kept against the policy, or
-// collected against it.
+// requires. No pod may be deleted before that: its volume claim would be kept or collected
+// contrary to the policy.
 func (c *reconciler) setClaimOwners(ctx context.Context, o object) error {
 	var failed []error
 	for _, pod := range o.mine {
@@ -118,7 +118,8 @@ func (c *reconciler) setClaimOwners(ctx context.Context, o object) error {
 	return errors.Join(failed...)
 }
 
-// setOwners changes the owner references of a volume claim as the cache shows it.
+// setOwners changes the owner references of a volume claim, on the condition that it is as the
+// cache shows it.
 func (c *reconciler) setOwners(ctx context.Context, o object, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod, policy retention) error {
 	owners, changed := claimOwners(claim, metav1.NewControllerRef(o, kind()), metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod")), policy)
 	if !changed {

@@ -11,13 +11,12 @@
 //	key ──▶ the object as it is now ──▶ DecideClaim, DecideVolume (plan.go)
 //	    ──▶ RemoveFinalizer: one patch
 //
-// Pods are watched from the first volume claim on that is being deleted: on most servers none
-// ever is. The finalizer is removed only after a list of the pods that began when the volume
-// claim was seen to be terminating; a pod that is bound to a node later than that finds its
-// volume claim terminating and is not started. The patch is conditioned on uid and
-// resourceVersion.
+// Pods are watched only once a volume claim is being deleted: on most servers that never
+// happens. The finalizer is removed only after a list of the pods that began after the volume
+// claim was seen terminating; a pod that is bound to a node later than that finds its volume
+// claim terminating and is not started. The patch is conditioned on uid and resourceVersion.
 //
-// This package does not bind volume claims to volumes, and deletes nothing.
+// This package does not bind volume claims to volumes and deletes nothing.
 package volumeprotection
 
 import (
@@ -46,29 +45,29 @@ const (
 	workers = 2
 )
 
-// Config is what a controller needs. Both fields are required.
+// Config configures a Controller. Both fields are required.
 type Config struct {
 	Client kubernetes.Interface
 	Logger *slog.Logger
 }
 
-// Controller removes the protection of volume claims and volumes that are being deleted, when
-// nothing uses them.
+// Controller removes the protection finalizers of volume claims and volumes that are being
+// deleted and not in use.
 type Controller struct {
 	client  kubernetes.Interface
 	log     *slog.Logger
 	claims  cache.SharedIndexInformer
 	volumes cache.SharedIndexInformer // by volume claim
-	pods    cache.SharedIndexInformer // by volume claim; runs from the first pending one on
+	pods    cache.SharedIndexInformer // by volume claim; runs once a volume claim is pending
 
 	podsNeeded sync.Once
 	startPods  chan struct{} // closed by podsNeeded
 }
 
-// byClaim is the index of volumes and pods by the volume claims that they name.
+// byClaim is the name of the index of volumes and pods by the volume claims that they name.
 const byClaim = "claim"
 
-// New returns a controller. It sends no request.
+// New returns a controller. It sends no requests.
 func New(c Config) (*Controller, error) {
 	if c.Client == nil || c.Logger == nil {
 		return nil, errors.New("volumeprotection: Client and Logger are required")
@@ -101,7 +100,8 @@ func New(c Config) (*Controller, error) {
 	return p, nil
 }
 
-// Run works until ctx ends, and returns when all it started has ended. A controller runs once.
+// Run runs the controller until ctx ends, and returns when everything it started has ended. A
+// controller can run only once.
 func (p *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -151,8 +151,8 @@ func keysOfVolume(obj any) []cache.ObjectName {
 	return nil
 }
 
-// keysOfPod returns the volume claims of a pod that has changed or is gone: they may not be in
-// use any more.
+// keysOfPod returns the volume claims of a pod that has changed or is gone: they may no longer
+// be in use.
 func (p *Controller) keysOfPod(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -168,7 +168,7 @@ func (p *Controller) keysOfPod(obj any) []cache.ObjectName {
 	return keys
 }
 
-// reconcile reads one object from the server and decides about it.
+// reconcile reads one object live and decides about it.
 func (p *Controller) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	if key.Namespace == "" {
 		return 0, controller.IgnoreNotFound(p.reconcileVolume(ctx, key))
@@ -191,8 +191,8 @@ func (p *Controller) reconcileClaim(ctx context.Context, key cache.ObjectName) e
 	return p.apply(ctx, key, claim, decision)
 }
 
-// decideClaim decides by the pods that the watch has shown; that a volume claim is not in use
-// it decides by a list only.
+// decideClaim decides from the pods that the watch has shown, but concludes only from a live
+// list that a volume claim is not in use.
 func (p *Controller) decideClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (Decision, error) {
 	// Before the list, so that the watch shows the end of every pod that the list has.
 	p.podsNeeded.Do(func() { close(p.startPods) })
@@ -235,7 +235,7 @@ func (p *Controller) reconcileVolume(ctx context.Context, key cache.ObjectName) 
 	return p.apply(ctx, key, volume, DecideVolume(volume, claim))
 }
 
-// apply carries out a decision about the object that it was made on.
+// apply carries out a decision on the object about which it was made.
 func (p *Controller) apply(ctx context.Context, key cache.ObjectName, object metav1.Object, d Decision) error {
 	var finalizers []string
 	switch d := d.(type) {
@@ -263,7 +263,7 @@ func (p *Controller) apply(ctx context.Context, key cache.ObjectName, object met
 	return nil
 }
 
-// describe names the object in logs and errors.
+// describe returns the object's name for logs and errors.
 func describe(key cache.ObjectName) string {
 	if key.Namespace == "" {
 		return "persistentvolume " + key.Name
@@ -290,7 +290,7 @@ func essentials(obj any) (any, error) {
 	return obj, nil
 }
 
-// claimVolumes returns the volumes that stand for volume claims, with nothing but the names.
+// claimVolumes returns the volumes that refer to volume claims, reduced to the names.
 func claimVolumes(volumes []corev1.Volume) []corev1.Volume {
 	var kept []corev1.Volume
 	for _, v := range volumes {

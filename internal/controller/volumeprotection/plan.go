@@ -25,7 +25,7 @@ type Decision interface{ decision() }
 type (
 	// RemoveFinalizer removes the protection: nothing uses the object any more.
 	RemoveFinalizer struct {
-		// Finalizers are the others, in the order that they had.
+		// Finalizers are the remaining finalizers, in their original order.
 		Finalizers []string
 	}
 	// Keep does nothing now.
@@ -37,8 +37,8 @@ type (
 func (RemoveFinalizer) decision() {}
 func (Keep) decision()            {}
 
-// DecideClaim decides about a volume claim. pods are those of its namespace: all of them, or
-// those that are known to name it.
+// DecideClaim decides about a volume claim. pods are all pods of its namespace, or those that
+// are known to name it.
 func DecideClaim(claim *corev1.PersistentVolumeClaim, pods []corev1.Pod) Decision {
 	if !isPending(claim, ClaimFinalizer) {
 		return Keep{Reason: "not protected, or not being deleted"}
@@ -72,10 +72,10 @@ func without(finalizers []string, finalizer string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == finalizer })
 }
 
-// uses reports whether a pod uses a volume claim. One that is on no node does not: a node does
-// not start a pod whose volume claim is being deleted. One that has ended does, for as long as
-// it exists, except that the volume claim of an ephemeral volume is free when the node has shut
-// the pod down.
+// uses reports whether a pod uses a volume claim. A pod that is on no node does not: a node
+// does not start a pod whose volume claim is being deleted. A pod that has ended does, for as
+// long as it exists, except that the volume claim of an ephemeral volume is free once the node
+// has shut the pod down.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" {
 		return false
@@ -102,7 +102,7 @@ func isShutDown(pod *corev1.Pod) bool {
 }
 
 // isBound reports whether a volume and a volume claim are bound to each other: the volume names
-// this very claim, and either the claim names the volume or the volume's phase says so.
+// exactly this claim, and either the claim names the volume or the volume's phase is Bound.
 func isBound(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	if ref == nil || claim == nil || ref.UID != "" && ref.UID != claim.UID {

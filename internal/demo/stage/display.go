@@ -44,7 +44,7 @@ type Terminal struct {
 	drawn int // lines of the tree on the screen, above the cursor
 }
 
-// The sequences that a terminal understands (ECMA-48).
+// Terminal control sequences (ECMA-48).
 const (
 	upLines   = "\x1b[%dA"
 	clearDown = "\x1b[J"
@@ -56,7 +56,7 @@ const (
 	yellow    = "\x1b[33m"
 )
 
-// Say implements Display. The lines replace the tree, which is drawn again below them.
+// Say implements Display. The lines replace the tree, which is redrawn below them.
 func (d *Terminal) Say(lines ...string) {
 	var said strings.Builder
 	for _, line := range lines {
@@ -87,9 +87,9 @@ func (d *Terminal) Pause(ctx context.Context) {
 	}
 }
 
-// draw replaces the tree on the screen by the new lines and the current tree, in one write so
-// that it does not flicker. Lines that are wider than the screen would wrap, and a tree that
-// is higher could not be replaced: both are cut.
+// draw replaces the tree on the screen with the new lines and the current tree, in one write
+// so that it does not flicker. Lines wider than the screen would wrap, and a tree higher than
+// the screen could not be replaced, so both are cut.
 func (d *Terminal) draw(said string) {
 	columns, lines := d.Size()
 	text := demo.Text(d.tree)

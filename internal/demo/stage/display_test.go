@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/demo"
 )
 
-// screenOf returns what a terminal shows after it was sent text, including what has scrolled
-// off the top. A line that is wider than the terminal is two lines.
+// screenOf returns what a terminal shows after it was sent text, including what has scrolled off
+// the top. A line wider than the terminal takes two lines.
 func screenOf(t *testing.T, text string, columns, lines int) []string {
 	t.Helper()
 	screen, row, column := []string{""}, 0, 0
@@ -63,7 +63,7 @@ func pod(name, standing string) demo.Object {
 	return demo.Object{Kind: "Pod", Name: name, UID: "a", State: standing}
 }
 
-// TestTreeInPlace: the tree is always last, and there once, below the lines that were said.
+// TestTreeInPlace: the tree is always last, and shown only once, below the lines that were said.
 func TestTreeInPlace(t *testing.T) {
 	var out bytes.Buffer
 	d, v := terminal(&out, 80, 24), demo.NewView()

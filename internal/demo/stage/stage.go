@@ -1,9 +1,10 @@
 // Package stage plays the stories of package demo on a control plane.
 //
 // Play creates the namespace of a story, watches the objects in it, and goes through the
-// steps: it announces what is about to happen, runs the command, and waits until what the
-// step expects has become true, with a deadline. Meanwhile a Display shows what the watches
-// show: on a terminal as a tree that is redrawn in place, elsewhere as a line per change.
+// steps: it announces what is about to happen, runs the command, and waits, with a
+// deadline, until the step's expectations have become true. Meanwhile a Display shows what
+// the watches report: on a terminal as a tree that is redrawn in place, elsewhere as one
+// line per change.
 package stage
 
 import (
@@ -24,28 +25,28 @@ import (
 
 // Display shows a story to a person.
 type Display interface {
-	// Say adds lines that stay.
+	// Say prints lines that stay.
 	Say(lines ...string)
 	// Change is called after every change of the view, with a line that describes it, or ""
 	// if the tree does not show it.
 	Change(line string, v *demo.View)
-	// Pause gives the reader time.
+	// Pause gives the reader time to read.
 	Pause(ctx context.Context)
 }
 
-// Config is where a story is played.
+// Config describes where and how a story is played.
 type Config struct {
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Kubectl runs kubectl in a namespace, in a directory that has the manifests, and
-	// returns what it printed.
+	// Kubectl runs kubectl in a namespace, in a directory that has the manifests, and returns
+	// its output.
 	Kubectl func(ctx context.Context, namespace string, args []string) (string, error)
 	Display Display
 	// Timeout bounds each step.
 	Timeout time.Duration
 }
 
-// Play plays a story. The error says in one line what did not happen as announced.
+// Play plays a story. The error describes in one line what did not happen as announced.
 func Play(ctx context.Context, c Config, s demo.Story) error {
 	if err := c.prepare(ctx, s.Namespace); err != nil {
 		return fmt.Errorf("story %s: %w", s.Name, err)
@@ -120,7 +121,7 @@ type play struct {
 	lost   chan error
 }
 
-// result is that of a command.
+// result is the result of a command.
 type result struct {
 	out string
 	err error
@@ -148,8 +149,8 @@ func (p *play) step(ctx context.Context, s demo.Step) error {
 	return fmt.Errorf("%s: %w", s.Command(), err)
 }
 
-// watch waits until a command has ended and every expectation has become true. With an error
-// it returns those that have not.
+// watch waits until a command has ended and every expectation has become true. On an error it
+// returns the expectations that have not.
 func (p *play) watch(ctx context.Context, answers <-chan result, open []demo.Expectation) ([]demo.Expectation, error) {
 	for running := true; running || len(open) > 0; {
 		select {
@@ -185,7 +186,7 @@ func missed(ctx context.Context, timeout time.Duration, open []demo.Expectation)
 	return fmt.Errorf("after %s it is not true that %s", timeout, open[0].Says)
 }
 
-// take adds a watch event to the view, and shows it.
+// take adds a watch event to the view and shows it.
 func (p *play) take(e event) {
 	var line string
 	if e.gone {

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/demo"
 )
 
-// fakeServer is a server in memory on which stories are played.
+// fakeServer is an in-memory server on which stories are played.
 type fakeServer struct {
 	Config
 	dynamic *dynamicfake.FakeDynamicClient
@@ -50,7 +50,6 @@ func newFakeServer(t *testing.T) fakeServer {
 	}
 }
 
-// create makes a pod.
 func (server fakeServer) create(ctx context.Context, name string) error {
 	pod := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "stage", "uid": name},
@@ -89,7 +88,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotComeTrue is in the error, with the timeout.
+// TestWhatDoesNotComeTrue: the error names what did not become true, and the timeout.
 func TestWhatDoesNotComeTrue(t *testing.T) {
 	server := newFakeServer(t)
 	server.Timeout = 50 * time.Millisecond
@@ -100,7 +99,8 @@ func TestWhatDoesNotComeTrue(t *testing.T) {
 	}
 }
 
-// TestWatchesAlone are not sufficient: what the server does not list has not become true.
+// TestWatchesAlone: watches are not sufficient; what the server does not list has not become
+// true.
 func TestWatchesAlone(t *testing.T) {
 	server := newFakeServer(t)
 	server.Timeout = 50 * time.Millisecond
@@ -143,7 +143,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestAccountThatIsLate is waited for.
+// TestAccountThatIsLate: a service account that appears late is waited for.
 func TestAccountThatIsLate(t *testing.T) {
 	server := newFakeServer(t)
 	clients := kubernetesfake.NewClientset()
@@ -165,7 +165,7 @@ func TestAccountThatIsLate(t *testing.T) {
 	}
 }
 
-// TestStopped: Ctrl-C ends a story at once, and the command with it.
+// TestStopped: Ctrl-C ends a story and its command at once.
 func TestStopped(t *testing.T) {
 	server := newFakeServer(t)
 	ctx, stop := context.WithCancel(t.Context())

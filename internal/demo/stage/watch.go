@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/demo"
 )
 
-// rootCA is a config map that every namespace has, and no story is about.
+// rootCA is a config map that every namespace has and that matters to no story.
 const rootCA = "kube-root-ca.crt"
 
 // shown are the resources that the tree shows, beside the namespace itself.
@@ -71,8 +71,8 @@ func (c collection) list(ctx context.Context) (objects []demo.Object, version st
 	return objects, list.GetResourceVersion(), nil
 }
 
-// follow sends the objects, and then the changes, until ctx ends. That the watch ends is an
-// error: servers end watches after half an hour at the earliest, and no story takes as long.
+// follow sends the objects, and then the changes, until ctx ends. It is an error if the watch
+// ends: servers end watches after half an hour at the earliest, and no story takes that long.
 func (c collection) follow(ctx context.Context, events chan<- event) error {
 	objects, version, err := c.list(ctx)
 	if err != nil {

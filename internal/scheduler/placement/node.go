@@ -1,12 +1,12 @@
-// Package placement decides which node a pod goes to. It has no I/O, no goroutine and no
-// clock: nodes and pods in, a node or the reasons why there is none out.
+// Package placement decides which node a pod goes to. It has no I/O, no goroutines and no clock:
+// nodes and pods go in, a node or the reasons why there is none come out.
 //
 // A node is left out if it is not ready or takes no new pods, if it has a taint that the
 // pod does not tolerate, if the pod's node selector or required node affinity does not
-// match it, if a host port is taken, or if what it can allocate is less than what its
-// pods and this one request. Of those that remain, the one that the pod prefers goes
-// first (preferred node affinity, no PreferNoSchedule taint); then the one with the fewest
-// pods of the same controller; then the one that has most left.
+// match it, if a host port is taken, or if what it can allocate is less than what its pods
+// and this one request. Of those that remain, the one that the pod prefers comes first
+// (preferred node affinity, no PreferNoSchedule taint), then the one with the fewest pods
+// of the same controller, then the one with the most free resources.
 //
 // Affinity between pods and topology spread constraints are ignored.
 package placement
@@ -30,7 +30,7 @@ type Node struct {
 	owned  map[types.UID]int // pods by controller
 }
 
-// use is what a pod uses of a node.
+// use is what a pod uses on a node.
 type use struct {
 	requests map[corev1.ResourceName]int64
 	ports    []port
@@ -65,7 +65,7 @@ func (n *Node) Name() string { return n.object.Name }
 // Pods returns the number of pods on the node.
 func (n *Node) Pods() int { return len(n.pods) }
 
-// Add adds a pod to the node. One that has ended needs nothing.
+// Add adds a pod to the node. A finished pod needs no resources.
 func (n *Node) Add(pod *corev1.Pod) {
 	n.Remove(pod.UID)
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
@@ -82,7 +82,7 @@ func (n *Node) Add(pod *corev1.Pod) {
 	}
 }
 
-// Remove removes a pod from the node, if it is there.
+// Remove removes a pod from the node, if it is on it.
 func (n *Node) Remove(uid types.UID) {
 	u, ok := n.pods[uid]
 	if !ok {
@@ -125,7 +125,7 @@ func useOf(pod *corev1.Pod) use {
 	return u
 }
 
-// anyIP is the address of a host port that names none.
+// anyIP is the address of a host port that specifies none.
 const anyIP = "0.0.0.0"
 
 func hostIP(ip string) string {
@@ -135,7 +135,7 @@ func hostIP(ip string) string {
 	return ip
 }
 
-// hasPort reports whether a port is in use, on this address or on all.
+// hasPort reports whether a port is in use on this address or on all.
 func (n *Node) hasPort(wanted port) bool {
 	if wanted.ip != anyIP {
 		all := wanted

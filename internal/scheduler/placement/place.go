@@ -12,21 +12,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxCompared is how many fitting nodes are compared. More would take longer, and hardly find a
-// better one. Compare minFeasibleNodesToFind of kube-scheduler.
+// maxCompared is the maximum number of fitting nodes that are compared. More would take longer
+// and hardly yield a better node. Compare minFeasibleNodesToFind of kube-scheduler.
 const maxCompared = 100
 
-// taintPenalty is what a PreferNoSchedule taint takes from the preference for a node: more than
-// the heaviest preferred affinity gives.
+// taintPenalty is what a PreferNoSchedule taint subtracts from the preference for a node: more
+// than the highest weight of a preferred affinity adds.
 const taintPenalty = 101
 
-// Unplaced is the error that no node fits.
+// Unplaced is the error that no node fits a pod.
 type Unplaced struct {
 	Nodes   int
 	Reasons map[string]int // how many nodes each reason rules out
 }
 
-// Error returns the message in the form of kube-scheduler's.
+// Error returns the message in the format of kube-scheduler.
 func (u Unplaced) Error() string {
 	var reasons []string
 	for reason, count := range u.Reasons {
@@ -48,7 +48,7 @@ type request struct {
 	prefers  *nodeaffinity.PreferredSchedulingTerms
 }
 
-// Place finds the node for a pod among nodes, beginning with the one at index first, so that it
+// Place finds the node for a pod among nodes, starting with the one at index first, so that it
 // does not always look at the same ones. The error is an Unplaced, or says what is wrong with
 // the pod.
 func Place(pod *corev1.Pod, nodes []*Node, first int) (*Node, error) {
@@ -123,7 +123,7 @@ func untolerated(pod *corev1.Pod, n *Node, effects ...corev1.TaintEffect) (corev
 		func(t *corev1.Taint) bool { return slices.Contains(effects, t.Effect) }, false)
 }
 
-// insufficient returns a reason for each resource of which a node has too little left.
+// insufficient returns a reason for each resource that the node lacks.
 func (r *request) insufficient(n *Node) []string {
 	var reasons []string
 	for _, name := range slices.Sorted(maps.Keys(r.requests)) {
@@ -139,7 +139,7 @@ func (r *request) insufficient(n *Node) []string {
 	return reasons
 }
 
-// score compares nodes that fit.
+// score ranks nodes that fit.
 type score struct {
 	preferred int64
 	siblings  int // pods of the same controller

@@ -170,7 +170,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestUpdateKeepsWhatIsTaken: a heartbeat of a node does not free what its pods have.
+// TestUpdateKeepsWhatIsTaken: a heartbeat of a node does not free the resources of its pods.
 func TestUpdateKeepsWhatIsTaken(t *testing.T) {
 	n := holding(aNode("a"), aPod("o", requests("3", "1Gi")))
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}

@@ -12,9 +12,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
-// reconcileRole returns what an existing role has to become to grant at least what wanted
-// does, or false if it does already. Additions of an administrator stay, and a role with the
-// annotation autoupdate "false" stays as it is.
+// reconcileRole returns the existing role changed so that it grants at least what wanted
+// does, or false if it already does. An administrator's additions are kept, and a role with
+// the annotation autoupdate "false" is left unchanged.
 func reconcileRole(existing, wanted *rbacv1.ClusterRole) (*rbacv1.ClusterRole, bool) {
 	if isKept(existing) {
 		return nil, false

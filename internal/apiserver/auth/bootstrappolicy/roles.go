@@ -1,6 +1,6 @@
-// Package bootstrappolicy has the users of the control plane's components and the default
-// roles and bindings of every cluster. Ensure creates them at the start, and completes
-// existing ones.
+// Package bootstrappolicy defines the users of the control plane's components and the
+// default roles and bindings of every cluster. Ensure creates them at the start, and
+// completes existing ones.
 package bootstrappolicy
 
 import (
@@ -137,11 +137,11 @@ func generalRoles() []*rbacv1.ClusterRole {
 	}
 }
 
-// userRoles are for users in a namespace. They are aggregated, so that the author of a custom
-// resource can extend them to it.
+// userRoles are for users in a namespace. They are aggregated, so that authors of custom
+// resources can extend them.
 func userRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
-		// In this order: each aggregates the one before.
+		// In this order: each aggregates the previous one.
 		aggregated(View, Edit), aggregated(Edit, Admin), aggregated(Admin, ""),
 		aggregatedTo(Admin, adminRules()...),
 		aggregatedTo(Edit, editRules()...),

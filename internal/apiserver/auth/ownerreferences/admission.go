@@ -16,8 +16,8 @@ import (
 // PluginName is the name of Kubernetes' plug-in for the same purpose.
 const PluginName = "OwnerReferencesPermissionEnforcement"
 
-// Admission refuses writes that Check finds something wrong with, and those of users who lack
-// a permission. It is safe for concurrent use.
+// Admission refuses writes that Check rejects, and those of users who lack a permission. It is
+// safe for concurrent use.
 type Admission struct {
 	*admission.Handler
 	served    Served

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// MaxBacklog is how many objects of a namespace may wait for the collector before new
-	// references to absent owners are refused.
+	// MaxBacklog is the number of objects of a namespace that may wait for the collector before
+	// new references to absent owners are refused.
 	MaxBacklog = 1000
 	// backlogRetry is the Retry-After of a refusal, in seconds.
 	backlogRetry = 1

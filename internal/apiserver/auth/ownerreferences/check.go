@@ -1,10 +1,10 @@
 // Package ownerreferences is the admission of owner references: a client that sets one
 // decides when the object is deleted and, with blockOwnerDeletion, when its owner may be.
 //
-// Check has the rules, without I/O: what is wrong with a write, whoever makes it, and which
-// permissions its user needs. Admission asks the authorizer for these permissions, and names
-// the missing RBAC rule in its refusal. It goes by the name of Kubernetes' plug-in
-// OwnerReferencesPermissionEnforcement, and checks more:
+// Check implements the rules, without I/O: what is wrong with a write, regardless of the
+// user, and which permissions its user needs. Admission asks the authorizer for these
+// permissions, and names the missing RBAC rule in its refusal. It has the name of
+// Kubernetes' plug-in OwnerReferencesPermissionEnforcement, and checks more:
 //
 //   - A change of an object's owner references needs the permission to delete the object,
 //     unless it only removes references or makes them stop blocking.
@@ -29,10 +29,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// MaxReferences is how many owner references an object may have.
+// MaxReferences is the maximum number of owner references of an object.
 const MaxReferences = 64
 
-// Write is what Check needs to know of a write.
+// Write describes a write to Check.
 type Write struct {
 	Kind       schema.GroupKind
 	Resource   schema.GroupResource
@@ -73,7 +73,7 @@ func (r Permission) Rule() string {
 	return fmt.Sprintf(`{apiGroups: [%q], resources: [%q], verbs: [%q]}`, r.Resource.Group, resource, r.Verb)
 }
 
-// Scope says in which role the rule is needed.
+// Scope describes in which role the rule is needed.
 func (r Permission) Scope() string {
 	if r.Namespace == "" {
 		return "in a ClusterRole bound by a ClusterRoleBinding"
@@ -131,7 +131,7 @@ func (w Write) checkOwner(ref metav1.OwnerReference, at *field.Path, served Serv
 	case ref.UID == w.UID && w.UID != "":
 		return field.ErrorList{field.Invalid(at.Child("uid"), ref.UID, "an object cannot own itself")}
 	case kind == w.Kind && ref.Name == w.Name && w.Name != "":
-		// There is no other object at its own coordinates: the owner is absent, or the object itself.
+		// No other object can have these coordinates: the owner is absent, or the object itself.
 		return field.ErrorList{field.Invalid(at.Child("name"), ref.Name, "an object cannot own itself, nor be owned by an earlier object of its kind and name")}
 	default:
 		return nil
@@ -204,7 +204,7 @@ func blocks(ref metav1.OwnerReference) bool { return isTrue(ref.BlockOwnerDeleti
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// equal reports whether references mean the same: a flag that is not set is false.
+// equal reports whether references are equivalent: an unset flag is false.
 func equal(a, b metav1.OwnerReference) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID &&
 		isTrue(a.Controller) == isTrue(b.Controller) && blocks(a) == blocks(b)

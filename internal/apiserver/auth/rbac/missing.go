@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
-// Missing returns what of the rules a user does not have in the namespace ("" for the whole
-// cluster), so that granting it would be an escalation: one rule for each resource or path.
+// Missing returns the part of the rules that a user does not have in the namespace ("" for the
+// whole cluster), which would be an escalation to grant: one rule for each resource or path.
 func Missing(p Policy, u user.Info, namespace string, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var own []rbacv1.PolicyRule
 	for grant := range Grants(p, u, namespace) {
@@ -50,7 +50,7 @@ func JoinVerbs(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return joined
 }
 
-// Compact formats a rule as error messages of Kubernetes do.
+// Compact formats a rule like the error messages of Kubernetes.
 func Compact(rule rbacv1.PolicyRule) string {
 	var parts []string
 	add := func(name string, values []string) {

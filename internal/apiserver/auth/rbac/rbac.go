@@ -1,9 +1,9 @@
 // Package rbac evaluates Roles, ClusterRoles and their bindings.
 //
-// It has no state and does no I/O: a Policy is asked for the roles and bindings as they are
-// at the moment. Decide authorizes one request; Grants yields the rules of a user; Missing
-// returns what a user would grant without having it (escalation); Aggregate returns the
-// rules of an aggregated ClusterRole.
+// It has no state and does no I/O: a Policy provides the current roles and bindings. Decide
+// authorizes one request; Grants yields the rules of a user; Missing returns what a user
+// would grant without having it (escalation); Aggregate returns the rules of an aggregated
+// ClusterRole.
 //
 // The rules of Kubernetes apply: what no rule allows is refused, no rule denies, and a
 // ClusterRole that a RoleBinding names counts in the namespace of the binding.
@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Policy has the roles and bindings of a server. What it returns must not be modified.
+// Policy provides the roles and bindings of a server. What it returns must not be modified.
 type Policy interface {
 	Role(namespace, name string) (*rbacv1.Role, bool)
 	ClusterRole(name string) (*rbacv1.ClusterRole, bool)

@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
-// Policy has the roles and bindings that informers have. It is safe for concurrent use.
+// Policy provides roles and bindings from informers. It is safe for concurrent use.
 type Policy struct {
 	roles               rbaclisters.RoleLister
 	clusterRoles        rbaclisters.ClusterRoleLister
@@ -31,7 +31,8 @@ type Policy struct {
 
 var _ rbac.Policy = (*Policy)(nil)
 
-// NewPolicy returns a Policy that reads from shared. Until that has synced, no user has any role.
+// NewPolicy returns a Policy that reads from shared. Until shared has synced, no user has any
+// role.
 func NewPolicy(shared informers.SharedInformerFactory) *Policy {
 	v1 := shared.Rbac().V1()
 	return &Policy{v1.Roles().Lister(), v1.ClusterRoles().Lister(), v1.RoleBindings().Lister(), v1.ClusterRoleBindings().Lister()}

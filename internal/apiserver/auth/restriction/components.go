@@ -46,7 +46,8 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	return nil
 }
 
-// isSelfReview reports whether a user asks about itself. Such a review is answered, not stored.
+// isSelfReview reports whether a write is a user's review of itself, which is answered and not
+// stored.
 func isSelfReview(a admission.Attributes) bool {
 	group, resource := a.GetResource().Group, a.GetResource().Resource
 	return a.GetOperation() == admission.Create && (group == authorizationv1.GroupName || group == authenticationv1.GroupName) &&
@@ -109,7 +110,7 @@ func checkRemovedFinalizers[F ~string](before, after []F, own ...F) error {
 	return nil
 }
 
-// isSubsequence reports whether what is left are elements of before, in their order.
+// isSubsequence reports whether left is a subsequence of before.
 func isSubsequence[T any](before, left []T, same func(before, left T) bool) bool {
 	for _, element := range left {
 		i := slices.IndexFunc(before, func(b T) bool { return same(b, element) })
@@ -154,8 +155,8 @@ func withoutReferences(obj runtime.Object) runtime.Object {
 	return obj
 }
 
-// checkPreconditions returns which precondition a deletion lacks (R12). There are none for
-// the deletion of a collection.
+// checkPreconditions returns an error for a precondition that a deletion lacks (R12). The
+// deletion of a collection cannot have any.
 func checkPreconditions(a admission.Attributes, conditions ...string) error {
 	options, ok := a.GetOperationOptions().(*metav1.DeleteOptions)
 	if !ok || a.GetName() == "" {
@@ -199,8 +200,8 @@ func (c namespaceController) checkDelete(ctx context.Context, a admission.Attrib
 	return checkPreconditions(a, "uid")
 }
 
-// checkNamespaceUpdate allows to update the status of a terminating namespace, and to remove
-// the entry kubernetes from its spec.finalizers.
+// checkNamespaceUpdate allows updates of the status of a terminating namespace, and the removal
+// of the entry kubernetes from its spec.finalizers.
 func checkNamespaceUpdate(a admission.Attributes) error {
 	old, ok := a.GetOldObject().(*corev1.Namespace)
 	if !ok || old.DeletionTimestamp == nil {
@@ -219,8 +220,8 @@ func checkNamespaceUpdate(a admission.Attributes) error {
 	return nil
 }
 
-// checkProtectionWrite allows what R23 says: to remove the controller's own finalizer from a
-// PersistentVolumeClaim or PersistentVolume that is being deleted.
+// checkProtectionWrite allows what R23 says: the removal of the controller's own finalizer from
+// a PersistentVolumeClaim or PersistentVolume that is being deleted.
 func checkProtectionWrite(_ context.Context, a admission.Attributes) error {
 	var own string
 	switch {
@@ -248,7 +249,7 @@ func checkProtectionWrite(_ context.Context, a admission.Attributes) error {
 	return nil
 }
 
-// checkLeaderElectionWrite allows to write the one Lease of leader election.
+// checkLeaderElectionWrite allows writes of the Lease of leader election.
 func checkLeaderElectionWrite(_ context.Context, a admission.Attributes) error {
 	lease, ok := a.GetObject().(*coordinationv1.Lease)
 	writes := a.GetOperation() == admission.Create || a.GetOperation() == admission.Update

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What the collector may change in an object, built-in or custom.
+// TestR16_CollectorChanges: what the collector may change in an object, built-in or custom.
 func TestR16_CollectorChanges(t *testing.T) {
 	const foreign = "example.com/hold"
 	owner := func(uid string, blocking bool) metav1.OwnerReference {

@@ -19,8 +19,8 @@ type namespaces struct {
 	live   corev1client.NamespacesGetter
 }
 
-// NewNamespaces returns Namespaces that look into a cache first. A namespace that is active
-// there is read live: it may have been marked just now.
+// NewNamespaces returns Namespaces that check a cache first. A namespace that is active there is
+// read live: it may just have been marked.
 func NewNamespaces(cached corev1listers.NamespaceLister, live corev1client.NamespacesGetter) Namespaces {
 	return namespaces{cached, live}
 }

@@ -31,8 +31,8 @@ type Pods interface {
 }
 
 // nodeRestriction returns the restriction of a node; false for a user that is not a node. A user
-// with the name of a node that is not in the group of nodes, or the other way round, may do
-// nothing: such an identity was issued by mistake.
+// with the name of a node that is not in the group of nodes, or vice versa, may do nothing: such
+// an identity was issued by mistake.
 func nodeRestriction(u user.Info, pods Pods) (Restriction, bool) {
 	name, named := strings.CutPrefix(u.GetName(), bootstrappolicy.NodeUserPrefix)
 	grouped := slices.Contains(u.GetGroups(), user.NodesGroup)
@@ -91,7 +91,7 @@ func checkVerb(info *genericrequest.RequestInfo, verbs ...string) error {
 	return nil
 }
 
-// checkOwn allows verbs on the object of the node's own name, and to list and watch it.
+// checkOwn allows verbs on the object of the node's own name, and listing and watching it.
 // Admission checks the name of an object that is created.
 func (n nodeRequests) checkOwn(r *http.Request, info *genericrequest.RequestInfo, verbs ...string) error {
 	switch {
@@ -105,7 +105,7 @@ func (n nodeRequests) checkOwn(r *http.Request, info *genericrequest.RequestInfo
 	return checkVerb(info, verbs...)
 }
 
-// checkPod allows verbs on pods that are bound to the node, and to list and watch them.
+// checkPod allows verbs on pods that are bound to the node, and listing and watching them.
 func (n nodeRequests) checkPod(r *http.Request, info *genericrequest.RequestInfo, verbs ...string) error {
 	if slices.Contains([]string{"list", "watch"}, info.Verb) && info.Subresource == "" {
 		return checkSelector(r, "spec.nodeName", n.node)
@@ -120,10 +120,10 @@ func (n nodeRequests) checkPod(r *http.Request, info *genericrequest.RequestInfo
 	if found && node != n.node {
 		return fmt.Errorf("pod %s/%s is not bound to node %s", info.Namespace, info.Name, n.node)
 	}
-	return nil // the answer will be NotFound for a pod that does not exist
+	return nil // the response for a pod that does not exist will be NotFound
 }
 
-// checkReferenced allows to get a ConfigMap or Secret that a pod on the node refers to.
+// checkReferenced allows getting a ConfigMap or Secret that a pod on the node refers to.
 func (n nodeRequests) checkReferenced(r *http.Request, info *genericrequest.RequestInfo) error {
 	if err := checkVerb(info, "get"); err != nil {
 		return err

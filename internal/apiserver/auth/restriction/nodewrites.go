@@ -59,7 +59,8 @@ func (n nodeWrites) checkName(name string) error {
 	return nil
 }
 
-// checkCreate allows to register a node without what decides when it is deleted and what runs there.
+// checkCreate allows registering a node without fields that determine when it is deleted and
+// what runs there.
 func (n nodeWrites) checkCreate(a admission.Attributes) error {
 	node, ok := a.GetObject().(*corev1.Node)
 	if !ok {
@@ -87,7 +88,7 @@ func checkNoOwnersOrFinalizers(m metav1.Object) error {
 	return nil
 }
 
-// checkUpdate allows to change the annotations of a node, and labels that describe it.
+// checkUpdate allows changes of a node's annotations, and of labels that describe it.
 func (n nodeWrites) checkUpdate(a admission.Attributes) error {
 	old, was := a.GetOldObject().(*corev1.Node)
 	node, is := a.GetObject().(*corev1.Node)

@@ -28,7 +28,7 @@ import (
 // maxPatch is the maximum length of a patch, in bytes: more than k8s.io/apiserver accepts.
 const maxPatch = 4 << 20
 
-// ReasonAnnotation is the annotation in the audit log that says why an object was
+// ReasonAnnotation is the annotation in the audit log with the reason why an object was
 // collected, as JSON (package collectionreason).
 const ReasonAnnotation = "collector.coppice.dev/reason"
 
@@ -126,8 +126,8 @@ func metadataAs(kind string) string {
 	return "application/json;as=" + kind + ";g=" + metav1.GroupName + ";v=v1"
 }
 
-// metadataOnly returns the clauses of an Accept header that ask for metadata. They are
-// formatted anew, so that the server cannot parse them in another way than this function.
+// metadataOnly returns the clauses of an Accept header that ask for metadata. They are formatted
+// again, so that the server cannot parse them differently from this function.
 func metadataOnly(header []string) string {
 	var accepted []string
 	for clause := range strings.SplitSeq(strings.Join(header, ","), ",") {
@@ -143,7 +143,7 @@ func metadataOnly(header []string) string {
 }
 
 // metadataSelector returns an error if a request selects by a field that is not metadata: that
-// would disclose the content of the field.
+// would disclose the field's content.
 func metadataSelector(r *http.Request) error {
 	for _, text := range r.URL.Query()["fieldSelector"] {
 		selector, err := fields.ParseSelector(text)
@@ -195,7 +195,7 @@ func (allowed Restriction) checkPatch(r *http.Request) error {
 			return fmt.Errorf("its patches must have the precondition metadata.%s", name)
 		}
 	}
-	// What was checked is what is handled: encoded anew, no name can occur twice.
+	// The server handles exactly what was checked: after re-encoding, no name can occur twice.
 	checked, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("encode the patch: %w", err)

@@ -1,8 +1,8 @@
 // Package restriction bounds what the control plane's own components and nodes may do
-// beyond what RBAC can express, as NodeRestriction does in Kubernetes. RBAC can grant the
-// collector to patch every object; it cannot say that it may patch nothing but owner
-// references. With restrictions, a stolen credential of a component is worth little more
-// than the component.
+// beyond what RBAC can express, as NodeRestriction does in Kubernetes. RBAC can allow the
+// collector to patch every object, but not restrict it to patching owner references. With
+// restrictions, a stolen credential of a component is worth little more than the
+// component.
 //
 // There are two halves. WithRestrictions looks at a request before it is handled: a
 // restricted user reads metadata only, uses only its own subresources, selects by no field
@@ -31,20 +31,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// Restriction is what one user is restricted to.
+// Restriction is the set of requests to which a user is restricted.
 type Restriction struct {
 	// Whole are the resources whose objects the user may read in full.
 	Whole []schema.GroupResource
 	// Subresources are those that the user may access, as "namespaces/status".
 	Subresources []string
-	// Patches allows the user to patch, in the one form that checkPatch allows.
+	// Patches allows the user to patch in the single form that checkPatch allows.
 	Patches bool
-	// AnyPatch are what the user may patch in any form, as "pods/status", of resources that it
-	// reads in full: admission looks at what it writes there.
+	// AnyPatch lists what the user may patch in any form, as "pods/status", among resources that
+	// it reads in full: admission checks what it writes there.
 	AnyPatch []string
-	// StatesReason means that the user states why it deletes, for the audit log.
+	// StatesReason means that the user states the reason for each deletion, for the audit log.
 	StatesReason bool
-	// checkRequest returns why a request is refused, in place of all the above.
+	// checkRequest returns why a request is refused; it replaces all of the above.
 	checkRequest func(*http.Request, *genericrequest.RequestInfo) error
 	// checkWrite returns why admission refuses a write.
 	checkWrite func(context.Context, admission.Attributes) error

@@ -20,7 +20,7 @@ func checkSchedulerWrite(_ context.Context, a admission.Attributes) error {
 	return errors.New("it can bind pods and report the condition PodScheduled only")
 }
 
-// checkPodScheduled allows to change the condition PodScheduled of a pod.
+// checkPodScheduled allows changes of a pod's condition PodScheduled.
 func checkPodScheduled(a admission.Attributes) error {
 	old, was := a.GetOldObject().(*corev1.Pod)
 	changed, is := a.GetObject().(*corev1.Pod)

@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// Config has what decides the answers. All fields are required.
+// Config configures the reviews. All fields are required.
 type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	Rules      authorizer.RuleResolver

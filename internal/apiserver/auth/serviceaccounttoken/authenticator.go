@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// leeway is how long a token stays valid after the grace period of an object that it is bound
-// to: a terminating pod may still have to report to the server.
+// leeway is how long a token stays valid after the end of the grace period of an object that it
+// is bound to: a terminating pod may still have to report to the server.
 const leeway = time.Minute
 
 // Getters read the objects that tokens are bound to, by resource.
@@ -96,7 +96,7 @@ func (a *Authenticator) checkExist(ctx context.Context, b Bound) error {
 	return nil
 }
 
-// checkBound returns an error if an object is another one than the token is bound to, or has
+// checkBound returns an error if an object is not the one that the token is bound to, or has
 // been deleted.
 func checkBound(obj any, want Object, resource string, now time.Time) error {
 	m, err := meta.Accessor(obj)

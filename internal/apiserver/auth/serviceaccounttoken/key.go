@@ -5,7 +5,7 @@
 // UID, its audiences, and when it expires. It is valid as long as its signature is and as all
 // of these objects exist: Authenticator reads them for every request. So a token ends with
 // its service account, and stays invalid when another one is created under that name.
-// Endpoint is where tokens are requested: serviceaccounts/NAME/token.
+// Endpoint serves token requests at serviceaccounts/NAME/token.
 package serviceaccounttoken
 
 import (
@@ -32,7 +32,7 @@ const Issuer = "https://kubernetes.default.svc.cluster.local"
 // keyFile is the name of the key's file in the directory of the certificates.
 const keyFile = "service-accounts.key"
 
-// clockSkew is how far the clock may be set back after a token was signed.
+// clockSkew is the tolerance for clocks that are set back after a token was signed.
 const clockSkew = time.Minute
 
 // Key signs and verifies tokens.
@@ -42,7 +42,7 @@ type Key struct {
 	now     func() time.Time
 }
 
-// LoadKey reads the key in dir, or creates one when there is none. The directory is created
+// LoadKey reads the key from dir, or creates it if it does not exist. The directory is created
 // with mode 0700, the key with 0600.
 func LoadKey(dir string, now func() time.Time) (*Key, error) {
 	path := filepath.Join(dir, keyFile)
@@ -109,7 +109,7 @@ func (k *Key) sign(c Claims) (string, error) {
 	return token.SignedString(k.private)
 }
 
-// errForeignToken is the error for a token that does not claim to be of this issuer.
+// errForeignToken is the error for a token that does not name this issuer.
 var errForeignToken = errors.New("the token is of another issuer")
 
 // verify checks the signature, the issuer and the times of a token.

@@ -1,6 +1,6 @@
 // Package serving serves OpenAPI v2 and v3. Both are built when they are first requested,
-// not when the server starts as in k8s.io/apiserver: most servers are never asked, and v2
-// alone is a quarter of the heap of an idle server.
+// not when the server starts as in k8s.io/apiserver: most servers are never asked for
+// them, and v2 alone is a quarter of the heap of an idle server.
 package serving
 
 import (
@@ -18,8 +18,8 @@ import (
 // title is the title of both documents, as clients of Kubernetes expect it.
 const title = "Kubernetes"
 
-// V3Config returns the configuration of OpenAPI v3, which kubectl explains by and
-// server-side apply needs. external has the versioned types of the built-in kinds.
+// V3Config returns the configuration of OpenAPI v3, which kubectl explain and server-side apply
+// need. external has the versioned types of the built-in kinds.
 func V3Config(external *runtime.Scheme) *common.OpenAPIV3Config {
 	config := genericapiserver.DefaultOpenAPIV3Config(definitions(), namer(external))
 	config.Info.Title = title

@@ -23,7 +23,7 @@ import (
 
 const v2Path = "/openapi/v2"
 
-// v2 serves OpenAPI v2, which kubectl before 1.27 explains and validates by. The document is
+// v2 serves OpenAPI v2, which kubectl before 1.27 uses to explain and validate. The document is
 // rebuilt when a CustomResourceDefinition has changed.
 type v2 struct {
 	config      *common.Config

@@ -25,8 +25,8 @@ const v3Path = "/openapi/v3"
 //
 // The documents of custom resources are added by apiextensions-apiserver, to the same
 // service. It does so only if the server has a StaticOpenAPISpec, which PrepareRun would set
-// if it installed OpenAPI itself; an empty one will do. That is a trick on
-// apiextensions-apiserver, which TestCustomResourcesAreDescribed fails without.
+// if it installed OpenAPI itself; an empty one will do. This is a workaround for
+// apiextensions-apiserver; without it TestCustomResourcesAreDescribed fails.
 func InstallV3(server *genericapiserver.GenericAPIServer, config *common.OpenAPIV3Config) error {
 	service := handler3.NewOpenAPIService()
 	if err := service.RegisterOpenAPIV3VersionedService(v3Path, server.Handler.NonGoRestfulMux); err != nil {

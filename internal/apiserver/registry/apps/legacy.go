@@ -72,7 +72,7 @@ func extensionsBeta1(obj, list runtime.Object) registry.LegacyVersion {
 	}
 }
 
-// defaultAppsBeta1 fills in what has a default in apps/v1beta1 that differs from apps/v1.
+// defaultAppsBeta1 sets the defaults of apps/v1beta1 that differ from those of apps/v1.
 func defaultAppsBeta1(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -84,8 +84,8 @@ func defaultAppsBeta1(obj runtime.Object) {
 	}
 }
 
-// defaultExtensionsBeta1 fills in what has a default in extensions/v1beta1 that differs
-// from apps/v1.
+// defaultExtensionsBeta1 sets the defaults of extensions/v1beta1 that differ from those of
+// apps/v1.
 func defaultExtensionsBeta1(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -106,7 +106,8 @@ func defaultExtensionsBeta1(obj runtime.Object) {
 	}
 }
 
-// defaultFromTemplate selects the pods of the template, and labels the object like them.
+// defaultFromTemplate defaults the selector and the object's labels to the labels of the
+// template.
 func defaultFromTemplate(m *metav1.ObjectMeta, selector **metav1.LabelSelector, labels map[string]string) {
 	if len(labels) == 0 {
 		return
@@ -159,8 +160,8 @@ func restoreRetired(legacy runtime.Object) {
 	}
 }
 
-// takeAnnotation removes an annotation that is a number and returns it. Any other was not
-// written by annotate, and stays.
+// takeAnnotation removes an annotation that is a number and returns it. Any other value was not
+// written by annotate, and is kept.
 func takeAnnotation(m *metav1.ObjectMeta, key string) (int64, bool) {
 	value, err := strconv.ParseInt(m.Annotations[key], 10, 64)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package autoscaling is the API group autoscaling: HorizontalPodAutoscalers. What /scale
-// serves is in package registry.
+// Package autoscaling is the API group autoscaling: HorizontalPodAutoscalers. The kind Scale of
+// /scale is in package registry.
 package autoscaling
 
 import (

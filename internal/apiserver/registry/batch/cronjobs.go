@@ -43,7 +43,7 @@ func cronJobs() registry.Resource {
 			registry.SetDefaultPtr(&c.Spec.Suspend, false)
 			registry.SetDefaultPtr(&c.Spec.SuccessfulJobsHistoryLimit, 3)
 			registry.SetDefaultPtr(&c.Spec.FailedJobsHistoryLimit, 1)
-			// The other defaults are set in the Jobs that are made.
+			// The other defaults are set in the Jobs that are created.
 			podspec.DefaultSpec(&c.Spec.JobTemplate.Spec.Template.Spec)
 		},
 		Validate:   validateCronJob,

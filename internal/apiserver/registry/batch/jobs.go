@@ -69,7 +69,7 @@ func defaultJob(j *batchv1.Job) {
 	labelJob(j)
 }
 
-// labelJob gives a Job without labels those of its pods.
+// labelJob copies the labels of the pods to a Job without labels.
 func labelJob(j *batchv1.Job) {
 	if len(j.Labels) == 0 {
 		j.Labels = maps.Clone(j.Spec.Template.Labels)
@@ -99,8 +99,8 @@ const (
 	legacyJobName       = "job-name"
 )
 
-// createJob makes the Job select its own pods and no others, by its uid, which is new and
-// so unknown to the user. With a manual selector, the user is responsible.
+// createJob makes the Job select exactly its own pods, by its uid, which is new and so unknown
+// to the user. With a manual selector, the user is responsible.
 func createJob(j *batchv1.Job) {
 	if ptr.Deref(j.Spec.ManualSelector, false) {
 		return
@@ -161,13 +161,13 @@ func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	errs = append(errs, validateManager(s.ManagedBy, spec.Child("managedBy"))...)
 	errs = append(errs, validateJobPolicies(s, spec)...)
 	if policy := s.Template.Spec.RestartPolicy; policy == corev1.RestartPolicyAlways {
-		// A Job is complete when its pods end, and those would not.
+		// A Job is complete when its pods have ended, and with Always they would not end.
 		errs = append(errs, field.Required(template.Child("spec", "restartPolicy"), "valid values: \"OnFailure\", \"Never\""))
 	}
 	return errs
 }
 
-// validateJobUpdate: what a Job runs cannot be changed; how much of it at a time can.
+// validateJobUpdate: what a Job runs cannot be changed, but its parallelism can.
 func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := slices.Concat(

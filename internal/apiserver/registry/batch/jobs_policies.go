@@ -13,12 +13,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Policies of a Job about pods that end.
+// Policies of a Job for pods that end.
 
 const (
 	// maxIndexed is the parallelism that an indexed Job may have.
 	maxIndexed = 100_000
-	// maxJobRules is how many rules a policy of a Job may have.
+	// maxJobRules is the maximum number of rules in a policy of a Job.
 	maxJobRules = 20
 )
 

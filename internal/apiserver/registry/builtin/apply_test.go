@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// converter converts objects as server-side apply does: by their OpenAPI definitions.
+// converter returns the converter that server-side apply uses, based on the OpenAPI definitions.
 func converter(t *testing.T, s registry.Schemes) managedfields.TypeConverter {
 	t.Helper()
 	var names []string
@@ -43,8 +43,8 @@ func converter(t *testing.T, s registry.Schemes) managedfields.TypeConverter {
 	return c
 }
 
-// TestApplyRoundTrip: server-side apply sees every field of an object, and an object
-// that is applied to itself does not change.
+// TestApplyRoundTrip: server-side apply sees every field of an object, and applying an object to
+// itself changes nothing.
 func TestApplyRoundTrip(t *testing.T) {
 	schemes := NewSchemes()
 	c := converter(t, schemes)

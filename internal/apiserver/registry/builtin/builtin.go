@@ -23,8 +23,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/storage"
 )
 
-// groups returns the API groups in the order of discovery. Of the last two nothing is
-// stored: package reviews serves them.
+// groups returns the API groups in the order of discovery. The last two store nothing: package
+// reviews serves them.
 func groups(ranges core.ServiceRanges) []registry.Group {
 	return []registry.Group{
 		core.Group(ranges),

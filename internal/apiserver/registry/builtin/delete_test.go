@@ -103,7 +103,7 @@ func TestDeleteOfSomeKindsAnswersWithObject(t *testing.T) {
 	}
 }
 
-// TestDeletionIsComplete: what a Deleter gets.
+// TestDeletionIsComplete checks what a Deleter receives.
 func TestDeletionIsComplete(t *testing.T) {
 	var got registry.Deletion
 	_, r, _ := registries(t, "jobs", deleterFunc(func(_ context.Context, d registry.Deletion) (runtime.Object, bool, error) {
@@ -118,7 +118,7 @@ func TestDeletionIsComplete(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got.Options == nil || got.Options.GracePeriodSeconds == nil || *got.Options.GracePeriodSeconds != 0 {
-		t.Errorf("without options: %+v, want at once", got.Options)
+		t.Errorf("without options: %+v, want immediate deletion", got.Options)
 	}
 	if got.Strategy.DefaultPropagation != metav1.DeletePropagationOrphan {
 		t.Errorf("%+v", got.Strategy)
@@ -242,12 +242,12 @@ func TestDeleteCollectionLimit(t *testing.T) {
 		t.Errorf("%d objects, %v", meta.LenList(list), err)
 	}
 	if m.has("/configmaps/default/cm-1") || !m.has("/configmaps/default/cm-2") {
-		t.Error("not the first two are gone")
+		t.Error("want exactly the first two gone")
 	}
 }
 
-// TestDeleteCollectionGoesOn: an object that cannot be deleted stops none of the others,
-// and one that is gone is no failure (AS-13).
+// TestDeleteCollectionGoesOn: an object that cannot be deleted does not stop the others, and one
+// that is gone is no failure (AS-13).
 func TestDeleteCollectionGoesOn(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -295,7 +295,7 @@ func TestDeleteCollectionStops(t *testing.T) {
 	if _, err := r.DeleteCollection(ctx, nil, &metav1.DeleteOptions{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if deleted > 8 { // as many are deleted at a time
+	if deleted > 8 { // this many are deleted concurrently
 		t.Errorf("%d of %d were deleted after the end of the request", deleted, all)
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// fakeStorage is a storage in memory for tests of registries. It has no watches, and its
+// fakeStorage is an in-memory storage for tests of registries. It has no watches, and its
 // continue tokens are keys.
 type fakeStorage struct {
 	storage.Interface                   // what is missing panics
@@ -88,7 +88,7 @@ func (m *fakeStorage) Create(_ context.Context, key string, obj, out runtime.Obj
 	return nil
 }
 
-// takenLocked returns an error if another object has a unique value of this one.
+// takenLocked returns an error if another object has one of this object's unique values.
 func (m *fakeStorage) takenLocked(key string, obj runtime.Object) error {
 	if _, ok := obj.(*corev1.Service); !ok {
 		return nil
@@ -243,7 +243,7 @@ func copyInto(out, obj runtime.Object) {
 	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj.DeepCopyObject()).Elem())
 }
 
-// fakeDeleter decides and writes on a fakeStorage.
+// fakeDeleter is a Deleter on a fakeStorage.
 type fakeDeleter struct{}
 
 func (fakeDeleter) Delete(ctx context.Context, d registry.Deletion) (runtime.Object, bool, error) {
@@ -274,8 +274,8 @@ func (fakeDeleter) Delete(ctx context.Context, d registry.Deletion) (runtime.Obj
 	return out, false, err
 }
 
-// registries makes the registries of a resource on a fake storage. The main one deletes
-// collections, whatever the row says: TestVerbs holds the rows to that.
+// registries returns the registries of a resource on a fake storage. The main one deletes
+// collections regardless of the row; TestVerbs checks that the rows' setting is respected.
 func registries(t *testing.T, plural string, d registry.Deleter) (*fakeStorage, *registry.REST, map[string]rest.Storage) {
 	t.Helper()
 	m := newFakeStorage()
@@ -288,7 +288,7 @@ func registries(t *testing.T, plural string, d registry.Deleter) (*fakeStorage, 
 	return m, storages[plural].(*registry.REST), storages
 }
 
-// mainREST makes the main registry of a resource, for its strategies.
+// mainREST returns the main registry of a resource, for its strategies.
 func mainREST(t *testing.T, resource registry.Resource, schemes registry.Schemes) *registry.REST {
 	t.Helper()
 	resource.NoDeleteCollection = false

@@ -84,7 +84,7 @@ func rowVersions() []schema.GroupVersion {
 	return versions
 }
 
-// encode writes an object as YAML, without what differs from run to run.
+// encode returns an object as YAML, without what differs from run to run.
 func encode(t *testing.T, resource registry.Resource, obj runtime.Object) string {
 	t.Helper()
 	obj = obj.DeepCopyObject()
@@ -131,7 +131,7 @@ func newborn(obj runtime.Object) {
 	m.SetCreationTimestamp(metav1.NewTime(testNow()))
 }
 
-// causes returns the single errors of an API error.
+// causes returns the individual errors in an API error.
 func causes(err error) string {
 	if err == nil {
 		return "ok\n"

@@ -26,7 +26,7 @@ func eachLegacy(t *testing.T, test func(t *testing.T, l registry.LegacyVersion, 
 	})
 }
 
-// TestLegacyVersions: each version serves the kinds that it had.
+// TestLegacyVersions: each version serves the kinds that it had in Kubernetes.
 func TestLegacyVersions(t *testing.T) {
 	got := map[string][]string{}
 	eachLegacy(t, func(_ *testing.T, l registry.LegacyVersion, resource registry.Resource) {
@@ -96,7 +96,8 @@ func TestLegacyLists(t *testing.T) {
 	}
 }
 
-// TestLegacyDefaults: what is left out in a legacy version has the default of that version.
+// TestLegacyDefaults: a field that is left out in a legacy version gets the default of that
+// version.
 func TestLegacyDefaults(t *testing.T) {
 	schemes := NewSchemes()
 	const template = `template: {metadata: {labels: {app: a}}, spec: {containers: [{name: a, image: a}]}}`

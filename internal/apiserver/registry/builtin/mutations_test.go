@@ -35,8 +35,8 @@ func TestMutations(t *testing.T) {
 	})
 }
 
-// TestEveryKindHasMutations: of every kind, an object is accepted, and some change of it
-// is refused on create. A kind whose mistakes are not looked for is not validated.
+// TestEveryKindHasMutations: for every kind an object is accepted, and some change to it is
+// refused on create. Validation without such a test may be missing altogether.
 func TestEveryKindHasMutations(t *testing.T) {
 	schemes := NewSchemes()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 )
 
-// fakeServer is the registries of all resources, on one fake storage.
+// fakeServer has the registries of all resources, on one fake storage.
 type fakeServer struct {
 	t       *testing.T
 	schemes registry.Schemes
@@ -47,7 +47,7 @@ func newFakeServerIn(t *testing.T, ranges core.ServiceRanges) fakeServer {
 	return p
 }
 
-// try creates an object, as a request does after admission.
+// try creates an object, like a request after admission.
 func (p fakeServer) try(text string) (runtime.Object, error) {
 	p.t.Helper()
 	resource, obj := decode(p.t, p.schemes, text)
@@ -127,7 +127,7 @@ func TestPodPriority(t *testing.T) {
 	}
 }
 
-// A client that sends its first manifest again changes nothing.
+// A client that sends its original manifest again changes nothing.
 func TestPodReplacedByItsManifest(t *testing.T) {
 	p := newFakeServer(t)
 	p.create(`{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: usual}, value: 7, globalDefault: true}`)
@@ -144,8 +144,8 @@ func TestPodReplacedByItsManifest(t *testing.T) {
 	}
 }
 
-// A volume claim without a class gets the newest default class; one that asks for none
-// keeps none.
+// A volume claim without a class gets the newest default class; one with an empty class keeps
+// it.
 func TestDefaultStorageClass(t *testing.T) {
 	p := newFakeServer(t)
 	claim := func(fields string) *string {

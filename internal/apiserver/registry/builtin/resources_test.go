@@ -87,7 +87,7 @@ func TestColumns(t *testing.T) {
 		if names != 1 {
 			t.Errorf("%d columns are the name", names)
 		}
-		// k8s.io/apiserver copies tables, and panics on a cell that JSON does not have.
+		// k8s.io/apiserver copies tables, and panics on a cell whose type JSON does not have.
 		printed.DeepCopy()
 	})
 }
@@ -126,7 +126,7 @@ func TestTableOfAList(t *testing.T) {
 	}
 }
 
-// TestNamesAreUnique: kubectl takes a resource by any of its names.
+// TestNamesAreUnique: kubectl accepts any name of a resource.
 func TestNamesAreUnique(t *testing.T) {
 	taken := map[string]string{}
 	for _, resource := range Resources() {

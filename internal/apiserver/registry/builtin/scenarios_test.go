@@ -23,7 +23,8 @@ import (
 //	            ok and the generation. endpoint=status or endpoint=finalize: on that subresource
 //	table       objects of one kind: what kubectl get shows. wide: with -o wide
 //
-// go test -run TestScenarios ./internal/apiserver/registry/builtin -rewrite writes the outcomes anew.
+// go test -run TestScenarios ./internal/apiserver/registry/builtin -rewrite rewrites the
+// outcomes.
 func TestScenarios(t *testing.T) {
 	schemes := NewSchemes()
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {

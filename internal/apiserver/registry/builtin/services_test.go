@@ -42,7 +42,7 @@ func TestServiceGetsAnAddress(t *testing.T) {
 	if !slices.Equal(spec.ClusterIPs, []string{spec.ClusterIP}) || !slices.Equal(spec.IPFamilies, []corev1.IPFamily{corev1.IPv4Protocol}) || *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
 		t.Errorf("%v %v %v", spec.ClusterIPs, spec.IPFamilies, *spec.IPFamilyPolicy)
 	}
-	// The client need not send what was allocated, and cannot change it.
+	// The client need not send the allocated values, and cannot change them.
 	obj, err = p.replace(service("web", "ports: [{port: 81}]"))
 	if again := specOf(t, obj, err); again.ClusterIP != spec.ClusterIP || again.Ports[0].Port != 81 {
 		t.Errorf("updated to %s:%d", again.ClusterIP, again.Ports[0].Port)
@@ -73,7 +73,7 @@ func TestServiceTypes(t *testing.T) {
 	if balanced.Ports[0].NodePort != exposed.Ports[0].NodePort || balanced.HealthCheckNodePort == 0 || balanced.ClusterIP != first.ClusterIP {
 		t.Errorf("%+v", balanced)
 	}
-	// A patch of the type leaves the rest as it was.
+	// A patch of the type leaves the rest unchanged.
 	obj, err = p.replace(service("web", fmt.Sprintf("type: ClusterIP, externalTrafficPolicy: Local, allocateLoadBalancerNodePorts: true, ports: [{port: 80, nodePort: %d}]", balanced.Ports[0].NodePort)))
 	if inside := specOf(t, obj, err); inside.Ports[0].NodePort != 0 || inside.HealthCheckNodePort != 0 {
 		t.Errorf("%+v", inside)
@@ -103,13 +103,13 @@ func TestServiceAsksForAValue(t *testing.T) {
 			t.Errorf("%s: %v, want %s", spec, err, want)
 		}
 	}
-	// An update keeps what the service has, also where it is sent.
+	// An update keeps what the service has, even if the client sends it.
 	if _, err := p.replace(service("a", "clusterIP: 10.1.0.9, type: NodePort, ports: [{port: 81, nodePort: 30001}]")); err != nil {
 		t.Error(err)
 	}
 }
 
-// Concurrent requests get every address of a range, none twice, before it is full.
+// Concurrent requests get every address of a range, and none twice, before it is full.
 func TestServiceRangeIsUsedUp(t *testing.T) {
 	p := servicesIn(t, "10.1.0.0/28")
 	var wg sync.WaitGroup

@@ -19,14 +19,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// statusOf returns the field Status of an object's Go type, if it has one. These tests
-// judge rows by it, not by what the rows say of themselves.
+// statusOf returns the field Status of an object's Go type, if it has one. These tests check the
+// rows against it, not against what the rows declare.
 func statusOf(obj runtime.Object) (reflect.Value, bool) {
 	status := reflect.ValueOf(obj).Elem().FieldByName("Status")
 	return status, status.IsValid()
 }
 
-// TestStatusIsDeclared: a row whose type has a status has the endpoint for it.
+// TestStatusIsDeclared: a row whose type has a status has a /status endpoint.
 func TestStatusIsDeclared(t *testing.T) {
 	schemes := NewSchemes()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
@@ -55,7 +55,7 @@ func eachWithStatus(t *testing.T, test func(t *testing.T, resource registry.Reso
 	})
 }
 
-// TestMainEndpointKeepsStatus: whatever is sent, the status stays what is stored.
+// TestMainEndpointKeepsStatus: whatever a client sends, the stored status is kept.
 func TestMainEndpointKeepsStatus(t *testing.T) {
 	schemes := NewSchemes()
 	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
@@ -82,8 +82,8 @@ func statusDiff(want, got reflect.Value) string {
 	return cmp.Diff(want.Interface(), got.Interface())
 }
 
-// TestStatusEndpointKeepsTheRest: of the metadata, only annotations come from a status
-// update, and of the rest only the status.
+// TestStatusEndpointKeepsTheRest: a status update changes only annotations in the metadata, and
+// only the status in the rest.
 func TestStatusEndpointKeepsTheRest(t *testing.T) {
 	schemes := NewSchemes()
 	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
@@ -99,7 +99,7 @@ func TestStatusEndpointKeepsTheRest(t *testing.T) {
 		from, _ := statusOf(sent)
 		to.Set(from)
 		if pod, ok := want.(*corev1.Pod); ok && pod.Status.QOSClass == "" {
-			// It follows from the spec: a status may leave it out.
+			// It is derived from the spec, so a status may leave it out.
 			pod.Status.QOSClass = before.(*corev1.Pod).Status.QOSClass
 		}
 		w, s := metaOf(want), metaOf(sent)
@@ -118,10 +118,10 @@ func TestStatusEndpointKeepsTheRest(t *testing.T) {
 	})
 }
 
-// TestCreateClearsStatus: of what is created, the client does not decide the status.
+// TestCreateClearsStatus: a client that creates an object cannot set its status.
 func TestCreateClearsStatus(t *testing.T) {
-	// Node agents report when they register. The default flow schemas are created together
-	// with their priority levels, and say so.
+	// Node agents report a status when they register. The default flow schemas are created
+	// together with their priority levels, and their status says so.
 	keeps := map[string]bool{"nodes": true, "flowschemas": true}
 	schemes := NewSchemes()
 	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {

@@ -36,7 +36,7 @@ func leases() registry.Resource {
 		table.Age(),
 	}, registry.Strategy[*coordinationv1.Lease]{
 		Validate: func(l *coordinationv1.Lease) field.ErrorList {
-			// A holder that releases the lease leaves an empty holderIdentity.
+			// A holder that gives up the lease leaves an empty holderIdentity.
 			spec := field.NewPath("spec")
 			return slices.Concat(
 				validate.Positive(l.Spec.LeaseDurationSeconds, spec.Child("leaseDurationSeconds")),

@@ -28,7 +28,8 @@ func events() registry.Resource {
 		CreateOnUpdate:      true,
 		UnconditionalUpdate: true,
 		TTL:                 time.Hour,
-		// The collector does not watch events, so it would never remove its finalizers.
+		// The collector does not watch events, so it would never remove its finalizers from
+		// them.
 		Deletion: deletion.Strategy{CollectorDisabled: true},
 	}, eventColumns(), registry.Strategy[*corev1.Event]{
 		Validate:         validateEvent,

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// namespaces differ from every other resource in how they are deleted: besides
+// Namespaces differ from every other resource in how they are deleted: besides
 // metadata.finalizers there is spec.finalizers, which only /finalize changes, and a
 // namespace stays until both lists are empty (NS-23). The write that sets the
 // deletionTimestamp also sets the phase, by which admission refuses new contents.
@@ -29,7 +29,7 @@ func namespaces() registry.Resource {
 		ValidateName:        apivalidation.ValidateNamespaceName,
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
-		// One mistaken request would delete everything.
+		// A single mistaken request would delete everything.
 		NoDeleteCollection: true,
 		Deletion: deletion.Strategy{
 			Pending:               func(obj runtime.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
@@ -53,8 +53,8 @@ func namespaces() registry.Resource {
 	})
 }
 
-// labelNamespace sets the label by which a namespace is selected by name, whatever the
-// client has sent (NS-13). It runs again after a name was generated.
+// labelNamespace sets the label by which a namespace is selected by name, no matter what the
+// client sent (NS-13). It runs again after a name was generated.
 func labelNamespace(ns *corev1.Namespace) {
 	if ns.Name == "" {
 		return
@@ -87,8 +87,8 @@ func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
 	return nil
 }
 
-// finalizeEndpoint returns /finalize, which changes spec.finalizers and nothing else. The
-// update that leaves a namespace with nothing to wait for removes it (R18).
+// finalizeEndpoint returns /finalize, which changes only spec.finalizers. The update that leaves
+// a namespace with nothing to wait for removes it (R18).
 func finalizeEndpoint(r *registry.REST) rest.Storage {
 	finalizers := registry.CopyField(func(ns *corev1.Namespace) *[]corev1.FinalizerName { return &ns.Spec.Finalizers })
 	return registry.Subresource(r, finalizers, "status", validateFinalize)

@@ -38,8 +38,8 @@ func persistentVolumeClaims() registry.Resource {
 	})
 }
 
-// resolveClass sets the class of a volume claim without one (an empty name asks for none)
-// to the newest of the classes that are marked as default.
+// resolveClass sets the class of a volume claim without one to the newest of the classes that
+// are marked as default; an empty name means no class.
 func resolveClass(ctx context.Context, d registry.Registries, c *corev1.PersistentVolumeClaim) error {
 	if _, named := c.Annotations[corev1.BetaStorageClassAnnotation]; named || c.Spec.StorageClassName != nil {
 		return nil

@@ -37,7 +37,7 @@ func pods() registry.Resource {
 		Validate:             validatePod,
 		ValidateUpdate:       validatePodUpdate,
 		ValidateStatusUpdate: validatePodStatus,
-		// The class follows from the spec: a status update may leave it out.
+		// The class is derived from the spec, so a status update may leave it out.
 		PrepareForStatusUpdate: func(p, old *corev1.Pod) { registry.SetDefault(&p.Status.QOSClass, old.Status.QOSClass) },
 		Desired:                func(p *corev1.Pod) any { return p.Spec },
 		CopyStatus:             registry.CopyField(func(p *corev1.Pod) *corev1.PodStatus { return &p.Status }),
@@ -71,8 +71,8 @@ func podFields(p *corev1.Pod) fields.Set {
 	}
 }
 
-// podGrace returns how long a pod may take to terminate. Where nothing runs, because the
-// pod is not bound or has ended, there is nothing to wait for.
+// podGrace returns how long a pod may take to terminate. If nothing runs, because the pod is not
+// bound or has finished, there is nothing to wait for.
 func podGrace(obj runtime.Object, requested *int64) (seconds int64, graceful bool) {
 	p := obj.(*corev1.Pod)
 	switch {
@@ -84,7 +84,7 @@ func podGrace(obj runtime.Object, requested *int64) (seconds int64, graceful boo
 		seconds = *p.Spec.TerminationGracePeriodSeconds
 	}
 	if seconds < 0 {
-		// A mistake must not kill the pod at once: the shortest grace period there is.
+		// A mistake must not kill the pod at once, so this is the shortest grace period.
 		seconds = 1
 	}
 	return seconds, true
@@ -109,7 +109,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 
 // qosClassOf returns the class by which a node evicts pods when it runs out of resources.
 // Guaranteed: every container is limited to what it requests, in CPU and memory.
-// BestEffort: no container says anything. Burstable: all others.
+// BestEffort: no container specifies anything. Burstable: all others.
 func qosClassOf(spec *corev1.PodSpec) corev1.PodQOSClass {
 	guaranteed, bestEffort := true, true
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {

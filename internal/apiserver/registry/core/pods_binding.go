@@ -33,8 +33,8 @@ func (r *bindingREST) New() runtime.Object { return &corev1.Binding{} }
 // Destroy implements rest.Storage. The storage belongs to the main endpoint.
 func (r *bindingREST) Destroy() {}
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the uid in the
-// request: it is that of the pod that the scheduler has seen.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the uid in the request: it
+// identifies the pod that the scheduler has seen.
 func (r *bindingREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
 // Create binds the pod of that name.

@@ -62,7 +62,7 @@ func summaryOf(p *corev1.Pod) podSummary {
 	return s
 }
 
-// initializing adds the init containers, and reports whether they are not done yet.
+// initializing adds the init containers, and reports whether they are still running.
 func (s *podSummary) initializing(p *corev1.Pod) bool {
 	sidecars := map[string]bool{}
 	for _, c := range p.Spec.InitContainers {

@@ -13,13 +13,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// What a pod gets when it is created. No template has it, so these must not be fields in
-// which controllers compare a pod with its template.
+// Defaults that a pod gets when it is created. Templates do not have them, so these must not be
+// fields in which controllers compare a pod with its template.
 
 // defaultAccount is the service account of pods that name none. Every namespace has it.
 const defaultAccount = "default"
 
-// evictAfter is how long a pod stays on an unreachable node by default, in seconds.
+// evictAfter is the default time that a pod stays on an unreachable node, in seconds.
 const evictAfter = 300
 
 func createPod(p *corev1.Pod) {
@@ -29,7 +29,7 @@ func createPod(p *corev1.Pod) {
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClassOf(&p.Spec)}
 }
 
-// updatePod lets a client send the pod as it first sent it.
+// updatePod lets a client send the pod again as it originally sent it.
 func updatePod(p, old *corev1.Pod) {
 	registry.SetDefault(&p.Spec.ServiceAccountName, old.Spec.ServiceAccountName)
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
@@ -94,8 +94,8 @@ func resolvePriority(ctx context.Context, d registry.Registries, p *corev1.Pod) 
 	return nil
 }
 
-// priorityClassOf returns the class that a pod names, else the default one, else an empty
-// one, whose value is 0.
+// priorityClassOf returns the class that a pod names, otherwise the default one, otherwise an
+// empty one, whose value is 0.
 func priorityClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) (*schedulingv1.PriorityClass, error) {
 	classes, err := registry.ListFromCache[*schedulingv1.PriorityClass](ctx, d, schedulingv1.Resource("priorityclasses"))
 	if err != nil {

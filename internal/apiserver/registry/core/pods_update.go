@@ -20,8 +20,7 @@ const podChangeable = "`spec.containers[*].image`,`spec.initContainers[*].image`
 // validatePodUpdate checks what an update changes in a pod's spec.
 func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
-	// Changes that are allowed are undone one by one; if a difference is left, it is not
-	// allowed.
+	// Allowed changes are undone one by one; any remaining difference is not allowed.
 	undone := pod.Spec.DeepCopy()
 	undoImages(undone.Containers, old.Spec.Containers)
 	undoImages(undone.InitContainers, old.Spec.InitContainers)
@@ -52,7 +51,7 @@ func undoImages(containers, old []corev1.Container) {
 	}
 }
 
-// undoDeadline undoes a change of the deadline, which can be set and lowered.
+// undoDeadline undoes a change of the deadline, which can only be set and lowered.
 func undoDeadline(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	deadline := spec.ActiveDeadlineSeconds
 	spec.ActiveDeadlineSeconds = old.ActiveDeadlineSeconds

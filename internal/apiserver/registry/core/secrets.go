@@ -35,8 +35,8 @@ func secrets() registry.Resource {
 	})
 }
 
-// defaultSecret also moves stringData, which is write-only, into data: nothing that is
-// stored or read has it.
+// defaultSecret also moves stringData, which is write-only, into data: stored objects do not
+// have it.
 func defaultSecret(s *corev1.Secret) {
 	registry.SetDefault(&s.Type, corev1.SecretTypeOpaque)
 	if len(s.StringData) == 0 {

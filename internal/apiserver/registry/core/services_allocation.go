@@ -32,11 +32,10 @@ func DefaultServiceRanges() ServiceRanges {
 	return ServiceRanges{Addresses: netip.MustParsePrefix("10.96.0.0/12"), FirstPort: 30000, LastPort: 32767}
 }
 
-// MinServiceBits is how many bits of an address a range must leave open: that is 6
-// addresses.
+// MinServiceBits is the minimum number of host bits of a range, which gives 6 addresses.
 const MinServiceBits = 3
 
-// maxAddressBits limits how many addresses of a range are used: a million.
+// maxAddressBits limits the number of addresses of a range that are used to a million.
 const maxAddressBits = 20
 
 // size returns how many addresses can be allocated, from the second one on.
@@ -57,8 +56,8 @@ func (r ServiceRanges) address(n uint64) netip.Addr {
 	return netip.AddrFrom16(bytes).Unmap()
 }
 
-// reserved returns how many addresses at the beginning of a range are allocated last, so
-// that clients that ask for a certain address find one that is free.
+// reserved returns the number of addresses at the beginning of a range that are allocated last,
+// so that clients that request specific addresses find free ones.
 func (r ServiceRanges) reserved() uint64 { return min(max(r.size()/16, 16), 256, r.size()) }
 
 func (r ServiceRanges) family() corev1.IPFamily {
@@ -131,8 +130,8 @@ func (a serviceAllocation) allocate(s, old *corev1.Service) (field.ErrorList, er
 	return a.allocatePorts(s, had)
 }
 
-// dropUnused drops what only the old type used. The client has not set it: it is there
-// because a patch leaves what it does not name.
+// dropUnused drops what only the old type used. The client did not set it: a patch keeps the
+// fields that it does not name.
 func dropUnused(s, old *corev1.Service) {
 	if s.Spec.Type == old.Spec.Type {
 		return
@@ -222,7 +221,7 @@ func (a serviceAllocation) allocateAddress(s *corev1.Service, had map[string]boo
 	return nil, nil
 }
 
-// requestAddress records that the client asks for an address.
+// requestAddress records that the client requests an address.
 func (a serviceAllocation) requestAddress(s *corev1.Service, at *field.Path) field.ErrorList {
 	ip, err := netip.ParseAddr(s.Spec.ClusterIP)
 	if err != nil {
@@ -286,8 +285,8 @@ func (a serviceAllocation) allocatePorts(s *corev1.Service, had map[string]bool)
 	return nil, nil
 }
 
-// requestPorts records the node ports that the client asks for. It returns the values of
-// all that the service has, old and new.
+// requestPorts records the node ports that the client requests. It returns the values of all
+// node ports of the service, old and new.
 func (a serviceAllocation) requestPorts(s *corev1.Service, had map[string]bool) (own map[string]bool, errs field.ErrorList) {
 	own = map[string]bool{}
 	want := func(port int32, at *field.Path) {
@@ -306,12 +305,12 @@ func (a serviceAllocation) requestPorts(s *corev1.Service, had map[string]bool) 
 	return own, errs
 }
 
-// sameProtocol reports whether a port with that node port has the same protocol already.
+// sameProtocol reports whether a port with that node port already has the same protocol.
 func sameProtocol(ports []corev1.ServicePort, port *corev1.ServicePort, number int32) bool {
 	return slices.ContainsFunc(ports, func(p corev1.ServicePort) bool { return p.NodePort == number && p.Protocol == port.Protocol })
 }
 
-// requestPort records that the client asks for a node port.
+// requestPort records that the client requests a node port.
 func (a serviceAllocation) requestPort(port int32, at *field.Path) field.ErrorList {
 	if port < a.ranges.FirstPort || port > a.ranges.LastPort {
 		return field.ErrorList{field.Invalid(at, port, fmt.Sprintf(
@@ -321,8 +320,8 @@ func (a serviceAllocation) requestPort(port int32, at *field.Path) field.ErrorLi
 	return nil
 }
 
-// nodePort returns a node port that is free, as far as is known, and not one of own. It
-// adds it to own.
+// nodePort returns a node port that is free, as far as is known, and not in own, and adds it to
+// own.
 func (a serviceAllocation) nodePort(own map[string]bool) (int32, error) {
 	port, ok := a.Find(uint64(a.ranges.FirstPort), uint64(a.ranges.LastPort)+1, func(port uint64) bool {
 		value := nodePortValue(int32(port)) //nolint:gosec // within the range of ports

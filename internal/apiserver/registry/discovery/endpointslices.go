@@ -57,7 +57,7 @@ func endpointSlices() registry.Resource {
 		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 			return validate.Immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))
 		},
-		// Labels too: they say which service the slice belongs to.
+		// This includes labels: they say which service the slice belongs to.
 		Desired: func(s *discoveryv1.EndpointSlice) any { return []any{s.Endpoints, s.Ports, s.AddressType, s.Labels} },
 	})
 }

@@ -112,7 +112,7 @@ func validateFlowRule(r *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) 
 	})...)
 }
 
-// validateFlowSubject checks that of the three fields the one is set that the kind names.
+// validateFlowSubject checks that the one of the three fields that the kind names is set.
 func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorList {
 	errs := validate.OneOf(s.Kind, at.Child("kind"), flowcontrolv1.SubjectKindUser, flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount)
 	for _, of := range []struct {

@@ -107,7 +107,7 @@ func validateIngressHost(host *string, at *field.Path) field.ErrorList {
 	return validate.FromMessages(*host, at, validation.IsDNS1123Subdomain(*host))
 }
 
-// ambiguousPaths are parts of paths that proxies interpret in different ways.
+// ambiguousPaths returns parts of paths that proxies interpret in different ways.
 func ambiguousPaths() (within, atEnd []string) {
 	return []string{"//", "/./", "/../", "%2f", "%2F"}, []string{"/..", "/."}
 }

@@ -94,7 +94,7 @@ func validateImage(image string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// maxRestartRules is how many restart policy rules a container may have.
+// maxRestartRules is the maximum number of restart policy rules of a container.
 const maxRestartRules = 20
 
 func validateRestart(container *corev1.Container, at *field.Path) field.ErrorList {
@@ -144,7 +144,7 @@ func (c containerChecks) checkPort(port *corev1.ContainerPort, at *field.Path) f
 	return append(errs, validate.Protocol(port.Protocol, at.Child("protocol"))...)
 }
 
-// validateHostPorts: each port of a node can be given to one container only.
+// validateHostPorts: each port of a node can be assigned to only one container.
 func validateHostPorts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}

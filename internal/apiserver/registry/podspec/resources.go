@@ -34,8 +34,8 @@ func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.Err
 	return append(errs, validateHugePages(r, at)...)
 }
 
-// validateHugePages: a container with huge pages must ask for CPU or memory as well, by
-// which it is scheduled.
+// validateHugePages: a container with huge pages must also request CPU or memory, by which it is
+// scheduled.
 func validateHugePages(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	huge, plain := false, false
 	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validatePodSecurity checks as which user, and how isolated from its node, a pod runs.
-// What a node's kernel would refuse is left to the node.
+// validatePodSecurity checks as which user, and how isolated from its node, a pod runs. Values
+// that a node's kernel would reject are left to the node.
 func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if ptr.Deref(spec.ShareProcessNamespace, false) && spec.HostPID {

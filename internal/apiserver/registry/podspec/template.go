@@ -23,8 +23,8 @@ func ValidateTemplate(kind string, template *corev1.PodTemplateSpec, path *field
 	return append(errs, ForbidEphemeralContainers(template, spec)...)
 }
 
-// ForbidEphemeralContainers rejects ephemeral containers in a template: they are added to
-// a running pod only.
+// ForbidEphemeralContainers rejects ephemeral containers in a template: they can only be added
+// to a running pod.
 func ForbidEphemeralContainers(template *corev1.PodTemplateSpec, spec *field.Path) field.ErrorList {
 	if len(template.Spec.EphemeralContainers) == 0 {
 		return nil

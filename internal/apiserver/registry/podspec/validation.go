@@ -1,5 +1,5 @@
-// Package podspec has the defaults and the validation of pod specs and of templates of
-// pods and volume claims, for the API groups whose objects contain them.
+// Package podspec contains the defaults and the validation of pod specs and of templates of pods
+// and volume claims, for the API groups whose objects contain them.
 package podspec
 
 import (

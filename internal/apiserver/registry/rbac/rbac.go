@@ -1,5 +1,5 @@
-// Package rbac is the API group rbac.authorization.k8s.io: roles and their bindings. Who may
-// do what is decided elsewhere, in package auth/rbac.
+// Package rbac is the API group rbac.authorization.k8s.io: roles and their bindings.
+// Authorization is decided in package auth/rbac.
 package rbac
 
 import (
@@ -213,8 +213,8 @@ func validateSubjects(subjects []rbacv1.Subject) field.ErrorList {
 	})
 }
 
-// sameRole keeps the right to change a binding's subjects from being a right to grant
-// another role.
+// sameRole ensures that the permission to change a binding's subjects is not a permission to
+// grant another role.
 func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil

@@ -115,7 +115,7 @@ func SystemPriorityClasses() []*schedulingv1.PriorityClass {
 	}
 }
 
-// isSystemPriority reports whether a class is one of those.
+// isSystemPriority reports whether a class is one of SystemPriorityClasses.
 func isSystemPriority(p *schedulingv1.PriorityClass) bool {
 	return !p.GlobalDefault && slices.ContainsFunc(SystemPriorityClasses(), func(own *schedulingv1.PriorityClass) bool {
 		return own.Name == p.Name && own.Value == p.Value

@@ -94,7 +94,8 @@ func validateProvisioner(provisioner string, path *field.Path) field.ErrorList {
 	return validate.FromMessages(provisioner, path, validation.IsQualifiedName(provisioner))
 }
 
-// validateStorageClassUpdate: a class keeps describing the volumes that were made of it.
+// validateStorageClassUpdate: a class must keep describing the volumes that were created from
+// it.
 func validateStorageClassUpdate(s, old *storagev1.StorageClass) field.ErrorList {
 	var errs field.ErrorList
 	if len(validate.Immutable(s.Parameters, old.Parameters, nil)) > 0 {

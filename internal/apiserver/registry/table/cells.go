@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// None is what a cell shows where there is nothing.
+// None is the content of a cell without a value.
 const None = "<none>"
 
 // OrNone returns s, or None if it is empty.
@@ -36,7 +36,7 @@ func Selector(s *metav1.LabelSelector) string {
 	return metav1.FormatLabelSelector(s)
 }
 
-// Labels returns a selector of labels, all of which have to match.
+// Labels returns a selector that requires all of the labels.
 func Labels(labels map[string]string) string {
 	return OrNone(pairs(labels))
 }

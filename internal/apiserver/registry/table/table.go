@@ -1,4 +1,4 @@
-// Package table makes the tables of kubectl get: columns, and the texts of their cells.
+// Package table builds the tables of kubectl get: columns, and the contents of their cells.
 package table
 
 import (
@@ -42,7 +42,7 @@ func Number[P runtime.Object](name, description string, cell func(P) int) Column
 	}
 }
 
-// Wide makes columns ones that only -o wide shows.
+// Wide returns the columns as ones that only -o wide shows.
 func Wide(columns ...Column) []Column {
 	for i := range columns {
 		columns[i].Priority = 1
@@ -79,7 +79,7 @@ func Age() Column {
 	}
 }
 
-// Since returns the time that has passed, as kubectl shows it.
+// Since returns the elapsed time as kubectl shows it.
 func Since(t metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"

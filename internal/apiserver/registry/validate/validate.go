@@ -1,5 +1,5 @@
-// Package validate has the checks that the validation of a resource is composed of. Each
-// returns what is wrong with one field, in the words that users of Kubernetes know.
+// Package validate has the checks of which the validation of a resource is composed. Each
+// returns what is wrong with one field, in Kubernetes' wording.
 package validate
 
 import (
@@ -103,7 +103,8 @@ func Immutable(value, old any, path *field.Path) field.ErrorList {
 	return apivalidation.ValidateImmutableField(value, old, path)
 }
 
-// NoDuplicates checks that no two of a list have the same name. Empty names are reported elsewhere.
+// NoDuplicates checks that no two elements of a list have the same name. Empty names are
+// reported elsewhere.
 func NoDuplicates[T any, K comparable](things []T, path *field.Path, name func(T) K, child string) field.ErrorList {
 	var errs field.ErrorList
 	var empty K
@@ -127,9 +128,9 @@ func Each[T any](things []T, path *field.Path, check func(*T, *field.Path) field
 	return errs
 }
 
-// MatchingSelector checks the selector of a kind that makes pods from a template: it is
-// not empty, and selects the pods of the template. With any other, the controller would
-// create pods for ever.
+// MatchingSelector checks the selector of a kind that creates pods from a template: it
+// must not be empty, and must select the pods of the template. Otherwise the controller
+// would create pods forever.
 func MatchingSelector(kind string, selector *metav1.LabelSelector, made map[string]string, spec *field.Path) field.ErrorList {
 	path := spec.Child("selector")
 	if selector == nil {
