@@ -142,8 +142,8 @@ func metadataOnly(header []string) string {
 	return strings.Join(accepted, ",")
 }
 
-// metadataSelector returns an error if a request selects by a field that is not metadata: that
-// would disclose the field's content.
+// metadataSelector returns an error if a request selects by a field that is not metadata: whether
+// objects are selected would disclose what such a field contains.
 func metadataSelector(r *http.Request) error {
 	for _, text := range r.URL.Query()["fieldSelector"] {
 		selector, err := fields.ParseSelector(text)
