@@ -32,8 +32,8 @@
 //     Expectations.ExpectVersion. Every other write carries uid and resourceVersion.
 //  4. A simulation on caches that lag (package laggingcache) where it creates or deletes.
 //  5. One line each in internal/system/workloads.go, which starts it, in
-//     internal/apiserver/auth/rbac/workloads.go, which gives it its rights, and in
-//     test/layers.txt.
+//     internal/apiserver/auth/bootstrappolicy/controllers.go, which gives it its rights, and in
+//     test/structure/layers.txt.
 package controller
 
 import (
