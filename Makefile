@@ -39,6 +39,7 @@ RACED = $$(go list ./... | grep -v -e /test/e2e -e /test/containers -e /test/con
 check: ## everything that CI checks
 	@echo "CI checks, begun at $$(date)"
 	go mod verify
+	go mod tidy -diff
 	go build ./...
 	go vet ./...
 	for m in $(MODULES); do (cd $$m && go vet ./...) || exit 1; done
