@@ -8,34 +8,115 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Watch opens a watch and calls event for each event, without decoding it. It returns when the
-// server has accepted the watch; the connection serves only that watch until it is closed. The
-// error that ends the watch is sent to failed.
-func (c *Client) Watch(ctx context.Context, path string, event func()) (failed <-chan error, err error) {
-	response, err := c.send(ctx, http.MethodGet, path, nil) //nolint:bodyclose // closed where the watch ends
+// Watch is a watch that is opened again where it ended: a server ends the watches of clients that
+// do not keep up.
+type Watch struct {
+	// Failed receives the error that ended the watch for good.
+	Failed <-chan error
+
+	client   *Client
+	path     string
+	version  string // of the last event
+	event    func()
+	last     []byte // event, still encoded
+	reopened atomic.Int64
+}
+
+// Watch opens a watch from a resourceVersion on and calls event for each event, without decoding
+// it. It returns when the server has accepted the watch; the connection serves only that watch
+// until it is closed.
+func (c *Client) Watch(ctx context.Context, path, version string, event func()) (*Watch, error) {
+	failed := make(chan error, 1)
+	w := &Watch{Failed: failed, client: c, path: path, version: version, event: event}
+	body, err := w.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ended := make(chan error, 1)
-	go func() {
-		defer response.Body.Close()
-		ended <- frames(bufio.NewReader(response.Body), event)
-	}()
-	return ended, nil
+	go func() { failed <- w.follow(ctx, body) }()
+	return w, nil
 }
 
-// frames reads events: four bytes with the length of each, and the event.
-func frames(body *bufio.Reader, event func()) error {
-	var length [4]byte
+// Reopened is how often the watch has been opened again.
+func (w *Watch) Reopened() int64 { return w.reopened.Load() }
+
+func (w *Watch) open(ctx context.Context) (io.ReadCloser, error) {
+	response, err := w.client.send(ctx, http.MethodGet, w.path+"?watch=1&resourceVersion="+w.version, nil) //nolint:bodyclose // by follow
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+func (w *Watch) follow(ctx context.Context, body io.ReadCloser) error {
 	for {
-		if _, err := io.ReadFull(body, length[:]); err != nil {
+		err := w.frames(bufio.NewReader(body))
+		if closed := body.Close(); err == nil {
+			err = closed
+		}
+		if err != nil {
 			return fmt.Errorf("the watch ended: %w", err)
 		}
-		if _, err := body.Discard(int(binary.BigEndian.Uint32(length[:]))); err != nil {
-			return errors.Join(errors.New("the watch ended within an event"), err)
+		if err := w.advance(); err != nil {
+			return err
 		}
-		event()
+		if body, err = w.open(ctx); err != nil {
+			return err
+		}
+		w.reopened.Add(1)
 	}
+}
+
+// frames reads events until the server ends the watch: four bytes with the length of each, and
+// the event.
+func (w *Watch) frames(body *bufio.Reader) error {
+	var length [4]byte
+	for {
+		if _, err := io.ReadFull(body, length[:]); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		n := int(binary.BigEndian.Uint32(length[:]))
+		if cap(w.last) < n {
+			w.last = make([]byte, n)
+		}
+		w.last = w.last[:n]
+		if _, err := io.ReadFull(body, w.last); err != nil {
+			return fmt.Errorf("within an event: %w", err)
+		}
+		w.event()
+	}
+}
+
+// advance takes the version to go on from out of the last event.
+func (w *Watch) advance() error {
+	if len(w.last) == 0 {
+		return nil
+	}
+	var event metav1.WatchEvent
+	if err := event.Unmarshal(w.last); err != nil {
+		return fmt.Errorf("decode the last event: %w", err)
+	}
+	object, err := runtime.Decode(w.client.codec, event.Object.Raw)
+	if err != nil {
+		return fmt.Errorf("decode the object of the last event: %w", err)
+	}
+	if event.Type == string(watch.Error) {
+		return fmt.Errorf("the watch ended: %w", apierrors.FromObject(object))
+	}
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return err
+	}
+	w.version = accessor.GetResourceVersion()
+	return nil
 }

@@ -38,7 +38,7 @@ func requests(ctx context.Context, b *Bench) error {
 			{"create", func() error { return each(ctx, clients, objects, create) }},
 			{"update", func() error { return each(ctx, clients, objects, update) }},
 			{"list, one client", func() error { return list(ctx, clients[0], len(objects)) }},
-			{"watch, events", func() error { return b.follow(ctx, p, clients, objects) }},
+			{"watch, events", func() error { return b.follow(ctx, p, side, clients, objects) }},
 			{"delete", func() error { return each(ctx, clients, objects, remove) }},
 		} {
 			n := len(objects)
@@ -73,8 +73,9 @@ func list(ctx context.Context, client *rawclient.Client, objects int) error {
 // followed is the number of objects that are updated while watches follow.
 func (b *Bench) followed() int { return b.Sizes.Objects / 10 }
 
-// follow updates a tenth of the objects, and waits until all watches have seen all of that.
-func (b *Bench) follow(ctx context.Context, p *controlplane.Plane, clients rawclient.Clients, objects []*corev1.ConfigMap) error {
+// follow updates a tenth of the objects, and waits until all watches have seen all of that. The
+// server ends a watch that it cannot serve for a while; the watch then goes on where it was.
+func (b *Bench) follow(ctx context.Context, p *controlplane.Plane, side string, clients rawclient.Clients, objects []*corev1.ConfigMap) error {
 	now, err := p.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
@@ -86,10 +87,10 @@ func (b *Bench) follow(ctx context.Context, p *controlplane.Plane, clients rawcl
 	defer watchers.Close()
 	var seen atomic.Int64
 	all := make(chan struct{})
-	path := rawclient.ConfigMaps(metav1.NamespaceDefault) + "?watch=1&resourceVersion=" + now.ResourceVersion
 	ended := make(chan error, followers)
+	var watches []*rawclient.Watch
 	for _, watcher := range watchers {
-		failed, err := watcher.Watch(ctx, path, func() {
+		w, err := watcher.Watch(ctx, rawclient.ConfigMaps(metav1.NamespaceDefault), now.ResourceVersion, func() {
 			if seen.Add(1) == int64(followers*b.followed()) {
 				close(all)
 			}
@@ -97,13 +98,19 @@ func (b *Bench) follow(ctx context.Context, p *controlplane.Plane, clients rawcl
 		if err != nil {
 			return err
 		}
-		go func() { ended <- <-failed }()
+		watches = append(watches, w)
+		go func() { ended <- <-w.Failed }()
 	}
 	if err := each(ctx, clients, objects[:b.followed()], update); err != nil {
 		return err
 	}
 	select {
 	case <-all:
+		var reopened int64
+		for _, w := range watches {
+			reopened += w.Reopened()
+		}
+		b.add(side, "watches of 100 that the server ended meanwhile", "", float64(reopened))
 		return nil
 	case err := <-ended:
 		return err
@@ -131,9 +138,9 @@ func watchLag(ctx context.Context, b *Bench) error {
 		}
 		defer watchers.Close()
 		seen := make(chan struct{}, 2*b.Sizes.Watchers)
-		path := rawclient.ConfigMaps(object.Namespace) + "?watch=1&resourceVersion=" + object.ResourceVersion
+		path := rawclient.ConfigMaps(object.Namespace)
 		for _, watcher := range watchers {
-			if _, err := watcher.Watch(ctx, path, func() { seen <- struct{}{} }); err != nil {
+			if _, err := watcher.Watch(ctx, path, object.ResourceVersion, func() { seen <- struct{}{} }); err != nil {
 				return err
 			}
 		}
