@@ -1,6 +1,6 @@
 // Command bench measures all that README and docs state in figures, and writes the report.
 //
-//	go run . [-runs 5] [-o ../docs/performance] [section ...]
+//	go run . [-runs 3] [-o ../docs/performance] [section ...]
 //
 // Without arguments it measures all sections (go run . -h lists them), each several times, in
 // turn, so that variations in the machine's speed affect all of them alike. Each run of a
@@ -65,7 +65,7 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.binary, "binary", "../bin/coppice", "the coppice binary to measure")
 	flags.StringVar(&c.module, "module", "kubernetes", "the directory of the module that upstream's binaries are built from")
 	flags.StringVar(&c.repository, "repository", "..", "the directory of the main module")
-	flags.IntVar(&c.runs, "runs", 5, "how often to measure; sections that take long are limited to fewer")
+	flags.IntVar(&c.runs, "runs", 3, "how often to measure; sections that take long are limited to fewer")
 	flags.BoolVar(&c.quick, "quick", false, "one run with small sizes, to see that the sections work")
 	flags.StringVar(&c.output, "o", "", "the directory for the report and the raw values; without it the report is printed only")
 	flags.StringVar(&c.profiles, "profiles", "", "a directory for CPU profiles of the servers, which are slower meanwhile")

@@ -30,6 +30,12 @@ func packages(ctx context.Context, b *Bench) error {
 	for _, g := range []goBenchmark{
 		{".", "1s", []string{"./internal/ownership"}},
 		{".", "3x", []string{"./internal/feed", "./internal/collector"}},
+		{"Runtime", "5000x", []string{"./cmd/coppice"}},
+		{"ReturnedMemory", "1x", []string{"./cmd/coppice"}},
+		{"ClientCertificate", "1s", []string{"./internal/apiserver"}},
+		{"WatchProgress|ConsistentList", "100x", []string{"./internal/apiserver/storage"}},
+		{"CorruptObject", "1x", []string{"./internal/apiserver/storage"}},
+		{".", "20x", []string{"./internal/insight"}},
 		barrier(),
 	} {
 		if err := b.goTest(ctx, g, "coppice", nil); err != nil {
