@@ -73,7 +73,7 @@ func statsOf(s collector.Stats) Stats {
 		Conflicts: s.Conflicts, Hot: s.Hot, Paused: s.Paused, Tripped: s.Tripped, Epochs: s.Epochs,
 		Rounds: s.Rounds, Holds: s.Holds,
 		Keep: s.Keep, Verify: s.Verify, Park: s.Park, Detach: s.Detach, Unblock: s.Unblock,
-		Delete: s.Delete, Await: s.Await, Disown: s.Disown, Release: s.Release,
+		Delete: s.Delete, Await: s.Await, Disown: s.Disown, RemoveFinalizer: s.RemoveFinalizer,
 	}
 }
 

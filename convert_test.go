@@ -138,8 +138,8 @@ func TestConstants(t *testing.T) {
 	for public, internal := range map[string]string{
 		string(ActionDelete): string(collector.ActionDelete), string(ActionDetach): string(collector.ActionDetach),
 		string(ActionUnblock): string(collector.ActionUnblock), string(ActionOrphan): string(collector.ActionOrphan),
-		string(ActionRelease): string(collector.ActionRelease),
-		string(AnswerDone):    string(collector.AnswerDone), string(AnswerUnknown): string(collector.AnswerUnknown),
+		string(ActionRemoveFinalizer): string(collector.ActionRemoveFinalizer),
+		string(AnswerDone):            string(collector.AnswerDone), string(AnswerUnknown): string(collector.AnswerUnknown),
 		string(AnswerNone): string(collector.AnswerNone),
 	} {
 		if public != internal {

@@ -30,11 +30,11 @@ type Action string
 
 // The actions.
 const (
-	ActionDelete  Action = "delete"  // the object was deleted
-	ActionDetach  Action = "detach"  // references to absent and to waiting owners were removed
-	ActionUnblock Action = "unblock" // references inside a cycle no longer block
-	ActionOrphan  Action = "orphan"  // the reference to an owner that is being deleted was removed
-	ActionRelease Action = "release" // a finalizer of the garbage collector was removed
+	ActionDelete          Action = "delete"           // the object was deleted
+	ActionDetach          Action = "detach"           // references to absent and to waiting owners were removed
+	ActionUnblock         Action = "unblock"          // references inside a cycle no longer block
+	ActionOrphan          Action = "orphan"           // the reference to an owner that is being deleted was removed
+	ActionRemoveFinalizer Action = "remove-finalizer" // a finalizer of the garbage collector was removed
 )
 
 // Answer is the outcome of the request.

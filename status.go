@@ -132,7 +132,7 @@ type Stats struct {
 	// Holds counts how often an owner had to keep waiting after such an attempt.
 	Holds int64
 	// Decisions, by type. A repeated decision counts again.
-	Keep, Verify, Park, Detach, Unblock, Delete, Await, Disown, Release int64
+	Keep, Verify, Park, Detach, Unblock, Delete, Await, Disown, RemoveFinalizer int64
 }
 
 // Histogram counts durations in buckets.

@@ -55,7 +55,7 @@ func TestR15OnlyWhatLagsIsListed(t *testing.T) {
 	w.try(3)
 	w.mustExist(setRef("web"))
 	if w.Count("patch finalizers") != 0 {
-		t.Fatal("released, although a dependent was not seen")
+		t.Fatal("the finalizer was removed, although a dependent was not seen")
 	}
 	w.mustList("others", 0, setKind, nodeKind)
 	if w.lists() == 0 {

@@ -43,7 +43,7 @@ func TestR15OrphanWaitsForTheWatchOfItsDependents(t *testing.T) {
 	w.try(3)
 	w.mustExist(setRef("web"))
 	if n := w.Count("patch finalizers"); n != 0 {
-		t.Fatal("released, although a dependent was not seen")
+		t.Fatal("the finalizer was removed, although a dependent was not seen")
 	}
 
 	w.Unhold(podKind)
@@ -182,7 +182,7 @@ func TestR15OnlyWhatIsOpenIsReadAgain(t *testing.T) {
 	w.mustBeGone(setRef("web"))
 	last := w.Requests()[len(w.Requests())-3:]
 	if last[0].Ref.Kind.Kind != "Service" || last[1].Ref.Kind != widgetKind {
-		t.Errorf("last requests = %+v, want the lists of Service and Widget, then the release", last)
+		t.Errorf("last requests = %+v, want the lists of Service and Widget, then the removal of the finalizer", last)
 	}
 }
 

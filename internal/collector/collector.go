@@ -123,7 +123,7 @@ func (c *Collector) collect(ctx context.Context, uid ownership.UID) (ownership.O
 	c.report(ctx, facts)
 	decision := verdict.Decide(facts)
 	c.stats.decided(decision)
-	if _, ok := decision.(verdict.Release); !ok {
+	if _, ok := decision.(verdict.RemoveFinalizer); !ok {
 		c.barrier.Forget(uid)
 	}
 	return facts.Object, c.apply(ctx, facts, decision)
@@ -154,7 +154,7 @@ func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict
 		return c.delete(ctx, f, d)
 	case verdict.Disown:
 		return c.disown(ctx, f.Object, d)
-	case verdict.Release:
+	case verdict.RemoveFinalizer:
 		return c.complete(ctx, f, d)
 	default:
 		return fmt.Errorf("apply decision about %s: unknown type %T", client.RefOf(f.Object), decision)

@@ -33,11 +33,11 @@ type Action string
 
 // The actions.
 const (
-	ActionDelete  Action = "delete"  // the object was deleted
-	ActionDetach  Action = "detach"  // references to absent and to waiting owners were removed
-	ActionUnblock Action = "unblock" // references inside a cycle no longer block
-	ActionOrphan  Action = "orphan"  // the reference to an owner that is deleted was removed
-	ActionRelease Action = "release" // a finalizer of the collector was removed
+	ActionDelete          Action = "delete"           // the object was deleted
+	ActionDetach          Action = "detach"           // references to absent and to waiting owners were removed
+	ActionUnblock         Action = "unblock"          // references inside a cycle no longer block
+	ActionOrphan          Action = "orphan"           // the reference to an owner that is deleted was removed
+	ActionRemoveFinalizer Action = "remove-finalizer" // a finalizer of the collector was removed
 )
 
 // Answer is the result of the request.
@@ -143,8 +143,8 @@ func actionOf(d verdict.Decision) Action {
 		return ActionDelete
 	case verdict.Disown:
 		return ActionOrphan
-	case verdict.Release:
-		return ActionRelease
+	case verdict.RemoveFinalizer:
+		return ActionRemoveFinalizer
 	}
 	return ""
 }

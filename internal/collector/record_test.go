@@ -85,15 +85,15 @@ func TestRecordOfEveryChange(t *testing.T) {
 		"orphan": {func(w *fixture) {
 			w.pod("pod", ownedBy(w.set("web")))
 			w.Remove(setRef("web"), orphan)
-		}, []string{"orphan pod Orphan done", "release web Orphan done"}},
+		}, []string{"orphan pod Orphan done", "remove-finalizer web Orphan done"}},
 		"foreground": {func(w *fixture) {
 			w.pod("pod", blocking(ownedBy(w.set("web"))))
 			w.Remove(setRef("web"), foreground)
-		}, []string{"delete pod Background done", "release web Foreground done"}},
+		}, []string{"delete pod Background done", "remove-finalizer web Foreground done"}},
 		"cycle": {func(w *fixture) {
 			w.set("a", blocking(ownedBy(ownership.Object{Kind: setKind, Name: "a", UID: "a"})))
 			w.Remove(setRef("a"), foreground)
-		}, []string{"unblock a Foreground done", "release a Foreground done"}},
+		}, []string{"unblock a Foreground done", "remove-finalizer a Foreground done"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestObserveOnlyWritesNothing(t *testing.T) {
 			t.Errorf("record %+v, want one that was only observed", r)
 		}
 	}
-	want := map[collector.Action]int{"delete": 1, "detach": 1, "orphan": 1, "release": 1, "unblock": 1}
+	want := map[collector.Action]int{"delete": 1, "detach": 1, "orphan": 1, "remove-finalizer": 1, "unblock": 1}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}

@@ -129,7 +129,7 @@ func TestR12LostAnswers(t *testing.T) {
 			w.pod("pod", ownedBy(w.set("web")))
 			w.Remove(setRef("web"), orphan)
 		}, func(w *fixture) { w.mustHaveOwners(podRef("pod")); w.mustBeGone(setRef("web")) }},
-		"release": {"patch finalizers", func(w *fixture) {
+		"remove finalizer": {"patch finalizers", func(w *fixture) {
 			w.set("web")
 			w.Remove(setRef("web"), foreground)
 		}, func(w *fixture) { w.mustBeGone(setRef("web")) }},

@@ -28,7 +28,7 @@ func TestRandomHistories(t *testing.T) {
 		h := &randomRun{fixture: newFixture(t), t: t, faulty: true, fore: make(map[ownership.UID]bool), due: make(map[ownership.UID]map[ownership.UID]bool)}
 		h.Manual()
 		h.Before(h.checkDelete)
-		h.Before(h.checkRelease)
+		h.Before(h.checkFinalizerRemoved)
 		h.Before(h.meddle)
 		t.Repeat(map[string]func(*rapid.T){"step": func(*rapid.T) { h.step() }})
 		h.comeToRest()
@@ -248,8 +248,8 @@ func (h *randomRun) depends(o, owner ownership.Object, policy propagation) bool 
 	})
 }
 
-// checkRelease is S2 and S3.
-func (h *randomRun) checkRelease(r apimodel.Request) {
+// checkFinalizerRemoved is S2 and S3.
+func (h *randomRun) checkFinalizerRemoved(r apimodel.Request) {
 	owner, ok := h.Lookup(r.Ref)
 	if r.Verb != "patch finalizers" || !ok || owner.UID != r.UID || owner.ResourceVersion != r.ResourceVersion {
 		return // it will be refused
@@ -260,7 +260,7 @@ func (h *randomRun) checkRelease(r apimodel.Request) {
 	}
 	for _, ref := range h.refs {
 		if o, ok := h.Lookup(ref); ok && h.due[owner.UID][o.UID] && h.depends(o, owner, policy) {
-			h.t.Errorf("%s (%s) is released from %v, and %s (%s) depends on it", r.Ref, owner.UID, owner.Phase, ref, o.UID)
+			h.t.Errorf("%s (%s) loses its finalizer in %v, and %s (%s) depends on it", r.Ref, owner.UID, owner.Phase, ref, o.UID)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Stats struct {
 	// Rounds counts those of the barrier, and Holds how often an owner was held after one.
 	Rounds, Holds int64
 	// Decisions taken, by type. A repeated decision counts again.
-	Keep, Verify, Park, Detach, Unblock, Delete, Await, Disown, Release int64
+	Keep, Verify, Park, Detach, Unblock, Delete, Await, Disown, RemoveFinalizer int64
 }
 
 // Stats returns the counts up to now.
@@ -40,14 +40,14 @@ func (c *Collector) Stats() Stats {
 		Rounds: c.barrier.Rounds(), Holds: c.barrier.Holds(),
 		Keep: s.keep.Load(), Verify: s.verify.Load(), Park: s.park.Load(),
 		Detach: s.detach.Load(), Unblock: s.unblock.Load(), Delete: s.delete.Load(),
-		Await: s.await.Load(), Disown: s.disown.Load(), Release: s.release.Load(),
+		Await: s.await.Load(), Disown: s.disown.Load(), RemoveFinalizer: s.removeFinalizer.Load(),
 	}
 }
 
 type counters struct {
-	gets, lists, deletes, patches, events                               atomic.Int64
-	conflicts, hot, paused, tripped, epochs                             atomic.Int64
-	keep, verify, park, detach, unblock, delete, await, disown, release atomic.Int64
+	gets, lists, deletes, patches, events                                       atomic.Int64
+	conflicts, hot, paused, tripped, epochs                                     atomic.Int64
+	keep, verify, park, detach, unblock, delete, await, disown, removeFinalizer atomic.Int64
 }
 
 func (s *counters) decided(decision verdict.Decision) {
@@ -68,8 +68,8 @@ func (s *counters) decided(decision verdict.Decision) {
 		s.await.Add(1)
 	case verdict.Disown:
 		s.disown.Add(1)
-	case verdict.Release:
-		s.release.Add(1)
+	case verdict.RemoveFinalizer:
+		s.removeFinalizer.Add(1)
 	}
 }
 

@@ -67,19 +67,19 @@ func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []o
 
 // complete ends a foreground or orphan deletion, when it is proven that no
 // dependent was missed (R15).
-func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.Release) error {
+func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.RemoveFinalizer) error {
 	if proven, err := c.barrier.Prove(ctx, f.Object, d.Finalizer); !proven {
 		return err
 	}
-	if err := c.release(ctx, f, d); err != nil {
+	if err := c.removeFinalizer(ctx, f, d); err != nil {
 		return err // the proof still holds for the next try
 	}
 	c.barrier.Forget(f.Object.UID)
 	return nil
 }
 
-// release removes a finalizer of the collector's (R13, R14).
-func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Release) error {
+// removeFinalizer removes a finalizer of the collector's (R13, R14).
+func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verdict.RemoveFinalizer) error {
 	self := f.Object
 	epoch := c.state.Epoch()
 	now, err := c.api.PatchFinalizers(ctx, self, d.Remaining)
@@ -92,7 +92,7 @@ func (c *Collector) release(ctx context.Context, f verdict.Facts, d verdict.Rele
 			// what remains to be learned of it is the DELETED event.
 			c.state.refresh(epoch, now)
 		}
-		c.logChange(ctx, "released", self, d)
+		c.logChange(ctx, "finalizer removed", self, d)
 		return nil
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
@@ -122,8 +122,8 @@ func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 }
 
 // disown detaches all dependents from an owner that is being orphaned (R13).
-// Afterwards the owner is reconsidered: when it has no dependents left it is
-// released, else this begins again.
+// Afterwards the owner is reconsidered: when it has no dependents left, its
+// finalizer is removed, else this begins again.
 func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdict.Disown) error {
 	c.logIdle(ctx, owner, d)
 	err := each(c.config.Detachers, d.Dependents, func(dependent ownership.UID) error {

@@ -137,7 +137,7 @@ func (o output) work(c collector.Status) {
 	s := c.Stats
 	for decision, n := range map[string]int64{
 		"keep": s.Keep, "verify": s.Verify, "park": s.Park, "detach": s.Detach, "unblock": s.Unblock,
-		"delete": s.Delete, "await": s.Await, "disown": s.Disown, "release": s.Release,
+		"delete": s.Delete, "await": s.Await, "disown": s.Disown, "remove-finalizer": s.RemoveFinalizer,
 	} {
 		o.counter("decisions_total", n, decision)
 	}

@@ -115,7 +115,7 @@ func (c *cluster) perform(f verdict.Facts, d verdict.Decision) error {
 		}
 		c.queue[f.Object.UID] = true // again until none is found (R13)
 		return nil
-	case verdict.Detach, verdict.Unblock, verdict.Delete, verdict.Release:
+	case verdict.Detach, verdict.Unblock, verdict.Delete, verdict.RemoveFinalizer:
 	}
 	stored, ok := c.store[f.Object.UID]
 	if !ok {
@@ -131,7 +131,7 @@ func (c *cluster) perform(f verdict.Facts, d verdict.Decision) error {
 		stored.Owners = d.Remaining
 	case verdict.Unblock:
 		stored.Owners = d.Owners
-	case verdict.Release:
+	case verdict.RemoveFinalizer:
 		stored.Finalizers = d.Remaining
 	case verdict.Delete:
 		c.deletes++

@@ -64,23 +64,23 @@ type (
 	Await struct{ Blocking []ownership.UID }
 	// Disown detaches every dependent's reference to this object, which is being orphaned (R13).
 	Disown struct{ Dependents []ownership.UID }
-	// Release removes the collector's finalizer. Remaining is the list to write (R13, R14).
-	Release struct {
+	// RemoveFinalizer removes the collector's finalizer. Remaining is the list to write (R13, R14).
+	RemoveFinalizer struct {
 		Finalizer string
 		Remaining []string
 	}
 )
 
-func (Keep) decision()    {}
-func (Verify) decision()  {}
-func (Reread) decision()  {}
-func (Park) decision()    {}
-func (Detach) decision()  {}
-func (Unblock) decision() {}
-func (Delete) decision()  {}
-func (Await) decision()   {}
-func (Disown) decision()  {}
-func (Release) decision() {}
+func (Keep) decision()            {}
+func (Verify) decision()          {}
+func (Reread) decision()          {}
+func (Park) decision()            {}
+func (Detach) decision()          {}
+func (Unblock) decision()         {}
+func (Delete) decision()          {}
+func (Await) decision()           {}
+func (Disown) decision()          {}
+func (RemoveFinalizer) decision() {}
 
 // String returns, for example, "keep: held by ReplicaSet.apps web".
 func (d Keep) String() string { return "keep: " + d.Reason }
@@ -109,8 +109,8 @@ func (d Await) String() string { return "await " + list(d.Blocking) }
 // String returns, for example, "disown uid, uid".
 func (d Disown) String() string { return "disown " + list(d.Dependents) }
 
-// String returns, for example, "release orphan".
-func (d Release) String() string { return "release " + d.Finalizer }
+// String returns, for example, "remove-finalizer orphan".
+func (d RemoveFinalizer) String() string { return "remove-finalizer " + d.Finalizer }
 
 // maxNamed bounds how many are named in a sentence: an object may have ten thousand owners.
 const maxNamed = 5

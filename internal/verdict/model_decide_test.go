@@ -70,7 +70,7 @@ func (m *model) decide(o ownership.Object) string {
 		if len(disown) > 0 {
 			return "disown " + join(disown)
 		}
-		return m.decideDoubtful(o, "release orphan")
+		return m.decideDoubtful(o, "remove-finalizer orphan")
 	case ownership.Foreground:
 		if cycle := m.cycle(o); len(cycle) > 0 {
 			return "unblock " + join(cycle)
@@ -78,7 +78,7 @@ func (m *model) decide(o ownership.Object) string {
 		if blocking := m.dependents(o, ownership.Reference.Blocking); len(blocking) > 0 {
 			return "await " + join(blocking)
 		}
-		return m.decideDoubtful(o, "release foregroundDeletion")
+		return m.decideDoubtful(o, "remove-finalizer foregroundDeletion")
 	case ownership.Active:
 	}
 	by := map[verdict.Standing][]ownership.Reference{}
@@ -208,8 +208,8 @@ func inShort(f verdict.Facts, d verdict.Decision) string {
 		return "await " + join(d.Blocking)
 	case verdict.Disown:
 		return "disown " + join(d.Dependents)
-	case verdict.Release:
-		return "release " + d.Finalizer
+	case verdict.RemoveFinalizer:
+		return "remove-finalizer " + d.Finalizer
 	}
 	panic("unknown decision")
 }

@@ -323,7 +323,7 @@ func TestR10(t *testing.T) {
 		"a ConfigMap default/a foreground owner=v1:ConfigMap:b:b:blocking owner=v1:ConfigMap:o:o:blocking owner=v1:ConfigMap:b:b:controller" +
 			" owner=v1:ConfigMap:wrong:b:blocking",
 	)
-	s.decides("a: release foregroundDeletion")
+	s.decides("a: remove-finalizer foregroundDeletion")
 	s.returns(s.observe("b ConfigMap default/b foreground owner=v1:ConfigMap:a:a:blocking"), "a", "b")
 	want := verdict.Unblock{
 		Cycle: []ownership.UID{"a", "b"},
@@ -372,7 +372,7 @@ func TestR13(t *testing.T) {
 	s.returns(s.observe("p2 ReplicaSet.apps default/p2", "p1 ReplicaSet.apps default/p1 owner=apps/v1:Deployment:o:o"), "o")
 	s.decides("o: disown p1") // again until none is found
 	s.returns(s.forget("p1"), "o")
-	want := verdict.Release{Finalizer: ownership.FinalizerOrphan, Remaining: []string{"example.com/first", "example.com/last"}}
+	want := verdict.RemoveFinalizer{Finalizer: ownership.FinalizerOrphan, Remaining: []string{"example.com/first", "example.com/last"}}
 	if diff := cmp.Diff(verdict.Decision(want), s.decision("o")); diff != "" {
 		t.Errorf("decision (-want +got):\n%s", diff)
 	}
@@ -387,7 +387,7 @@ func TestR14(t *testing.T) {
 	s.returns(s.observe("o Deployment.apps default/o foreground finalizers=example.com/mine"), "o", "p1", "p2") // every dependent
 	s.decides("o: await p1")
 	s.returns(s.forget("p1"), "o")
-	want := verdict.Release{Finalizer: ownership.FinalizerForeground, Remaining: []string{"example.com/mine"}}
+	want := verdict.RemoveFinalizer{Finalizer: ownership.FinalizerForeground, Remaining: []string{"example.com/mine"}}
 	if diff := cmp.Diff(verdict.Decision(want), s.decision("o")); diff != "" {
 		t.Errorf("decision (-want +got):\n%s", diff)
 	}
@@ -398,7 +398,7 @@ func TestR14(t *testing.T) {
 	const again = "o Deployment.apps default/o deleting finalizers=example.com/mine,foregroundDeletion"
 	s.returns(s.observe(again), "o", "p2")
 	s.returns(s.observe(again), "o")
-	s.decides("o: release foregroundDeletion")
+	s.decides("o: remove-finalizer foregroundDeletion")
 }
 
 // TestR16 looks at what the decisions of random histories would write. (That no

@@ -48,7 +48,7 @@ func finishOrphan(f Facts) Decision {
 	case len(f.Doubtful) > 0:
 		return Verify{Claims: f.Doubtful}
 	default:
-		return release(f, ownership.FinalizerOrphan)
+		return removeFinalizer(f, ownership.FinalizerOrphan)
 	}
 }
 
@@ -64,7 +64,7 @@ func finishForeground(f Facts) Decision {
 	case len(f.Doubtful) > 0:
 		return Verify{Claims: f.Doubtful}
 	default:
-		return release(f, ownership.FinalizerForeground)
+		return removeFinalizer(f, ownership.FinalizerForeground)
 	}
 }
 
@@ -124,10 +124,10 @@ func propagation(finalizers []string) Propagation {
 	}
 }
 
-// release removes one finalizer and leaves all others in their order (R16).
-func release(f Facts, finalizer string) Decision {
+// removeFinalizer removes one finalizer and leaves all others in their order (R16).
+func removeFinalizer(f Facts, finalizer string) Decision {
 	remaining := slices.DeleteFunc(slices.Clone(f.Object.Finalizers), func(other string) bool { return other == finalizer })
-	return Release{Finalizer: finalizer, Remaining: remaining}
+	return RemoveFinalizer{Finalizer: finalizer, Remaining: remaining}
 }
 
 // unblocked returns the references; those inside the cycle no longer block. All others stay as

@@ -45,7 +45,7 @@ func checkWrites(f verdict.Facts, d verdict.Decision) error {
 		if len(d.Owners) != len(f.Object.Owners) || changed == 0 {
 			return fmt.Errorf("%s: %s changes nothing, or the number of references", f.Object.UID, d)
 		}
-	case verdict.Release:
+	case verdict.RemoveFinalizer:
 		want := slices.DeleteFunc(slices.Clone(f.Object.Finalizers), func(other string) bool { return other == d.Finalizer })
 		if !slices.Equal(d.Remaining, want) || len(want) == len(f.Object.Finalizers) {
 			return fmt.Errorf("%s: %s leaves %v of %v", f.Object.UID, d, d.Remaining, f.Object.Finalizers)

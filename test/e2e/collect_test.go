@@ -187,7 +187,7 @@ func checkDiagnostics(t *testing.T, k kubectl, c *collector) {
 		"/readyz":  "ok",
 		"/healthz": "ok",
 		"/status":  `"synced": true`,
-		"/records": `"action": "release"`,
+		"/records": `"action": "remove-finalizer"`,
 		"/metrics": `coppice_synced{controller="garbage-collector-controller"} 1`,
 	} {
 		if code, body := curl(t, address+path); code != "200" || !strings.Contains(body, want) {
@@ -196,7 +196,7 @@ func checkDiagnostics(t *testing.T, k kubectl, c *collector) {
 	}
 	_, body := curl(t, address+"/metrics")
 	for _, want := range []string{
-		`coppice_graph_objects{resource="configmaps"}`, `coppice_decisions_total{decision="release"}`,
+		`coppice_graph_objects{resource="configmaps"}`, `coppice_decisions_total{decision="remove-finalizer"}`,
 		`coppice_requests_total{code="200",controller="garbage-collector-controller",verb="patch"}`, `coppice_monitor_state{resource="pods",state="synced"} 1`,
 	} {
 		if !strings.Contains(body, want) {

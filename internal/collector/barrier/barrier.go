@@ -4,8 +4,8 @@
 // The graph knows what the watches have shown, and a watch may lag behind or not work
 // at all. So:
 //
-//  1. The collector asks for a proof for an owner that it has decided to release
-//     (Prove). The owner waits in the queue of its namespace; cluster-scoped owners have
+//  1. The collector asks for a proof for an owner whose finalizer it has decided to
+//     remove (Prove). The owner waits in the queue of its namespace; cluster-scoped owners have
 //     a queue of their own.
 //  2. A round (round.go) takes the owners of all namespaces for which no round is under
 //     way, and lists every kind that could hold a dependent of theirs (lists.go). The
@@ -173,7 +173,7 @@ func (b *Barrier) queueLocked(namespace string) *queue {
 	return b.queues[namespace]
 }
 
-// Forget drops an owner: it is gone, or released, or something else was decided about it.
+// Forget drops an owner: it is gone, or has lost its finalizer, or something else was decided about it.
 // The next time it needs a new proof, from then.
 func (b *Barrier) Forget(owner ownership.UID) {
 	b.mu.Lock()

@@ -31,7 +31,7 @@ func (o *oracle) beforeWrite(before, after *version, by *call) {
 	case patchOwners:
 		o.checkOwners(before, after, by)
 	case patchFinalizers:
-		o.checkRelease(before, after, by)
+		o.checkFinalizerRemoved(before, after, by)
 	}
 }
 
@@ -218,8 +218,8 @@ func (o *oracle) sawWay(w *worker, from, to *life, seen map[*life]bool) bool {
 	return false
 }
 
-// checkRelease: S2, S3, S7, R16.
-func (o *oracle) checkRelease(before, after *version, by *call) {
+// checkFinalizerRemoved: S2, S3, S7, R16.
+func (o *oracle) checkFinalizerRemoved(before, after *version, by *call) {
 	var removed []string
 	kept := slices.DeleteFunc(slices.Clone(before.Finalizers), func(f string) bool {
 		gone := !slices.Contains(after.Finalizers, f)
@@ -234,7 +234,7 @@ func (o *oracle) checkRelease(before, after *version, by *call) {
 	case slices.ContainsFunc(removed, func(f string) bool { return !isOurs(f) }):
 		o.fail("S7", "%s removes a finalizer of somebody else from %s", by, versionText(before))
 	case len(removed) != 1 || !before.deleting:
-		o.fail("S4", "%s: %s is not released of one finalizer", by, versionText(before))
+		o.fail("S4", "%s: %s does not lose one finalizer only", by, versionText(before))
 	case removed[0] == ownership.FinalizerOrphan:
 		o.checkNoneMissed("S2", before, by, anyReference)
 	default:
@@ -242,7 +242,7 @@ func (o *oracle) checkRelease(before, after *version, by *call) {
 	}
 }
 
-// checkNoneMissed: when an owner is released, none is left of the dependents that it had when its
+// checkNoneMissed: when an owner loses its finalizer, none is left of the dependents that it had when its
 // deletion began (R15), nor of those that the collector had seen before it decided.
 func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(ownership.Reference) bool) {
 	for _, d := range o.server.dependents(owner, is) {
@@ -255,9 +255,9 @@ func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(
 		}
 		switch i := o.server.index(d.Kind); {
 		case since.revision <= owner.life.marked:
-			o.fail(rule, "%s is released, and was an owner of %s before its deletion began", versionText(owner), versionText(d))
+			o.fail(rule, "%s loses its finalizer, and was an owner of %s before its deletion began", versionText(owner), versionText(d))
 		case since.revision <= by.worker.seen[i]:
-			o.fail(rule, "%s is released, and was known to be an owner of %s", versionText(owner), versionText(d))
+			o.fail(rule, "%s loses its finalizer, and was known to be an owner of %s", versionText(owner), versionText(d))
 		}
 	}
 }
