@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
-	"github.com/coppice-dev/coppice/internal/testing/draw"
+	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
 // TestRandomHistories runs the collector against users who do anything, watches that lag and
@@ -68,7 +68,7 @@ var places = []struct {
 }{{setKind, space}, {podKind, space}, {nodeKind, ""}, {setKind, "other"}}
 
 func (h *randomRun) step() {
-	switch n := draw.IntN(h.t, 100); {
+	switch n := histories.IntN(h.t, 100); {
 	case n < 20:
 		h.create()
 	case n < 30:
@@ -76,11 +76,11 @@ func (h *randomRun) step() {
 	case n < 42:
 		h.modify()
 	case n < 46:
-		h.Hold(draw.From(h.t, podKind, setKind, nodeKind))
+		h.Hold(histories.From(h.t, podKind, setKind, nodeKind))
 	case n < 52:
-		h.Unhold(draw.From(h.t, podKind, setKind, nodeKind))
+		h.Unhold(histories.From(h.t, podKind, setKind, nodeKind))
 	case n < 54:
-		h.Relist(draw.From(h.t, podKind, setKind, nodeKind))
+		h.Relist(histories.From(h.t, podKind, setKind, nodeKind))
 	case n < 58:
 		h.fail()
 	case n < 80:
@@ -97,7 +97,7 @@ func (h *randomRun) meddle(r apimodel.Request) {
 	if r.Verb != "list" || !h.faulty {
 		return
 	}
-	switch n := draw.IntN(h.t, 100); {
+	switch n := histories.IntN(h.t, 100); {
 	case n < 10:
 		h.create()
 	case n < 20:
@@ -119,21 +119,21 @@ func (h *randomRun) work() {
 }
 
 func (h *randomRun) create() {
-	place := draw.From(h.t, places...)
+	place := histories.From(h.t, places...)
 	h.serial++
 	o := ownership.Object{
 		Kind: place.kind, Namespace: place.namespace,
-		Name: fmt.Sprint("n", draw.IntN(h.t, 5)), UID: ownership.UID(fmt.Sprint("u", h.serial)),
+		Name: fmt.Sprint("n", histories.IntN(h.t, 5)), UID: ownership.UID(fmt.Sprint("u", h.serial)),
 	}
 	if _, ok := h.Lookup(client.RefOf(o)); ok {
 		return
 	}
-	for range draw.IntN(h.t, 4) {
+	for range histories.IntN(h.t, 4) {
 		if r, ok := h.ownerFor(o); ok {
 			o.Owners = append(o.Owners, r)
 		}
 	}
-	if draw.IntN(h.t, 5) == 0 {
+	if histories.IntN(h.t, 5) == 0 {
 		o.Finalizers = []string{"example.com/own"}
 	}
 	h.made = append(h.made, o)
@@ -147,13 +147,13 @@ func (h *randomRun) ownerFor(o ownership.Object) (ownership.Reference, bool) {
 	if len(h.made) == 0 {
 		return ownership.Reference{}, false
 	}
-	owner := h.made[max(0, len(h.made)-1-draw.IntN(h.t, 12))]
+	owner := h.made[max(0, len(h.made)-1-histories.IntN(h.t, 12))]
 	if o.Namespace == "" && owner.Namespace != "" ||
 		slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool { return r.UID == owner.UID }) {
 		return ownership.Reference{}, false
 	}
 	r := ownedBy(owner)
-	r.BlockOwnerDeletion = ownership.Flag(draw.IntN(h.t, 3))
+	r.BlockOwnerDeletion = ownership.Flag(histories.IntN(h.t, 3))
 	return r, true
 }
 
@@ -161,14 +161,14 @@ func (h *randomRun) some() (client.Ref, ownership.Object, bool) {
 	if len(h.refs) == 0 {
 		return client.Ref{}, ownership.Object{}, false
 	}
-	ref := draw.From(h.t, h.refs...)
+	ref := histories.From(h.t, h.refs...)
 	o, ok := h.Lookup(ref)
 	return ref, o, ok
 }
 
 func (h *randomRun) remove() {
 	if ref, o, ok := h.some(); ok && o.Phase == ownership.Active {
-		policy := draw.From(h.t, background, foreground, orphan)
+		policy := histories.From(h.t, background, foreground, orphan)
 		h.fore[o.UID] = policy == foreground
 		h.noteDependents(o, policy)
 		h.Remove(ref, policy)
@@ -181,9 +181,9 @@ func (h *randomRun) modify() {
 		return
 	}
 	h.Update(ref, func(now *ownership.Object) {
-		switch n := draw.IntN(h.t, 4); {
+		switch n := histories.IntN(h.t, 4); {
 		case n == 0 && o.Phase == ownership.Active:
-			now.Finalizers = append(now.Finalizers, fmt.Sprint("example.com/", draw.IntN(h.t, 3)))
+			now.Finalizers = append(now.Finalizers, fmt.Sprint("example.com/", histories.IntN(h.t, 3)))
 		case n == 1:
 			now.Finalizers = slices.DeleteFunc(now.Finalizers, func(f string) bool {
 				return f != ownership.FinalizerOrphan && f != ownership.FinalizerForeground
@@ -202,10 +202,10 @@ func (h *randomRun) modify() {
 func (h *randomRun) fail() {
 	if h.faulty {
 		h.Inject(apimodel.Fault{
-			Verb:      draw.From(h.t, "", "get", "list", "delete", "patch owners", "patch finalizers"),
-			Times:     1 + draw.IntN(h.t, 3),
-			Err:       draw.From(h.t, errTimeout, errForbidden, apierrors.NewInternalError(errors.New("x")), apierrors.NewTooManyRequests("x", 1)),
-			Committed: draw.IntN(h.t, 2) == 0,
+			Verb:      histories.From(h.t, "", "get", "list", "delete", "patch owners", "patch finalizers"),
+			Times:     1 + histories.IntN(h.t, 3),
+			Err:       histories.From(h.t, errTimeout, errForbidden, apierrors.NewInternalError(errors.New("x")), apierrors.NewTooManyRequests("x", 1)),
+			Committed: histories.IntN(h.t, 2) == 0,
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/testing/draw"
+	"github.com/coppice-dev/coppice/internal/testing/histories"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -64,11 +64,11 @@ func newGenerator(t *rapid.T) *generator {
 	return h
 }
 
-func (h *generator) intN(n int) int { return draw.IntN(h.t, n) }
+func (h *generator) intN(n int) int { return histories.IntN(h.t, n) }
 
-func (h *generator) chance(percent int) bool { return draw.Chance(h.t, percent) }
+func (h *generator) chance(percent int) bool { return histories.Chance(h.t, percent) }
 
-func (h *generator) pick(texts ...string) string { return draw.From(h.t, texts...) }
+func (h *generator) pick(texts ...string) string { return histories.From(h.t, texts...) }
 
 // phaseOf returns the phase of a generated object. It shares no code with
 // ownership.PhaseOf, so that a mistake there does not hide itself.

@@ -1,6 +1,7 @@
 // Package histories checks state machines against random histories, with pgregory.net/rapid: it
 // draws them, prints the seed of one that fails, shrinks it and leaves a file from which it can
-// be replayed (-rapid.failfile).
+// be replayed (-rapid.failfile). Check runs them; IntN, Chance and From draw with even
+// probabilities, Choices prefers what is simple.
 package histories
 
 import (

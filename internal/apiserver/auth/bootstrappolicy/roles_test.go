@@ -11,67 +11,17 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/testing/accesspolicy"
 )
 
-// policy is an rbac.Policy in memory.
-type policy struct {
-	roles               []*rbacv1.Role
-	clusterRoles        []*rbacv1.ClusterRole
-	roleBindings        []*rbacv1.RoleBinding
-	clusterRoleBindings []*rbacv1.ClusterRoleBinding
-}
-
-func (p policy) Role(namespace, name string) (*rbacv1.Role, bool) {
-	for _, r := range p.roles {
-		if r.Namespace == namespace && r.Name == name {
-			return r, true
-		}
-	}
-	return nil, false
-}
-
-func (p policy) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
-	for _, r := range p.clusterRoles {
-		if r.Name == name {
-			return r, true
-		}
-	}
-	return nil, false
-}
-
-func (p policy) RoleBindings(namespace string) []*rbacv1.RoleBinding {
-	return slices.DeleteFunc(slices.Clone(p.roleBindings), func(b *rbacv1.RoleBinding) bool { return b.Namespace != namespace })
-}
-
-func (p policy) ClusterRoleBindings() []*rbacv1.ClusterRoleBinding { return p.clusterRoleBindings }
-
-func defaults() policy {
-	return policy{clusterRoles: DefaultRoles(), clusterRoleBindings: DefaultBindings()}
-}
-
-func bound(namespace, kind, role string, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
-		Subjects:   subjects,
-	}
-}
-
-func request(verb, group, resource, namespace, name string) authorizer.AttributesRecord {
-	resource, subresource, _ := strings.Cut(resource, "/")
-	return authorizer.AttributesRecord{
-		ResourceRequest: true, Verb: verb, APIGroup: group, Resource: resource, Subresource: subresource, Namespace: namespace, Name: name,
-	}
-}
-
-func path(verb, path string) authorizer.AttributesRecord {
-	return authorizer.AttributesRecord{Verb: verb, Path: path}
+func defaults() accesspolicy.Policy {
+	return accesspolicy.Policy{ClusterRoles: DefaultRoles(), ClusterBindings: DefaultBindings()}
 }
 
 func TestDefaultRoles(t *testing.T) {
 	p := defaults()
 	for _, role := range []string{Admin, Edit, View} {
-		p.roleBindings = append(p.roleBindings, bound("a", "ClusterRole", role, rbacv1.Subject{Kind: "User", Name: role}))
+		p.Bindings = append(p.Bindings, accesspolicy.Bind("a", "ClusterRole", role, rbacv1.Subject{Kind: "User", Name: role}))
 	}
 	everybody := []string{user.AllAuthenticated}
 	for _, test := range []struct {
@@ -79,49 +29,49 @@ func TestDefaultRoles(t *testing.T) {
 		request authorizer.AttributesRecord
 		want    bool
 	}{
-		{View, request("list", "", "pods", "a", ""), true},
-		{View, request("get", "", "secrets", "a", "x"), false},
-		{View, request("get", rbacv1.GroupName, "roles", "a", "x"), false},
-		{View, request("delete", "", "pods", "a", "x"), false},
-		{Edit, request("delete", "apps", "deployments", "a", "x"), true},
-		{Edit, request("get", "apps", "deployments", "a", "x"), true}, // through view
-		{Edit, request("get", "", "secrets", "a", "x"), true},
-		{Edit, request("create", "", "serviceaccounts/token", "a", "x"), true},
-		{Edit, request("update", "", "endpoints", "a", "x"), false},
-		{Edit, request("create", rbacv1.GroupName, "rolebindings", "a", ""), false},
-		{Edit, request("delete", "", "pods", "b", "x"), false},
-		{Admin, request("create", rbacv1.GroupName, "rolebindings", "a", ""), true},
-		{Admin, request("delete", "apps", "deployments", "a", "x"), true}, // through edit
-		{Admin, request("list", "", "pods", "a", ""), true},               // through view
-		{Admin, request("update", "", "namespaces", "a", "a"), false},
-		{Admin, request("create", "", "resourcequotas", "a", ""), false},
-		{"anybody", path("get", "/apis/apps/v1"), true},
-		{"anybody", path("get", "/metrics"), false},
-		{"anybody", request("create", "authorization.k8s.io", "selfsubjectaccessreviews", "", ""), true},
-		{"anybody", request("create", "authorization.k8s.io", "subjectaccessreviews", "", ""), false},
-		{Collector, request("patch", "example.com", "widgets", "a", "x"), true},
-		{Collector, request("delete", "", "secrets", "a", "x"), true},
-		{Collector, request("create", "", "events", "a", ""), true},
-		{Collector, request("create", "", "pods", "a", ""), false},
-		{Collector, request("update", "", "pods", "a", "x"), false},
-		{Collector, request("deletecollection", "", "pods", "a", ""), false},
-		{Collector, request("escalate", rbacv1.GroupName, "clusterroles", "", "x"), false},
-		{Collector, request("impersonate", "", "users", "", "root"), false},
-		{NamespaceController, request("update", "", "namespaces/finalize", "", "a"), true},
-		{NamespaceController, request("update", "", "namespaces", "", "a"), false},
-		{NamespaceController, request("deletecollection", "", "pods", "a", ""), true},
-		{NamespaceController, request("patch", "", "pods", "a", "x"), false},
-		{ProtectionController, request("patch", "", "persistentvolumeclaims", "a", "x"), true},
-		{ProtectionController, request("patch", "", "persistentvolumeclaims/status", "a", "x"), false},
-		{ProtectionController, request("update", "", "persistentvolumeclaims", "a", "x"), false},
-		{ProtectionController, request("delete", "", "persistentvolumes", "", "x"), false},
-		{ProtectionController, request("list", "", "pods", "", ""), true},
-		{ProtectionController, request("patch", "", "pods", "a", "x"), false},
-		{ProtectionController, request("get", "", "secrets", "a", "x"), false},
-		{LeaderElection, request("update", "coordination.k8s.io", "leases", "kube-system", ControllersLease), true},
-		{LeaderElection, request("update", "coordination.k8s.io", "leases", "kube-node-lease", "node-1"), false},
-		{LeaderElection, request("get", "", "namespaces", "kube-system", "kube-system"), true},
-		{LeaderElection, request("get", "", "pods", "a", "x"), false},
+		{View, accesspolicy.Request("list", "", "pods", "a", ""), true},
+		{View, accesspolicy.Request("get", "", "secrets", "a", "x"), false},
+		{View, accesspolicy.Request("get", rbacv1.GroupName, "roles", "a", "x"), false},
+		{View, accesspolicy.Request("delete", "", "pods", "a", "x"), false},
+		{Edit, accesspolicy.Request("delete", "apps", "deployments", "a", "x"), true},
+		{Edit, accesspolicy.Request("get", "apps", "deployments", "a", "x"), true}, // through view
+		{Edit, accesspolicy.Request("get", "", "secrets", "a", "x"), true},
+		{Edit, accesspolicy.Request("create", "", "serviceaccounts/token", "a", "x"), true},
+		{Edit, accesspolicy.Request("update", "", "endpoints", "a", "x"), false},
+		{Edit, accesspolicy.Request("create", rbacv1.GroupName, "rolebindings", "a", ""), false},
+		{Edit, accesspolicy.Request("delete", "", "pods", "b", "x"), false},
+		{Admin, accesspolicy.Request("create", rbacv1.GroupName, "rolebindings", "a", ""), true},
+		{Admin, accesspolicy.Request("delete", "apps", "deployments", "a", "x"), true}, // through edit
+		{Admin, accesspolicy.Request("list", "", "pods", "a", ""), true},               // through view
+		{Admin, accesspolicy.Request("update", "", "namespaces", "a", "a"), false},
+		{Admin, accesspolicy.Request("create", "", "resourcequotas", "a", ""), false},
+		{"anybody", accesspolicy.Path("get", "/apis/apps/v1"), true},
+		{"anybody", accesspolicy.Path("get", "/metrics"), false},
+		{"anybody", accesspolicy.Request("create", "authorization.k8s.io", "selfsubjectaccessreviews", "", ""), true},
+		{"anybody", accesspolicy.Request("create", "authorization.k8s.io", "subjectaccessreviews", "", ""), false},
+		{Collector, accesspolicy.Request("patch", "example.com", "widgets", "a", "x"), true},
+		{Collector, accesspolicy.Request("delete", "", "secrets", "a", "x"), true},
+		{Collector, accesspolicy.Request("create", "", "events", "a", ""), true},
+		{Collector, accesspolicy.Request("create", "", "pods", "a", ""), false},
+		{Collector, accesspolicy.Request("update", "", "pods", "a", "x"), false},
+		{Collector, accesspolicy.Request("deletecollection", "", "pods", "a", ""), false},
+		{Collector, accesspolicy.Request("escalate", rbacv1.GroupName, "clusterroles", "", "x"), false},
+		{Collector, accesspolicy.Request("impersonate", "", "users", "", "root"), false},
+		{NamespaceController, accesspolicy.Request("update", "", "namespaces/finalize", "", "a"), true},
+		{NamespaceController, accesspolicy.Request("update", "", "namespaces", "", "a"), false},
+		{NamespaceController, accesspolicy.Request("deletecollection", "", "pods", "a", ""), true},
+		{NamespaceController, accesspolicy.Request("patch", "", "pods", "a", "x"), false},
+		{ProtectionController, accesspolicy.Request("patch", "", "persistentvolumeclaims", "a", "x"), true},
+		{ProtectionController, accesspolicy.Request("patch", "", "persistentvolumeclaims/status", "a", "x"), false},
+		{ProtectionController, accesspolicy.Request("update", "", "persistentvolumeclaims", "a", "x"), false},
+		{ProtectionController, accesspolicy.Request("delete", "", "persistentvolumes", "", "x"), false},
+		{ProtectionController, accesspolicy.Request("list", "", "pods", "", ""), true},
+		{ProtectionController, accesspolicy.Request("patch", "", "pods", "a", "x"), false},
+		{ProtectionController, accesspolicy.Request("get", "", "secrets", "a", "x"), false},
+		{LeaderElection, accesspolicy.Request("update", "coordination.k8s.io", "leases", "kube-system", ControllersLease), true},
+		{LeaderElection, accesspolicy.Request("update", "coordination.k8s.io", "leases", "kube-node-lease", "node-1"), false},
+		{LeaderElection, accesspolicy.Request("get", "", "namespaces", "kube-system", "kube-system"), true},
+		{LeaderElection, accesspolicy.Request("get", "", "pods", "a", "x"), false},
 	} {
 		test.request.User = &user.DefaultInfo{Name: test.user, Groups: everybody}
 		if got, _ := rbac.Decide(p, test.request); got != test.want {

@@ -2,68 +2,18 @@ package rbac
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coppice-dev/coppice/internal/testing/accesspolicy"
 )
-
-// policy is a Policy in memory.
-type policy struct {
-	roles               []*rbacv1.Role
-	clusterRoles        []*rbacv1.ClusterRole
-	roleBindings        []*rbacv1.RoleBinding
-	clusterRoleBindings []*rbacv1.ClusterRoleBinding
-}
-
-func (p policy) Role(namespace, name string) (*rbacv1.Role, bool) {
-	for _, r := range p.roles {
-		if r.Namespace == namespace && r.Name == name {
-			return r, true
-		}
-	}
-	return nil, false
-}
-
-func (p policy) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
-	for _, r := range p.clusterRoles {
-		if r.Name == name {
-			return r, true
-		}
-	}
-	return nil, false
-}
-
-func (p policy) RoleBindings(namespace string) []*rbacv1.RoleBinding {
-	return slices.DeleteFunc(slices.Clone(p.roleBindings), func(b *rbacv1.RoleBinding) bool { return b.Namespace != namespace })
-}
-
-func (p policy) ClusterRoleBindings() []*rbacv1.ClusterRoleBinding { return p.clusterRoleBindings }
-
-func bound(namespace, kind, role string, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
-		Subjects:   subjects,
-	}
-}
-
-func request(verb, group, resource, namespace, name string) authorizer.AttributesRecord {
-	resource, subresource, _ := strings.Cut(resource, "/")
-	return authorizer.AttributesRecord{
-		ResourceRequest: true, Verb: verb, APIGroup: group, Resource: resource, Subresource: subresource, Namespace: namespace, Name: name,
-	}
-}
 
 func rule(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
-}
-
-func path(verb, path string) authorizer.AttributesRecord {
-	return authorizer.AttributesRecord{Verb: verb, Path: path}
 }
 
 func TestAllows(t *testing.T) {
@@ -77,27 +27,27 @@ func TestAllows(t *testing.T) {
 		request authorizer.AttributesRecord
 		want    bool
 	}{
-		"as it says":                      {pods, request("get", "", "pods", "a", "x"), true},
-		"another verb":                    {pods, request("list", "", "pods", "a", ""), false},
-		"another group":                   {pods, request("get", "metrics", "pods", "a", "x"), false},
-		"another resource":                {pods, request("get", "", "secrets", "a", "x"), false},
-		"a subresource is another":        {pods, request("get", "", "pods/log", "a", "x"), false},
-		"a path":                          {pods, path("get", "/pods"), false},
-		"named":                           {named, request("delete", "apps", "deployments", "a", "b"), true},
-		"another name":                    {named, request("delete", "apps", "deployments", "a", "c"), false},
-		"no name":                         {named, request("create", "apps", "deployments", "a", ""), false},
-		"subresource":                     {logs, request("get", "", "pods/log", "a", "x"), true},
-		"its resource":                    {logs, request("get", "", "pods", "a", "x"), false},
-		"subresource of any":              {logs, request("get", "apps", "deployments/scale", "a", "x"), true},
-		"another subresource":             {logs, request("get", "apps", "deployments/status", "a", "x"), false},
-		"everything has its subresources": {all, request("update", "apps", "deployments/finalizers", "a", "x"), true},
-		"everything there is but paths":   {all, path("get", "/metrics"), false},
-		"path":                            {paths, path("get", "/version"), true},
-		"path below":                      {paths, path("get", "/version/x"), false},
-		"path pattern":                    {paths, path("get", "/apis/apps/v1"), true},
-		"path pattern, not below":         {paths, path("get", "/apisx"), false},
-		"path, another verb":              {paths, path("post", "/version"), false},
-		"path, a resource":                {paths, request("get", "", "pods", "", ""), false},
+		"as it says":                      {pods, accesspolicy.Request("get", "", "pods", "a", "x"), true},
+		"another verb":                    {pods, accesspolicy.Request("list", "", "pods", "a", ""), false},
+		"another group":                   {pods, accesspolicy.Request("get", "metrics", "pods", "a", "x"), false},
+		"another resource":                {pods, accesspolicy.Request("get", "", "secrets", "a", "x"), false},
+		"a subresource is another":        {pods, accesspolicy.Request("get", "", "pods/log", "a", "x"), false},
+		"a path":                          {pods, accesspolicy.Path("get", "/pods"), false},
+		"named":                           {named, accesspolicy.Request("delete", "apps", "deployments", "a", "b"), true},
+		"another name":                    {named, accesspolicy.Request("delete", "apps", "deployments", "a", "c"), false},
+		"no name":                         {named, accesspolicy.Request("create", "apps", "deployments", "a", ""), false},
+		"subresource":                     {logs, accesspolicy.Request("get", "", "pods/log", "a", "x"), true},
+		"its resource":                    {logs, accesspolicy.Request("get", "", "pods", "a", "x"), false},
+		"subresource of any":              {logs, accesspolicy.Request("get", "apps", "deployments/scale", "a", "x"), true},
+		"another subresource":             {logs, accesspolicy.Request("get", "apps", "deployments/status", "a", "x"), false},
+		"everything has its subresources": {all, accesspolicy.Request("update", "apps", "deployments/finalizers", "a", "x"), true},
+		"everything there is but paths":   {all, accesspolicy.Path("get", "/metrics"), false},
+		"path":                            {paths, accesspolicy.Path("get", "/version"), true},
+		"path below":                      {paths, accesspolicy.Path("get", "/version/x"), false},
+		"path pattern":                    {paths, accesspolicy.Path("get", "/apis/apps/v1"), true},
+		"path pattern, not below":         {paths, accesspolicy.Path("get", "/apisx"), false},
+		"path, another verb":              {paths, accesspolicy.Path("post", "/version"), false},
+		"path, a resource":                {paths, accesspolicy.Request("get", "", "pods", "", ""), false},
 	} {
 		if got := Allows(&test.rule, test.request); got != test.want {
 			t.Errorf("%s: %t", name, got)
@@ -107,16 +57,16 @@ func TestAllows(t *testing.T) {
 
 func TestDecide(t *testing.T) {
 	read := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}
-	p := policy{
-		clusterRoles: []*rbacv1.ClusterRole{{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: read}},
-		roles:        []*rbacv1.Role{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "local"}, Rules: read}},
-		roleBindings: []*rbacv1.RoleBinding{
-			bound("a", "ClusterRole", "reader", rbacv1.Subject{Kind: "User", Name: "ann"}, rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "b"}, rbacv1.Subject{Kind: "ServiceAccount", Name: "near"}),
-			bound("a", "Role", "local", rbacv1.Subject{Kind: "Group", Name: "team"}),
-			bound("b", "Role", "local", rbacv1.Subject{Kind: "User", Name: "bob"}),
-			bound("b", "ClusterRole", "missing", rbacv1.Subject{Kind: "User", Name: "bob"}),
+	p := accesspolicy.Policy{
+		ClusterRoles: []*rbacv1.ClusterRole{{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: read}},
+		Roles:        []*rbacv1.Role{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "local"}, Rules: read}},
+		Bindings: []*rbacv1.RoleBinding{
+			accesspolicy.Bind("a", "ClusterRole", "reader", rbacv1.Subject{Kind: "User", Name: "ann"}, rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "b"}, rbacv1.Subject{Kind: "ServiceAccount", Name: "near"}),
+			accesspolicy.Bind("a", "Role", "local", rbacv1.Subject{Kind: "Group", Name: "team"}),
+			accesspolicy.Bind("b", "Role", "local", rbacv1.Subject{Kind: "User", Name: "bob"}),
+			accesspolicy.Bind("b", "ClusterRole", "missing", rbacv1.Subject{Kind: "User", Name: "bob"}),
 		},
-		clusterRoleBindings: []*rbacv1.ClusterRoleBinding{
+		ClusterBindings: []*rbacv1.ClusterRoleBinding{
 			{RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "root"}}},
 			{RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "local"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "eve"}}},
 		},
@@ -140,7 +90,7 @@ func TestDecide(t *testing.T) {
 		"a Role cannot be bound for everywhere": {user.DefaultInfo{Name: "eve"}, "a", false},
 		"nobody":                                {user.DefaultInfo{}, "a", false},
 	} {
-		r := request("get", "", "pods", test.namespace, "x")
+		r := accesspolicy.Request("get", "", "pods", test.namespace, "x")
 		r.User = &test.user
 		if got, reason := Decide(p, r); got != test.want || got != (reason != "") {
 			t.Errorf("%s: %t %q", name, got, reason)
@@ -149,13 +99,13 @@ func TestDecide(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	p := policy{
-		clusterRoles: []*rbacv1.ClusterRole{
+	p := accesspolicy.Policy{
+		ClusterRoles: []*rbacv1.ClusterRole{
 			{ObjectMeta: metav1.ObjectMeta{Name: "edit"}, Rules: []rbacv1.PolicyRule{rule("", []string{"get", "list", "create", "delete"}, "pods", "secrets")}},
 			{ObjectMeta: metav1.ObjectMeta{Name: "cluster-admin"}, Rules: Everything()},
 		},
-		roleBindings: []*rbacv1.RoleBinding{bound("a", "ClusterRole", "edit", rbacv1.Subject{Kind: "User", Name: "ann"})},
-		clusterRoleBindings: []*rbacv1.ClusterRoleBinding{{
+		Bindings: []*rbacv1.RoleBinding{accesspolicy.Bind("a", "ClusterRole", "edit", rbacv1.Subject{Kind: "User", Name: "ann"})},
+		ClusterBindings: []*rbacv1.ClusterRoleBinding{{
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 			Subjects: []rbacv1.Subject{{Kind: "Group", Name: user.SystemPrivilegedGroup}},
 		}},

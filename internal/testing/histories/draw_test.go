@@ -1,11 +1,11 @@
-package draw_test
+package histories_test
 
 import (
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/coppice-dev/coppice/internal/testing/draw"
+	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
 // Each number is about as frequent as the others, which is the purpose of the package.
@@ -16,7 +16,7 @@ func TestIntNIsEven(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		for range 100 {
 			draws++
-			counts[draw.IntN(t, n)]++
+			counts[histories.IntN(t, n)]++
 		}
 	})
 	for number, count := range counts {
@@ -31,7 +31,7 @@ func TestChance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		for range 100 {
 			draws++
-			if draw.Chance(t, 20) {
+			if histories.Chance(t, 20) {
 				hits++
 			}
 		}
