@@ -1,8 +1,11 @@
 package feed_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -293,6 +296,38 @@ func TestBrokenKindHoldsNothingElse(t *testing.T) {
 	if elapsed := time.Since(start); elapsed > time.Minute {
 		t.Errorf("took %v of real time", elapsed)
 	}
+}
+
+// A kind whose list a busy server refuses for a while (429) is read later, and nobody is alarmed.
+func TestBusyServerIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var log bytes.Buffer
+		s := newServer(pods, widgets)
+		s.refusal["widgets"] = http.StatusTooManyRequests
+		s.put("widgets", metav1.ObjectMeta{UID: "w", Name: "w"})
+		f, r := s.feed(t, feed.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}), &recorder{}
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			f.Run(ctx, r)
+		}()
+		time.Sleep(2 * time.Second)
+		s.change(func() { delete(s.refusal, "widgets") })
+		if err := f.WaitForInitialSync(ctx); err != nil {
+			t.Errorf("initial sync: %v", err)
+		}
+		synctest.Wait()
+		check(t, "widgets", r.take("Widget.example.com"), "scope Widget.example.com 1", "replace Widget.example.com [w]")
+		if status := statusOf(t, f, widgetKind); status.State != feed.Synced {
+			t.Errorf("status = %+v, want synced", status)
+		}
+		cancel()
+		<-stopped
+		if text := log.String(); strings.Contains(text, "cannot be read") || strings.Contains(text, "level=DEBUG") {
+			t.Errorf("log:\n%s", text)
+		}
+	})
 }
 
 // A kind that does not answer delays the start by 10 s, not for ever.
