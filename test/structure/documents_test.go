@@ -126,3 +126,24 @@ func TestLinksLead(t *testing.T) {
 		t.Error("no link was checked")
 	}
 }
+
+// TestReadmeQuotesThePerformanceReport: README states no measured figure of its own. Whatever its
+// tables say is a line of the report that make bench wrote.
+func TestReadmeQuotesThePerformanceReport(t *testing.T) {
+	read := func(name string) []string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return !strings.HasPrefix(line, "| ") })
+	}
+	quoted, report := read("README.md"), read("docs/performance/README.md")
+	if len(quoted) == 0 {
+		t.Fatal("README has no table: this test is looking in the wrong place")
+	}
+	for _, line := range quoted {
+		if !slices.Contains(report, line) {
+			t.Errorf("README has a row that docs/performance/README.md does not have:\n%s", line)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -204,6 +205,9 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 		pod := newPod(&o.Spec.Template, o.Namespace, plan.Create[i])
 		pod.GenerateName = pods.NamePrefix(o.Name)
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDaemonSetUniqueLabelKey, o.hash)
+		if generation, ok := o.Annotations[appsv1.DeprecatedTemplateGeneration]; ok {
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, extensionsv1beta1.DaemonSetTemplateGenerationKey, generation)
+		}
 		return c.podControl.Create(ctx, o.owner, o.DaemonSet, pod)
 	})
 	return errors.Join(removed, created)

@@ -57,19 +57,28 @@ func statefulSets() registry.Resource {
 func defaultStatefulSet(s *appsv1.StatefulSet) {
 	podspec.DefaultSpec(&s.Spec.Template.Spec)
 	for i := range s.Spec.VolumeClaimTemplates {
-		podspec.DefaultVolumeClaim(&s.Spec.VolumeClaimTemplates[i])
+		claim := &s.Spec.VolumeClaimTemplates[i]
+		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
+		podspec.DefaultVolumeClaim(claim)
 	}
 	registry.SetDefaultPtr(&s.Spec.Replicas, 1)
 	registry.SetDefaultPtr(&s.Spec.RevisionHistoryLimit, 10)
 	registry.SetDefault(&s.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
-	registry.SetDefault(&s.Spec.UpdateStrategy.Type, appsv1.RollingUpdateStatefulSetStrategyType)
-	if s.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
-		registry.SetDefaultPtr(&s.Spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
-		registry.SetDefaultPtr(&s.Spec.UpdateStrategy.RollingUpdate.Partition, 0)
-	}
+	defaultStatefulUpdates(&s.Spec.UpdateStrategy)
 	registry.SetDefaultPtr(&s.Spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
 	registry.SetDefault(&s.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	registry.SetDefault(&s.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+}
+
+// defaultStatefulUpdates leaves out the parameters of a strategy that is named without them.
+func defaultStatefulUpdates(u *appsv1.StatefulSetUpdateStrategy) {
+	if u.Type == "" {
+		u.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		registry.SetDefaultPtr(&u.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	}
+	if u.Type == appsv1.RollingUpdateStatefulSetStrategyType && u.RollingUpdate != nil {
+		registry.SetDefaultPtr(&u.RollingUpdate.Partition, 0)
+	}
 }
 
 func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {

@@ -10,7 +10,7 @@ import (
 )
 
 // DefaultSpec fills in what the spec of a pod, or of a template, leaves out. Controllers
-// compare templates with pods, so the defaults have to be the same in both.
+// compare templates with pods, so the defaults are the same in both, as far as they are in both.
 func DefaultSpec(spec *corev1.PodSpec) {
 	registry.SetDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
 	registry.SetDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
@@ -22,14 +22,14 @@ func DefaultSpec(spec *corev1.PodSpec) {
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 
 	for i := range spec.InitContainers {
-		defaultContainer(&spec.InitContainers[i], spec.HostNetwork)
+		defaultContainer(&spec.InitContainers[i])
 	}
 	for i := range spec.Containers {
-		defaultContainer(&spec.Containers[i], spec.HostNetwork)
+		defaultContainer(&spec.Containers[i])
 	}
 	for i := range spec.EphemeralContainers {
 		common := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
-		defaultContainer(&common, spec.HostNetwork)
+		defaultContainer(&common)
 		spec.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(common)
 	}
 	for i := range spec.Volumes {
@@ -45,11 +45,20 @@ func DefaultSpec(spec *corev1.PodSpec) {
 func DefaultPod(pod *corev1.Pod) {
 	registry.SetDefaultPtr(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	DefaultSpec(&pod.Spec)
-	for i := range pod.Spec.InitContainers {
-		defaultRequests(&pod.Spec.InitContainers[i].Resources)
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			defaultRequests(&containers[i].Resources)
+			if pod.Spec.HostNetwork {
+				defaultHostPorts(containers[i].Ports)
+			}
+		}
 	}
-	for i := range pod.Spec.Containers {
-		defaultRequests(&pod.Spec.Containers[i].Resources)
+}
+
+// defaultHostPorts sets the host ports of a pod in the network of its node: they are its own.
+func defaultHostPorts(ports []corev1.ContainerPort) {
+	for i := range ports {
+		registry.SetDefault(&ports[i].HostPort, ports[i].ContainerPort)
 	}
 }
 
@@ -63,15 +72,12 @@ func defaultRequests(r *corev1.ResourceRequirements) {
 	r.Requests = requests
 }
 
-func defaultContainer(c *corev1.Container, hostNetwork bool) { //nolint:revive // flag-parameter: it is a field of the pod
+func defaultContainer(c *corev1.Container) {
 	registry.SetDefault(&c.ImagePullPolicy, pullPolicyOf(c.Image))
 	registry.SetDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	registry.SetDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
 		registry.SetDefault(&c.Ports[i].Protocol, corev1.ProtocolTCP)
-		if hostNetwork {
-			registry.SetDefault(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
-		}
 	}
 	for i := range c.Env {
 		if source := c.Env[i].ValueFrom; source != nil && source.FieldRef != nil {

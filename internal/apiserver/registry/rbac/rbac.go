@@ -121,7 +121,7 @@ func roleBindings() registry.Resource {
 		registry.Strategy[*rbacv1.RoleBinding]{
 			Default: func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
 			Validate: func(b *rbacv1.RoleBinding) field.ErrorList {
-				return append(validateRoleRef(b.RoleRef, "Role", "ClusterRole"), validateSubjects(b.Subjects)...)
+				return append(validateRoleRef(b.RoleRef, "Role", "ClusterRole"), validateSubjects(b.Subjects, b.Namespace)...)
 			},
 			ValidateUpdate: func(b, old *rbacv1.RoleBinding) field.ErrorList { return sameRole(b.RoleRef, old.RoleRef) },
 		})
@@ -134,7 +134,7 @@ func clusterRoleBindings() registry.Resource {
 		registry.Strategy[*rbacv1.ClusterRoleBinding]{
 			Default: func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
 			Validate: func(b *rbacv1.ClusterRoleBinding) field.ErrorList {
-				return append(validateRoleRef(b.RoleRef, "ClusterRole"), validateSubjects(b.Subjects)...)
+				return append(validateRoleRef(b.RoleRef, "ClusterRole"), validateSubjects(b.Subjects, "")...)
 			},
 			ValidateUpdate: func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList { return sameRole(b.RoleRef, old.RoleRef) },
 		})
@@ -194,7 +194,9 @@ func supported(value string, at *field.Path, allowed ...string) field.ErrorList 
 	return field.ErrorList{field.NotSupported(at, value, allowed)}
 }
 
-func validateSubjects(subjects []rbacv1.Subject) field.ErrorList {
+// validateSubjects checks the subjects of a binding in a namespace, if it is in one: that is then
+// the namespace of the service accounts that do not name theirs.
+func validateSubjects(subjects []rbacv1.Subject, namespace string) field.ErrorList {
 	return validate.Each(subjects, field.NewPath("subjects"), func(s *rbacv1.Subject, at *field.Path) field.ErrorList {
 		errs := validate.Required(s.Name, at.Child("name"))
 		switch s.Kind {
@@ -203,7 +205,9 @@ func validateSubjects(subjects []rbacv1.Subject) field.ErrorList {
 				errs = append(errs, validate.FromMessages(s.Name, at.Child("name"), apivalidation.ValidateServiceAccountName(s.Name, false))...)
 			}
 			errs = append(errs, supported(s.APIGroup, at.Child("apiGroup"), "")...)
-			errs = append(errs, validate.Required(s.Namespace, at.Child("namespace"))...)
+			if namespace == "" {
+				errs = append(errs, validate.Required(s.Namespace, at.Child("namespace"))...)
+			}
 		case rbacv1.UserKind, rbacv1.GroupKind:
 			errs = append(errs, supported(s.APIGroup, at.Child("apiGroup"), rbacv1.GroupName)...)
 		default:
