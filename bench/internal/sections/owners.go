@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
 
 	"github.com/coppice-dev/coppice/bench/internal/controlplane"
 	"github.com/coppice-dev/coppice/bench/internal/rawclient"
@@ -115,6 +116,14 @@ func (b *Bench) beside(ctx context.Context, p *controlplane.Plane, other *corev1
 }
 
 func dependentOf(owner *corev1.ConfigMap) string { return "dependent-of-" + owner.Name }
+
+func watchAll(ctx context.Context, resource metadata.ResourceInterface) (watch.Interface, error) {
+	list, err := resource.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	return resource.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+}
 
 // deleted reads events until the object of that name is deleted.
 func deleted(ctx context.Context, events watch.Interface, name string) error {
