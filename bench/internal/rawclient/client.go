@@ -67,10 +67,14 @@ func Dial(ctx context.Context, config *rest.Config, n int) (Clients, error) {
 		clients = append(clients, &Client{
 			url: "https://" + base.Host, connection: connection,
 			reader: bufio.NewReader(connection), writer: bufio.NewWriter(connection),
-			codec: protobufserializer.NewSerializer(scheme.Scheme, scheme.Scheme),
+			codec: codec(),
 		})
 	}
 	return clients, nil
+}
+
+func codec() runtime.Serializer {
+	return protobufserializer.NewSerializer(scheme.Scheme, scheme.Scheme)
 }
 
 // Close closes the connections.

@@ -10,10 +10,9 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -26,15 +25,33 @@ type Watch struct {
 	client   *Client
 	path     string
 	version  string // of the last event
-	event    func()
-	last     []byte // event, still encoded
+	event    func(Event)
+	last     Event
 	reopened atomic.Int64
 }
 
-// Watch opens a watch from a resourceVersion on and calls event for each event, without decoding
-// it. It returns when the server has accepted the watch; the connection serves only that watch
+// Event is an event of a watch, still encoded. It is valid until the next one.
+type Event []byte
+
+// Decode decodes the event of a ConfigMap into it and returns the type of the event.
+func (e Event) Decode(into *corev1.ConfigMap) (watch.EventType, error) {
+	var event metav1.WatchEvent
+	if err := event.Unmarshal(e); err != nil {
+		return "", fmt.Errorf("decode an event: %w", err)
+	}
+	object, _, err := codec().Decode(event.Object.Raw, nil, into)
+	if err != nil {
+		return "", fmt.Errorf("decode the object of an event: %w", err)
+	}
+	if event.Type == string(watch.Error) {
+		return watch.Error, fmt.Errorf("the watch ended: %w", apierrors.FromObject(object))
+	}
+	return watch.EventType(event.Type), nil
+}
+
+// Watch opens a watch from a resourceVersion on and calls event for each event. It returns when the server has accepted the watch; the connection serves only that watch
 // until it is closed.
-func (c *Client) Watch(ctx context.Context, path, version string, event func()) (*Watch, error) {
+func (c *Client) Watch(ctx context.Context, path, version string, event func(Event)) (*Watch, error) {
 	failed := make(chan error, 1)
 	w := &Watch{Failed: failed, client: c, path: path, version: version, event: event}
 	body, err := w.open(ctx)
@@ -87,13 +104,13 @@ func (w *Watch) frames(body *bufio.Reader) error {
 		}
 		n := int(binary.BigEndian.Uint32(length[:]))
 		if cap(w.last) < n {
-			w.last = make([]byte, n)
+			w.last = make(Event, n)
 		}
 		w.last = w.last[:n]
 		if _, err := io.ReadFull(body, w.last); err != nil {
 			return fmt.Errorf("within an event: %w", err)
 		}
-		w.event()
+		w.event(w.last)
 	}
 }
 
@@ -102,21 +119,10 @@ func (w *Watch) advance() error {
 	if len(w.last) == 0 {
 		return nil
 	}
-	var event metav1.WatchEvent
-	if err := event.Unmarshal(w.last); err != nil {
-		return fmt.Errorf("decode the last event: %w", err)
-	}
-	object, err := runtime.Decode(w.client.codec, event.Object.Raw)
-	if err != nil {
-		return fmt.Errorf("decode the object of the last event: %w", err)
-	}
-	if event.Type == string(watch.Error) {
-		return fmt.Errorf("the watch ended: %w", apierrors.FromObject(object))
-	}
-	accessor, err := meta.Accessor(object)
-	if err != nil {
+	var object corev1.ConfigMap
+	if _, err := w.last.Decode(&object); err != nil {
 		return err
 	}
-	w.version = accessor.GetResourceVersion()
+	w.version = object.ResourceVersion
 	return nil
 }

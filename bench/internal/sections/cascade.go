@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/metadata"
 
 	"github.com/coppice-dev/coppice/bench/internal/controlplane"
 	"github.com/coppice-dev/coppice/bench/internal/rawclient"
@@ -139,11 +138,11 @@ func (m *meter) cascade(ctx context.Context, side string, policy metav1.Deletion
 	if err := m.plane.Collecting(ctx); err != nil { // by then it has seen what was created before
 		return 0, err
 	}
-	events, err := watchAll(ctx, m.plane.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(namespace))
+	effect, err := observe(ctx, m.plane, namespace, policy, n)
 	if err != nil {
 		return 0, err
 	}
-	defer events.Stop()
+	defer effect.close()
 	before, err := m.plane.Requests(ctx)
 	if err != nil {
 		return 0, err
@@ -153,7 +152,7 @@ func (m *meter) cascade(ctx context.Context, side string, policy metav1.Deletion
 		if err := m.plane.Client.CoreV1().ConfigMaps(namespace).Delete(ctx, ownerName, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 			return err
 		}
-		return carriedOut(ctx, events, policy, n)
+		return effect.wait(ctx)
 	})
 	if err != nil {
 		return 0, err
@@ -171,39 +170,76 @@ func (m *meter) cascade(ctx context.Context, side string, policy metav1.Deletion
 	return speed, err
 }
 
-func watchAll(ctx context.Context, resource metadata.ResourceInterface) (watch.Interface, error) {
-	list, err := resource.List(ctx, metav1.ListOptions{Limit: 1})
+// effect observes what a policy does to an owner and its dependents.
+type effect struct {
+	orphan    bool
+	ownerGone bool
+	left      int // dependents
+
+	watcher rawclient.Clients
+	done    chan struct{}
+	failed  chan error
+}
+
+// observe begins to observe an owner and its n dependents in a namespace.
+func observe(ctx context.Context, p *controlplane.Plane, namespace string, policy metav1.DeletionPropagation, n int) (*effect, error) {
+	list, err := p.Client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, err
 	}
-	return resource.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	watcher, err := rawclient.Dial(ctx, p.Config, 1)
+	if err != nil {
+		return nil, err
+	}
+	e := &effect{
+		orphan: policy == metav1.DeletePropagationOrphan, left: n,
+		watcher: watcher, done: make(chan struct{}), failed: make(chan error, 2),
+	}
+	w, err := watcher[0].Watch(ctx, rawclient.ConfigMaps(namespace), list.ResourceVersion, e.event)
+	if err != nil {
+		watcher.Close()
+		return nil, err
+	}
+	go func() { e.failed <- <-w.Failed }()
+	return e, nil
 }
 
-// carriedOut reads watch events until the owner is gone and every dependent is gone, too, or,
-// when orphaned, has no owner any more.
-func carriedOut(ctx context.Context, events watch.Interface, policy metav1.DeletionPropagation, dependents int) error {
-	orphan := policy == metav1.DeletePropagationOrphan
-	ownerGone, left := false, dependents
-	for !ownerGone || left > 0 {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d dependents left: %w", left, dependents, ctx.Err())
-		case event, open := <-events.ResultChan():
-			if !open {
-				return fmt.Errorf("the watch ended with %d of %d dependents left", left, dependents)
-			}
-			object, ok := event.Object.(*metav1.PartialObjectMetadata)
-			switch {
-			case !ok:
-				return fmt.Errorf("the watch sent %s %T", event.Type, event.Object)
-			case object.Name == ownerName:
-				ownerGone = ownerGone || event.Type == watch.Deleted
-			case event.Type == watch.Deleted && orphan:
-				return fmt.Errorf("%s was deleted, not orphaned", object.Name)
-			case event.Type == watch.Deleted, event.Type == watch.Modified && orphan && len(object.OwnerReferences) == 0:
-				left--
-			}
-		}
+func (e *effect) close() { e.watcher.Close() }
+
+// event takes in an event: the policy is carried out when the owner is gone and every dependent
+// is gone, too, or, when orphaned, has no owner any more.
+func (e *effect) event(encoded rawclient.Event) {
+	if e.ownerGone && e.left == 0 {
+		return
 	}
-	return nil
+	var object corev1.ConfigMap
+	kind, err := encoded.Decode(&object)
+	switch {
+	case err != nil:
+		return // the watch ends with it
+	case object.Name == ownerName:
+		e.ownerGone = e.ownerGone || kind == watch.Deleted
+	case kind == watch.Deleted && e.orphan:
+		select {
+		case e.failed <- fmt.Errorf("%s was deleted, not orphaned", object.Name):
+		default:
+		}
+	case kind == watch.Deleted, kind == watch.Modified && e.orphan && len(object.OwnerReferences) == 0:
+		e.left--
+	}
+	if e.ownerGone && e.left == 0 {
+		close(e.done)
+	}
+}
+
+// wait waits until the policy is carried out.
+func (e *effect) wait(ctx context.Context) error {
+	select {
+	case <-e.done:
+		return nil
+	case err := <-e.failed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the cascade is not done: %w", ctx.Err())
+	}
 }

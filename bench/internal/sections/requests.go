@@ -90,7 +90,7 @@ func (b *Bench) follow(ctx context.Context, p *controlplane.Plane, side string, 
 	ended := make(chan error, followers)
 	var watches []*rawclient.Watch
 	for _, watcher := range watchers {
-		w, err := watcher.Watch(ctx, rawclient.ConfigMaps(metav1.NamespaceDefault), now.ResourceVersion, func() {
+		w, err := watcher.Watch(ctx, rawclient.ConfigMaps(metav1.NamespaceDefault), now.ResourceVersion, func(rawclient.Event) {
 			if seen.Add(1) == int64(followers*b.followed()) {
 				close(all)
 			}
@@ -140,7 +140,7 @@ func watchLag(ctx context.Context, b *Bench) error {
 		seen := make(chan struct{}, 2*b.Sizes.Watchers)
 		path := rawclient.ConfigMaps(object.Namespace)
 		for _, watcher := range watchers {
-			if _, err := watcher.Watch(ctx, path, object.ResourceVersion, func() { seen <- struct{}{} }); err != nil {
+			if _, err := watcher.Watch(ctx, path, object.ResourceVersion, func(rawclient.Event) { seen <- struct{}{} }); err != nil {
 				return err
 			}
 		}

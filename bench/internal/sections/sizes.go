@@ -17,7 +17,6 @@ type Sizes struct {
 	CrowdOwners    int // that own them
 	FakeOwners     int // of one object
 	Bystanders     int // cascades beside it
-	FewBystanders  int // of a collector that is slow
 	Deployments    int // of three pods each
 	Nodes          int // of the section nodes
 	Pods           int
@@ -31,7 +30,7 @@ func Full() Sizes {
 	return Sizes{
 		Clients: 32, Objects: 10_000, Watchers: 1000, Changes: 50, Namespaces: 3,
 		Dependents: 10_000, FewDependents: 200, Crowd: 100_000, CrowdOwners: 1000,
-		FakeOwners: 10_000, Bystanders: 300, FewBystanders: 50,
+		FakeOwners: 10_000, Bystanders: 300,
 		Deployments: 300, Nodes: 1000, Pods: 20_000, PodsPerSet: 100,
 		Idle: 10 * time.Second, DiscoveryPhase: 30 * time.Second,
 	}
@@ -42,7 +41,7 @@ func Quick() Sizes {
 	return Sizes{
 		Quick: true, Clients: 8, Objects: 200, Watchers: 20, Changes: 5, Namespaces: 1,
 		Dependents: 200, FewDependents: 30, Crowd: 1000, CrowdOwners: 10,
-		FakeOwners: 200, Bystanders: 10, FewBystanders: 3,
+		FakeOwners: 200, Bystanders: 10,
 		Deployments: 5, Nodes: 3, Pods: 60, PodsPerSet: 20,
 		Idle: time.Second, DiscoveryPhase: time.Second,
 	}
