@@ -73,7 +73,7 @@ replicas: ## two control planes on three etcd members, each of the five killed i
 	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all
 
 SECTIONS ?=
-bench: build ## every figure of README and docs, both sides, into docs/performance: an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only
+bench: build ## every figure of README and docs, both sides, into docs/performance: three quarters of an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only
 	cd bench && go run . -binary ../bin/coppice -o ../docs/performance $(SECTIONS)
 
 generate: ## the OpenAPI definitions

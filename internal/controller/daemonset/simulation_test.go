@@ -211,7 +211,7 @@ func (s *simulation) Disturb() {
 	case n == 6 && len(list) > 0:
 		s.SetFailed(list[s.choose(len(list))])
 	case n == 7 && len(list) > 0:
-		if pod := list[s.choose(len(list))]; pod.Spec.NodeName != "" {
+		if pod := list[s.choose(len(list))]; pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodFailed { // which is for ever
 			s.SetRunning(pod, false)
 		}
 	}
