@@ -209,7 +209,7 @@ func (s *simulation) accident() {
 	case 1:
 		s.SetFailed(pod)
 	default:
-		if pod.Spec.NodeName != "" {
+		if pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodFailed { // which is for ever
 			s.SetRunning(pod, false)
 		}
 	}
