@@ -33,6 +33,7 @@ type expectation struct {
 	version string             // the highest resourceVersion that was written; may be empty
 	deleted map[types.UID]bool // dependents
 	unknown outcomes
+	stale   bool // the current decision was begun while an outcome was unknown
 }
 
 // outcomes are requests whose outcome is unknown because no response arrived.
@@ -74,12 +75,18 @@ func (e *Expectations) ofLocked(owner types.UID) *expectation {
 	return x
 }
 
-// Satisfied reports whether the cache shows everything that was written for an owner.
+// Satisfied reports whether the cache shows everything that was written for an owner. A decision
+// about the dependents begins with it.
 func (e *Expectations) Satisfied(owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x := e.owners[owner]
-	if x == nil || x.version == "" {
+	if x == nil {
+		return true
+	}
+	x.stale = !x.unknown.none()
+	if x.version == "" {
+		e.tidyLocked(owner, x)
 		return true
 	}
 	if older(e.cache.LastStoreSyncResourceVersion(), x.version) {
@@ -144,6 +151,15 @@ func (e *Expectations) unknown(owner types.UID) outcomes {
 	return outcomes{x.unknown.creations, maps.Clone(x.unknown.deletions)}
 }
 
+// isStale reports whether the outcome of a request for the owner is unknown, or was when the
+// current decision began.
+func (e *Expectations) isStale(owner types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.owners[owner]
+	return x != nil && (x.stale || !x.unknown.none())
+}
+
 // creationsKnown records that the outcomes of that many creations have become known. If there
 // are more by now, the server was asked too early about them, and all stay unknown.
 func (e *Expectations) creationsKnown(owner types.UID, asked int) {
@@ -166,7 +182,7 @@ func (e *Expectations) deletionKnown(owner, dependent types.UID) {
 }
 
 func (e *Expectations) tidyLocked(owner types.UID, x *expectation) {
-	if x.version == "" && len(x.deleted) == 0 && x.unknown.none() {
+	if x.version == "" && len(x.deleted) == 0 && x.unknown.none() && !x.stale {
 		delete(e.owners, owner)
 	}
 }

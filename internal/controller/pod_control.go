@@ -82,10 +82,11 @@ func isUnanswered(err error) bool {
 	return !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// checkUnknown fails if the outcome of an earlier request for the owner was unknown until now:
-// the current decision was made without it.
+// checkUnknown fails if the outcome of an earlier request for the owner is unknown, or was when
+// the current decision began: it was made without that outcome, all of it, and the first of its
+// requests to come here must not clear the way for the others.
 func (p *PodControl) checkUnknown(ctx context.Context, owner Owner) error {
-	if p.Expectations.unknown(owner.GetUID()).none() {
+	if !p.Expectations.isStale(owner.GetUID()) {
 		return nil
 	}
 	if err := p.resolveUnknown(ctx, owner); err != nil {

@@ -103,6 +103,35 @@ func TestR25DeletionThatIsNotAnswered(t *testing.T) {
 	}
 }
 
+// TestR25DecisionWithoutTheOutcome: a decision that began while an outcome was unknown was made
+// without it. None of its requests is sent, not even those that come after the outcome is known.
+func TestR25DecisionWithoutTheOutcome(t *testing.T) {
+	podControl, client := newPodControl()
+	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("connection reset")
+	})
+	refuse(client, "list", 1, errors.New("connection refused"))
+	owner, on := newOwner()
+	e := podControl.Expectations
+	if !e.Satisfied(owner.GetUID()) || podControl.Create(t.Context(), owner, on, newPod("")) == nil {
+		t.Fatal("the first creation has not failed")
+	}
+	if !e.Satisfied(owner.GetUID()) {
+		t.Fatal("nothing was written that the cache could be behind of")
+	}
+	for range 3 {
+		if err := podControl.Create(t.Context(), owner, on, newPod("")); !apierrors.IsConflict(err) {
+			t.Errorf("the second decision: %v, want a conflict", err)
+		}
+	}
+	if n := count(client, "create"); n != 1 {
+		t.Errorf("%d creations were requested, want the first one only", n)
+	}
+	if !e.Satisfied(owner.GetUID()) || e.isStale(owner.GetUID()) || len(e.owners) > 0 {
+		t.Error("the third decision does not begin afresh")
+	}
+}
+
 // TestR25DeletionThatIsRefused: after a definite response, no further request is needed.
 func TestR25DeletionThatIsRefused(t *testing.T) {
 	for name, refusal := range map[string]error{
