@@ -87,6 +87,10 @@ func TestDefaultRoles(t *testing.T) {
 		{Edit, request("get", "apps", "deployments", "a", "x"), true}, // through view
 		{Edit, request("get", "", "secrets", "a", "x"), true},
 		{Edit, request("create", "", "serviceaccounts/token", "a", "x"), true},
+		{Edit, request("create", "", "pods/eviction", "a", "x"), true},
+		{Admin, request("create", "", "pods/eviction", "a", "x"), true}, // through edit
+		{View, request("create", "", "pods/eviction", "a", "x"), false},
+		{Edit, request("update", "policy", "poddisruptionbudgets/status", "a", "x"), false},
 		{Edit, request("update", "", "endpoints", "a", "x"), false},
 		{Edit, request("create", rbacv1.GroupName, "rolebindings", "a", ""), false},
 		{Edit, request("delete", "", "pods", "b", "x"), false},
@@ -118,6 +122,10 @@ func TestDefaultRoles(t *testing.T) {
 		{ProtectionController, request("list", "", "pods", "", ""), true},
 		{ProtectionController, request("patch", "", "pods", "a", "x"), false},
 		{ProtectionController, request("get", "", "secrets", "a", "x"), false},
+		{WorkloadControllers, request("update", "policy", "poddisruptionbudgets/status", "a", "x"), true},
+		{WorkloadControllers, request("update", "policy", "poddisruptionbudgets", "a", "x"), false},
+		{WorkloadControllers, request("get", "example.com", "widgets/scale", "a", "x"), true},
+		{WorkloadControllers, request("update", "example.com", "widgets/scale", "a", "x"), false},
 		{LeaderElection, request("update", "coordination.k8s.io", "leases", "kube-system", ControllersLease), true},
 		{LeaderElection, request("update", "coordination.k8s.io", "leases", "kube-node-lease", "node-1"), false},
 		{LeaderElection, request("get", "", "namespaces", "kube-system", "kube-system"), true},
