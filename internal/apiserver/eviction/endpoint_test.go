@@ -307,6 +307,9 @@ func TestEvictRaces(t *testing.T) {
 	becomesReady := func(r *registry) { r.change(func(p *corev1.Pod) { p.Status = pod().Status }) }
 	reports := func(r *registry) { r.change(func(p *corev1.Pod) { p.Status.PodIP = "10.0.0.1" }) }
 	relabels := func(r *registry) { r.change(labelled("db")) }
+	relabelsMore := func(r *registry) {
+		r.change(func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web", "tier": "front"} })
+	}
 	recreates := func(r *registry) { r.pod = pod(func(p *corev1.Pod) { p.UID = "second" }) }
 	ofDB := func(b *policyv1.PodDisruptionBudget) {
 		b.Name = "db"
@@ -328,6 +331,7 @@ func TestEvictRaces(t *testing.T) {
 		"it is recreated":                          {pod: pod(), beforeMark: once(1, recreates), reason: metav1.StatusReasonNotFound},
 		"it is recreated at the last moment":       {pod: pod(), beforeDelete: once(1, recreates), reason: metav1.StatusReasonNotFound},
 		"it changes its budget":                    {pod: pod(), budgets: []policyv1.PodDisruptionBudget{budget(), budget(ofDB, allowed(0))}, beforeMark: once(1, relabels), reason: metav1.StatusReasonTooManyRequests},
+		"it changes, and keeps its budget":         {pod: pod(), budgets: []policyv1.PodDisruptionBudget{budget(allowed(2))}, beforeMark: once(1, relabelsMore), goes: true},
 		"it gets a budget":                         {pod: pod(), budgets: []policyv1.PodDisruptionBudget{budget(ofDB, allowed(0))}, beforeDelete: once(1, relabels), reason: metav1.StatusReasonTooManyRequests},
 		"the budget goes":                          {pod: pod(), budgets: []policyv1.PodDisruptionBudget{budget(allowed(0))}, beforeDisrupt: once(1, func(r *registry) { delete(r.budgets, "guard") }), goes: true},
 		"others use the budget up":                 {pod: pod(), budgets: []policyv1.PodDisruptionBudget{budget()}, beforeDisrupt: once(1, func(r *registry) { r.budgets["guard"].Status.DisruptionsAllowed = 0 }), reason: metav1.StatusReasonTooManyRequests},
