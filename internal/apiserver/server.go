@@ -26,6 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	policyv1 "k8s.io/api/policy/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	restregistry "k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -43,6 +44,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
+	"github.com/coppice-dev/coppice/internal/apiserver/eviction"
 	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
@@ -143,7 +145,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}
-	if err := s.install(groups, s.access.ReviewGroups(schemes, base)); err != nil {
+	if err := s.install(groups, s.access.ReviewGroups(schemes, base), c.Now); err != nil {
 		return nil, err
 	}
 	if err := discovery.Install(s.generic, definitions, s.mapper.Reset); err != nil {
@@ -197,9 +199,12 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 
 // install adds the API groups to the server. The named groups are installed together,
 // because k8s.io/apiserver builds one set of schemas for each installation.
-func (s *Server) install(builtin, reviews []*genericapiserver.APIGroupInfo) error {
-	core := slices.IndexFunc(builtin, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == "" })
-	if err := s.extendCore(builtin[core]); err != nil {
+func (s *Server) install(builtin, reviews []*genericapiserver.APIGroupInfo, now func() time.Time) error {
+	of := func(group string) int {
+		return slices.IndexFunc(builtin, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == group })
+	}
+	core := of("")
+	if err := s.extendCore(builtin[core], builtin[of(policyv1.GroupName)], now); err != nil {
 		return err
 	}
 	if err := s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, builtin[core]); err != nil {
@@ -212,9 +217,9 @@ func (s *Server) install(builtin, reviews []*genericapiserver.APIGroupInfo) erro
 	return nil
 }
 
-// extendCore adds subresources of the core group that are not in its table: pods/log and
-// serviceaccounts/token.
-func (s *Server) extendCore(core *genericapiserver.APIGroupInfo) error {
+// extendCore adds subresources of the core group that are not in its table: pods/log,
+// pods/eviction and serviceaccounts/token.
+func (s *Server) extendCore(core, policy *genericapiserver.APIGroupInfo, now func() time.Time) error {
 	storages := core.VersionedResourcesStorageMap["v1"]
 	if err := s.access.UseRegistries(storages); err != nil {
 		return err
@@ -226,6 +231,11 @@ func (s *Server) extendCore(core *genericapiserver.APIGroupInfo) error {
 	}
 	s.logs = podlogs.NewEndpoint(pods, podlogs.Agents{Nodes: nodes, TLS: auth.NewLogReader(s.authority).TLS}.Logs)
 	storages["pods/log"] = s.logs
+	evictions, err := eviction.FromStorages(storages, policy.VersionedResourcesStorageMap["v1"])
+	if err != nil {
+		return err
+	}
+	storages["pods/eviction"] = eviction.NewEndpoint(evictions, now)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/cronjob"
 	"github.com/coppice-dev/coppice/internal/controller/daemonset"
 	"github.com/coppice-dev/coppice/internal/controller/deployment"
+	"github.com/coppice-dev/coppice/internal/controller/disruption"
 	"github.com/coppice-dev/coppice/internal/controller/endpointslice"
 	"github.com/coppice-dev/coppice/internal/controller/job"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
@@ -42,6 +43,7 @@ func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared 
 		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)),
 	}
 	controllers = append(controllers, job.Controllers(shared)...)
+	controllers = append(controllers, disruption.Controllers(shared)...)
 	for _, made := range []func(*controller.Context) (*controller.Controller, error){deployment.New, statefulset.New, daemonset.New, cronjob.New} {
 		controller, err := made(shared)
 		if err != nil {

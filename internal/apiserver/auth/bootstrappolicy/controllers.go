@@ -27,6 +27,10 @@ func workloadRules() []rbacv1.PolicyRule {
 		rule("batch", []string{"patch", "update"}, "cronjobs/status", "jobs/status"),
 		rule("batch", []string{"update"}, "cronjobs/finalizers", "jobs/finalizers"),
 		rule("coordination.k8s.io", reading(), "leases"),
+		rule("policy", reading(), "poddisruptionbudgets"),
+		rule("policy", []string{"update"}, "poddisruptionbudgets/status"),
+		// A disruption budget may be about pods of any controller.
+		rule("*", []string{"get"}, "*/scale"),
 		rule("discovery.k8s.io", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "endpointslices"),
 	}
 }

@@ -37,6 +37,10 @@ func TestDefaultRoles(t *testing.T) {
 		{Edit, accesspolicy.Request("get", "apps", "deployments", "a", "x"), true}, // through view
 		{Edit, accesspolicy.Request("get", "", "secrets", "a", "x"), true},
 		{Edit, accesspolicy.Request("create", "", "serviceaccounts/token", "a", "x"), true},
+		{Edit, accesspolicy.Request("create", "", "pods/eviction", "a", "x"), true},
+		{Admin, accesspolicy.Request("create", "", "pods/eviction", "a", "x"), true}, // through edit
+		{View, accesspolicy.Request("create", "", "pods/eviction", "a", "x"), false},
+		{Edit, accesspolicy.Request("update", "policy", "poddisruptionbudgets/status", "a", "x"), false},
 		{Edit, accesspolicy.Request("update", "", "endpoints", "a", "x"), false},
 		{Edit, accesspolicy.Request("create", rbacv1.GroupName, "rolebindings", "a", ""), false},
 		{Edit, accesspolicy.Request("delete", "", "pods", "b", "x"), false},
@@ -68,6 +72,10 @@ func TestDefaultRoles(t *testing.T) {
 		{ProtectionController, accesspolicy.Request("list", "", "pods", "", ""), true},
 		{ProtectionController, accesspolicy.Request("patch", "", "pods", "a", "x"), false},
 		{ProtectionController, accesspolicy.Request("get", "", "secrets", "a", "x"), false},
+		{WorkloadControllers, accesspolicy.Request("update", "policy", "poddisruptionbudgets/status", "a", "x"), true},
+		{WorkloadControllers, accesspolicy.Request("update", "policy", "poddisruptionbudgets", "a", "x"), false},
+		{WorkloadControllers, accesspolicy.Request("get", "example.com", "widgets/scale", "a", "x"), true},
+		{WorkloadControllers, accesspolicy.Request("update", "example.com", "widgets/scale", "a", "x"), false},
 		{LeaderElection, accesspolicy.Request("update", "coordination.k8s.io", "leases", "kube-system", ControllersLease), true},
 		{LeaderElection, accesspolicy.Request("update", "coordination.k8s.io", "leases", "kube-node-lease", "node-1"), false},
 		{LeaderElection, accesspolicy.Request("get", "", "namespaces", "kube-system", "kube-system"), true},

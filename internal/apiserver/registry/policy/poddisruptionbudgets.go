@@ -2,8 +2,11 @@
 package policy
 
 import (
+	"slices"
+
 	policyv1 "k8s.io/api/policy/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -35,16 +38,10 @@ func podDisruptionBudgets() registry.Resource {
 		table.Number("Allowed Disruptions", "Pods that may be evicted now.", func(b *policyv1.PodDisruptionBudget) int { return int(b.Status.DisruptionsAllowed) }),
 		table.Age(),
 	}, registry.Strategy[*policyv1.PodDisruptionBudget]{
-		Validate:   validatePodDisruptionBudget,
-		Desired:    func(b *policyv1.PodDisruptionBudget) any { return b.Spec },
-		CopyStatus: registry.CopyField(func(b *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &b.Status }),
-		ValidateStatusUpdate: func(b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
-			s := b.Status
-			return validate.Counts(field.NewPath("status"), map[string]int32{
-				"disruptionsAllowed": s.DisruptionsAllowed, "currentHealthy": s.CurrentHealthy,
-				"desiredHealthy": s.DesiredHealthy, "expectedPods": s.ExpectedPods,
-			})
-		},
+		Validate:             validatePodDisruptionBudget,
+		Desired:              func(b *policyv1.PodDisruptionBudget) any { return b.Spec },
+		CopyStatus:           registry.CopyField(func(b *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &b.Status }),
+		ValidateStatusUpdate: func(b, _ *policyv1.PodDisruptionBudget) field.ErrorList { return validateStatus(&b.Status) },
 	})
 }
 
@@ -57,15 +54,35 @@ func countText(count *intstr.IntOrString) string {
 
 func validatePodDisruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := append(
-		validate.IntOrPercent(b.Spec.MinAvailable, spec.Child("minAvailable")),
-		validate.IntOrPercent(b.Spec.MaxUnavailable, spec.Child("maxUnavailable"))...)
+	var errs field.ErrorList
 	if b.Spec.MinAvailable != nil && b.Spec.MaxUnavailable != nil {
 		errs = append(errs, field.Invalid(spec, b.Spec, "minAvailable and maxUnavailable cannot be both set"))
 	}
-	if b.Spec.Selector != nil {
-		errs = append(errs, validate.LabelSelector(b.Spec.Selector, spec.Child("selector"))...)
+	return slices.Concat(errs,
+		validateShare(b.Spec.MinAvailable, spec.Child("minAvailable")),
+		validateShare(b.Spec.MaxUnavailable, spec.Child("maxUnavailable")),
+		validate.OptionalLabelSelector(b.Spec.Selector, spec.Child("selector")),
+		validate.OneOfPtr(b.Spec.UnhealthyPodEvictionPolicy, spec.Child("unhealthyPodEvictionPolicy"), policyv1.AlwaysAllow, policyv1.IfHealthyBudget))
+}
+
+// validateShare checks a number or a percentage of the pods.
+func validateShare(share *intstr.IntOrString, path *field.Path) field.ErrorList {
+	errs := validate.IntOrPercent(share, path)
+	if share == nil || share.Type != intstr.String || len(errs) > 0 {
+		return errs
 	}
-	return append(errs, validate.OneOfPtr(b.Spec.UnhealthyPodEvictionPolicy, spec.Child("unhealthyPodEvictionPolicy"),
-		policyv1.IfHealthyBudget, policyv1.AlwaysAllow)...)
+	if percent, err := intstr.GetScaledValueFromIntOrPercent(share, 100, false); err == nil && percent > 100 {
+		errs = append(errs, field.Invalid(path, share, "must not be greater than 100%"))
+	}
+	return errs
+}
+
+func validateStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList {
+	path := field.NewPath("status")
+	return append(
+		metav1validation.ValidateConditions(s.Conditions, path.Child("conditions")),
+		validate.Counts(path, map[string]int32{
+			"disruptionsAllowed": s.DisruptionsAllowed, "currentHealthy": s.CurrentHealthy,
+			"desiredHealthy": s.DesiredHealthy, "expectedPods": s.ExpectedPods,
+		})...)
 }
