@@ -103,7 +103,8 @@ func TestPodConstraints(t *testing.T) {
 		},
 		"others need not be specified": {
 			corev1.PodSpec{Containers: []corev1.Container{bare}},
-			[]corev1.ResourceName{"requests.ephemeral-storage", "requests.example.com/gpu", "hugepages-2Mi", "pods"}, "",
+			[]corev1.ResourceName{"requests.ephemeral-storage", "requests.example.com/gpu", "hugepages-2Mi", "pods"},
+			"",
 		},
 		"specified for the pod": {podLevel, []corev1.ResourceName{"cpu", "memory"}, ""},
 	} {

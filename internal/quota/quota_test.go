@@ -50,7 +50,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		"charged": {
 			counting(t, map[string]string{"pods": "2", "requests.cpu": "4"}, map[string]string{"pods": "1", "requests.cpu": "1"}),
-			"", map[string]string{"pods": "2", "requests.cpu": "3"},
+			"",
+			map[string]string{"pods": "2", "requests.cpu": "3"},
 		},
 		"exceeded": {
 			counting(t, map[string]string{"pods": "2", "cpu": "4"}, map[string]string{"pods": "2", "cpu": "3"}),
@@ -66,7 +67,8 @@ func TestRefusals(t *testing.T) {
 		},
 		"out of scope": {
 			counting(t, map[string]string{"pods": "0"}, map[string]string{"pods": "0"}, corev1.ResourceQuotaScopeTerminating),
-			"", map[string]string{"pods": "0"},
+			"",
+			map[string]string{"pods": "0"},
 		},
 		"about other resources": {
 			counting(t, map[string]string{"services": "0"}, map[string]string{"services": "0"}), "", map[string]string{"services": "0"},

@@ -41,8 +41,12 @@ func TestDecide(t *testing.T) {
 			list{"pods": "2"}, list{"pods": "2", "cpu": "1"}, list{"pods": "1", "cpu": "1"}, list{"pods": "1"}, list{"pods": "1"}, true,
 		},
 		"not counted now": {
-			list{"pods": "2", "count/widgets.example.com": "1"}, list{"pods": "2", "count/widgets.example.com": "1"},
-			list{"pods": "2", "count/widgets.example.com": "1"}, list{"pods": "1"}, list{"pods": "1", "count/widgets.example.com": "1"}, true,
+			list{"pods": "2", "count/widgets.example.com": "1"},
+			list{"pods": "2", "count/widgets.example.com": "1"},
+			list{"pods": "2", "count/widgets.example.com": "1"},
+			list{"pods": "1"},
+			list{"pods": "1", "count/widgets.example.com": "1"},
+			true,
 		},
 		"never counted": {list{"count/x.y": "1"}, list{"count/x.y": "1"}, list{}, list{}, list{}, false},
 	} {
