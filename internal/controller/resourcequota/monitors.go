@@ -94,12 +94,25 @@ func (m *monitors) want(ctx context.Context, quota cache.ObjectName, resources [
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.replaceWanted(quota, resources)
-	for resource, version := range versions {
+	for _, resource := range resources {
+		version, served := versions[resource]
+		if !served {
+			m.stop(resource) // its cache would be empty when it is served again
+			continue
+		}
 		if err := m.start(ctx, resource, version); err != nil {
 			return false, err
 		}
 	}
 	return len(versions) == len(resources), nil
+}
+
+// stop stops to follow a resource, if it is followed.
+func (m *monitors) stop(resource schema.GroupResource) {
+	if running := m.running[resource]; running != nil {
+		running.stop()
+		delete(m.running, resource)
+	}
 }
 
 // forget is called when a quota is gone.
@@ -117,9 +130,8 @@ func (m *monitors) replaceWanted(quota cache.ObjectName, resources []schema.Grou
 		delete(m.wanted, quota)
 	}
 	for _, resource := range before {
-		if running := m.running[resource]; running != nil && len(m.wanting(resource)) == 0 {
-			running.stop()
-			delete(m.running, resource)
+		if len(m.wanting(resource)) == 0 {
+			m.stop(resource)
 		}
 	}
 }
@@ -141,7 +153,7 @@ func (m *monitors) start(ctx context.Context, resource schema.GroupResource, ver
 		if running.version == version {
 			return nil
 		}
-		running.stop() // the resource is served in another version now
+		m.stop(resource) // it is served in another version now
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	informer := m.shared[resource]

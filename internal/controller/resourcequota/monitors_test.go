@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,7 @@ func secret(name string) *metav1.PartialObjectMetadata {
 }
 
 // newTestMonitors returns monitors of a server with secrets, config maps and nodes, and their metadata.
-func newTestMonitors(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*monitors, *metadatafake.FakeMetadataClient) {
+func newTestMonitors(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*monitors, *fake.Clientset, *metadatafake.FakeMetadataClient) {
 	t.Helper()
 	client := fake.NewClientset()
 	client.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
@@ -46,12 +47,12 @@ func newTestMonitors(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*m
 	m := newMonitors(map[schema.GroupResource]cache.SharedIndexInformer{corev1.Resource("pods"): pods}, metadata, newResolver(client.Discovery(), clock.RealClock{}))
 	m.freed = func(context.Context, schema.GroupResource, string, func(*corev1.ResourceQuota) bool) {}
 	m.known = func(context.Context, cache.ObjectName) {}
-	return m, metadata
+	return m, client, metadata
 }
 
 // A resource is followed from the first quota that limits it to the last.
 func TestMonitorsFollowWhatIsLimited(t *testing.T) {
-	m, _ := newTestMonitors(t)
+	m, _, _ := newTestMonitors(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer m.started.Wait()
 	defer stop()
@@ -94,7 +95,7 @@ func following(m *monitors) string {
 
 // What is not served, or not in namespaces, is reported.
 func TestMonitorsOfWhatIsNotServed(t *testing.T) {
-	m, _ := newTestMonitors(t)
+	m, _, _ := newTestMonitors(t)
 	for _, resource := range []schema.GroupResource{{Group: "example.com", Resource: "widgets"}, corev1.Resource("nodes"), {Group: "v", Resource: "secrets"}} {
 		if served, err := m.want(t.Context(), cache.NewObjectName("ns", "a"), []schema.GroupResource{resource}); served || err != nil {
 			t.Errorf("%s: served %t, %v", resource, served, err)
@@ -105,9 +106,33 @@ func TestMonitorsOfWhatIsNotServed(t *testing.T) {
 	}
 }
 
+// A resource that is no longer served is not counted from what is left in the cache.
+func TestMonitorsOfWhatIsServedNoLonger(t *testing.T) {
+	m, client, _ := newTestMonitors(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer m.started.Wait()
+	defer stop()
+	want := func(served bool) {
+		t.Helper()
+		m.resolver.since = time.Time{} // what discovery has said is long ago
+		if got, err := m.want(ctx, cache.NewObjectName("ns", "a"), []schema.GroupResource{corev1.Resource("secrets")}); got != served || err != nil {
+			t.Fatalf("served %t, %v", got, err)
+		}
+		if got := following(m) == "[secrets]"; got != served {
+			t.Errorf("following it: %t, want %t", got, served)
+		}
+	}
+	want(true)
+	all := client.Resources
+	client.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: all[0].APIResources[1:]}}
+	want(false)
+	client.Resources = all
+	want(true)
+}
+
 // Objects are counted once all of them are known, and their end is noticed.
 func TestMonitorsCount(t *testing.T) {
-	m, metadata := newTestMonitors(t, secret("one"), secret("two"))
+	m, _, metadata := newTestMonitors(t, secret("one"), secret("two"))
 	ctx, stop := context.WithCancel(t.Context())
 	defer m.started.Wait()
 	defer stop()
