@@ -30,6 +30,11 @@ func (s *Server) ProtectionController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.ProtectionController)
 }
 
+// ResourceQuotaController is like Client, as the user of the controller of ResourceQuotas.
+func (s *Server) ResourceQuotaController() (*rest.Config, error) {
+	return s.as(bootstrappolicy.ResourceQuotaController)
+}
+
 // LeaderElection is like Client, as the user that acquires and renews the Lease
 // bootstrappolicy.ControllersLease in kube-system.
 func (s *Server) LeaderElection() (*rest.Config, error) {

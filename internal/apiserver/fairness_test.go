@@ -86,7 +86,7 @@ func TestFlood(t *testing.T) {
 // Every user has a flow schema, and the controllers have one that users cannot exhaust.
 func TestFlowSchemas(t *testing.T) {
 	s := sharedServer(t)
-	for user, want := range map[string]string{"ann": "global-default", bootstrappolicy.Collector: "coppice-controllers", bootstrappolicy.ProtectionController: "coppice-controllers", bootstrappolicy.LeaderElection: "coppice-leader-election", "system:serviceaccount:a:b": "service-accounts"} {
+	for user, want := range map[string]string{"ann": "global-default", bootstrappolicy.Collector: "coppice-controllers", bootstrappolicy.ProtectionController: "coppice-controllers", bootstrappolicy.ResourceQuotaController: "coppice-controllers", bootstrappolicy.LeaderElection: "coppice-leader-election", "system:serviceaccount:a:b": "service-accounts"} {
 		groups := []string{}
 		if strings.HasPrefix(user, "system:serviceaccount:") {
 			groups = append(groups, "system:serviceaccounts")

@@ -62,6 +62,9 @@ type Controller struct {
 	Name string
 	// Sources map events to the keys to reconcile.
 	Sources []Source
+	// Requests carries what else asks for the reconciliation of an object; nil if only the
+	// sources do. A sender must give up when the context of Run ends.
+	Requests <-chan Request
 	// Informers are those that no other controller shares; they run while this one does.
 	Informers []cache.SharedIndexInformer
 	// Reconcile brings the object with that key, which may be gone, closer to the desired
@@ -73,6 +76,12 @@ type Controller struct {
 	Workers int
 	// BatchPeriod is how long a key waits in the queue for further events.
 	BatchPeriod time.Duration
+}
+
+// Request asks for the reconciliation of an object, after a time in which others may ask for it, too.
+type Request struct {
+	Key   cache.ObjectName
+	After time.Duration
 }
 
 // Source is a cache whose events enqueue keys of a controller.
@@ -127,6 +136,7 @@ func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.With
 	for _, informer := range c.Informers {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
+	running.Go(func() { c.receive(ctx, queue) })
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
@@ -135,6 +145,18 @@ func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.With
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// receive enqueues what Requests carries.
+func (c *Controller) receive(ctx context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
+	for {
+		select {
+		case r := <-c.Requests: // never, if it is nil
+			queue.AddAfter(r.Key, r.After)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (s Source) handler(add func(cache.ObjectName)) cache.ResourceEventHandler {

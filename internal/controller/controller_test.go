@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 )
 
 // No expectations are kept for an owner that is gone, even if the watch missed its deletion.
@@ -91,4 +93,34 @@ func TestLogLevelOfErrors(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request is carried out after its time, together with others for the object.
+func TestRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, requests, done := time.Now(), make(chan Request), make(chan error)
+		var reconciled []string
+		controller := &Controller{
+			Name: "test", Workers: 1, Requests: requests,
+			Reconcile: func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+				reconciled = append(reconciled, fmt.Sprintf("%s after %s", key.Name, time.Since(began)))
+				return 0, nil
+			},
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { done <- controller.Run(ctx, slog.New(slog.DiscardHandler), clock.RealClock{}) }()
+		for _, r := range []Request{
+			{cache.ObjectName{Name: "later"}, time.Second}, {cache.ObjectName{Name: "soon"}, time.Millisecond}, {cache.ObjectName{Name: "soon"}, 2 * time.Millisecond},
+		} {
+			requests <- r
+		}
+		time.Sleep(time.Minute)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if want := []string{"soon after 1ms", "later after 1s"}; !slices.Equal(reconciled, want) {
+			t.Errorf("reconciled %q, want %q", reconciled, want)
+		}
+	})
 }

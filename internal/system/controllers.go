@@ -74,7 +74,11 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []fu
 			return nil, err
 		}
 		pods = shared.Informers.Core().V1().Pods().Informer()
-		parts = append(parts, func() error { return runWorkloads(ctx, o, api, shared) })
+		quotas, err := newResourceQuotas(o, api, shared)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, func() error { return runWorkloads(ctx, o, api, shared) }, func() error { return quotas.Run(ctx) })
 	}
 	if o.Nodes.Nodes > 0 {
 		nodes, err := newNodes(o, api, pods)

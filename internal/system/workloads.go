@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
@@ -19,6 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/controller/podgc"
 	"github.com/coppice-dev/coppice/internal/controller/replicaset"
+	"github.com/coppice-dev/coppice/internal/controller/resourcequota"
 	"github.com/coppice-dev/coppice/internal/controller/serviceaccount"
 	"github.com/coppice-dev/coppice/internal/controller/statefulset"
 )
@@ -34,6 +36,28 @@ func newControllerContext(o Options, api *apiserver.Server) (*controller.Context
 		return nil, fmt.Errorf("create the client of the workloads: %w", err)
 	}
 	return controller.NewContext(client, clock.RealClock{}, o.Log)
+}
+
+// newResourceQuotas returns the controller of ResourceQuotas. It uses the caches of the workload
+// controllers, and has a user of its own for what these may not read: the metadata of everything.
+func newResourceQuotas(o Options, api *apiserver.Server, shared *controller.Context) (*resourcequota.Controller, error) {
+	config, err := api.ResourceQuotaController()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the client of the resource quotas: %w", err)
+	}
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the metadata client of the resource quotas: %w", err)
+	}
+	core := shared.Informers.Core().V1()
+	return resourcequota.New(resourcequota.Config{
+		Client: client, Metadata: objects, Clock: shared.Clock, Log: o.Log,
+		Pods: core.Pods().Informer(), Services: core.Services().Informer(), Claims: core.PersistentVolumeClaims().Informer(),
+	})
 }
 
 // runWorkloads runs the workload controllers until ctx ends.

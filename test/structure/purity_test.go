@@ -13,6 +13,7 @@ func purePackages() []string {
 		"internal/ownership",
 		"internal/verdict",
 		"internal/deletion",
+		"internal/quota",
 		"internal/agent/lifecycle",
 		"internal/scheduler/placement",
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 	policy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain/limitranger"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
@@ -78,6 +80,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		{lifecycle.PluginName, func() (admission.Interface, error) {
 			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
 		}},
+		{limitranger.PluginName, instance(limitranger.NewAdmission())},
 		{mutatingwebhook.PluginName, func() (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(nil) }},
 		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},
 		{rbacEscalationName, instance(rbacauthorizer.NewEscalationCheck(c.Policy, authorize))},
@@ -97,6 +100,8 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 	return append(all,
 		plugin{policy.PluginName, func() (admission.Interface, error) { return policy.NewPlugin(nil) }},
 		plugin{validatingwebhook.PluginName, func() (admission.Interface, error) { return validatingwebhook.NewValidatingAdmissionWebhook(nil) }},
+		// Last: what another plug-in refuses is not charged.
+		plugin{resourcequota.PluginName, func() (admission.Interface, error) { return newQuotaAdmission(base.DrainedNotify()) }},
 	)
 }
 

@@ -74,7 +74,8 @@ func flowSchemas() []*flowcontrolv1.FlowSchema {
 	all = append(all, bootstrap.SuggestedFlowSchemas...)
 	return append(all,
 		flowSchema(ControllersFlowSchema, bootstrap.SuggestedPriorityLevelConfigurationWorkloadHigh.Name, 800,
-			bootstrappolicy.Collector, bootstrappolicy.NamespaceController, bootstrappolicy.ProtectionController, bootstrappolicy.WorkloadControllers),
+			bootstrappolicy.Collector, bootstrappolicy.NamespaceController, bootstrappolicy.ProtectionController, bootstrappolicy.ResourceQuotaController,
+			bootstrappolicy.WorkloadControllers),
 		flowSchema(LeaderElectionFlowSchema, bootstrap.SuggestedPriorityLevelConfigurationLeaderElection.Name, 100, bootstrappolicy.LeaderElection))
 }
 

@@ -25,6 +25,8 @@ const (
 	// ProtectionController removes its finalizers from PersistentVolumeClaims and
 	// PersistentVolumes that are not in use.
 	ProtectionController = "system:coppice:protection-controller"
+	// ResourceQuotaController counts what is used of ResourceQuotas.
+	ResourceQuotaController = "system:coppice:resourcequota-controller"
 	// LeaderElection acquires and renews ControllersLease for a control plane.
 	LeaderElection = "system:coppice:leader-election"
 	// NodeAgent is the agent of the nodes in the control plane's process.
@@ -42,7 +44,7 @@ const (
 
 // Components returns the users of all components.
 func Components() []string {
-	return []string{Collector, NamespaceController, ProtectionController, WorkloadControllers, LeaderElection, NodeAgent, Scheduler}
+	return []string{Collector, NamespaceController, ProtectionController, ResourceQuotaController, WorkloadControllers, LeaderElection, NodeAgent, Scheduler}
 }
 
 // ControllersLease is the Lease in kube-system by which control planes on one etcd elect the
@@ -233,6 +235,9 @@ func componentRoles() []*rbacv1.ClusterRole {
 		role(ProtectionController,
 			rule("", reading(), "pods", "persistentvolumeclaims", "persistentvolumes"),
 			rule("", []string{"patch"}, "persistentvolumeclaims", "persistentvolumes")),
+		role(ResourceQuotaController,
+			rule("*", []string{"list", "watch"}, "*"),
+			rule("", []string{"update"}, "resourcequotas/status")),
 		role(LeaderElection,
 			named(rule("", []string{"get"}, "namespaces"), metav1.NamespaceSystem),
 			named(rule("coordination.k8s.io", []string{"get", "update"}, "leases"), ControllersLease),

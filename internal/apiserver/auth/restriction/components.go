@@ -249,6 +249,24 @@ func checkProtectionWrite(_ context.Context, a admission.Attributes) error {
 	return nil
 }
 
+// checkQuotaWrite allows updates of the status of ResourceQuotas.
+func checkQuotaWrite(_ context.Context, a admission.Attributes) error {
+	if a.GetOperation() != admission.Update || a.GetSubresource() != "status" || a.GetResource().GroupResource() != corev1.Resource("resourcequotas") {
+		return errors.New("it can update the status of ResourceQuotas only")
+	}
+	old, was := a.GetOldObject().(*corev1.ResourceQuota)
+	changed, is := a.GetObject().(*corev1.ResourceQuota)
+	if !was || !is {
+		return errors.New("the object is not a ResourceQuota")
+	}
+	old = old.DeepCopy()
+	old.Status = changed.Status
+	if !equalExceptReferences(old, changed) { // these are kept whatever is sent
+		return errors.New("it can change the status only")
+	}
+	return nil
+}
+
 // checkLeaderElectionWrite allows writes of the Lease of leader election.
 func checkLeaderElectionWrite(_ context.Context, a admission.Attributes) error {
 	lease, ok := a.GetObject().(*coordinationv1.Lease)

@@ -81,6 +81,11 @@ func componentRestrictions(namespaces Namespaces) map[string]Restriction {
 			Whole:   []schema.GroupResource{{Resource: "pods"}, {Resource: "persistentvolumeclaims"}, {Resource: "persistentvolumes"}},
 			Patches: true, checkWrite: checkProtectionWrite,
 		},
+		bootstrappolicy.ResourceQuotaController: {
+			Whole:        []schema.GroupResource{{Resource: "resourcequotas"}},
+			Subresources: []string{"resourcequotas/status"},
+			checkWrite:   checkQuotaWrite,
+		},
 		bootstrappolicy.LeaderElection: {
 			Whole:      []schema.GroupResource{{Resource: "namespaces"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
 			checkWrite: checkLeaderElectionWrite,

@@ -148,10 +148,10 @@ func TestNamesAreUnique(t *testing.T) {
 func TestEndpoints(t *testing.T) {
 	want := map[string][]string{
 		"": {
-			"configmaps", "endpoints", "events", "namespaces", "namespaces/finalize", "namespaces/status", "nodes", "nodes/status",
+			"configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/finalize", "namespaces/status", "nodes", "nodes/status",
 			"persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes", "persistentvolumes/status",
 			"pods", "pods/binding", "pods/status", "replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
-			"secrets", "serviceaccounts", "services", "services/status",
+			"resourcequotas", "resourcequotas/status", "secrets", "serviceaccounts", "services", "services/status",
 		},
 		"apps": {
 			"controllerrevisions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status",

@@ -219,7 +219,7 @@ func TestResetFields(t *testing.T) {
 // TestUpdatePermissions: updates are allowed as in kube-apiserver.
 func TestUpdatePermissions(t *testing.T) {
 	creates := map[string]bool{
-		"services": true, "endpoints": true, "events": true, "leases": true,
+		"services": true, "endpoints": true, "events": true, "leases": true, "limitranges": true,
 		"roles": true, "rolebindings": true, "clusterroles": true, "clusterrolebindings": true,
 	}
 	conditional := map[string]bool{
@@ -229,6 +229,7 @@ func TestUpdatePermissions(t *testing.T) {
 	}
 	objects := map[string]bool{
 		"pods": true, "services": true, "serviceaccounts": true, "persistentvolumes": true, "persistentvolumeclaims": true, "namespaces": true,
+		"resourcequotas": true,
 	}
 	propagation := map[string]metav1.DeletionPropagation{
 		"replicationcontrollers": metav1.DeletePropagationOrphan, "jobs": metav1.DeletePropagationOrphan,

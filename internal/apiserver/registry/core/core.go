@@ -20,6 +20,7 @@ func Group(ranges ServiceRanges) registry.Group {
 			configMaps(), secrets(), serviceAccounts(),
 			persistentVolumes(), persistentVolumeClaims(),
 			events(),
+			resourceQuotas(), limitRanges(),
 		},
 	}
 }

@@ -1,0 +1,141 @@
+// Package limitranger enforces LimitRanges: an admission plug-in that fills in what the containers of a
+// new pod leave out (Admit), and refuses pods and volume claims outside the limits of their namespace
+// (Validate). The rules are in limits.go, which is pure.
+package limitranger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+)
+
+// PluginName is Kubernetes' name of the plug-in.
+const PluginName = "LimitRanger"
+
+// Admission is the plug-in.
+type Admission struct {
+	*admission.Handler
+	client kubernetes.Interface
+	lister corev1listers.LimitRangeLister
+	synced func() bool
+}
+
+var (
+	_ admission.MutationInterface                  = (*Admission)(nil)
+	_ admission.ValidationInterface                = (*Admission)(nil)
+	_ admission.InitializationValidator            = (*Admission)(nil)
+	_ initializer.WantsExternalKubeClientSet       = (*Admission)(nil)
+	_ initializer.WantsExternalKubeInformerFactory = (*Admission)(nil)
+)
+
+// NewAdmission returns the plug-in, without its client and informers.
+func NewAdmission() *Admission {
+	return &Admission{Handler: admission.NewHandler(admission.Create, admission.Update)}
+}
+
+// SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet.
+func (p *Admission) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+
+// SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory.
+func (p *Admission) SetExternalKubeInformerFactory(shared informers.SharedInformerFactory) {
+	ranges := shared.Core().V1().LimitRanges()
+	p.lister, p.synced = ranges.Lister(), ranges.Informer().HasSynced
+}
+
+// ValidateInitialization implements admission.InitializationValidator.
+func (p *Admission) ValidateInitialization() error {
+	if p.client == nil || p.lister == nil {
+		return errors.New("a client and informers are required")
+	}
+	return nil
+}
+
+// Admit implements admission.MutationInterface.
+func (p *Admission) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	return p.each(ctx, a, func(limits *corev1.LimitRange, obj runtime.Object) error {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			SetDefaults(limits, pod)
+		}
+		return nil
+	})
+}
+
+// Validate implements admission.ValidationInterface.
+func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	return p.each(ctx, a, func(limits *corev1.LimitRange, obj runtime.Object) error {
+		switch obj := obj.(type) {
+		case *corev1.Pod:
+			return CheckPod(limits, obj)
+		case *corev1.PersistentVolumeClaim:
+			return CheckClaim(limits, obj)
+		}
+		return nil
+	})
+}
+
+// each calls apply for the LimitRanges of the namespace. What it returns refuses the request.
+func (p *Admission) each(ctx context.Context, a admission.Attributes, apply func(*corev1.LimitRange, runtime.Object) error) error {
+	if !isLimited(a) || isBeingDeleted(a.GetOldObject()) {
+		return nil
+	}
+	ranges, err := p.ranges(ctx, a.GetNamespace())
+	if err != nil {
+		return admission.NewForbidden(a, fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges: %w",
+			a.GetOperation(), a.GetResource(), err))
+	}
+	for _, limits := range ranges {
+		if err := apply(limits, a.GetObject()); err != nil {
+			return admission.NewForbidden(a, err)
+		}
+	}
+	return nil
+}
+
+// ranges returns the LimitRanges of a namespace: live ones, until the informer has them.
+func (p *Admission) ranges(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
+	if p.synced() {
+		return p.lister.LimitRanges(namespace).List(labels.Everything())
+	}
+	live, err := p.client.CoreV1().LimitRanges(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var ranges []*corev1.LimitRange
+	for i := range live.Items {
+		ranges = append(ranges, &live.Items[i])
+	}
+	return ranges, nil
+}
+
+// isLimited reports whether a request may change what is limited. The requirements of a pod are fixed
+// when it is created, except by its subresource resize.
+func isLimited(a admission.Attributes) bool {
+	switch a.GetResource().GroupResource() {
+	case corev1.Resource("pods"):
+		return a.GetSubresource() == "" && a.GetOperation() == admission.Create ||
+			a.GetSubresource() == "resize" && a.GetOperation() == admission.Update
+	case corev1.Resource("persistentvolumeclaims"):
+		return a.GetSubresource() == ""
+	}
+	return false
+}
+
+// isBeingDeleted reports whether an object can only lose its finalizers. old is nil for a creation.
+func isBeingDeleted(old runtime.Object) bool {
+	if old == nil {
+		return false
+	}
+	m, err := meta.Accessor(old)
+	return err == nil && m.GetDeletionTimestamp() != nil
+}

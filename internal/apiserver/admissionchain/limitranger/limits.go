@@ -1,0 +1,205 @@
+package limitranger
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// setAnnotation is the annotation of a pod that lists what has been filled in.
+const setAnnotation = "kubernetes.io/limit-ranger"
+
+// SetDefaults fills in what the containers of a pod leave out of what a LimitRange has defaults for.
+func SetDefaults(limits *corev1.LimitRange, pod *corev1.Pod) {
+	defaults := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
+	for _, item := range limits.Spec.Limits {
+		if item.Type == corev1.LimitTypeContainer {
+			maps.Copy(defaults.Requests, item.DefaultRequest)
+			maps.Copy(defaults.Limits, item.Default)
+		}
+	}
+	var set []string
+	for i := range pod.Spec.Containers {
+		set = append(set, setContainer(&pod.Spec.Containers[i], defaults, "container")...)
+	}
+	for i := range pod.Spec.InitContainers {
+		set = append(set, setContainer(&pod.Spec.InitContainers[i], defaults, "init container")...)
+	}
+	if len(set) > 0 {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, setAnnotation, "LimitRanger plugin set: "+strings.Join(set, "; "))
+	}
+}
+
+// setContainer fills in the defaults of one container, and returns what it has filled in.
+func setContainer(c *corev1.Container, defaults corev1.ResourceRequirements, what string) []string {
+	var set []string
+	for _, list := range []struct {
+		own      *corev1.ResourceList
+		defaults corev1.ResourceList
+		word     string
+	}{{&c.Resources.Requests, defaults.Requests, "request"}, {&c.Resources.Limits, defaults.Limits, "limit"}} {
+		// The list may be shared with the object that was sent.
+		filled := maps.Clone(*list.own)
+		var names []string
+		for _, name := range slices.Sorted(maps.Keys(list.defaults)) {
+			if _, ok := filled[name]; ok {
+				continue
+			}
+			if filled == nil {
+				filled = corev1.ResourceList{}
+			}
+			filled[name] = list.defaults[name].DeepCopy()
+			names = append(names, string(name))
+		}
+		*list.own = filled
+		if len(names) > 0 {
+			set = append(set, fmt.Sprintf("%s %s for %s %s", strings.Join(names, ", "), list.word, what, c.Name))
+		}
+	}
+	return set
+}
+
+// CheckPod returns how a pod violates a LimitRange.
+func CheckPod(limits *corev1.LimitRange, pod *corev1.Pod) error {
+	var errs []error
+	for _, item := range limits.Spec.Limits {
+		switch item.Type {
+		case corev1.LimitTypeContainer:
+			for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+				errs = append(errs, checkRequirements(&item, c.Resources.Requests, c.Resources.Limits)...)
+			}
+		case corev1.LimitTypePod:
+			options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+			errs = append(errs, checkRequirements(&item, resourcehelper.PodRequests(pod, options), resourcehelper.PodLimits(pod, options))...)
+		case corev1.LimitTypePersistentVolumeClaim:
+		}
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+// CheckClaim returns how a volume claim violates a LimitRange. Its limits do not count, only what it
+// requests.
+func CheckClaim(limits *corev1.LimitRange, claim *corev1.PersistentVolumeClaim) error {
+	var errs []error
+	for _, item := range limits.Spec.Limits {
+		if item.Type != corev1.LimitTypePersistentVolumeClaim {
+			continue
+		}
+		requested := claim.Spec.Resources.Requests
+		errs = append(errs, eachLimit(item.Min, func(name corev1.ResourceName, least resource.Quantity) error {
+			return checkMin(bound{"minimum", item.Type, name, least}, requested, nil)
+		})...)
+		errs = append(errs, eachLimit(item.Max, func(name corev1.ResourceName, most resource.Quantity) error {
+			b := bound{"maximum", item.Type, name, most}
+			if _, ok := requested[name]; !ok {
+				return b.missing("request")
+			}
+			return b.exceededBy(requested, "request")
+		})...)
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+// checkRequirements returns how requests and limits violate the limits of one type.
+func checkRequirements(item *corev1.LimitRangeItem, requested, limited corev1.ResourceList) []error {
+	return slices.Concat(
+		eachLimit(item.Min, func(name corev1.ResourceName, least resource.Quantity) error {
+			return checkMin(bound{"minimum", item.Type, name, least}, requested, limited)
+		}),
+		eachLimit(item.Max, func(name corev1.ResourceName, most resource.Quantity) error {
+			b := bound{"maximum", item.Type, name, most}
+			if _, ok := limited[name]; !ok {
+				return b.missing("limit")
+			}
+			if err := b.exceededBy(limited, "limit"); err != nil {
+				return err
+			}
+			return b.exceededBy(requested, "request")
+		}),
+		eachLimit(item.MaxLimitRequestRatio, func(name corev1.ResourceName, ratio resource.Quantity) error {
+			return checkRatio(bound{"max limit to request ratio", item.Type, name, ratio}, requested, limited)
+		}),
+	)
+}
+
+// eachLimit applies a check to all resources of a list, in the order of their names.
+func eachLimit(list corev1.ResourceList, check func(corev1.ResourceName, resource.Quantity) error) []error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if err := check(name, list[name]); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+func checkMin(b bound, requested, limited corev1.ResourceList) error {
+	if _, ok := requested[b.name]; !ok {
+		return b.missing("request")
+	}
+	if err := b.undercutBy(requested, "request"); err != nil {
+		return err
+	}
+	return b.undercutBy(limited, "limit")
+}
+
+func checkRatio(b bound, requested, limited corev1.ResourceList) error {
+	const format = "%s max limit to request ratio per %s is %s, but %s"
+	request, limit := requested[b.name], limited[b.name]
+	switch {
+	case request.IsZero():
+		return fmt.Errorf(format, b.name, b.limitType, b.value.String(), "no request is specified or request is 0")
+	case limit.IsZero():
+		return fmt.Errorf(format, b.name, b.limitType, b.value.String(), "no limit is specified or limit is 0")
+	}
+	requestValue, limitValue := request.Value(), limit.Value()
+	if max(requestValue, limitValue) <= resource.MaxMilliValue {
+		requestValue, limitValue = request.MilliValue(), limit.MilliValue()
+	}
+	// In thousandths, as the ratio is: 900m of 300m must not be more than 3 by a rounding.
+	ratio := float64(limitValue) / float64(requestValue)
+	if ratio*1000 > float64(b.value.MilliValue()) {
+		return fmt.Errorf(format, b.name, b.limitType, b.value.String(), fmt.Sprintf("provided ratio is %f", ratio))
+	}
+	return nil
+}
+
+// bound is the minimum or maximum of one resource.
+type bound struct {
+	word      string
+	limitType corev1.LimitType
+	name      corev1.ResourceName
+	value     resource.Quantity
+}
+
+// String returns the bound as errors name it.
+func (b bound) String() string {
+	return fmt.Sprintf("%s %s usage per %s is %s", b.word, b.name, b.limitType, b.value.String())
+}
+
+// missing returns the error for a pod or claim that does not specify the resource.
+func (b bound) missing(what string) error {
+	return errors.New(b.String() + ".  No " + what + " is specified")
+}
+
+func (b bound) undercutBy(list corev1.ResourceList, what string) error {
+	if quantity, ok := list[b.name]; ok && quantity.Cmp(b.value) < 0 {
+		return fmt.Errorf("%s, but %s is %s", b, what, quantity.String())
+	}
+	return nil
+}
+
+func (b bound) exceededBy(list corev1.ResourceList, what string) error {
+	if quantity, ok := list[b.name]; ok && quantity.Cmp(b.value) > 0 {
+		return fmt.Errorf("%s, but %s is %s", b, what, quantity.String())
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package admissionchain
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	"k8s.io/client-go/informers"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/quota"
+)
+
+// quotaEvaluators is how many namespaces are looked at concurrently.
+const quotaEvaluators = 5
+
+// quotaAdmission refuses requests that would exceed a ResourceQuota, and charges others to it: the
+// plug-in of k8s.io/apiserver, which most namespaces, those without a quota, are spared.
+type quotaAdmission struct {
+	*resourcequota.QuotaAdmission
+	quotas corev1listers.ResourceQuotaLister
+	synced func() bool
+}
+
+var (
+	_ admission.ValidationInterface                = (*quotaAdmission)(nil)
+	_ initializer.WantsExternalKubeInformerFactory = (*quotaAdmission)(nil)
+	_ initializer.WantsDrainedNotification         = (*quotaAdmission)(nil)
+)
+
+// newQuotaAdmission returns the plug-in. It works until drained is closed, when no request is being
+// handled any more.
+func newQuotaAdmission(drained <-chan struct{}) (*quotaAdmission, error) {
+	upstream, err := resourcequota.NewResourceQuota(nil, quotaEvaluators)
+	if err != nil {
+		return nil, err
+	}
+	upstream.SetDrainedNotification(drained)
+	return &quotaAdmission{QuotaAdmission: upstream}, nil
+}
+
+// SetDrainedNotification implements initializer.WantsDrainedNotification. It keeps the channel that the
+// plug-in has: that of the initializer is closed earlier, and a request would then wait in vain.
+func (p *quotaAdmission) SetDrainedNotification(<-chan struct{}) {}
+
+// SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory. The client has
+// been set before it.
+func (p *quotaAdmission) SetExternalKubeInformerFactory(shared informers.SharedInformerFactory) {
+	p.QuotaAdmission.SetExternalKubeInformerFactory(shared)
+	p.SetQuotaConfiguration(quota.ForAdmission())
+	quotas := shared.Core().V1().ResourceQuotas()
+	p.quotas, p.synced = quotas.Lister(), quotas.Informer().HasSynced
+}
+
+// Validate implements admission.ValidationInterface.
+func (p *quotaAdmission) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if a.GetNamespace() == "" {
+		return nil
+	}
+	if p.synced() {
+		if quotas, err := p.quotas.ResourceQuotas(a.GetNamespace()).List(labels.Everything()); err == nil && len(quotas) == 0 {
+			return nil
+		}
+	}
+	if a.GetResource().Group == extensionsv1beta1.GroupName {
+		a = inApps{a}
+	}
+	return p.QuotaAdmission.Validate(ctx, a, o)
+}
+
+// inApps is a request in the group extensions, whose objects are those of the group apps: a quota
+// counts them together.
+type inApps struct{ admission.Attributes }
+
+// GetResource implements admission.Attributes.
+func (a inApps) GetResource() schema.GroupVersionResource {
+	return appsv1.SchemeGroupVersion.WithResource(a.Attributes.GetResource().Resource)
+}

@@ -1,0 +1,293 @@
+package apiserver_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/controller/resourcequota"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// startQuotas runs the controller of ResourceQuotas until the test ends.
+func (s *server) startQuotas(t *testing.T) {
+	t.Helper()
+	config, err := s.ResourceQuotaController()
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := informers.NewSharedInformerFactory(typed(t, s.config), 0)
+	core := shared.Core().V1()
+	controller, err := resourcequota.New(resourcequota.Config{
+		Client: typed(t, config), Metadata: objects, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
+		Pods: core.Pods().Informer(), Services: core.Services().Informer(), Claims: core.PersistentVolumeClaims().Informer(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	shared.StartWithContext(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := controller.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		shared.Shutdown()
+	})
+}
+
+func (s *server) quotas(t *testing.T, namespace string, hard map[string]any) collection {
+	return s.collection(t, gvk("", "v1", "ResourceQuota"), "resourcequotas", namespace, map[string]any{"spec": map[string]any{"hard": hard}})
+}
+
+func (s *server) limitRanges(t *testing.T, namespace string, limits map[string]any) collection {
+	return s.collection(t, gvk("", "v1", "LimitRange"), "limitranges", namespace, map[string]any{"spec": map[string]any{"limits": []any{limits}}})
+}
+
+// uses waits until the status of a quota says that so much is used.
+func (c collection) uses(name, resource, want string) {
+	c.t.Helper()
+	eventually.Agrees(c.t, func() string {
+		used, _, err := unstructured.NestedString(c.get(name).Object, "status", "used", resource)
+		if err != nil || used != want {
+			return fmt.Sprintf("used of %s: %q (%v), want %s", resource, used, err, want)
+		}
+		return ""
+	})
+}
+
+// accepts creates an object, as soon as admission knows that there is room for it.
+func (c collection) accepts(name string) {
+	c.t.Helper()
+	eventually.Succeeds(c.t, func() error {
+		_, err := c.tryPost(c.named(name))
+		return err
+	})
+}
+
+// refuses checks that an object is refused, as soon as admission knows why. What it accepts before is
+// removed again.
+func (c collection) refuses(name, want string) {
+	c.t.Helper()
+	eventually.Agrees(c.t, func() string {
+		_, err := c.tryPost(c.named(name))
+		if apierrors.IsForbidden(err) && strings.HasSuffix(err.Error(), want) {
+			return ""
+		}
+		if err == nil {
+			c.mustRemove(name, nil)
+		}
+		return fmt.Sprintf("got %v, want %s", err, want)
+	})
+}
+
+// A pod is charged to its namespace's quota until it is gone: neither its mark nor its grace period
+// frees anything, only its removal.
+func TestQuotaIsFreedWhenAPodIsGone(t *testing.T) {
+	s := startServer(t, nil)
+	s.startQuotas(t)
+	namespace := s.namespace(t)
+	quotas, pods := s.quotas(t, namespace, map[string]any{"pods": "2"}), s.pods(t, namespace)
+	quotas.create("two")
+	quotas.uses("two", "pods", "0")
+	pods.content = map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "a", "image": "a"}}}}
+	pods.create("a", foreign)
+	pods.create("b")
+	quotas.uses("two", "pods", "2")
+	const exceeded = "exceeded quota: two, requested: pods=1, used: pods=2, limited: pods=2"
+	pods.refuses("c", `pods "c" is forbidden: `+exceeded)
+
+	marked := pods.mustRemove("a", nil)
+	if marked.GetDeletionTimestamp() == nil {
+		t.Fatal("the pod with a finalizer is not marked")
+	}
+	pods.mustRemove("b", nil)
+	quotas.uses("two", "pods", "1") // so the mark, which came before, has been seen as well
+	pods.accepts("c")
+	pods.refuses("d", exceeded)
+
+	if _, err := pods.patch("a", types.MergePatchType, mergeFinalizers()); err != nil {
+		t.Fatal(err)
+	}
+	quotas.uses("two", "pods", "1")
+	pods.accepts("d")
+	pods.refuses("e", exceeded)
+
+	// A pod that has finished is not one of the pods that a quota limits.
+	if _, err := pods.patch("d", types.MergePatchType, map[string]any{"status": map[string]any{"phase": "Succeeded"}}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	quotas.uses("two", "pods", "1")
+	pods.accepts("e")
+	quotas.uses("two", "pods", "2")
+}
+
+// What is limited can change, and so can the resources that are watched; custom resources are counted
+// like all others.
+func TestQuotaOfNumbers(t *testing.T) {
+	s := startServer(t, nil)
+	s.startQuotas(t)
+	namespace := s.namespace(t)
+	s.define(t, definition(widgetGroup, "widgets", "Widget"))
+	widgets := s.collection(t, gvk(widgetGroup, "v1", "Widget"), "widgets", namespace, nil)
+	configMaps := s.configMaps(t, namespace)
+	configMaps.create("before")
+	widgets.create("before")
+	const name, counted = "numbers", "count/widgets." + widgetGroup
+	quotas := s.quotas(t, namespace, map[string]any{counted: "2"})
+	quotas.create(name)
+	quotas.uses(name, counted, "1")
+	widgets.create("a")
+	quotas.uses(name, counted, "2")
+	widgets.refuses("b", "exceeded quota: numbers, requested: "+counted+"=1, used: "+counted+"=2, limited: "+counted+"=2")
+	widgets.mustRemove("before", nil)
+	quotas.uses(name, counted, "1")
+
+	more := map[string]any{"spec": map[string]any{"hard": map[string]any{counted: nil, "configmaps": "1", "services": "5", "services.nodeports": "1"}}}
+	if _, err := quotas.patch(name, types.MergePatchType, more); err != nil {
+		t.Fatal(err)
+	}
+	quotas.uses(name, "configmaps", "1")
+	quotas.uses(name, counted, "") // it is limited no more
+	configMaps.refuses("c", "exceeded quota: numbers, requested: configmaps=1, used: configmaps=1, limited: configmaps=1")
+	widgets.accepts("b")
+	widgets.accepts("c")
+
+	services := s.collection(t, gvk("", "v1", "Service"), "services", namespace, map[string]any{"spec": map[string]any{
+		"type": "NodePort", "ports": []any{map[string]any{"port": int64(80)}},
+	}})
+	services.create("s")
+	quotas.uses(name, "services.nodeports", "1")
+	services.refuses("t", "requested: services.nodeports=1, used: services.nodeports=1, limited: services.nodeports=1")
+	if _, err := services.patch("s", types.MergePatchType, map[string]any{"spec": map[string]any{"type": "ClusterIP"}}); err != nil {
+		t.Fatal(err)
+	}
+	quotas.uses(name, "services.nodeports", "0")
+	quotas.uses(name, "services", "1")
+}
+
+// What is charged and then not created is given back.
+func TestQuotaOfARequestThatFails(t *testing.T) {
+	s := startServer(t, nil)
+	s.startQuotas(t)
+	namespace := s.namespace(t)
+	quotas, configMaps := s.quotas(t, namespace, map[string]any{"configmaps": "5"}), s.configMaps(t, namespace)
+	configMaps.create("a")
+	quotas.create("five")
+	quotas.uses("five", "configmaps", "1")
+	eventually.Agrees(t, func() string { // until admission has the quota
+		if _, err := configMaps.tryPost(configMaps.named("a")); !apierrors.IsAlreadyExists(err) {
+			return fmt.Sprintf("a second one of that name: %v", err)
+		}
+		if used, _, _ := unstructured.NestedString(quotas.get("five").Object, "status", "used", "configmaps"); used == "1" {
+			return "nothing was charged"
+		}
+		return ""
+	})
+	quotas.uses("five", "configmaps", "1")
+}
+
+// A LimitRange fills in what containers leave out, and refuses what is outside.
+func TestLimitRanges(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	ranges := s.limitRanges(t, namespace, map[string]any{
+		"type": "Container", "default": map[string]any{"cpu": "200m"}, "defaultRequest": map[string]any{"cpu": "100m"}, "max": map[string]any{"cpu": "1"},
+	})
+	ranges.create("containers")
+	pods := s.pods(t, namespace)
+	pods.content = map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
+		"name": "a", "image": "a", "resources": map[string]any{"limits": map[string]any{"cpu": "2"}},
+	}}}}
+	pods.refuses("large", `pods "large" is forbidden: maximum cpu usage per Container is 1, but limit is 2`)
+	pods.content = map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "a", "image": "a"}}}}
+	created := pods.create("plain")
+	containers, _, err := unstructured.NestedSlice(created.Object, "spec", "containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resources := containers[0].(map[string]any)["resources"]
+	if got := fmt.Sprint(resources); got != "map[limits:map[cpu:200m] requests:map[cpu:100m]]" {
+		t.Errorf("resources %s", got)
+	}
+	if class, _, _ := unstructured.NestedString(created.Object, "status", "qosClass"); class != "Burstable" {
+		t.Errorf("class %q", class)
+	}
+	if set := created.GetAnnotations()["kubernetes.io/limit-ranger"]; set != "LimitRanger plugin set: cpu request for container a; cpu limit for container a" {
+		t.Errorf("annotated with %q", set)
+	}
+
+	// The limits of volume claims hold for updates, too, but not for those that are being deleted.
+	claims := s.claims(t, namespace)
+	claims.create("small")
+	s.limitRanges(t, namespace, map[string]any{"type": "PersistentVolumeClaim", "max": map[string]any{"storage": "500Mi"}}).create("claims")
+	const tooLarge = "maximum storage usage per PersistentVolumeClaim is 500Mi, but request is "
+	eventually.Agrees(t, func() string {
+		if _, err := claims.tryPost(claims.named(unique("large"))); !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), tooLarge+"1Gi") {
+			return fmt.Sprintf("a large one: %v", err)
+		}
+		return ""
+	})
+	grow := map[string]any{"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": "2Gi"}}}}
+	if _, err := claims.patch("small", types.MergePatchType, grow); !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), tooLarge+"2Gi") {
+		t.Errorf("it grows: %v", err)
+	}
+	claims.mustRemove("small", nil)
+	if _, err := claims.patch("small", types.MergePatchType, mergeFinalizers()); err != nil {
+		t.Errorf("it is held: %v", err)
+	}
+}
+
+// The controller of ResourceQuotas writes their status, and reads only metadata of all else (R16).
+func TestForgedRequestsOfTheResourceQuotaController(t *testing.T) {
+	s := sharedServer(t)
+	config, err := s.ResourceQuotaController()
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := s.namespace(t)
+	secret, _ := s.secret(t, namespace, "a")
+	quotas := s.quotas(t, namespace, map[string]any{"pods": "2"})
+	quotas.create("q")
+	const status = `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q"},"status":{"hard":{"pods":"2"},"used":{"pods":"1"}}}`
+	secrets := strings.TrimSuffix(secret, "/a")
+	for name, f := range map[string]forged{
+		"read a secret":    {http.MethodGet, secret, asMetadata, "", ""},
+		"list secrets":     {http.MethodGet, secrets, "application/json", "", ""},
+		"update a quota":   {http.MethodPut, quotas.at("q"), "", "application/json", status},
+		"patch a status":   {http.MethodPatch, quotas.at("q", "status"), "", string(types.MergePatchType), `{"status":{}}`},
+		"delete a quota":   {http.MethodDelete, quotas.at("q"), "", "", ""},
+		"create a quota":   {http.MethodPost, quotas.path, "", "application/json", status},
+		"annotate a quota": {http.MethodPut, quotas.at("q", "status"), "", "application/json", strings.Replace(status, `"name":"q"`, `"name":"q","annotations":{"a":"b"}`, 1)},
+		"write another's":  {http.MethodPut, "/api/v1/namespaces/" + namespace + "/pods/x/status", "", "application/json", `{}`},
+	} {
+		if code, answer := forge(t, config, f); code != http.StatusForbidden || strings.Contains(answer, secretContent) {
+			t.Errorf("%s: %d %s", name, code, answer)
+		}
+	}
+	if code, answer := forge(t, config, forged{http.MethodGet, secrets, asMetadataList, "", ""}); code != http.StatusOK || strings.Contains(answer, secretContent) {
+		t.Errorf("metadata of secrets: %d %s", code, answer)
+	}
+	if code, answer := forge(t, config, forged{http.MethodPut, quotas.at("q", "status"), "", "application/json", status}); code != http.StatusOK {
+		t.Errorf("its own request: %d %s", code, answer)
+	}
+}

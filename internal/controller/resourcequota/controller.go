@@ -1,0 +1,196 @@
+// Package resourcequota keeps the status of ResourceQuotas: how much of what a quota limits is in use.
+// Admission (package admissionchain of the API server) refuses what would exceed that, and charges what
+// it lets pass; this controller counts what there is, and so gives back what is freed.
+//
+//	quota added, or its limits changed      ──▶ its key, at once
+//	an object is gone, or uses less         ──▶ the keys of the quotas of its namespace that limit it
+//	admission has charged something         ──▶ its key, when the object must have been created
+//	key ──▶ monitors (monitors.go) of the resources that the quota limits
+//	    ──▶ what all objects use, from the caches ──▶ Decide (plan.go) ──▶ one write of the status
+//
+// A resource is watched only while some quota limits it: pods, services and volume claims in the caches
+// that the other controllers have, all others by their metadata.
+//
+// The write is conditioned on uid and resourceVersion: it conflicts with a charge that this controller
+// has not seen. A request that is charged but fails later, or whose object is not in the cache yet when
+// the objects are counted, makes the status wrong. So each change of it is followed by another count
+// after settlePeriod.
+package resourcequota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/quota"
+)
+
+const (
+	name    = "resourcequota-controller"
+	workers = 2
+	// freedPeriod is how long events are collected before the objects are counted again.
+	freedPeriod = 20 * time.Millisecond
+	// settlePeriod is the time in which an object has been created after it was charged, or never
+	// will be.
+	settlePeriod = 5 * time.Second
+	// resyncPeriod is the interval at which every quota is counted again.
+	resyncPeriod = 5 * time.Minute
+	// rediscoverPeriod is how long it may take until a new resource is counted.
+	rediscoverPeriod = 10 * time.Second
+)
+
+// Config configures a Controller. All fields are required.
+type Config struct {
+	Client   kubernetes.Interface
+	Metadata metadata.Interface
+	// Pods, Services and Claims are caches that others run.
+	Pods, Services, Claims cache.SharedIndexInformer
+	Clock                  clock.WithTicker
+	Log                    *slog.Logger
+}
+
+// Controller keeps the status of ResourceQuotas.
+type Controller struct {
+	Config
+	informer cache.SharedIndexInformer
+	quotas   corelisters.ResourceQuotaLister
+	monitors *monitors
+	requests chan controller.Request
+}
+
+// New returns the controller. It sends no requests.
+func New(c Config) (*Controller, error) {
+	if c.Client == nil || c.Metadata == nil || c.Pods == nil || c.Services == nil || c.Claims == nil || c.Clock == nil || c.Log == nil {
+		return nil, errors.New("resourcequota: clients, caches, a clock and a logger are required")
+	}
+	r := &Controller{
+		Config: c, requests: make(chan controller.Request),
+		informer: coreinformers.NewResourceQuotaInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+	}
+	r.quotas = corelisters.NewResourceQuotaLister(r.informer.GetIndexer())
+	r.monitors = newMonitors(map[schema.GroupResource]cache.SharedIndexInformer{
+		corev1.Resource("pods"): c.Pods, corev1.Resource("services"): c.Services, corev1.Resource("persistentvolumeclaims"): c.Claims,
+	}, c.Metadata, newResolver(c.Client.Discovery(), c.Clock))
+	r.monitors.freed = r.freed
+	r.monitors.known = func(ctx context.Context, key cache.ObjectName) { r.ask(ctx, key, 0) }
+	return r, nil
+}
+
+// Run runs the controller until ctx ends, and returns when everything it started has ended. It can run
+// only once.
+func (r *Controller) Run(ctx context.Context) error {
+	defer r.monitors.started.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	registration, err := r.informer.AddEventHandler(r.handler(ctx))
+	if err != nil {
+		return fmt.Errorf("%s: watch: %w", name, err)
+	}
+	defer func() { _ = r.informer.RemoveEventHandler(registration) }()
+	c := controller.Controller{
+		Name: name, Reconcile: r.reconcile, Requests: r.requests, Workers: workers, Informers: []cache.SharedIndexInformer{r.informer},
+	}
+	return c.Run(ctx, r.Log, r.Clock)
+}
+
+// handler asks for quotas that are new, are charged, or limit something else than before.
+func (r *Controller) handler(ctx context.Context) cache.ResourceEventHandler {
+	ask := func(obj any, after time.Duration) {
+		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = last.Obj
+		}
+		if q, ok := obj.(*corev1.ResourceQuota); ok {
+			r.ask(ctx, cache.MetaObjectToName(q), after)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { ask(obj, 0) },
+		UpdateFunc: func(before, now any) {
+			was, wasQuota := before.(*corev1.ResourceQuota)
+			is, isQuota := now.(*corev1.ResourceQuota)
+			switch {
+			case !wasQuota || !isQuota:
+			case was.UID != is.UID || !equality.Semantic.DeepEqual(was.Spec, is.Spec):
+				ask(now, 0)
+			case !equality.Semantic.DeepEqual(was.Status, is.Status):
+				ask(now, settlePeriod)
+			}
+		},
+		DeleteFunc: func(obj any) { ask(obj, 0) },
+	}
+}
+
+// ask asks for a quota to be counted.
+func (r *Controller) ask(ctx context.Context, key cache.ObjectName, after time.Duration) {
+	select {
+	case r.requests <- controller.Request{Key: key, After: after}:
+	case <-ctx.Done():
+	}
+}
+
+// freed asks for the quotas of a namespace that limit a resource, as far as they are concerned.
+func (r *Controller) freed(ctx context.Context, resource schema.GroupResource, namespace string, concerns func(*corev1.ResourceQuota) bool) {
+	quotas, err := r.quotas.ResourceQuotas(namespace).List(labels.Everything())
+	if err != nil {
+		return // a cache returns no errors
+	}
+	for _, q := range quotas {
+		if slices.Contains(quota.Resources(q.Spec.Hard), resource) && concerns(q) {
+			r.ask(ctx, cache.MetaObjectToName(q), freedPeriod)
+		}
+	}
+}
+
+// reconcile counts what is in use of a quota.
+func (r *Controller) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	q, err := r.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		r.monitors.forget(key)
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	resources := quota.Resources(q.Spec.Hard)
+	allServed, err := r.monitors.want(ctx, key, resources)
+	if err != nil {
+		return 0, err
+	}
+	if r.monitors.areComing(resources) {
+		// What is in the status without having been counted is refused to everybody.
+		return rediscoverPeriod, nil
+	}
+	counted, err := quotav1.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, r.monitors.registry(), q.Spec.ScopeSelector)
+	if err != nil {
+		return 0, fmt.Errorf("count what is used of quota %s: %w", key, err)
+	}
+	if status, changed := Decide(q, counted); changed {
+		q = q.DeepCopy()
+		q.Status = status
+		if _, err := r.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, q, metav1.UpdateOptions{}); err != nil {
+			return 0, controller.IgnoreNotFound(err)
+		}
+	}
+	if !allServed {
+		return rediscoverPeriod, nil
+	}
+	return resyncPeriod, nil
+}
