@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/controller/certificates"
 	"github.com/coppice-dev/coppice/internal/controller/cronjob"
 	"github.com/coppice-dev/coppice/internal/controller/daemonset"
 	"github.com/coppice-dev/coppice/internal/controller/deployment"
@@ -40,6 +41,7 @@ func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared 
 	controllers := []*controller.Controller{
 		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()), endpointslice.New(shared),
 		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)),
+		certificates.New(shared, api.Signer()),
 	}
 	controllers = append(controllers, job.Controllers(shared)...)
 	for _, made := range []func(*controller.Context) (*controller.Controller, error){deployment.New, statefulset.New, daemonset.New, cronjob.New} {
