@@ -100,32 +100,37 @@ func (c certificateClient) becomes(ctx context.Context, name, what string, wante
 	return csr, err
 }
 
-// checkUser waits for the certificate, and checks whom the server takes its holder for.
-func (c certificateClient) checkUser(ctx context.Context, name string, key []byte, user, group string) error {
+// holder waits for the certificate, and returns the configuration of a client that has it.
+func (c certificateClient) holder(ctx context.Context, name string, key []byte) (*rest.Config, error) {
 	csr, err := c.becomes(ctx, name, "issued", func(s certificatesv1.CertificateSigningRequestStatus) bool { return len(s.Certificate) > 0 })
 	if err != nil {
-		return err
+		return nil, err
 	}
 	block, _ := pem.Decode(csr.Status.Certificate)
 	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if left := time.Until(certificate.NotAfter); left <= 0 || left > time.Hour {
-		return fmt.Errorf("the certificate of %s is valid until %s", name, certificate.NotAfter)
+		return nil, fmt.Errorf("the certificate of %s is valid until %s", name, certificate.NotAfter)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", c.plane.Kubeconfig)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config.CertData, config.KeyData, config.CertFile, config.KeyFile = csr.Status.Certificate, key, "", ""
+	return config, nil
+}
+
+// isUser checks whom the server takes a client for.
+func isUser(ctx context.Context, config *rest.Config, user, group string) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
 	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("with the certificate of %s: %w", name, err)
+		return fmt.Errorf("with the certificate of %s: %w", user, err)
 	}
 	if got := review.Status.UserInfo; got.Username != user || !slices.Contains(got.Groups, group) {
 		return fmt.Errorf("the server takes %s for %q in %q", user, got.Username, got.Groups)
@@ -141,35 +146,59 @@ func (c certificateClient) user(ctx context.Context) error {
 	if err := c.approve(ctx, csr); err != nil {
 		return err
 	}
-	return c.checkUser(ctx, "ann", key, "ann", "team")
+	config, err := c.holder(ctx, "ann", key)
+	if err != nil {
+		return err
+	}
+	return isUser(ctx, config, "ann", "team")
 }
 
-// node requests a certificate as a user that may have those of nodes approved. The role that is
-// bound last is effective last, so the request that is accepted is approved, too.
+// node requests a certificate as a user that may have those of nodes approved, and with it
+// another one as the node, which may have its own approved. The role that is bound last is
+// effective last, so the request that is accepted is approved, too.
 func (c certificateClient) node(ctx context.Context) error {
-	for _, role := range []string{"system:certificates.k8s.io:certificatesigningrequests:nodeclient", "system:node-bootstrapper"} {
+	const approved = "system:certificates.k8s.io:certificatesigningrequests:"
+	user := rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "bootstrap"}
+	nodes := rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"}
+	for _, bound := range []struct {
+		role string
+		to   rbacv1.Subject
+	}{{approved + "selfnodeclient", nodes}, {approved + "nodeclient", user}, {"system:node-bootstrapper", user}} {
 		_, err := c.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "bootstrap-"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "bootstrap"}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: bound.role},
+			Subjects:   []rbacv1.Subject{bound.to},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}
 	}
 	bootstrap := rest.CopyConfig(c.plane.Config)
-	bootstrap.Impersonate.UserName = "bootstrap"
+	bootstrap.Impersonate.UserName = user.Name
+	worker := pkix.Name{CommonName: "system:node:worker", Organization: []string{"system:nodes"}}
 	var key []byte
 	err := becomesTrue(ctx, "the node may request a certificate", func(ctx context.Context) (bool, error) {
-		_, made, err := c.request(ctx, bootstrap, "node", certificatesv1.KubeAPIServerClientKubeletSignerName,
-			pkix.Name{CommonName: "system:node:worker", Organization: []string{"system:nodes"}})
+		_, made, err := c.request(ctx, bootstrap, "node", certificatesv1.KubeAPIServerClientKubeletSignerName, worker)
 		key = made
 		return err == nil, nil // the roles may not be effective yet
 	})
 	if err != nil {
 		return err
 	}
-	return c.checkUser(ctx, "node", key, "system:node:worker", "system:nodes")
+	config, err := c.holder(ctx, "node", key)
+	if err != nil {
+		return err
+	}
+	if err := isUser(ctx, config, worker.CommonName, "system:nodes"); err != nil {
+		return err
+	}
+	if _, key, err = c.request(ctx, config, "renewed", certificatesv1.KubeAPIServerClientKubeletSignerName, worker); err != nil {
+		return err
+	}
+	if config, err = c.holder(ctx, "renewed", key); err != nil {
+		return err
+	}
+	return isUser(ctx, config, worker.CommonName, "system:nodes")
 }
 
 func (c certificateClient) refused(ctx context.Context) error {
