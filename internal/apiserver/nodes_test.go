@@ -90,6 +90,8 @@ const (
 	mergeType  = string(types.MergePatchType)
 	nodesPath  = "/api/v1/nodes"
 	leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+	// requestsPath are requests for certificates.
+	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 )
 
 func create(path, body string) forged { return forged{http.MethodPost, path, "", jsonType, body} }
@@ -185,6 +187,10 @@ func (w *nodeCluster) forgedOfNode() map[string]struct {
 		"an event about another node":         {create("/api/v1/namespaces/default/events", anEvent("Node", "", w.far)), "can create Events about its node and its pods only"},
 		"an event with an owner":              {create(events, strings.Replace(anEvent("Pod", w.namespace, "own"), `"e"`, `"e",`+owner("Node", ""), 1)), "cannot set owner references"},
 		"read events":                         {get(events), "cannot list"},
+		"request another's certificate":       {create(requestsPath, nodeRequest("kubernetes.io/kube-apiserver-client-kubelet", w.far)), "can request certificates for system:node:" + w.own + " only"},
+		"request a user's certificate":        {create(requestsPath, nodeRequest("kubernetes.io/kube-apiserver-client", w.own)), "can request certificates of kubelets only"},
+		"list requests":                       {get(requestsPath), "must select by metadata.name"},
+		"delete requests":                     {remove(requestsPath, ""), "cannot deletecollection"},
 		"make itself an administrator":        {merge("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", `{"rules":[]}`), "cannot patch"},
 		"bind itself":                         {create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"}}`), "cannot create"},
 		"read metrics":                        {get("/metrics"), "cannot get path"},
@@ -300,6 +306,9 @@ func TestTheNodesOwnRequests(t *testing.T) {
 		{"tell of itself", create("/api/v1/namespaces/default/events", anEvent("Node", "", w.own)), http.StatusCreated},
 		{"ask what it may do", create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`), http.StatusCreated},
 		{"find out what is", get("/apis"), http.StatusOK},
+		{"request a certificate", create(requestsPath, nodeRequest("kubernetes.io/kube-apiserver-client-kubelet", w.own)), http.StatusCreated},
+		{"wait for it", get(requestsPath + "?fieldSelector=metadata.name%3D" + w.own), http.StatusOK},
+		{"fetch it", get(requestsPath + "/" + w.own), http.StatusOK},
 		{"remove its pod", remove(w.pod("own"), w.deletion("own")), http.StatusOK},
 	} {
 		if code, answer := forge(t, w.config, step.forged); code != step.code {

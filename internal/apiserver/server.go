@@ -278,6 +278,9 @@ func (s *Server) Handle(path string, handler http.Handler) {
 // Authority returns the certificate, in PEM, by which clients verify the server.
 func (s *Server) Authority() []byte { return s.authority.Certificate() }
 
+// Signer issues certificates that the server accepts from clients.
+func (s *Server) Signer() *auth.Authority { return s.authority }
+
 // Ready is closed when the server serves every kind and its own namespaces exist.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 

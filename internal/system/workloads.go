@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/controller/certificates"
 	"github.com/coppice-dev/coppice/internal/controller/cronjob"
 	"github.com/coppice-dev/coppice/internal/controller/daemonset"
 	"github.com/coppice-dev/coppice/internal/controller/deployment"
@@ -65,6 +66,7 @@ func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared 
 	controllers := []*controller.Controller{
 		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()), endpointslice.New(shared),
 		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)),
+		certificates.New(shared, api.Signer()),
 	}
 	controllers = append(controllers, job.Controllers(shared)...)
 	controllers = append(controllers, disruption.Controllers(shared)...)

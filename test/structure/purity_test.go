@@ -30,8 +30,11 @@ func impure() []string {
 }
 
 // pureImports returns the packages of this module that pure packages may import although they are
-// not among purePackages: names of finalizers, and conditions of pods as functions of a pod.
-func pureImports() []string { return []string{"internal/finalizers", "internal/pods"} }
+// not among purePackages: names of finalizers, conditions of pods as functions of a pod, and what
+// is in a CertificateSigningRequest.
+func pureImports() []string {
+	return []string{"internal/finalizers", "internal/pods", "internal/signingrequest"}
+}
 
 func isBelow(dir string, tops []string) bool {
 	for _, top := range tops {

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain/limitranger"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/certificateadmission"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
@@ -98,6 +99,9 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 			}})
 	}
 	return append(all,
+		plugin{certificateadmission.ApprovalName, func() (admission.Interface, error) { return certificateadmission.NewApproval(authorize) }},
+		plugin{certificateadmission.SigningName, func() (admission.Interface, error) { return certificateadmission.NewSigning(authorize) }},
+		plugin{certificateadmission.SubjectRestrictionName, instance(certificateadmission.NewSubjectRestriction())},
 		plugin{policy.PluginName, func() (admission.Interface, error) { return policy.NewPlugin(nil) }},
 		plugin{validatingwebhook.PluginName, func() (admission.Interface, error) { return validatingwebhook.NewValidatingAdmissionWebhook(nil) }},
 		// Last: what another plug-in refuses is not charged.

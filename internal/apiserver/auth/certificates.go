@@ -195,24 +195,40 @@ func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
 	if err != nil {
 		return Pair{}, fmt.Errorf("generate a key for %s: %w", template.Subject.CommonName, err)
 	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126)); err != nil {
-		return Pair{}, fmt.Errorf("choose a serial number: %w", err)
-	}
 	now := a.now()
 	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.Add(certValidity)
-	if template.NotAfter.After(a.cert.NotAfter) {
-		template.NotAfter = a.cert.NotAfter // it must not outlive its issuer
-	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	certificate, err := a.Sign(template, key.Public())
 	if err != nil {
-		return Pair{}, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
+		return Pair{}, err
 	}
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		return Pair{}, fmt.Errorf("encode the key of %s: %w", template.Subject.CommonName, err)
 	}
-	return Pair{Certificate: encodeCertificate(der), Key: keyPEM, Due: dueAt(now, template.NotAfter)}, nil
+	return Pair{Certificate: certificate, Key: keyPEM, Due: dueAt(now, template.NotAfter)}, nil
+}
+
+// Sign issues a certificate in PEM with the contents of the template, for somebody else's public
+// key. It sets the serial number in the template, and the end of its validity to that of the
+// authority if that is earlier.
+func (a *Authority) Sign(template *x509.Certificate, publicKey any) ([]byte, error) {
+	if end := a.cert.NotAfter; !a.now().Before(end) {
+		return nil, fmt.Errorf("the certificate authority expired at %s", end.Format(time.RFC3339))
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126))
+	if err != nil {
+		return nil, fmt.Errorf("choose a serial number: %w", err)
+	}
+	template.SerialNumber = serial
+	if template.NotAfter.After(a.cert.NotAfter) {
+		template.NotAfter = a.cert.NotAfter // it must not outlive its issuer
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, publicKey, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
+	}
+	return encodeCertificate(der), nil
 }
 
 func encodeCertificate(der []byte) []byte {

@@ -1,8 +1,12 @@
 package auth
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"net"
 	"os"
 	"path/filepath"
@@ -241,5 +245,41 @@ func TestAdminCertificate(t *testing.T) {
 	subject := admin(t, newAuthority(t)).Subject
 	if subject.CommonName != AdminUser || !slices.Equal(subject.Organization, []string{"system:masters"}) {
 		t.Errorf("%v", subject)
+	}
+}
+
+// A certificate for another's key does not outlive the authority, which ends with it.
+func TestSign(t *testing.T) {
+	now := testNow()
+	a, err := LoadAuthority(t.TempDir(), func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann := func() *x509.Certificate {
+		return &x509.Certificate{
+			Subject: pkix.Name{CommonName: "ann"}, NotBefore: now, NotAfter: now.AddDate(20, 0, 0), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
+	}
+	signed, err := a.Sign(ann(), key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	certs, err := certutil.ParseCertsPEM(signed)
+	if err != nil || len(certs) != 1 {
+		t.Fatalf("%d certificates, %v", len(certs), err)
+	}
+	if !certs[0].NotAfter.Equal(a.cert.NotAfter) || !key.PublicKey.Equal(certs[0].PublicKey) || certs[0].Subject.CommonName != "ann" {
+		t.Errorf("%s until %s for %v", certs[0].Subject, certs[0].NotAfter, certs[0].PublicKey)
+	}
+	if _, err := certs[0].Verify(x509.VerifyOptions{Roots: pool(a), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Error(err)
+	}
+	now = a.cert.NotAfter
+	if _, err := a.Sign(ann(), key.Public()); err == nil || !strings.Contains(err.Error(), "the certificate authority expired at") {
+		t.Errorf("after its end: %v", err)
 	}
 }

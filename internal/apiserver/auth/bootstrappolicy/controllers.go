@@ -9,7 +9,7 @@ import (
 // workloadRules are for controllers that create dependents, wait for them and write the status
 // of owners. To set blockOwnerDeletion they need update on the finalizers of the owners.
 func workloadRules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
+	return append(certificateControllerRules(),
 		rule("", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "pods", "persistentvolumeclaims"),
 		rule("", []string{"patch", "update"}, "pods/status", "replicationcontrollers/status", "nodes/status"),
 		rule("", slices.Concat(reading(), []string{"patch", "update"}), "replicationcontrollers", "nodes"),
@@ -32,5 +32,5 @@ func workloadRules() []rbacv1.PolicyRule {
 		// A disruption budget may be about pods of any controller.
 		rule("*", []string{"get"}, "*/scale"),
 		rule("discovery.k8s.io", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "endpointslices"),
-	}
+	)
 }

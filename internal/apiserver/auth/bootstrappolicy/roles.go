@@ -76,7 +76,7 @@ func rule(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
 
 // DefaultRoles returns the ClusterRoles of every cluster, the aggregated ones with their rules.
 func DefaultRoles() []*rbacv1.ClusterRole {
-	roles := slices.Concat(generalRoles(), userRoles(), componentRoles())
+	roles := slices.Concat(generalRoles(), userRoles(), certificateRoles(), componentRoles())
 	for _, role := range roles {
 		role.Rules = rbac.Aggregate(role, roles)
 	}
@@ -254,7 +254,8 @@ func componentRoles() []*rbacv1.ClusterRole {
 			rule("", []string{"get"}, "configmaps", "secrets"),
 			rule("", []string{"create"}, "events"),
 			rule("events.k8s.io", []string{"create"}, "events"),
-			rule("coordination.k8s.io", slices.Concat(reading(), []string{"create", "update", "patch"}), "leases")),
+			rule("coordination.k8s.io", slices.Concat(reading(), []string{"create", "update", "patch"}), "leases"),
+			requestRule()),
 		role(Scheduler,
 			rule("", []string{"list", "watch"}, "nodes", "pods"),
 			rule("", []string{"create"}, "pods/binding", "events"),

@@ -9,6 +9,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -76,6 +77,8 @@ func (n nodeRequests) check(r *http.Request, info *genericrequest.RequestInfo) e
 		return n.checkReferenced(r, info)
 	case corev1.Resource("events"), eventsv1.Resource("events"):
 		return checkVerb(info, "create")
+	case certificatesv1.Resource("certificatesigningrequests"):
+		return checkCertificateRequest(r, info)
 	case authorizationv1.Resource("selfsubjectaccessreviews"), authorizationv1.Resource("selfsubjectrulesreviews"),
 		authenticationv1.Resource("selfsubjectreviews"):
 		return checkVerb(info, "create")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -48,6 +49,8 @@ func (n nodeWrites) check(ctx context.Context, a admission.Attributes) error {
 		return n.checkLease(a)
 	case (resource == corev1.Resource("events") || resource == eventsv1.Resource("events")) && operation == admission.Create:
 		return n.checkEvent(ctx, a)
+	case resource == certificatesv1.Resource("certificatesigningrequests") && operation == admission.Create:
+		return n.checkCertificateRequest(a)
 	}
 	return errOwnOnly
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/apps"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/autoscaling"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/batch"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/certificates"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/coordination"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/discovery"
@@ -31,6 +32,7 @@ func groups(ranges core.ServiceRanges) []registry.Group {
 		apps.Group(),
 		batch.Group(),
 		autoscaling.Group(),
+		certificates.Group(),
 		coordination.Group(),
 		rbac.Group(),
 		networking.Group(),

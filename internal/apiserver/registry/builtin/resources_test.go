@@ -161,8 +161,11 @@ func TestEndpoints(t *testing.T) {
 			"daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status",
 			"replicasets", "replicasets/scale", "replicasets/status",
 		},
-		"batch":                     {"cronjobs", "cronjobs/status", "jobs", "jobs/status"},
-		"autoscaling":               {"horizontalpodautoscalers", "horizontalpodautoscalers/status"},
+		"batch":       {"cronjobs", "cronjobs/status", "jobs", "jobs/status"},
+		"autoscaling": {"horizontalpodautoscalers", "horizontalpodautoscalers/status"},
+		"certificates.k8s.io": {
+			"certificatesigningrequests", "certificatesigningrequests/approval", "certificatesigningrequests/status",
+		},
 		"coordination.k8s.io":       {"leases"},
 		"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
 		"networking.k8s.io":         {"ingressclasses", "ingresses", "ingresses/status", "networkpolicies"},

@@ -1,0 +1,162 @@
+// Package certificateadmission has the admission plug-ins of Kubernetes for
+// CertificateSigningRequests: who may approve and sign the requests of which signer, and which
+// subjects nobody gets a certificate for.
+//
+// The permissions are the verbs approve and sign on the resource signers of certificates.k8s.io,
+// which is not served; the name of the object is that of the signer, or DOMAIN/* for all signers
+// of a domain.
+package certificateadmission
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coppice-dev/coppice/internal/signingrequest"
+)
+
+// The names of the plug-ins are those of Kubernetes.
+const (
+	ApprovalName           = "CertificateApproval"
+	SigningName            = "CertificateSigning"
+	SubjectRestrictionName = "CertificateSubjectRestriction"
+)
+
+// Approval requires the permission to approve requests of a signer.
+type Approval struct {
+	*admission.Handler
+	signers signers
+}
+
+// Signing requires the permission to sign for a signer.
+type Signing struct {
+	*admission.Handler
+	signers signers
+}
+
+// SubjectRestriction refuses requests for client certificates of administrators.
+type SubjectRestriction struct{ *admission.Handler }
+
+var (
+	_ admission.ValidationInterface = (*Approval)(nil)
+	_ admission.ValidationInterface = (*Signing)(nil)
+	_ admission.ValidationInterface = (*SubjectRestriction)(nil)
+)
+
+// NewApproval returns an Approval; authorize decides about permissions.
+func NewApproval(authorize authorizer.UnconditionalAuthorizer) (*Approval, error) {
+	if authorize == nil {
+		return nil, errors.New("certificateadmission: authorize is required")
+	}
+	return &Approval{admission.NewHandler(admission.Update), signers{authorize}}, nil
+}
+
+// NewSigning returns a Signing; authorize decides about permissions.
+func NewSigning(authorize authorizer.UnconditionalAuthorizer) (*Signing, error) {
+	if authorize == nil {
+		return nil, errors.New("certificateadmission: authorize is required")
+	}
+	return &Signing{admission.NewHandler(admission.Update), signers{authorize}}, nil
+}
+
+// NewSubjectRestriction returns a SubjectRestriction.
+func NewSubjectRestriction() *SubjectRestriction {
+	return &SubjectRestriction{admission.NewHandler(admission.Create)}
+}
+
+// Validate implements admission.ValidationInterface. The signer is that of the stored request,
+// which the one that was sent cannot change.
+func (p *Approval) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isFor(a, "approval") {
+		return nil
+	}
+	old, ok := a.GetOldObject().(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return unexpected(a, a.GetOldObject())
+	}
+	if !p.signers.allow(ctx, a.GetUserInfo(), "approve", old.Spec.SignerName) {
+		return admission.NewForbidden(a, fmt.Errorf("user not permitted to approve requests with signerName %q", old.Spec.SignerName))
+	}
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (p *Signing) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isFor(a, "status") {
+		return nil
+	}
+	old, ok := a.GetOldObject().(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return unexpected(a, a.GetOldObject())
+	}
+	csr, ok := a.GetObject().(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return unexpected(a, a.GetObject())
+	}
+	if bytes.Equal(old.Status.Certificate, csr.Status.Certificate) && equality.Semantic.DeepEqual(old.Status.Conditions, csr.Status.Conditions) {
+		return nil
+	}
+	if !p.signers.allow(ctx, a.GetUserInfo(), "sign", old.Spec.SignerName) {
+		return admission.NewForbidden(a, fmt.Errorf("user not permitted to sign requests with signerName %q", old.Spec.SignerName))
+	}
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (p *SubjectRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isFor(a, "") {
+		return nil
+	}
+	csr, ok := a.GetObject().(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return unexpected(a, a.GetObject())
+	}
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+		return nil
+	}
+	request, err := signingrequest.Parse(csr.Spec.Request)
+	if err != nil {
+		return admission.NewForbidden(a, fmt.Errorf("failed to parse CSR: %w", err))
+	}
+	if slices.Contains(request.Subject.Organization, user.SystemPrivilegedGroup) {
+		return admission.NewForbidden(a, fmt.Errorf("use of %s signer with %s group is not allowed", csr.Spec.SignerName, user.SystemPrivilegedGroup))
+	}
+	return nil
+}
+
+// isFor reports whether a request is for CertificateSigningRequests, or a subresource of them.
+func isFor(a admission.Attributes, subresource string) bool {
+	return a.GetResource().GroupResource() == certificatesv1.Resource("certificatesigningrequests") && a.GetSubresource() == subresource
+}
+
+func unexpected(a admission.Attributes, got any) error {
+	return admission.NewForbidden(a, fmt.Errorf("expected type CertificateSigningRequest, got: %T", got))
+}
+
+// signers decides what users may do in the name of signers.
+type signers struct {
+	authorize authorizer.UnconditionalAuthorizer
+}
+
+// allow reports whether a user has a permission for a signer, or for all of its domain.
+func (s signers) allow(ctx context.Context, u user.Info, verb, signer string) bool {
+	domain, _, _ := strings.Cut(signer, "/")
+	for _, name := range []string{signer, domain + "/*"} {
+		decision, _, err := s.authorize.Authorize(ctx, authorizer.AttributesRecord{
+			User: u, ResourceRequest: true, Verb: verb, APIGroup: certificatesv1.GroupName, APIVersion: "*", Resource: "signers", Name: name,
+		})
+		if err == nil && decision == authorizer.DecisionAllow {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,60 @@
+package restriction
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apiserver/pkg/admission"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/signingrequest"
+)
+
+// checkCertificateRequest allows a node to request a certificate and to wait for it by the name of
+// the request. There is nothing secret in a request, but who makes which is not a node's business.
+func checkCertificateRequest(r *http.Request, info *genericrequest.RequestInfo) error {
+	if err := checkVerb(info, "create", "get", "list", "watch"); err != nil {
+		return err
+	}
+	if info.Verb == "create" || info.Verb == "get" {
+		return nil
+	}
+	if selectors := r.URL.Query()["fieldSelector"]; len(selectors) == 1 {
+		selector, err := fields.ParseSelector(selectors[0])
+		if err != nil {
+			return err
+		}
+		if name, exact := selector.RequiresExactMatch("metadata.name"); exact && name != "" {
+			return nil
+		}
+	}
+	return errors.New("it must select by metadata.name")
+}
+
+// checkCertificateRequest allows requests of a node for certificates of its own.
+func (n nodeWrites) checkCertificateRequest(a admission.Attributes) error {
+	csr, ok := a.GetObject().(*certificatesv1.CertificateSigningRequest)
+	if !ok || n.node == "" {
+		return errOwnOnly
+	}
+	if err := checkNoOwnersOrFinalizers(csr); err != nil {
+		return err
+	}
+	kubelets := []string{certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName}
+	if !slices.Contains(kubelets, csr.Spec.SignerName) {
+		return errors.New("it can request certificates of kubelets only")
+	}
+	request, err := signingrequest.Parse(csr.Spec.Request)
+	if err != nil {
+		return err
+	}
+	if own := bootstrappolicy.NodeUserPrefix + n.node; request.Subject.CommonName != own {
+		return fmt.Errorf("it can request certificates for %s only", own)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package certificates
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+	"github.com/coppice-dev/coppice/internal/signingrequest"
+)
+
+const (
+	// shortestLifetime is the least that a client may request, in seconds.
+	shortestLifetime = 600
+	// maxSignerPath is the maximum length of what follows the domain in the name of a signer: a
+	// namespace and the name of an object in it.
+	maxSignerPath = validation.DNS1123LabelMaxLength + 1 + validation.DNS1123SubdomainMaxLength
+)
+
+func validateSpec(csr *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	spec := field.NewPath("spec")
+	var errs field.ErrorList
+	if err := checkRequest(csr.Spec.Request); err != nil {
+		errs = append(errs, field.Invalid(spec.Child("request"), csr.Spec.Request, err.Error()))
+	}
+	errs = append(errs, validateUsages(csr.Spec.Usages, spec.Child("usages"))...)
+	errs = append(errs, validateSignerName(csr.Spec.SignerName, spec.Child("signerName"))...)
+	if seconds := csr.Spec.ExpirationSeconds; seconds != nil && *seconds < shortestLifetime {
+		errs = append(errs, field.Invalid(spec.Child("expirationSeconds"), *seconds, "may not specify a duration less than 600 seconds (10 minutes)"))
+	}
+	return errs
+}
+
+// checkRequest checks that the request is signed with the key that the certificate is for.
+func checkRequest(request []byte) error {
+	parsed, err := signingrequest.Parse(request)
+	if err != nil {
+		return err
+	}
+	return parsed.CheckSignature()
+}
+
+func validateUsages(usages []certificatesv1.KeyUsage, at *field.Path) field.ErrorList {
+	if len(usages) == 0 {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	var errs field.ErrorList
+	known := signingrequest.KnownUsages()
+	for i, usage := range usages {
+		if !slices.Contains(known, usage) {
+			errs = append(errs, field.NotSupported(at.Index(i), usage, known))
+		}
+	}
+	for i, usage := range usages {
+		if slices.Contains(usages[:i], usage) {
+			errs = append(errs, field.Duplicate(at.Index(i), usage))
+		}
+	}
+	return errs
+}
+
+// validateSignerName checks that the name of a signer is a domain and a path.
+func validateSignerName(name string, at *field.Path) field.ErrorList {
+	domain, rest, ok := strings.Cut(name, "/")
+	switch {
+	case name == "":
+		return field.ErrorList{field.Required(at, "")}
+	case name == signingrequest.LegacyUnknown:
+		return field.ErrorList{field.Invalid(at, name, "the legacy signerName is not allowed via this API version")}
+	case !ok || strings.Contains(rest, "/"):
+		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+	}
+	var errs field.ErrorList
+	if len(domain) > validation.DNS1123SubdomainMaxLength {
+		errs = append(errs, field.TooLong(at, "", validation.DNS1123SubdomainMaxLength))
+	}
+	errs = append(errs, validateLabels(domain, at, validation.IsDNS1123Label)...)
+	if !strings.Contains(domain, ".") {
+		errs = append(errs, field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))
+	}
+	errs = append(errs, validateLabels(rest, at, validation.IsDNS1123Subdomain)...)
+	if longest := validation.DNS1123SubdomainMaxLength + 1 + maxSignerPath; len(name) > longest {
+		errs = append(errs, field.TooLong(at, "", longest))
+	}
+	return errs
+}
+
+// validateLabels reports the first label of a part of a name that is wrong.
+func validateLabels(part string, at *field.Path, check func(string) []string) field.ErrorList {
+	for label := range strings.SplitSeq(part, ".") {
+		var errs field.ErrorList
+		for _, complaint := range check(label) {
+			errs = append(errs, field.Invalid(at, part, fmt.Sprintf("validating label %q: %s", label, complaint)))
+		}
+		if len(errs) > 0 {
+			return errs
+		}
+	}
+	return nil
+}
+
+func validateConditions(csr *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	path := field.NewPath("status", "conditions")
+	var errs field.ErrorList
+	var decided certificatesv1.RequestConditionType
+	for i, c := range csr.Status.Conditions {
+		errs = append(errs, validate.Required(c.Type, path.Index(i).Child("type"))...)
+		allowed := []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
+		if c.Type == certificatesv1.CertificateFailed || slices.Contains(decisions(), c.Type) {
+			allowed = []corev1.ConditionStatus{corev1.ConditionTrue}
+		}
+		errs = append(errs, validate.OneOf(c.Status, path.Index(i).Child("status"), allowed...)...)
+		if !slices.Contains(decisions(), c.Type) {
+			continue
+		}
+		if decided != "" && decided != c.Type {
+			errs = append(errs, field.Invalid(path, c.Type, "Approved and Denied conditions are mutually exclusive"))
+		}
+		decided = c.Type
+	}
+	return append(errs, validate.NoDuplicates(csr.Status.Conditions, path, func(c certificatesv1.CertificateSigningRequestCondition) certificatesv1.RequestConditionType {
+		return c.Type
+	}, "type")...)
+}
+
+// checkCertificate checks that a certificate, if there is one, is PEM and nothing else than
+// certificates.
+func checkCertificate(certificate []byte) error {
+	if len(certificate) == 0 {
+		return nil
+	}
+	block, rest := pem.Decode(certificate)
+	if block == nil {
+		return errors.New("must contain at least one CERTIFICATE PEM block")
+	}
+	for ; block != nil; block, rest = pem.Decode(rest) {
+		switch {
+		case block.Type != certutil.CertificateBlockType:
+			return fmt.Errorf("only CERTIFICATE PEM blocks are allowed, found %q", block.Type)
+		case len(block.Headers) > 0:
+			return errors.New("no PEM block headers are permitted")
+		}
+		certificates, err := x509.ParseCertificates(block.Bytes)
+		if err != nil {
+			return err
+		}
+		if len(certificates) == 0 {
+			return errors.New("found CERTIFICATE PEM block containing 0 certificates")
+		}
+	}
+	return nil
+}
