@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // source makes the lists and watches of a monitor's Reflector, and records how each request
