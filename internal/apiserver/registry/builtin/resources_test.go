@@ -174,7 +174,7 @@ func TestEndpoints(t *testing.T) {
 		"storage.k8s.io":    {"storageclasses"},
 		"scheduling.k8s.io": {"priorityclasses"},
 		"admissionregistration.k8s.io": {
-			"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicies/status",
+			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicies/status",
 			"validatingadmissionpolicybindings", "validatingwebhookconfigurations",
 		},
 	}
