@@ -150,7 +150,7 @@ func TestEndpoints(t *testing.T) {
 		"": {
 			"configmaps", "endpoints", "events", "namespaces", "namespaces/finalize", "namespaces/status", "nodes", "nodes/status",
 			"persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes", "persistentvolumes/status",
-			"pods", "pods/binding", "pods/status", "replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
+			"pods", "pods/binding", "pods/ephemeralcontainers", "pods/resize", "pods/status", "replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
 			"secrets", "serviceaccounts", "services", "services/status",
 		},
 		"apps": {
