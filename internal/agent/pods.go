@@ -171,7 +171,7 @@ func (a *Agent) logStep(ctx context.Context, pod *corev1.Pod, s lifecycle.Step) 
 	case lifecycle.Kill:
 		a.log.InfoContext(ctx, "container killed", "pod", pod.Namespace+"/"+pod.Name, "container", s.Container)
 	case lifecycle.CreateSandbox, lifecycle.RemoveSandbox, lifecycle.Start, lifecycle.Remove,
-		lifecycle.Probe, lifecycle.PreStop, lifecycle.Signal, lifecycle.Delete:
+		lifecycle.Probe, lifecycle.PreStop, lifecycle.Signal, lifecycle.Resize, lifecycle.Delete:
 		a.log.DebugContext(ctx, "step", "pod", pod.Namespace+"/"+pod.Name, "step", fmt.Sprintf("%T", s))
 	}
 }

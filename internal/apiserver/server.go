@@ -46,6 +46,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/eviction"
 	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi/mergetypes"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
 	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
@@ -102,6 +103,7 @@ type Server struct {
 	aggregator *rbacauthorizer.Aggregator
 	mapper     *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
 	served     *discovery.Served
+	mergeTypes *mergetypes.Types
 	logs       *podlogs.Endpoint
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
@@ -126,6 +128,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{log: c.Log, authority: c.Authority, loopback: base.LoopbackClientConfig, served: discovery.NewServed(), ready: make(chan struct{})}
+	s.mergeTypes = mergetypes.New(base.OpenAPIV3Config, schemes.External, c.Log)
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
@@ -141,6 +144,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	own.SetHandler(s.generic.Handler)
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
 	s.served.SetDefinitions(definitions.GetStore())
+	s.mergeTypes.SetDefinitions(definitions.GetStore())
 	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
@@ -193,6 +197,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 		Client: s.client, Informers: s.informers, Mapper: s.mapper, Flow: flow,
 		Policy: s.access.Policy, Restrictions: s.access.Restrictions,
 		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: owners}.Exists, Backlog: s.countBacklog,
+		MergeTypes:               s.mergeTypes,
 		VolumeProtectionDisabled: c.ProtectionDisabled, OwnersUnchecked: c.OwnersUnchecked,
 	})
 }

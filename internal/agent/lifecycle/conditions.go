@@ -91,7 +91,7 @@ func (d *decision) containersCondition(s *corev1.PodStatus) corev1.PodCondition 
 	}
 	var left []string
 	for i := range d.containers {
-		if u := &d.containers[i]; u.role != initial && !u.isReady(d.in.Now) {
+		if u := &d.containers[i]; u.role != initial && u.role != ephemeral && !u.isReady(d.in.Now) {
 			left = append(left, u.spec.Name)
 		}
 	}

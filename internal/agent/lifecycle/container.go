@@ -21,9 +21,10 @@ const (
 type role int
 
 const (
-	regular role = iota
-	initial      // an init container
-	sidecar      // an init container with restartPolicy Always
+	regular   role = iota
+	initial        // an init container
+	sidecar        // an init container with restartPolicy Always
+	ephemeral      // a container that was added to debug the pod; it never restarts
 )
 
 // container is one container of a pod and its observed state.
@@ -37,9 +38,10 @@ type container struct {
 	kept     instanceState           // of current
 }
 
-// containersOf returns the containers of a pod, init containers first, in the order of the spec.
+// containersOf returns the containers of a pod, init containers first and ephemeral ones last, in
+// the order of the spec.
 func containersOf(pod *corev1.Pod, o *Observed, m *State) []container {
-	all := make([]container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	all := make([]container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers)+len(pod.Spec.EphemeralContainers))
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		u := container{spec: c, role: initial, policy: pod.Spec.RestartPolicy}
@@ -60,6 +62,13 @@ func containersOf(pod *corev1.Pod, o *Observed, m *State) []container {
 		}
 		u.prior = statusOf(pod.Status.ContainerStatuses, c.Name)
 		all = append(all, u)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		c := &pod.Spec.EphemeralContainers[i]
+		all = append(all, container{
+			spec: (*corev1.Container)(&c.EphemeralContainerCommon), role: ephemeral, policy: corev1.RestartPolicyNever,
+			prior: statusOf(pod.Status.EphemeralContainerStatuses, c.Name),
+		})
 	}
 	for i := range all {
 		all[i].find(o, m)
@@ -135,8 +144,12 @@ func (u *container) hasStarted() bool {
 }
 
 func (u *container) isReady(now time.Time) bool {
-	if u.role == initial {
+	switch u.role {
+	case initial:
 		return u.succeeded()
+	case ephemeral:
+		return false // nothing depends on it
+	case regular, sidecar:
 	}
 	return u.hasStarted() && !now.Before(u.current.ReadyAt) &&
 		(u.spec.ReadinessProbe == nil || u.kept.probes[Readiness].outcome == passing)

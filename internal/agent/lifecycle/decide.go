@@ -1,10 +1,12 @@
 package lifecycle
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Input is the input of a decision.
@@ -125,11 +127,14 @@ func (d *decision) run() {
 	if !d.hasSandbox() {
 		return
 	}
+	d.debug()
 	initialized := d.initialized()
 	for i := range d.containers {
 		u := &d.containers[i]
 		switch {
+		case u.role == ephemeral:
 		case u.alive():
+			d.resize(u)
 			d.endStopping(u)
 		case u.isOver(), u.role == initial && initialized:
 		default:
@@ -141,6 +146,28 @@ func (d *decision) run() {
 	}
 }
 
+// resize begins to resize a container whose resources are not those of the pod.
+func (d *decision) resize(u *container) {
+	has, asked := u.current.Resources, &u.spec.Resources
+	if has != nil && !(sameAmounts(has.Requests, asked.Requests) && sameAmounts(has.Limits, asked.Limits)) {
+		d.try(u.current.ID, Resize{u.current.ID, u.spec.Name})
+	}
+}
+
+func sameAmounts(a, b corev1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
+}
+
+// debug starts the ephemeral containers. They wait for no others: an init container that hangs may
+// be what they are to debug.
+func (d *decision) debug() {
+	for i := range d.containers {
+		if u := &d.containers[i]; u.role == ephemeral && u.current == nil {
+			d.start(u)
+		}
+	}
+}
+
 // mayPass reports whether the containers after an init container may start.
 func (d *decision) mayPass(u *container) bool {
 	switch u.role {
@@ -148,7 +175,7 @@ func (d *decision) mayPass(u *container) bool {
 		return u.succeeded()
 	case sidecar:
 		return u.hasStarted()
-	case regular:
+	case regular, ephemeral:
 	}
 	return true
 }

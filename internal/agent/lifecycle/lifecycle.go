@@ -13,7 +13,8 @@
 //
 // A pod starts as follows: the sandbox; the init containers in order, each once the one
 // before has succeeded, or has started if its restartPolicy is Always (a sidecar); then all
-// regular containers. It ends in reverse: first all containers that are not sidecars, at the
+// regular containers. Ephemeral containers start as soon as they are added, once there is a
+// sandbox, and have no part in the state of the pod. It ends in reverse: first all containers that are not sidecars, at the
 // same time, then the sidecars one by one, the last one first; each gets preStop, TERM, and
 // KILL when the pod's grace period is over. When no container is alive, the sandbox is
 // removed, then the pod gets its final phase, and then it is removed from the API.
@@ -59,6 +60,8 @@ type Instance struct {
 	ImageID  string
 	// ReadyAt is the time before which it is not ready, whatever its probes return.
 	ReadyAt time.Time
+	// Resources is what it requests and is limited to; nil if the runtime does not resize.
+	Resources *corev1.ResourceRequirements
 }
 
 // Alive reports whether there is an instance that has not ended.
@@ -115,6 +118,8 @@ type (
 	}
 	// Kill kills an instance.
 	Kill struct{ ID, Container string }
+	// Resize gives an instance the resources that the pod has now.
+	Resize struct{ ID, Container string }
 	// Delete removes the pod from the API.
 	Delete struct{}
 )
@@ -127,6 +132,7 @@ func (Probe) step()         {}
 func (PreStop) step()       {}
 func (Signal) step()        {}
 func (Kill) step()          {}
+func (Resize) step()        {}
 func (Delete) step()        {}
 
 // ProbeKind is one of the three kinds of probes.

@@ -98,7 +98,11 @@ func (w *fakeNode) do(s lifecycle.Step) {
 			o.Instances = append(o.Instances, lifecycle.Instance{
 				ID: fmt.Sprintf("%s-%d", s.Container, s.Attempt), Container: s.Container, Attempt: s.Attempt, Backoff: s.Backoff, Started: w.now,
 			})
+			w.size(s.Container)
 		}
+	case lifecycle.Resize:
+		w.note("resize %s", s.Container)
+		w.size(s.Container)
 	case lifecycle.Remove:
 		for i := range o.Instances {
 			if o.Instances[i].ID == s.ID {
@@ -132,6 +136,17 @@ func (w *fakeNode) do(s lifecycle.Step) {
 		w.gone = true
 	}
 	w.state.Finished(s, err, w.now)
+}
+
+// size gives the instances of a container the resources that the pod has.
+func (w *fakeNode) size(container string) {
+	for i := range w.observed.Instances {
+		for _, c := range w.pod.Spec.Containers {
+			if o := &w.observed.Instances[i]; o.Container == container && c.Name == container {
+				o.Resources = c.Resources.DeepCopy()
+			}
+		}
+	}
 }
 
 func (w *fakeNode) note(format string, args ...any) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
@@ -61,4 +62,67 @@ func TestUndecided(t *testing.T) {
 	}
 	w.mute, w.unwell[lifecycle.Liveness] = false, true
 	w.want(w.passes(15*time.Second), "TERM a, start a")
+}
+
+// debugger returns an ephemeral container.
+func debugger(name string) corev1.EphemeralContainer {
+	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name, Image: "i"}}
+}
+
+// An ephemeral container starts when it is added, and once. It has no part in the state of the pod,
+// and ends with it.
+func TestEphemeralContainers(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a")})
+	w.want(w.settle(), "sandbox, start a")
+	w.pod.Spec.EphemeralContainers = append(w.pod.Spec.EphemeralContainers, debugger("d"))
+	w.want(w.settle(), "start d")
+	s := w.pod.Status.EphemeralContainerStatuses
+	if len(s) != 1 || s[0].Name != "d" || s[0].State.Running == nil || s[0].Ready || len(w.pod.Status.ContainerStatuses) != 1 {
+		t.Errorf("ephemeral containers %+v", s)
+	}
+	if got := w.condition(corev1.PodReady); got != "True" {
+		t.Errorf("ready: %s", got)
+	}
+	w.exits("d", 3)
+	w.want(w.passes(time.Hour), "")
+	w.wantPhase(corev1.PodRunning)
+	if end := w.pod.Status.EphemeralContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 3 {
+		t.Errorf("it ended with %+v", end)
+	}
+	w.pod.Spec.EphemeralContainers = append(w.pod.Spec.EphemeralContainers, debugger("e"))
+	w.want(w.settle(), "start e")
+	w.exits("a", 0)
+	w.want(w.settle(), "TERM e")
+	w.wantPhase(corev1.PodSucceeded)
+}
+
+// An init container that hangs can be debugged.
+func TestEphemeralContainerBesideAnInitContainer(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{InitContainers: containers("i"), Containers: containers("a")})
+	w.want(w.settle(), "sandbox, start i")
+	w.pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{debugger("d")}
+	w.want(w.settle(), "start d")
+	w.wantPhase(corev1.PodPending)
+	w.exits("i", 0)
+	w.want(w.settle(), "start a")
+}
+
+// A container that runs is resized when its pod asks for other amounts, and reports them.
+func TestResize(t *testing.T) {
+	amounts := func(cpu string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
+	}
+	w := newNode(t, corev1.PodSpec{Containers: containers("a", "b")})
+	w.pod.Spec.Containers[0].Resources = amounts("1")
+	w.want(w.settle(), "sandbox, start a, start b")
+	w.pod.Spec.Containers[0].Resources = amounts("1000m")
+	w.want(w.settle(), "")
+	w.pod.Spec.Containers[0].Resources = amounts("2")
+	w.want(w.settle(), "resize a")
+	for i, want := range []string{"2", "0"} {
+		s := w.pod.Status.ContainerStatuses[i]
+		if s.Resources == nil || s.Resources.Requests.Cpu().String() != want || s.AllocatedResources.Cpu().String() != want {
+			t.Errorf("container %s has %v, of which %v is allocated; want %s", s.Name, s.Resources, s.AllocatedResources, want)
+		}
+	}
 }

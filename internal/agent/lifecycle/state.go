@@ -101,7 +101,7 @@ func (m *State) begin(s Step, now time.Time) bool {
 		m.instance(s.ID).killed = now
 	case Probe:
 		m.instance(s.ID).probes[s.Kind].last = now
-	case CreateSandbox, RemoveSandbox, Start, Remove, Delete:
+	case CreateSandbox, RemoveSandbox, Start, Remove, Resize, Delete:
 	}
 	return true
 }
@@ -133,6 +133,8 @@ func (m *State) Finished(s Step, err error, now time.Time) {
 		delete(m.instances, s.ID)
 		m.tried(s.ID, err, now)
 	case Kill:
+		m.tried(s.ID, err, now)
+	case Resize:
 		m.tried(s.ID, err, now)
 	case RemoveSandbox:
 		m.tried(s.ID, err, now)

@@ -25,13 +25,16 @@ func (d *decision) status() corev1.PodStatus {
 		now := metav1.NewTime(d.in.Now).Rfc3339Copy()
 		s.StartTime = &now
 	}
-	s.InitContainerStatuses, s.ContainerStatuses = nil, nil
+	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
 	for i := range d.containers {
 		u := &d.containers[i]
-		if u.role == regular {
+		switch u.role {
+		case regular:
 			s.ContainerStatuses = append(s.ContainerStatuses, d.containerStatus(u))
-		} else {
+		case initial, sidecar:
 			s.InitContainerStatuses = append(s.InitContainerStatuses, d.containerStatus(u))
+		case ephemeral:
+			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, d.containerStatus(u))
 		}
 	}
 	d.setAddresses(&s)
@@ -105,6 +108,9 @@ func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 		s.State, s.LastTerminationState = d.lostState(u)
 	default:
 		s.State = d.neverRan(u)
+	}
+	if u.alive() && u.current.Resources != nil {
+		s.Resources, s.AllocatedResources = u.current.Resources.DeepCopy(), u.spec.Resources.Requests.DeepCopy()
 	}
 	if u.alive() && d.in.Now.Before(u.current.ReadyAt) {
 		d.at(u.current.ReadyAt)

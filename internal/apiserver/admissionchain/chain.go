@@ -13,6 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	policy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
@@ -55,6 +57,8 @@ type Config struct {
 	Served      ownerreferences.Served
 	OwnerExists ownerreferences.Exists
 	Backlog     func(namespace string) int
+	// MergeTypes are the types by which MutatingAdmissionPolicies apply their changes.
+	MergeTypes patch.TypeConverterManager
 
 	// VolumeProtectionDisabled leaves out StorageObjectInUseProtection.
 	VolumeProtectionDisabled bool
@@ -82,6 +86,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
 		}},
 		{limitranger.PluginName, instance(limitranger.NewAdmission())},
+		{mutatingpolicy.PluginName, instance(newMutatingPolicies(c.MergeTypes))},
 		{mutatingwebhook.PluginName, func() (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(nil) }},
 		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},
 		{rbacEscalationName, instance(rbacauthorizer.NewEscalationCheck(c.Policy, authorize))},
@@ -128,6 +133,7 @@ func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
 	}
 	chain, err := registered.NewFromPlugins(names, unconfigured, admission.PluginInitializers{
 		initializer.New(c.Client, dynamicClient, c.Informers, base.Authorization.Authorizer, utilfeature.DefaultFeatureGate, base.EffectiveVersion, ctx.Done(), c.Mapper),
+		withoutReviews{},
 		webhookinitializer.NewPluginInitializer(webhooks.Authentication(base.LoopbackClientConfig), webhooks.ServiceResolver{}),
 	}, admission.Decorators{})
 	if err != nil {

@@ -142,6 +142,9 @@ func chooseContainer(pod *corev1.Pod, o *corev1.PodLogOptions) error {
 	for _, c := range pod.Spec.InitContainers {
 		names = append(names, c.Name)
 	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		names = append(names, c.Name)
+	}
 	if !slices.Contains(names, o.Container) {
 		return fmt.Errorf("container %s is not valid for pod %s", o.Container, pod.Name)
 	}
@@ -150,7 +153,7 @@ func chooseContainer(pod *corev1.Pod, o *corev1.PodLogOptions) error {
 
 // waitingReason returns why a container has not started; "" if it has.
 func waitingReason(pod *corev1.Pod, container string) string {
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
 		if s.Name == container && s.State.Waiting != nil {
 			return s.State.Waiting.Reason
 		}

@@ -51,7 +51,7 @@ func (s restStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 func (s restStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaAccessor(metaOf(obj), s.resource.Namespaced, s.resource.ValidateName, field.NewPath("metadata"))
 	errs = append(errs, validateNewFinalizers(metaOf(obj).GetFinalizers(), nil)...)
-	return append(errs, s.resource.Strategy.Validate(obj)...)
+	return slices.Concat(errs, s.resource.Strategy.Validate(obj), s.resource.Strategy.ValidateCreate(obj))
 }
 
 // WarningsOnCreate implements rest.RESTCreateStrategy.

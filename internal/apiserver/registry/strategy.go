@@ -40,6 +40,8 @@ type Strategy[T runtime.Object] struct {
 
 	// Validate checks everything but metadata, on create and on update.
 	Validate func(T) field.ErrorList
+	// ValidateCreate checks what a new object may not have yet.
+	ValidateCreate func(T) field.ErrorList
 	// ValidateUpdate checks what may change on the main endpoint.
 	ValidateUpdate func(obj, old T) field.ErrorList
 	// ValidateStatusUpdate checks what may change on /status.
@@ -76,6 +78,7 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 		PrepareForStatusUpdate: untyped2(s.PrepareForStatusUpdate),
 		Canonicalize:           untyped1(s.Canonicalize),
 		Validate:               func(runtime.Object) field.ErrorList { return nil },
+		ValidateCreate:         func(runtime.Object) field.ErrorList { return nil },
 		ValidateUpdate:         untypedCheck(s.ValidateUpdate),
 		ValidateStatusUpdate:   untypedCheck(s.ValidateStatusUpdate),
 		SelectableFields:       func(runtime.Object) fields.Set { return nil },
@@ -85,6 +88,9 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 	}
 	if s.Validate != nil {
 		u.Validate = func(obj runtime.Object) field.ErrorList { return s.Validate(obj.(P)) }
+	}
+	if s.ValidateCreate != nil {
+		u.ValidateCreate = func(obj runtime.Object) field.ErrorList { return s.ValidateCreate(obj.(P)) }
 	}
 	if s.Unique != nil {
 		u.Unique = func(obj runtime.Object) []string { return s.Unique(obj.(P)) }

@@ -22,6 +22,7 @@ type blueprint struct {
 	variables []variable
 	mounts    []*runtimeapi.Mount
 	own       map[string]string // the agent's labels
+	target    string            // the ID of the container whose processes it sees; "" for its own
 	capacity  corev1.ResourceList
 }
 
@@ -44,6 +45,9 @@ func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
 			Resources: resources(b.pod, c, b.capacity), SecurityContext: containerSecurity(b.pod, c, b.image),
 		},
 	}
+	if n := config.GetLinux().GetSecurityContext().GetNamespaceOptions(); b.target != "" && n.GetPid() == runtimeapi.NamespaceMode_CONTAINER {
+		n.Pid, n.TargetId = runtimeapi.NamespaceMode_TARGET, b.target
+	}
 	for _, v := range b.variables {
 		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: v.name, Value: []byte(v.value)})
 	}
@@ -58,6 +62,16 @@ func find(of *corev1.Pod, name string) *corev1.Container {
 		}
 	}
 	return nil
+}
+
+// targetOf returns the name of the container whose processes an ephemeral container sees, or "".
+func targetOf(of *corev1.Pod, name string) string {
+	for i := range of.Spec.EphemeralContainers {
+		if c := &of.Spec.EphemeralContainers[i]; c.Name == name {
+			return c.TargetContainerName
+		}
+	}
+	return ""
 }
 
 // The units of CPU in cgroups.

@@ -118,14 +118,17 @@ func portMappings(of *corev1.Pod) []*runtimeapi.PortMapping {
 	return mappings
 }
 
-// containersOf returns all containers of a pod, init containers first.
+// containersOf returns all containers of a pod, init containers first and ephemeral ones last.
 func containersOf(of *corev1.Pod) []*corev1.Container {
-	all := make([]*corev1.Container, 0, len(of.Spec.InitContainers)+len(of.Spec.Containers))
+	all := make([]*corev1.Container, 0, len(of.Spec.InitContainers)+len(of.Spec.Containers)+len(of.Spec.EphemeralContainers))
 	for i := range of.Spec.InitContainers {
 		all = append(all, &of.Spec.InitContainers[i])
 	}
 	for i := range of.Spec.Containers {
 		all = append(all, &of.Spec.Containers[i])
+	}
+	for i := range of.Spec.EphemeralContainers {
+		all = append(all, (*corev1.Container)(&of.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	return all
 }

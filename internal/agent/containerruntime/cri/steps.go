@@ -36,7 +36,7 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 // changes reports whether a step changes what is observed.
 func changes(s lifecycle.Step) bool {
 	switch s.(type) {
-	case lifecycle.Probe, lifecycle.PreStop, lifecycle.Delete:
+	case lifecycle.Probe, lifecycle.PreStop, lifecycle.Resize, lifecycle.Delete:
 		return false
 	case lifecycle.CreateSandbox, lifecycle.RemoveSandbox, lifecycle.Start, lifecycle.Remove, lifecycle.Signal, lifecycle.Kill:
 	}
@@ -63,7 +63,7 @@ func (r *Runtime) do(ctx context.Context, of *corev1.Pod, s lifecycle.Step) erro
 		// KILL also shortens a grace period: the StopContainer request that waits for the end of
 		// the longer period ends with the container.
 		return r.stop(ctx, s.ID, 0)
-	case lifecycle.Delete: // carried out by the agent
+	case lifecycle.Resize, lifecycle.Delete: // the former is not asked for; the latter is carried out by the agent
 	}
 	return nil
 }
@@ -197,6 +197,11 @@ func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 	if reason := userOf(b.pod, b.container).mayRun(b.image); reason != "" {
 		return errors.New(reason)
 	}
+	if target := targetOf(b.pod, b.container.Name); target != "" {
+		if b.target = r.running(b.pod, target); b.target == "" {
+			return fmt.Errorf("container %s, whose processes are to be seen, does not run", target)
+		}
+	}
 	b.variables, err = environment(b.pod, b.container, gather(ctx, r.objects, b.pod.Namespace, b.container))
 	if err != nil {
 		return err
@@ -210,6 +215,16 @@ func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 	}
 	b.mounts = append(b.mounts, &runtimeapi.Mount{ContainerPath: messagePath(b.container), HostPath: message})
 	return nil
+}
+
+// running returns the runtime's ID of the living instance of a container, or "".
+func (r *Runtime) running(of *corev1.Pod, name string) string {
+	for _, i := range r.Observe(of.UID).Instances {
+		if i.Container == name && i.Alive() {
+			return bare(i.ID)
+		}
+	}
+	return ""
 }
 
 // withAddresses returns a copy of a pod with its current addresses in the status.

@@ -165,6 +165,26 @@ func TestContainerConfig(t *testing.T) {
 	}
 }
 
+// An ephemeral container sees the processes of its target, unless it sees all of the pod anyway.
+func TestTarget(t *testing.T) {
+	pod := aPod()
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "look", Image: "i"}, TargetContainerName: "c"},
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "alone", Image: "i"}},
+	}
+	if look, alone, c := targetOf(pod, "look"), targetOf(pod, "alone"), targetOf(pod, "c"); look != "c" || alone+c != "" {
+		t.Errorf("targets %q, %q, %q", look, alone, c)
+	}
+	b := blueprint{pod: pod, container: find(pod, "look"), image: &runtimeapi.Image{}, target: "id-of-c"}
+	if n := containerConfig(b).Linux.SecurityContext.NamespaceOptions; n.Pid != runtimeapi.NamespaceMode_TARGET || n.TargetId != "id-of-c" {
+		t.Errorf("with a target: %v", n)
+	}
+	b.pod.Spec.ShareProcessNamespace = new(true)
+	if n := containerConfig(b).Linux.SecurityContext.NamespaceOptions; n.Pid != runtimeapi.NamespaceMode_POD || n.TargetId != "" {
+		t.Errorf("in a pod that shares its processes: %v", n)
+	}
+}
+
 func TestPrivileged(t *testing.T) {
 	pod := aPod()
 	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}

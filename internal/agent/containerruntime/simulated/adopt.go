@@ -24,7 +24,7 @@ func (r *Runtime) Adopt(of *corev1.Pod) {
 		p.sandbox.IPs = append(p.sandbox.IPs, ip.IP)
 		r.addresses.keep(ip.IP)
 	}
-	for _, status := range slices.Concat(of.Status.InitContainerStatuses, of.Status.ContainerStatuses) {
+	for _, status := range slices.Concat(of.Status.InitContainerStatuses, of.Status.ContainerStatuses, of.Status.EphemeralContainerStatuses) {
 		if run := resumed(of, status); run != nil {
 			p.runs = append(p.runs, run)
 		}
@@ -55,7 +55,11 @@ func resumed(of *corev1.Pod, status corev1.ContainerStatus) *instance {
 	}
 	run := &instance{settings: set, Instance: lifecycle.Instance{
 		ID: status.ContainerID, Container: status.Name, Attempt: status.RestartCount, Backoff: backoffOf(status.RestartCount),
+		Resources: status.Resources.DeepCopy(),
 	}}
+	if run.Resources == nil {
+		run.Resources = resourcesOf(of, status.Name)
+	}
 	end := status.State.Terminated
 	switch {
 	case status.State.Running != nil:

@@ -141,6 +141,10 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 		r.signal(of.UID, s.ID)
 	case lifecycle.Kill:
 		r.finish(of.UID, s.ID, end{killed, ""})
+	case lifecycle.Resize:
+		if run := r.alive(of.UID, s.ID); run != nil {
+			run.Resources = resourcesOf(of, s.Container)
+		}
 	case lifecycle.Delete: // carried out by the agent
 	}
 	return false, nil
@@ -175,12 +179,26 @@ func (r *Runtime) start(of *corev1.Pod, s lifecycle.Start, set settings) error {
 	now := r.clock.Now()
 	run := &instance{settings: set, Instance: lifecycle.Instance{
 		ID: instanceID(of.UID, s.Container, s.Attempt), Container: s.Container, Attempt: s.Attempt, Backoff: s.Backoff, Started: now,
+		Resources: resourcesOf(of, s.Container),
 	}}
 	if set.readyAfter > 0 {
 		run.ReadyAt = now.Add(set.readyAfter)
 	}
 	p.runs = append(p.runs, run)
 	r.mayExit(of.UID, run)
+	return nil
+}
+
+// resourcesOf returns the resources of a container. An ephemeral container has none, and is not
+// resized.
+func resourcesOf(of *corev1.Pod, container string) *corev1.ResourceRequirements {
+	for _, all := range [][]corev1.Container{of.Spec.Containers, of.Spec.InitContainers} {
+		for i := range all {
+			if c := &all[i]; c.Name == container {
+				return &corev1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits}
+			}
+		}
+	}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -328,6 +329,31 @@ func TestAnotherProcess(t *testing.T) {
 		}
 		if got := second.pod.Status.PodIP; got != "10.128.0.1" {
 			t.Errorf("its address is %s now", got)
+		}
+	})
+}
+
+// TestAnotherProcessDebugsAndResizes: ephemeral containers, and the resources that containers were
+// given, are those of the status, too.
+func TestAnotherProcessDebugsAndResizes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		amounts := func(cpu string) corev1.ResourceRequirements {
+			return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
+		}
+		pod := aPod()
+		pod.Spec.Containers[0].Resources = amounts("1")
+		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d"}}}
+		first := newNode(t, pod)
+		kept := first.stored()
+		kept.Spec.Containers[0].Resources = amounts("2") // while no process runs
+		second := newNode(t, kept)
+		d := second.pod.Status.EphemeralContainerStatuses[0]
+		if d.State.Running == nil || d.RestartCount != 0 || d.ContainerID != first.pod.Status.EphemeralContainerStatuses[0].ContainerID {
+			t.Errorf("the ephemeral container is %+v", d)
+		}
+		c := second.pod.Status.ContainerStatuses[0]
+		if c.RestartCount != 0 || c.Resources == nil || c.Resources.Requests.Cpu().String() != "2" {
+			t.Errorf("the container is %+v", c)
 		}
 	})
 }

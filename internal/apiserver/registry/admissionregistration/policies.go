@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
@@ -20,10 +22,7 @@ func validatingAdmissionPolicies() registry.Resource {
 	return registry.Define[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicyList](row, []table.Column{
 		table.Number("Validations", "Expressions that have to be true.", func(p *admissionregistrationv1.ValidatingAdmissionPolicy) int { return len(p.Spec.Validations) }),
 		table.Text("ParamKind", "Kind of the policy's parameters.", func(p *admissionregistrationv1.ValidatingAdmissionPolicy) string {
-			if k := p.Spec.ParamKind; k != nil {
-				return k.APIVersion + "/" + k.Kind
-			}
-			return "<unset>"
+			return paramKindCell(p.Spec.ParamKind)
 		}),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.ValidatingAdmissionPolicy]{
@@ -37,6 +36,28 @@ func validatingAdmissionPolicies() registry.Resource {
 			return &p.Status
 		}),
 	})
+}
+
+func paramKindCell(k *admissionregistrationv1.ParamKind) string {
+	if k == nil {
+		return "<unset>"
+	}
+	return k.APIVersion + "/" + k.Kind
+}
+
+// paramRefCell prints a reference. A cell cannot tell whether a name without a namespace is of
+// a cluster-scoped object.
+func paramRefCell(ref *admissionregistrationv1.ParamRef) string {
+	switch {
+	case ref == nil:
+		return "<unset>"
+	case ref.Name == "" && ref.Selector != nil:
+		return ref.Selector.String()
+	case ref.Namespace != "":
+		return ref.Namespace + "/" + ref.Name
+	default:
+		return "*/" + ref.Name
+	}
 }
 
 func defaultMatch(m *admissionregistrationv1.MatchResources) {
@@ -55,19 +76,17 @@ func defaultMatch(m *admissionregistrationv1.MatchResources) {
 
 func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	spec := field.NewPath("spec")
+	expressions := newExpressions(p.Spec.ParamKind)
+	// The variables come before what uses them.
 	errs := slices.Concat(
 		validate.OneOfPtr(p.Spec.FailurePolicy, spec.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore),
 		validateParamKind(p.Spec.ParamKind, spec.Child("paramKind")),
-		validateMatchConditions(p.Spec.MatchConditions, spec.Child("matchConditions")),
+		validateMatchConditions(p.Spec.MatchConditions, p.Spec.ParamKind != nil, spec.Child("matchConditions")),
 		validate.NoDuplicates(p.Spec.Variables, spec.Child("variables"), func(v admissionregistrationv1.Variable) string { return v.Name }, "name"),
-		validate.Each(p.Spec.Variables, spec.Child("variables"), func(v *admissionregistrationv1.Variable, at *field.Path) field.ErrorList {
-			return append(validate.Required(v.Name, at.Child("name")), requiredExpression(v.Expression, at.Child("expression"))...)
-		}),
-		validate.Each(p.Spec.Validations, spec.Child("validations"), validateValidation),
+		validate.Each(p.Spec.Variables, spec.Child("variables"), expressions.add),
+		validate.Each(p.Spec.Validations, spec.Child("validations"), expressions.validateValidation),
 		validate.NoDuplicates(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a admissionregistrationv1.AuditAnnotation) string { return a.Key }, "key"),
-		validate.Each(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a *admissionregistrationv1.AuditAnnotation, at *field.Path) field.ErrorList {
-			return append(validate.Required(a.Key, at.Child("key")), requiredExpression(a.ValueExpression, at.Child("valueExpression"))...)
-		}),
+		validate.Each(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), expressions.validateAnnotation),
 	)
 	if len(p.Spec.Validations)+len(p.Spec.AuditAnnotations) == 0 {
 		const either = "validations or auditAnnotations must contain at least one item"
@@ -97,8 +116,22 @@ func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) fie
 	return errs
 }
 
-func validateValidation(v *admissionregistrationv1.Validation, at *field.Path) field.ErrorList {
-	errs := requiredExpression(v.Expression, at.Child("expression"))
+func (e *expressions) validateValidation(v *admissionregistrationv1.Validation, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if strings.TrimSpace(v.Expression) == "" {
+		errs = append(errs, field.Required(at.Child("expression"), "expression is not specified"))
+	} else {
+		x := &validating.ValidationCondition{Expression: v.Expression}
+		errs = append(errs, e.check(x, plugincel.OptionalVariableDeclarations{HasAuthorizer: true}, at.Child("expression"))...)
+	}
+	switch message := at.Child("messageExpression"); {
+	case v.MessageExpression == "":
+	case strings.TrimSpace(v.MessageExpression) == "":
+		errs = append(errs, field.Invalid(message, v.MessageExpression, "must be non-empty if specified"))
+	default:
+		x := &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
+		errs = append(errs, e.check(x, plugincel.OptionalVariableDeclarations{}, message)...)
+	}
 	if v.Message != "" && strings.TrimSpace(v.Message) == "" {
 		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "message must be non-empty if specified"))
 	}
@@ -107,6 +140,16 @@ func validateValidation(v *admissionregistrationv1.Validation, at *field.Path) f
 	}
 	return append(errs, validate.OneOfPtr(v.Reason, at.Child("reason"), metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden,
 		metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
+}
+
+func (e *expressions) validateAnnotation(a *admissionregistrationv1.AuditAnnotation, at *field.Path) field.ErrorList {
+	errs := validate.Required(a.Key, at.Child("key"))
+	value := at.Child("valueExpression")
+	x := &validating.AuditAnnotationCondition{ValueExpression: strings.TrimSpace(a.ValueExpression)}
+	if x.ValueExpression == "" {
+		return append(errs, field.Required(value, "valueExpression is not specified"))
+	}
+	return append(errs, e.check(x, plugincel.OptionalVariableDeclarations{HasAuthorizer: true}, value)...)
 }
 
 func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
@@ -126,14 +169,7 @@ func validatingAdmissionPolicyBindings() registry.Resource {
 	return registry.Define[admissionregistrationv1.ValidatingAdmissionPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](row, []table.Column{
 		table.Text("PolicyName", "Policy that is bound.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string { return b.Spec.PolicyName }),
 		table.Text("ParamRef", "Parameters of the policy.", func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string {
-			switch ref := b.Spec.ParamRef; {
-			case ref == nil:
-				return "<unset>"
-			case ref.Namespace != "":
-				return ref.Namespace + "/" + ref.Name
-			default:
-				return "*/" + ref.Name
-			}
+			return paramRefCell(b.Spec.ParamRef)
 		}),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{

@@ -1,5 +1,5 @@
 // Package admissionregistration is the API group admissionregistration.k8s.io: webhook
-// configurations and validating admission policies.
+// configurations, and validating and mutating admission policies.
 package admissionregistration
 
 import (
@@ -29,6 +29,8 @@ func Group() registry.Group {
 			mutatingWebhookConfigurations(),
 			validatingAdmissionPolicies(),
 			validatingAdmissionPolicyBindings(),
+			mutatingAdmissionPolicies(),
+			mutatingAdmissionPolicyBindings(),
 		},
 	}
 }
@@ -138,7 +140,7 @@ func validateWebhook(w *admissionregistrationv1.ValidatingWebhook, at *field.Pat
 		validate.OneOfPtr(w.FailurePolicy, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore),
 		validate.OneOfPtr(w.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact),
 		validateReviewVersions(w.AdmissionReviewVersions, at.Child("admissionReviewVersions")),
-		validateMatchConditions(w.MatchConditions, at.Child("matchConditions")),
+		validateMatchConditions(w.MatchConditions, false, at.Child("matchConditions")),
 	)
 	if w.SideEffects == nil {
 		errs = append(errs, field.Required(at.Child("sideEffects"), "must specify one of None, NoneOnDryRun"))
@@ -225,7 +227,9 @@ func validateWildcards(values []string, at *field.Path) field.ErrorList {
 	return nil
 }
 
-func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition, at *field.Path) field.ErrorList {
+// validateMatchConditions checks and compiles conditions. params says whether they may use
+// parameters.
+func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition, params bool, at *field.Path) field.ErrorList {
 	const most = 64
 	var errs field.ErrorList
 	if len(conditions) > most {
@@ -234,16 +238,13 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 	return slices.Concat(errs,
 		validate.NoDuplicates(conditions, at, func(c admissionregistrationv1.MatchCondition) string { return c.Name }, "name"),
 		validate.Each(conditions, at, func(c *admissionregistrationv1.MatchCondition, at *field.Path) field.ErrorList {
-			errs := requiredExpression(c.Expression, at.Child("expression"))
+			errs := validate.Required(strings.TrimSpace(c.Expression), at.Child("expression"))
+			if len(errs) == 0 {
+				errs = checkCondition(c.Expression, params, at.Child("expression"))
+			}
 			if c.Name == "" {
 				return append(errs, field.Required(at.Child("name"), ""))
 			}
 			return append(errs, validate.FromMessages(c.Name, at.Child("name"), validation.IsQualifiedName(c.Name))...)
 		}))
-}
-
-// requiredExpression checks that there is an expression. It is compiled by the admission
-// plug-in that runs it.
-func requiredExpression(expression string, at *field.Path) field.ErrorList {
-	return validate.Required(strings.TrimSpace(expression), at)
 }

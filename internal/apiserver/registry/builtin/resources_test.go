@@ -150,7 +150,8 @@ func TestEndpoints(t *testing.T) {
 		"": {
 			"configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/finalize", "namespaces/status", "nodes", "nodes/status",
 			"persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes", "persistentvolumes/status",
-			"pods", "pods/binding", "pods/status", "replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
+			"pods", "pods/binding", "pods/ephemeralcontainers", "pods/resize", "pods/status",
+			"replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
 			"resourcequotas", "resourcequotas/status", "secrets", "serviceaccounts", "services", "services/status",
 		},
 		"apps": {
@@ -177,7 +178,7 @@ func TestEndpoints(t *testing.T) {
 		"storage.k8s.io":    {"storageclasses"},
 		"scheduling.k8s.io": {"priorityclasses"},
 		"admissionregistration.k8s.io": {
-			"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicies/status",
+			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicies/status",
 			"validatingadmissionpolicybindings", "validatingwebhookconfigurations",
 		},
 	}

@@ -226,6 +226,7 @@ func TestUpdatePermissions(t *testing.T) {
 		"serviceaccounts": true, "leases": true, "poddisruptionbudgets": true,
 		"validatingwebhookconfigurations": true, "mutatingwebhookconfigurations": true,
 		"validatingadmissionpolicies": true, "validatingadmissionpolicybindings": true,
+		"mutatingadmissionpolicies": true, "mutatingadmissionpolicybindings": true,
 	}
 	objects := map[string]bool{
 		"pods": true, "services": true, "serviceaccounts": true, "persistentvolumes": true, "persistentvolumeclaims": true, "namespaces": true,

@@ -34,7 +34,8 @@ func pods() registry.Resource {
 		BeginCreate:          resolvePriority,
 		PrepareForCreate:     createPod,
 		PrepareForUpdate:     updatePod,
-		Validate:             validatePod,
+		Validate:             func(p *corev1.Pod) field.ErrorList { return podspec.ValidateSpec(&p.Spec, field.NewPath("spec")) },
+		ValidateCreate:       validateNewPod,
 		ValidateUpdate:       validatePodUpdate,
 		ValidateStatusUpdate: validatePodStatus,
 		// The class is derived from the spec, so a status update may leave it out.
@@ -44,18 +45,20 @@ func pods() registry.Resource {
 		SelectableFields:       podFields,
 		IndexedFields:          []string{"spec.nodeName"},
 		Subresources: func(r *registry.REST) map[string]rest.Storage {
-			return map[string]rest.Storage{"binding": &bindingREST{store: r.Store, now: r.Now}}
+			return map[string]rest.Storage{
+				"binding":             &bindingREST{store: r.Store, now: r.Now},
+				"ephemeralcontainers": ephemeralContainersEndpoint(r),
+				"resize":              resizeEndpoint(r),
+			}
 		},
 	})
 }
 
-func validatePod(p *corev1.Pod) field.ErrorList {
-	spec := field.NewPath("spec")
-	errs := podspec.ValidateSpec(&p.Spec, spec)
-	if len(p.Spec.EphemeralContainers) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
+func validateNewPod(p *corev1.Pod) field.ErrorList {
+	if len(p.Spec.EphemeralContainers) == 0 {
+		return nil
 	}
-	return errs
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "ephemeralContainers"), "cannot be set on create")}
 }
 
 func podFields(p *corev1.Pod) fields.Set {

@@ -73,6 +73,7 @@ func (c containerChecks) check(container *corev1.Container, at *field.Path) fiel
 		validate.OneOf(container.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
 			corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile),
 		validateRestart(container, at),
+		validateResizePolicy(container.ResizePolicy, c.spec.RestartPolicy, at.Child("resizePolicy")),
 		validate.Each(container.Env, at.Child("env"), c.checkEnv),
 		validate.Each(container.EnvFrom, at.Child("envFrom"), validateEnvFrom),
 		c.checkPorts(container.Ports, at.Child("ports")),

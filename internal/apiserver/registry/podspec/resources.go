@@ -34,6 +34,25 @@ func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.Err
 	return append(errs, validateHugePages(r, at)...)
 }
 
+// validateResizePolicy checks what is to happen when a container is resized. A pod that does not
+// restart its containers does not do so for that either.
+func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev1.RestartPolicy, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[corev1.ResourceName]bool{}
+	for i, p := range policies {
+		if seen[p.ResourceName] {
+			errs = append(errs, field.Duplicate(path.Index(i), p.ResourceName))
+		}
+		seen[p.ResourceName] = true
+		errs = append(errs, validate.OneOf(p.ResourceName, path, corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, validate.OneOf(p.RestartPolicy, path, corev1.NotRequired, corev1.RestartContainer)...)
+		if restart == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
+			errs = append(errs, field.Invalid(path, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
+		}
+	}
+	return errs
+}
+
 // validateHugePages: a container with huge pages must also request CPU or memory, by which it is
 // scheduled.
 func validateHugePages(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {

@@ -1,0 +1,159 @@
+// Package mergetypes has the types of the served kinds in the form that merging objects needs
+// (structured-merge-diff). Policies that mutate use them. A type is built when it is first
+// asked for: most servers have no such policy, and those that have one are about few kinds.
+//
+// k8s.io/apiserver has a patch.TypeConverterManager, too. It asks the server for the list of
+// its OpenAPI documents every five seconds, for which all of them are built and kept, and it
+// does not know a new custom resource until it has asked.
+package mergetypes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/util"
+)
+
+// Types has the types of kinds. It implements patch.TypeConverterManager.
+type Types struct {
+	config  *common.OpenAPIV3Config
+	schemes []*runtime.Scheme // those that have the Go types of the built-in kinds
+	log     *slog.Logger
+	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
+	definitions atomic.Pointer[cache.Store]
+
+	mu      sync.Mutex
+	builtin map[schema.GroupVersionKind]managedfields.TypeConverter // guarded by mu
+	custom  map[schema.GroupVersionKind]customType                  // guarded by mu
+}
+
+// customType is the type of a custom resource, as one generation of its definition has it.
+type customType struct {
+	definition types.UID
+	generation int64
+	managedfields.TypeConverter
+}
+
+// New returns the types of the built-in kinds: config describes them, and external has their Go
+// types.
+func New(config *common.OpenAPIV3Config, external *runtime.Scheme, log *slog.Logger) *Types {
+	return &Types{
+		config:  config,
+		schemes: []*runtime.Scheme{external, apiextensions.Scheme},
+		log:     log,
+		builtin: map[schema.GroupVersionKind]managedfields.TypeConverter{},
+		custom:  map[schema.GroupVersionKind]customType{},
+	}
+}
+
+// SetDefinitions adds the kinds of established CustomResourceDefinitions. It is called
+// before the server serves.
+func (t *Types) SetDefinitions(definitions cache.Store) { t.definitions.Store(&definitions) }
+
+// Run implements patch.TypeConverterManager. There is nothing to run.
+func (t *Types) Run(context.Context) {}
+
+// GetTypeConverter implements patch.TypeConverterManager. It returns nil for a kind that is not
+// served.
+func (t *Types) GetTypeConverter(kind schema.GroupVersionKind) managedfields.TypeConverter {
+	converter, err := t.typeOf(kind)
+	if err != nil {
+		t.log.Error("no type to merge objects by", "kind", kind.String(), "error", err)
+		return nil
+	}
+	return converter
+}
+
+func (t *Types) typeOf(kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, ok := t.builtin[kind]; ok {
+		return known, nil
+	}
+	for _, scheme := range t.schemes {
+		if scheme.Recognizes(kind) {
+			return t.buildBuiltin(scheme, kind)
+		}
+	}
+	definition := t.definitionOf(kind)
+	if definition == nil {
+		return nil, fmt.Errorf("%s is not served", kind)
+	}
+	if known, ok := t.custom[kind]; ok && known.definition == definition.UID && known.generation == definition.Generation {
+		return known.TypeConverter, nil
+	}
+	return t.buildCustom(definition, kind)
+}
+
+// buildBuiltin builds the type of a built-in kind. mu is held.
+func (t *Types) buildBuiltin(scheme *runtime.Scheme, kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+	obj, err := scheme.New(kind)
+	if err != nil {
+		return nil, fmt.Errorf("create an object: %w", err)
+	}
+	// kube-openapi writes into the definitions, of which others may build documents meanwhile.
+	own := *t.config
+	own.Definitions = nil
+	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(&own, util.GetCanonicalTypeName(obj))
+	if err != nil {
+		return nil, fmt.Errorf("describe the kind: %w", err)
+	}
+	converter, err := managedfields.NewTypeConverter(schemas, false)
+	if err != nil {
+		return nil, fmt.Errorf("build the type: %w", err)
+	}
+	t.builtin[kind] = converter
+	return converter, nil
+}
+
+// buildCustom builds the type of a custom resource, and forgets those whose definitions are
+// gone. mu is held.
+func (t *Types) buildCustom(definition *apiextensionsv1.CustomResourceDefinition, kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+	document, err := builder.BuildOpenAPIV3(definition, kind.Version, builder.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("describe the kind: %w", err)
+	}
+	converter, err := managedfields.NewTypeConverter(document.Components.Schemas, definition.Spec.PreserveUnknownFields)
+	if err != nil {
+		return nil, fmt.Errorf("build the type: %w", err)
+	}
+	for other := range t.custom {
+		if t.definitionOf(other) == nil {
+			delete(t.custom, other)
+		}
+	}
+	t.custom[kind] = customType{definition: definition.UID, generation: definition.Generation, TypeConverter: converter}
+	return converter, nil
+}
+
+// definitionOf returns the definition of a custom resource that is served in the version, or nil.
+func (t *Types) definitionOf(kind schema.GroupVersionKind) *apiextensionsv1.CustomResourceDefinition {
+	definitions := t.definitions.Load()
+	if definitions == nil {
+		return nil
+	}
+	for _, obj := range (*definitions).List() {
+		d, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+		if !ok || d.Spec.Group != kind.Group || d.Status.AcceptedNames.Kind != kind.Kind {
+			continue
+		}
+		if apihelpers.HasServedCRDVersion(d, kind.Version) && apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+			return d
+		}
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package core
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+)
+
+// ephemeralContainersEndpoint returns /ephemeralcontainers, by which containers are added to a pod
+// that runs, to debug it.
+func ephemeralContainersEndpoint(r *registry.REST) rest.Storage {
+	return registry.Subresource(r, copyEphemeralContainers, "status", validateEphemeralContainersUpdate)
+}
+
+// copyEphemeralContainers copies the containers. They belong to what the user desires.
+func copyEphemeralContainers(to, from *corev1.Pod) {
+	if !equality.Semantic.DeepEqual(to.Spec.EphemeralContainers, from.Spec.EphemeralContainers) {
+		to.Spec.EphemeralContainers = from.Spec.EphemeralContainers
+		to.Generation++
+	}
+}
+
+// validateEphemeralContainersUpdate checks that containers were only added. A patch may change
+// their order, so each is looked up by its name.
+func validateEphemeralContainersUpdate(pod, old *corev1.Pod) field.ErrorList {
+	if isStatic(old) {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
+	}
+	path := field.NewPath("spec", "ephemeralContainers")
+	errs := podspec.ValidateEphemeralContainers(&pod.Spec, path)
+	now := map[string]*corev1.EphemeralContainer{}
+	for i := range pod.Spec.EphemeralContainers {
+		now[pod.Spec.EphemeralContainers[i].Name] = &pod.Spec.EphemeralContainers[i]
+	}
+	for i := range old.Spec.EphemeralContainers {
+		was := &old.Spec.EphemeralContainers[i]
+		switch is := now[was.Name]; {
+		case is == nil:
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name)))
+		case !equality.Semantic.DeepEqual(was, is):
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n", was.Name)))
+		}
+	}
+	return errs
+}
+
+// isStatic reports whether a pod only mirrors one that is defined on its node.
+func isStatic(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return ok
+}

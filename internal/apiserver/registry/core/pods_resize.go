@@ -1,0 +1,150 @@
+package core
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+)
+
+// resizeEndpoint returns /resize, by which the CPU and the memory of containers that run are
+// changed.
+func resizeEndpoint(r *registry.REST) rest.Storage {
+	return registry.Subresource(r, copyResources, "status", validateResize)
+}
+
+// copyResources copies the resources of the containers. They belong to what the user desires.
+// Other containers than there were are copied as they are: validation refuses them.
+func copyResources(to, from *corev1.Pod) {
+	was := to.Spec.DeepCopy()
+	to.Spec.Containers = withResources(to.Spec.Containers, from.Spec.Containers)
+	to.Spec.InitContainers = withResources(to.Spec.InitContainers, from.Spec.InitContainers)
+	if !equality.Semantic.DeepEqual(was, &to.Spec) {
+		to.Generation++
+	}
+}
+
+func withResources(to, from []corev1.Container) []corev1.Container {
+	if !slices.EqualFunc(to, from, func(a, b corev1.Container) bool { return a.Name == b.Name }) {
+		return from
+	}
+	for i := range to {
+		to[i].Resources, to[i].ResizePolicy = from[i].Resources, from[i].ResizePolicy
+	}
+	return to
+}
+
+// validateResize checks that only CPU and memory have changed, in amount.
+func validateResize(pod, old *corev1.Pod) field.ErrorList {
+	spec := field.NewPath("spec")
+	switch {
+	case isStatic(old):
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
+	case old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows:
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
+	}
+	errs := podspec.ValidateSpec(&pod.Spec, spec)
+	class := old.Status.QOSClass
+	if class == "" {
+		class = qosClassOf(&old.Spec)
+	}
+	if qosClassOf(&pod.Spec) != class {
+		errs = append(errs, field.Invalid(spec, pod.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
+	}
+	if !canResize(old) {
+		errs = append(errs, field.Forbidden(spec, "Pod running on node without support for resize"))
+	}
+	others := append(
+		validateSameContainers(pod.Spec.Containers, old.Spec.Containers, "containers", spec.Child("containers")),
+		validateSameContainers(pod.Spec.InitContainers, old.Spec.InitContainers, "initContainers", spec.Child("initContainers"))...)
+	if len(others) > 0 {
+		return append(errs, others...)
+	}
+	for i := range old.Spec.InitContainers {
+		is, was := &pod.Spec.InitContainers[i], &old.Spec.InitContainers[i]
+		at := spec.Child("initContainers").Index(i)
+		if ptr.Deref(was.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
+			errs = append(errs, validateResizedContainer(is, was, at, at, "only cpu and memory resources for init or sidecar containers are mutable")...)
+		} else if !equality.Semantic.DeepEqual(is, was) {
+			errs = append(errs, field.Forbidden(spec, "resources for non-sidecar init containers are immutable"))
+		}
+	}
+	for i := range old.Spec.Containers {
+		at := spec.Child("containers").Index(i)
+		errs = append(errs, validateResizedContainer(&pod.Spec.Containers[i], &old.Spec.Containers[i], at, spec, "only cpu and memory resources are mutable")...)
+	}
+	return errs
+}
+
+// canResize reports whether a pod is on a node that resizes: such a node reports the resources of
+// containers that run.
+func canResize(pod *corev1.Pod) bool {
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.State.Running != nil {
+			return s.Resources != nil
+		}
+	}
+	return true // it is not known yet
+}
+
+func validateSameContainers(is, was []corev1.Container, what string, path *field.Path) field.ErrorList {
+	if len(is) != len(was) {
+		return field.ErrorList{field.Forbidden(path, what+" may not be added or removed on resize")}
+	}
+	var errs field.ErrorList
+	for i := range was {
+		if is[i].Name != was[i].Name {
+			errs = append(errs, field.Forbidden(path.Index(i).Child("name"), what+" may not be renamed or reordered on resize"))
+		}
+	}
+	return errs
+}
+
+// validateResizedContainer checks that no amount was removed, and that nothing but CPU and memory
+// differs. The latter is reported at others, in the given words.
+func validateResizedContainer(is, was *corev1.Container, at, others *field.Path, words string) field.ErrorList {
+	var errs field.ErrorList
+	if anyRemoved(is.Resources.Requests, was.Resources.Requests) {
+		errs = append(errs, field.Forbidden(at.Child("resources", "requests"), "resource requests cannot be removed"))
+	}
+	if anyRemoved(is.Resources.Limits, was.Resources.Limits) {
+		errs = append(errs, field.Forbidden(at.Child("resources", "limits"), "resource limits cannot be removed"))
+	}
+	undone := is.DeepCopy()
+	undone.Resources.Requests = undoAmounts(undone.Resources.Requests, was.Resources.Requests)
+	undone.Resources.Limits = undoAmounts(undone.Resources.Limits, was.Resources.Limits)
+	if !equality.Semantic.DeepEqual(undone, was) {
+		errs = append(errs, field.Forbidden(others, words))
+	}
+	return errs
+}
+
+func anyRemoved(is, was corev1.ResourceList) bool {
+	for name := range was {
+		if _, ok := is[name]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// undoAmounts returns a list with the CPU and the memory of the old one.
+func undoAmounts(is, was corev1.ResourceList) corev1.ResourceList {
+	undone := is.DeepCopy()
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		delete(undone, name)
+		if amount, ok := was[name]; ok {
+			if undone == nil {
+				undone = corev1.ResourceList{}
+			}
+			undone[name] = amount
+		}
+	}
+	return undone
+}
