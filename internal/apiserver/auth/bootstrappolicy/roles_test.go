@@ -83,6 +83,12 @@ func TestDefaultRoles(t *testing.T) {
 		{View, request("get", "", "secrets", "a", "x"), false},
 		{View, request("get", rbacv1.GroupName, "roles", "a", "x"), false},
 		{View, request("delete", "", "pods", "a", "x"), false},
+		{View, request("list", "events.k8s.io", "events", "a", ""), true},
+		{View, request("list", "", "podtemplates", "a", ""), true},
+		{View, request("create", "events.k8s.io", "events", "a", ""), false},
+		{Edit, request("create", "events.k8s.io", "events", "a", ""), true},
+		{Edit, request("create", "", "podtemplates", "a", ""), true},
+		{Edit, request("create", "", "bindings", "a", ""), false},
 		{Edit, request("delete", "apps", "deployments", "a", "x"), true},
 		{Edit, request("get", "apps", "deployments", "a", "x"), true}, // through view
 		{Edit, request("get", "", "secrets", "a", "x"), true},

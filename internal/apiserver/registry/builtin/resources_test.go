@@ -165,6 +165,7 @@ func TestEndpoints(t *testing.T) {
 		"autoscaling":               {"horizontalpodautoscalers", "horizontalpodautoscalers/status"},
 		"coordination.k8s.io":       {"leases"},
 		"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
+		"events.k8s.io":             {"events"},
 		"networking.k8s.io":         {"ingressclasses", "ingresses", "ingresses/status", "networkpolicies"},
 		"discovery.k8s.io":          {"endpointslices"},
 		"flowcontrol.apiserver.k8s.io": {
@@ -235,7 +236,11 @@ func TestOpenAPIDefinitions(t *testing.T) {
 		}
 	}
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
-		for _, obj := range []runtime.Object{resource.New(), resource.NewList()} {
+		served := []runtime.Object{resource.New(), resource.NewList()}
+		for _, p := range resource.Peers {
+			served = append(served, p.New(), p.NewList())
+		}
+		for _, obj := range served {
 			name := util.GetCanonicalTypeName(obj)
 			if n, ok := obj.(util.OpenAPIModelNamer); ok {
 				name = n.OpenAPIModelName()

@@ -192,6 +192,9 @@ func TestResetFields(t *testing.T) {
 		for _, l := range resource.Legacy {
 			versions = append(versions, l.GroupVersion)
 		}
+		for _, p := range resource.Peers {
+			versions = append(versions, p.GroupVersion)
+		}
 		check := func(endpoint string, got map[fieldpath.APIVersion]*fieldpath.Set) {
 			t.Helper()
 			if !resource.HasStatus() {
