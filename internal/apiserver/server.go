@@ -143,13 +143,13 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}
-	if err := s.install(groups, s.access.ReviewGroups(schemes, base)); err != nil {
+	if err := s.install(c, groups, s.access.ReviewGroups(schemes, base)); err != nil {
 		return nil, err
 	}
 	if err := discovery.Install(s.generic, definitions, s.mapper.Reset); err != nil {
 		return nil, err
 	}
-	if err := s.addHooks(); err != nil { //nolint:contextcheck // a hook is given its own, later
+	if err := s.addHooks(c.Services); err != nil { //nolint:contextcheck // a hook is given its own, later
 		return nil, err
 	}
 	s.generic.ShutdownTimeout = connectionGrace
@@ -197,35 +197,37 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 
 // install adds the API groups to the server. The named groups are installed together,
 // because k8s.io/apiserver builds one set of schemas for each installation.
-func (s *Server) install(builtin, reviews []*genericapiserver.APIGroupInfo) error {
-	core := slices.IndexFunc(builtin, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == "" })
-	if err := s.extendCore(builtin[core]); err != nil {
+func (s *Server) install(c Config, builtin, reviews []*genericapiserver.APIGroupInfo) error {
+	unnamed := slices.IndexFunc(builtin, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == "" })
+	if err := s.extendCore(c, builtin[unnamed].VersionedResourcesStorageMap["v1"]); err != nil {
 		return err
 	}
-	if err := s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, builtin[core]); err != nil {
+	if err := s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, builtin[unnamed]); err != nil {
 		return fmt.Errorf("install the core API group: %w", err)
 	}
-	named := slices.Concat(builtin[:core], builtin[core+1:], reviews)
+	named := slices.Concat(builtin[:unnamed], builtin[unnamed+1:], reviews)
 	if err := s.generic.InstallAPIGroups(named...); err != nil {
 		return fmt.Errorf("install the API groups of the built-in kinds: %w", err)
 	}
 	return nil
 }
 
-// extendCore adds subresources of the core group that are not in its table: pods/log and
-// serviceaccounts/token.
-func (s *Server) extendCore(core *genericapiserver.APIGroupInfo) error {
-	storages := core.VersionedResourcesStorageMap["v1"]
+// extendCore adds what is in the core group but not in its table: pods/log,
+// serviceaccounts/token, bindings and componentstatuses.
+func (s *Server) extendCore(c Config, storages map[string]restregistry.Storage) error {
 	if err := s.access.UseRegistries(storages); err != nil {
 		return err
 	}
 	pods, podsOK := storages["pods"].(restregistry.Getter)
 	nodes, nodesOK := storages["nodes"].(restregistry.Getter)
-	if !podsOK || !nodesOK {
-		return errors.New("the registries of pods and nodes cannot be read")
+	binding, bindingOK := storages["pods/binding"].(restregistry.NamedCreater)
+	if !podsOK || !nodesOK || !bindingOK {
+		return errors.New("the registries of pods and nodes lack a method")
 	}
 	s.logs = podlogs.NewEndpoint(pods, podlogs.Agents{Nodes: nodes, TLS: auth.NewLogReader(s.authority).TLS}.Logs)
 	storages["pods/log"] = s.logs
+	storages["bindings"] = core.NewBindings(binding)
+	storages["componentstatuses"] = core.NewComponentStatuses(map[string]func(context.Context) error{"etcd-0": c.Store.Healthy}, c.Now)
 	return nil
 }
 

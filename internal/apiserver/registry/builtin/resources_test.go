@@ -150,7 +150,7 @@ func TestEndpoints(t *testing.T) {
 		"": {
 			"configmaps", "endpoints", "events", "namespaces", "namespaces/finalize", "namespaces/status", "nodes", "nodes/status",
 			"persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes", "persistentvolumes/status",
-			"pods", "pods/binding", "pods/status", "replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
+			"pods", "pods/binding", "pods/status", "podtemplates", "replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
 			"secrets", "serviceaccounts", "services", "services/status",
 		},
 		"apps": {
@@ -166,13 +166,19 @@ func TestEndpoints(t *testing.T) {
 		"coordination.k8s.io":       {"leases"},
 		"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
 		"events.k8s.io":             {"events"},
-		"networking.k8s.io":         {"ingressclasses", "ingresses", "ingresses/status", "networkpolicies"},
-		"discovery.k8s.io":          {"endpointslices"},
+		"networking.k8s.io": {
+			"ingressclasses", "ingresses", "ingresses/status", "ipaddresses", "networkpolicies", "servicecidrs", "servicecidrs/status",
+		},
+		"node.k8s.io":      {"runtimeclasses"},
+		"discovery.k8s.io": {"endpointslices"},
 		"flowcontrol.apiserver.k8s.io": {
 			"flowschemas", "flowschemas/status", "prioritylevelconfigurations", "prioritylevelconfigurations/status",
 		},
-		"policy":            {"poddisruptionbudgets", "poddisruptionbudgets/status"},
-		"storage.k8s.io":    {"storageclasses"},
+		"policy": {"poddisruptionbudgets", "poddisruptionbudgets/status"},
+		"storage.k8s.io": {
+			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses",
+			"volumeattachments", "volumeattachments/status", "volumeattributesclasses",
+		},
 		"scheduling.k8s.io": {"priorityclasses"},
 		"admissionregistration.k8s.io": {
 			"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicies/status",
