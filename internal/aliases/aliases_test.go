@@ -13,6 +13,8 @@ func TestOf(t *testing.T) {
 		"replicasets.extensions":     "replicasets.apps",
 		"ingresses.extensions":       "ingresses.networking.k8s.io",
 		"networkpolicies.extensions": "networkpolicies.networking.k8s.io",
+		"events.events.k8s.io":       "events",
+		"events":                     "",
 		"others.extensions":          "",
 		"deployments.apps":           "",
 		"deployments.example.com":    "",

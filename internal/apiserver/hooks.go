@@ -9,11 +9,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 )
 
 // addHooks adds the post-start hooks. The server is not ready before they have returned.
-func (s *Server) addHooks() error {
+func (s *Server) addHooks(services core.ServiceRanges) error {
+	if services == (core.ServiceRanges{}) {
+		services = core.DefaultServiceRanges()
+	}
 	hooks := []struct {
 		name string
 		hook func(context.Context) error
@@ -40,6 +44,9 @@ func (s *Server) addHooks() error {
 		}},
 		{"system-priority-classes", func(ctx context.Context) error {
 			return systemobjects.EnsurePriorityClasses(ctx, s.log, s.client.SchedulingV1())
+		}},
+		{"service-cidr", func(ctx context.Context) error {
+			return systemobjects.EnsureServiceCIDR(ctx, s.log, s.client.NetworkingV1(), services.Addresses)
 		}},
 		{"announce-readiness", func(ctx context.Context) error {
 			go s.announceReadiness(ctx) // in the background: the server becomes ready after this hook

@@ -149,13 +149,13 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}
-	if err := s.install(groups, s.access.ReviewGroups(schemes, base), c.Now); err != nil {
+	if err := s.install(c, groups, s.access.ReviewGroups(schemes, base)); err != nil {
 		return nil, err
 	}
 	if err := discovery.Install(s.generic, definitions, s.mapper.Reset); err != nil {
 		return nil, err
 	}
-	if err := s.addHooks(); err != nil { //nolint:contextcheck // a hook is given its own, later
+	if err := s.addHooks(c.Services); err != nil { //nolint:contextcheck // a hook is given its own, later
 		return nil, err
 	}
 	s.generic.ShutdownTimeout = connectionGrace
@@ -204,35 +204,36 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 
 // install adds the API groups to the server. The named groups are installed together,
 // because k8s.io/apiserver builds one set of schemas for each installation.
-func (s *Server) install(builtin, reviews []*genericapiserver.APIGroupInfo, now func() time.Time) error {
+func (s *Server) install(c Config, builtin, reviews []*genericapiserver.APIGroupInfo) error {
 	of := func(group string) int {
 		return slices.IndexFunc(builtin, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == group })
 	}
-	core := of("")
-	if err := s.extendCore(builtin[core], builtin[of(policyv1.GroupName)], now); err != nil {
+	unnamed := of("")
+	if err := s.extendCore(c, builtin[unnamed], builtin[of(policyv1.GroupName)]); err != nil {
 		return err
 	}
-	if err := s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, builtin[core]); err != nil {
+	if err := s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, builtin[unnamed]); err != nil {
 		return fmt.Errorf("install the core API group: %w", err)
 	}
-	named := slices.Concat(builtin[:core], builtin[core+1:], reviews)
+	named := slices.Concat(builtin[:unnamed], builtin[unnamed+1:], reviews)
 	if err := s.generic.InstallAPIGroups(named...); err != nil {
 		return fmt.Errorf("install the API groups of the built-in kinds: %w", err)
 	}
 	return nil
 }
 
-// extendCore adds subresources of the core group that are not in its table: pods/log,
-// pods/eviction and serviceaccounts/token.
-func (s *Server) extendCore(core, policy *genericapiserver.APIGroupInfo, now func() time.Time) error {
-	storages := core.VersionedResourcesStorageMap["v1"]
+// extendCore adds what is in the core group but not in its table: pods/log, pods/eviction,
+// serviceaccounts/token, bindings and componentstatuses.
+func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupInfo) error {
+	storages := legacy.VersionedResourcesStorageMap["v1"]
 	if err := s.access.UseRegistries(storages); err != nil {
 		return err
 	}
 	pods, podsOK := storages["pods"].(restregistry.Getter)
 	nodes, nodesOK := storages["nodes"].(restregistry.Getter)
-	if !podsOK || !nodesOK {
-		return errors.New("the registries of pods and nodes cannot be read")
+	binding, bindingOK := storages["pods/binding"].(restregistry.NamedCreater)
+	if !podsOK || !nodesOK || !bindingOK {
+		return errors.New("the registries of pods and nodes lack a method")
 	}
 	s.logs = podlogs.NewEndpoint(pods, podlogs.Agents{Nodes: nodes, TLS: auth.NewLogReader(s.authority).TLS}.Logs)
 	storages["pods/log"] = s.logs
@@ -240,7 +241,9 @@ func (s *Server) extendCore(core, policy *genericapiserver.APIGroupInfo, now fun
 	if err != nil {
 		return err
 	}
-	storages["pods/eviction"] = eviction.NewEndpoint(evictions, now)
+	storages["pods/eviction"] = eviction.NewEndpoint(evictions, c.Now)
+	storages["bindings"] = core.NewBindings(binding)
+	storages["componentstatuses"] = core.NewComponentStatuses(map[string]func(context.Context) error{"etcd-0": c.Store.Healthy}, c.Now)
 	return nil
 }
 

@@ -90,6 +90,9 @@ func New(c Config) *Flow {
 	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, strategies: map[schema.GroupResource]deletion.Strategy{}}
 	for _, k := range c.Resources {
 		f.strategies[k.GroupResource()] = k.Deletion
+		for _, p := range k.Peers {
+			f.strategies[schema.GroupResource{Group: p.GroupVersion.Group, Resource: k.Plural}] = k.Deletion
+		}
 	}
 	return f
 }

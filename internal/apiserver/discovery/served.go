@@ -26,7 +26,11 @@ func NewServed() *Served {
 		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
 	}}
 	for _, k := range builtin.Resources() {
-		s.builtin[k.GVK().GroupKind()] = ownerreferences.ServedResource{Resource: k.Plural, Namespaced: k.Namespaced}
+		served := ownerreferences.ServedResource{Resource: k.Plural, Namespaced: k.Namespaced}
+		s.builtin[k.GVK().GroupKind()] = served
+		for _, p := range k.Peers {
+			s.builtin[schema.GroupKind{Group: p.GroupVersion.Group, Kind: k.Kind}] = served
+		}
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,7 +24,7 @@ type Group struct {
 // order of the rows.
 func APIGroups(resources []Resource, schemes Schemes, c Config) ([]*genericapiserver.APIGroupInfo, error) {
 	groups := &apiGroups{schemes: schemes, byName: map[string]*genericapiserver.APIGroupInfo{}}
-	var legacy []func()
+	var peers, legacy []func()
 	c.registries = Registries{}
 	for _, resource := range resources {
 		storages, err := NewStorages(resource, schemes.Hub, c)
@@ -31,14 +32,29 @@ func APIGroups(resources []Resource, schemes Schemes, c Config) ([]*genericapise
 			return nil, err
 		}
 		groups.add(resource.GroupVersion, storages)
+		for _, p := range resource.Peers {
+			peers = append(peers, func() { groups.add(p.GroupVersion, endpointsOf(resource, storages)) })
+		}
 		for _, l := range resource.Legacy {
 			legacy = append(legacy, func() { groups.add(l.GroupVersion, legacyStorages(resource, l.GroupVersion, storages)) })
 		}
 	}
-	for _, add := range legacy {
+	for _, add := range slices.Concat(peers, legacy) {
 		add() // last: clients prefer the group that they see first
 	}
 	return groups.list, nil
+}
+
+// endpointsOf returns the endpoints of a resource that a peer version serves too. Subresources
+// beyond /status and /scale are of the row's own version.
+func endpointsOf(resource Resource, storages map[string]rest.Storage) map[string]rest.Storage {
+	shared := map[string]rest.Storage{}
+	for _, path := range []string{resource.Plural, resource.Plural + "/status", resource.Plural + "/scale"} {
+		if storage, ok := storages[path]; ok {
+			shared[path] = storage
+		}
+	}
+	return shared
 }
 
 // apiGroups collects the endpoints of API groups.

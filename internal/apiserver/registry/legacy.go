@@ -38,6 +38,9 @@ func (r Resource) groupVersions() []schema.GroupVersion {
 	for _, l := range r.Legacy {
 		versions = append(versions, l.GroupVersion)
 	}
+	for _, p := range r.Peers {
+		versions = append(versions, p.GroupVersion)
+	}
 	return append(versions, r.GroupVersion)
 }
 
@@ -72,10 +75,7 @@ func addLegacyConversions(hub *runtime.Scheme, resources []Resource) {
 		for _, l := range resource.Legacy {
 			addLegacyScaleConversions(hub, l)
 			if l.GroupVersion.Group != resource.GroupVersion.Group {
-				// Codecs look for the internal version in the group of the request.
-				internal := schema.GroupVersion{Group: l.GroupVersion.Group, Version: runtime.APIVersionInternal}
-				hub.AddKnownTypeWithName(internal.WithKind(resource.Kind), resource.New())
-				hub.AddKnownTypeWithName(internal.WithKind(resource.Kind+"List"), resource.NewList())
+				addInternalNames(hub, l.GroupVersion.Group, resource)
 			}
 			for _, pair := range [][2]runtime.Object{{l.Object, resource.New()}, {l.List, resource.NewList()}} {
 				utilruntime.Must(hub.AddConversionFunc(pair[0], pair[1], conversionFunc(l.toHub)))

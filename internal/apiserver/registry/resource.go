@@ -45,6 +45,8 @@ type Resource struct {
 	Deletion deletion.Strategy
 	// Legacy are older group versions that serve the same objects.
 	Legacy []LegacyVersion
+	// Peers are other current group versions that serve the same objects.
+	Peers []PeerVersion
 
 	// derived
 

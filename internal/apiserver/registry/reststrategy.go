@@ -12,8 +12,10 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -48,10 +50,28 @@ func (s restStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 
 // Validate checks a new object. If it finds nothing, rest.BeforeCreate checks the metadata once
 // more, with the weakest rule for names.
-func (s restStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+func (s restStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaAccessor(metaOf(obj), s.resource.Namespaced, s.resource.ValidateName, field.NewPath("metadata"))
 	errs = append(errs, validateNewFinalizers(metaOf(obj).GetFinalizers(), nil)...)
-	return slices.Concat(errs, s.resource.Strategy.Validate(obj), s.resource.Strategy.ValidateCreate(obj))
+	return slices.Concat(errs, s.content(ctx, obj, nil), s.resource.Strategy.ValidateCreate(obj))
+}
+
+// content checks everything but metadata.
+func (s restStrategy) content(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	row := s.resource.Strategy
+	return append(row.Validate(obj), row.ValidateIn(s.requestVersion(ctx), obj, old)...)
+}
+
+// requestVersion returns the group version in which a client has sent an object, and the row's
+// for other callers.
+func (s restStrategy) requestVersion(ctx context.Context) schema.GroupVersion {
+	if info, ok := genericrequest.RequestInfoFrom(ctx); ok {
+		version := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+		if slices.Contains(s.resource.groupVersions(), version) {
+			return version
+		}
+	}
+	return s.resource.GroupVersion
 }
 
 // WarningsOnCreate implements rest.RESTCreateStrategy.
@@ -82,10 +102,10 @@ func (s restStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 }
 
 // ValidateUpdate checks a changed object; rest.BeforeUpdate has checked its metadata.
-func (s restStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+func (s restStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	row := s.resource.Strategy
-	errs := row.Validate(obj)
-	if len(errs) > 0 && s.sameContent(obj, old) && len(row.Validate(old)) > 0 {
+	errs := s.content(ctx, obj, old)
+	if len(errs) > 0 && s.sameContent(obj, old) && len(s.content(ctx, old, old)) > 0 {
 		// The object was stored before this check existed. It must still be possible to detach
 		// and release it, or it could never be deleted.
 		errs = nil

@@ -34,7 +34,7 @@ func NewSchemes(groups []Group) Schemes {
 		resources = append(resources, group.Resources...)
 	}
 	hub := externalScheme(groups, resources)
-	addInternal(hub, autoscalingv1.SchemeGroupVersion)
+	hub.AddKnownTypes(schema.GroupVersion{Group: autoscalingv1.GroupName, Version: runtime.APIVersionInternal}, &autoscalingv1.Scale{})
 	for _, group := range groups {
 		addInternal(hub, group.GroupVersion)
 		// Before those that are not named.
@@ -42,6 +42,7 @@ func NewSchemes(groups []Group) Schemes {
 		utilruntime.Must(hub.SetVersionPriority(versions...))
 	}
 	addLegacyConversions(hub, resources)
+	addPeerConversions(hub, resources)
 	for _, resource := range resources {
 		hub.AddTypeDefaultingFunc(resource.New(), func(obj any) { resource.Strategy.Default(obj.(runtime.Object)) })
 		if labels := resource.FieldLabels(); len(labels) > 0 {
@@ -63,6 +64,7 @@ func externalScheme(groups []Group, resources []Resource) *runtime.Scheme {
 	}
 	addScale(scheme)
 	addLegacyTypes(scheme, resources)
+	addPeerTypes(scheme, resources)
 	// Responses that belong to no group.
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, v1)
@@ -82,7 +84,7 @@ func addInternal(scheme *runtime.Scheme, version schema.GroupVersion) {
 	}
 }
 
-// addScale registers the type of /scale. The rest of autoscaling/v1 is an older form of v2.
+// addScale registers the type of /scale.
 func addScale(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(autoscalingv1.SchemeGroupVersion, &autoscalingv1.Scale{})
 	metav1.AddToGroupVersion(scheme, autoscalingv1.SchemeGroupVersion)

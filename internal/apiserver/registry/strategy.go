@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -42,6 +43,9 @@ type Strategy[T runtime.Object] struct {
 	Validate func(T) field.ErrorList
 	// ValidateCreate checks what a new object may not have yet.
 	ValidateCreate func(T) field.ErrorList
+	// ValidateIn checks what depends on the group version of the request. old is nil for a new
+	// object.
+	ValidateIn func(version schema.GroupVersion, obj, old T) field.ErrorList
 	// ValidateUpdate checks what may change on the main endpoint.
 	ValidateUpdate func(obj, old T) field.ErrorList
 	// ValidateStatusUpdate checks what may change on /status.
@@ -79,6 +83,7 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 		Canonicalize:           untyped1(s.Canonicalize),
 		Validate:               func(runtime.Object) field.ErrorList { return nil },
 		ValidateCreate:         func(runtime.Object) field.ErrorList { return nil },
+		ValidateIn:             func(schema.GroupVersion, runtime.Object, runtime.Object) field.ErrorList { return nil },
 		ValidateUpdate:         untypedCheck(s.ValidateUpdate),
 		ValidateStatusUpdate:   untypedCheck(s.ValidateStatusUpdate),
 		SelectableFields:       func(runtime.Object) fields.Set { return nil },
@@ -91,6 +96,12 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 	}
 	if s.ValidateCreate != nil {
 		u.ValidateCreate = func(obj runtime.Object) field.ErrorList { return s.ValidateCreate(obj.(P)) }
+	}
+	if s.ValidateIn != nil {
+		u.ValidateIn = func(version schema.GroupVersion, obj, old runtime.Object) field.ErrorList {
+			before, _ := old.(P)
+			return s.ValidateIn(version, obj.(P), before)
+		}
 	}
 	if s.Unique != nil {
 		u.Unique = func(obj runtime.Object) []string { return s.Unique(obj.(P)) }

@@ -33,6 +33,12 @@ func TestDefaultRoles(t *testing.T) {
 		{View, accesspolicy.Request("get", "", "secrets", "a", "x"), false},
 		{View, accesspolicy.Request("get", rbacv1.GroupName, "roles", "a", "x"), false},
 		{View, accesspolicy.Request("delete", "", "pods", "a", "x"), false},
+		{View, accesspolicy.Request("list", "events.k8s.io", "events", "a", ""), true},
+		{View, accesspolicy.Request("list", "", "podtemplates", "a", ""), true},
+		{View, accesspolicy.Request("create", "events.k8s.io", "events", "a", ""), false},
+		{Edit, accesspolicy.Request("create", "events.k8s.io", "events", "a", ""), true},
+		{Edit, accesspolicy.Request("create", "", "podtemplates", "a", ""), true},
+		{Edit, accesspolicy.Request("create", "", "bindings", "a", ""), false},
 		{Edit, accesspolicy.Request("delete", "apps", "deployments", "a", "x"), true},
 		{Edit, accesspolicy.Request("get", "apps", "deployments", "a", "x"), true}, // through view
 		{Edit, accesspolicy.Request("get", "", "secrets", "a", "x"), true},

@@ -1,5 +1,5 @@
-// Package autoscaling is the API group autoscaling: HorizontalPodAutoscalers. The kind Scale of
-// /scale is in package registry.
+// Package autoscaling is the API group autoscaling: HorizontalPodAutoscalers, in v2 and in the
+// older form v1. The kind Scale of /scale is in package registry.
 package autoscaling
 
 import (
@@ -38,6 +38,7 @@ func horizontalPodAutoscalers() registry.Resource {
 		Categories:          []string{"all"},
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
+		Peers:               []registry.PeerVersion{v1()},
 	}, []table.Column{
 		table.Text("Reference", "What it scales.", func(a *autoscalingv2.HorizontalPodAutoscaler) string {
 			return a.Spec.ScaleTargetRef.Kind + "/" + a.Spec.ScaleTargetRef.Name

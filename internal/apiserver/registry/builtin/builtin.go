@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/flowcontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/networking"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/node"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/policy"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/scheduling"
@@ -40,6 +41,7 @@ func groups(ranges core.ServiceRanges) []registry.Group {
 		policy.Group(),
 		storage.Group(),
 		scheduling.Group(),
+		node.Group(),
 		admissionregistration.Group(),
 		flowcontrol.Group(),
 		{GroupVersion: authenticationv1.SchemeGroupVersion, AddToScheme: authenticationv1.AddToScheme},

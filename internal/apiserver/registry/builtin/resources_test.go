@@ -150,7 +150,7 @@ func TestEndpoints(t *testing.T) {
 		"": {
 			"configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/finalize", "namespaces/status", "nodes", "nodes/status",
 			"persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes", "persistentvolumes/status",
-			"pods", "pods/binding", "pods/ephemeralcontainers", "pods/resize", "pods/status",
+			"pods", "pods/binding", "pods/ephemeralcontainers", "pods/resize", "pods/status", "podtemplates",
 			"replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
 			"resourcequotas", "resourcequotas/status", "secrets", "serviceaccounts", "services", "services/status",
 		},
@@ -169,13 +169,20 @@ func TestEndpoints(t *testing.T) {
 		},
 		"coordination.k8s.io":       {"leases"},
 		"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
-		"networking.k8s.io":         {"ingressclasses", "ingresses", "ingresses/status", "networkpolicies"},
-		"discovery.k8s.io":          {"endpointslices"},
+		"events.k8s.io":             {"events"},
+		"networking.k8s.io": {
+			"ingressclasses", "ingresses", "ingresses/status", "ipaddresses", "networkpolicies", "servicecidrs", "servicecidrs/status",
+		},
+		"node.k8s.io":      {"runtimeclasses"},
+		"discovery.k8s.io": {"endpointslices"},
 		"flowcontrol.apiserver.k8s.io": {
 			"flowschemas", "flowschemas/status", "prioritylevelconfigurations", "prioritylevelconfigurations/status",
 		},
-		"policy":            {"poddisruptionbudgets", "poddisruptionbudgets/status"},
-		"storage.k8s.io":    {"storageclasses"},
+		"policy": {"poddisruptionbudgets", "poddisruptionbudgets/status"},
+		"storage.k8s.io": {
+			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses",
+			"volumeattachments", "volumeattachments/status", "volumeattributesclasses",
+		},
 		"scheduling.k8s.io": {"priorityclasses"},
 		"admissionregistration.k8s.io": {
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicies/status",
@@ -239,7 +246,11 @@ func TestOpenAPIDefinitions(t *testing.T) {
 		}
 	}
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
-		for _, obj := range []runtime.Object{resource.New(), resource.NewList()} {
+		served := []runtime.Object{resource.New(), resource.NewList()}
+		for _, p := range resource.Peers {
+			served = append(served, p.New(), p.NewList())
+		}
+		for _, obj := range served {
 			name := util.GetCanonicalTypeName(obj)
 			if n, ok := obj.(util.OpenAPIModelNamer); ok {
 				name = n.OpenAPIModelName()

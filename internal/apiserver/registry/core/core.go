@@ -15,7 +15,7 @@ func Group(ranges ServiceRanges) registry.Group {
 		GroupVersion: corev1.SchemeGroupVersion,
 		AddToScheme:  corev1.AddToScheme,
 		Resources: []registry.Resource{
-			namespaces(), pods(), nodes(), replicationControllers(),
+			namespaces(), pods(), podTemplates(), nodes(), replicationControllers(),
 			services(ranges), endpoints(),
 			configMaps(), secrets(), serviceAccounts(),
 			persistentVolumes(), persistentVolumeClaims(),

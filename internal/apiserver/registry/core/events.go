@@ -7,10 +7,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
@@ -24,15 +23,16 @@ func events() registry.Resource {
 		Plural:              "events",
 		Namespaced:          true,
 		ShortNames:          []string{"ev"},
-		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		ValidateName:        path.ValidatePathSegmentName,
 		CreateOnUpdate:      true,
 		UnconditionalUpdate: true,
 		TTL:                 time.Hour,
+		Peers:               []registry.PeerVersion{eventsPeer()},
 		// The collector does not watch events, so it would never remove its finalizers from
 		// them.
 		Deletion: deletion.Strategy{CollectorDisabled: true},
 	}, eventColumns(), registry.Strategy[*corev1.Event]{
-		Validate:         validateEvent,
+		ValidateIn:       validateEvent,
 		SelectableFields: eventFields,
 	})
 }
@@ -51,16 +51,6 @@ func eventFields(e *corev1.Event) fields.Set {
 		"source":                         cmp.Or(e.Source.Component, e.ReportingController),
 		"type":                           e.Type,
 	}
-}
-
-// validateEvent keeps an event in the namespace of its object, where those who may see the
-// object may see it too, or in "default" if the object has none.
-func validateEvent(e *corev1.Event) field.ErrorList {
-	about := e.InvolvedObject.Namespace
-	if e.Namespace == about || (about == "" && e.Namespace == metav1.NamespaceDefault) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
 }
 
 func eventColumns() []table.Column {

@@ -31,7 +31,7 @@ func pods() registry.Resource {
 		Deletion:            deletion.Strategy{Grace: podGrace},
 	}, podColumns(), registry.Strategy[*corev1.Pod]{
 		Default:              podspec.DefaultPod,
-		BeginCreate:          resolvePriority,
+		BeginCreate:          resolveClasses,
 		PrepareForCreate:     createPod,
 		PrepareForUpdate:     updatePod,
 		Validate:             func(p *corev1.Pod) field.ErrorList { return podspec.ValidateSpec(&p.Spec, field.NewPath("spec")) },

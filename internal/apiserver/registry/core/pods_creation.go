@@ -73,6 +73,14 @@ func hasTolerations(tolerations []corev1.Toleration) bool {
 	return !slices.ContainsFunc(lostTaints(), func(taint string) bool { return !tolerates(tolerations, taint) })
 }
 
+// resolveClasses completes a pod from the classes that it names.
+func resolveClasses(ctx context.Context, d registry.Registries, p *corev1.Pod) error {
+	if err := resolvePriority(ctx, d, p); err != nil {
+		return err
+	}
+	return applyRuntimeClass(ctx, d, p)
+}
+
 // resolvePriority turns the name of a pod's priority class into the value that the
 // scheduler reads. Only those who may create classes decide about values.
 func resolvePriority(ctx context.Context, d registry.Registries, p *corev1.Pod) error {

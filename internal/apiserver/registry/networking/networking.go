@@ -1,5 +1,5 @@
-// Package networking is the API group networking.k8s.io: NetworkPolicies, Ingresses and
-// IngressClasses.
+// Package networking is the API group networking.k8s.io: NetworkPolicies, Ingresses,
+// IngressClasses, ServiceCIDRs and IPAddresses.
 package networking
 
 import (
@@ -13,6 +13,6 @@ func Group() registry.Group {
 	return registry.Group{
 		GroupVersion: networkingv1.SchemeGroupVersion,
 		AddToScheme:  networkingv1.AddToScheme,
-		Resources:    []registry.Resource{networkPolicies(), ingresses(), ingressClasses()},
+		Resources:    []registry.Resource{networkPolicies(), ingresses(), ingressClasses(), serviceCIDRs(), ipAddresses()},
 	}
 }

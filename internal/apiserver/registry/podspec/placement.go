@@ -19,7 +19,7 @@ func validatePlacement(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := slices.Concat(
 		validate.OptionalSubdomain(spec.NodeName, path.Child("nodeName")),
 		metav1validation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector")),
-		validate.Each(spec.Tolerations, path.Child("tolerations"), validateToleration),
+		ValidateTolerations(spec.Tolerations, path.Child("tolerations")),
 		validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints")),
 		validate.NoDuplicates(spec.SchedulingGates, path.Child("schedulingGates"), func(g corev1.PodSchedulingGate) string { return g.Name }, "name"),
 		validate.Each(spec.SchedulingGates, path.Child("schedulingGates"), func(g *corev1.PodSchedulingGate, at *field.Path) field.ErrorList {
@@ -30,6 +30,11 @@ func validatePlacement(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Forbidden(path.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
+}
+
+// ValidateTolerations checks a list of tolerations.
+func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
+	return validate.Each(tolerations, path, validateToleration)
 }
 
 func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList {

@@ -112,6 +112,12 @@ func validateContainerResource(name corev1.ResourceName, at *field.Path) field.E
 	}
 }
 
+// ValidateOverhead checks what the runtime of a pod's containers costs. The path of an error is
+// that of a limit, as Kubernetes has it.
+func ValidateOverhead(overhead corev1.ResourceList, at *field.Path) field.ErrorList {
+	return validateResources(&corev1.ResourceRequirements{Limits: overhead}, at)
+}
+
 // ValidateQuantities validates the quantities of a list of resources.
 func ValidateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList

@@ -31,7 +31,7 @@ func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		validate.OptionalSubdomain(spec.PriorityClassName, path.Child("priorityClassName")),
 		validate.OptionalSubdomain(ptr.Deref(spec.RuntimeClassName, ""), path.Child("runtimeClassName")),
 		validate.OneOfPtr(spec.PreemptionPolicy, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever),
-		ValidateQuantities(spec.Overhead, path.Child("overhead")),
+		ValidateOverhead(spec.Overhead, path.Child("overhead")),
 		validate.Each(spec.ReadinessGates, path.Child("readinessGates"), func(g *corev1.PodReadinessGate, at *field.Path) field.ErrorList {
 			return validate.FromMessages(g.ConditionType, at.Child("conditionType"), validation.IsQualifiedName(string(g.ConditionType)))
 		}),

@@ -3,6 +3,7 @@ package podspec
 import (
 	"path"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -200,5 +201,5 @@ func ValidateDriverName(driver string, at *field.Path) field.ErrorList {
 	case len(driver) > maxDriverName:
 		return field.ErrorList{field.TooLong(at, driver, maxDriverName)}
 	}
-	return validate.FromMessages(driver, at, validation.IsDNS1123Subdomain(driver))
+	return validate.FromMessages(driver, at, validation.IsDNS1123Subdomain(strings.ToLower(driver)))
 }

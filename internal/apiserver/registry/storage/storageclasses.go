@@ -1,8 +1,10 @@
-// Package storage is the API group storage.k8s.io: StorageClasses.
+// Package storage is the API group storage.k8s.io: StorageClasses, and the kinds by which CSI
+// drivers, schedulers and nodes agree about volumes.
 package storage
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +25,9 @@ func Group() registry.Group {
 	return registry.Group{
 		GroupVersion: storagev1.SchemeGroupVersion,
 		AddToScheme:  storagev1.AddToScheme,
-		Resources:    []registry.Resource{storageClasses()},
+		Resources: []registry.Resource{
+			storageClasses(), volumeAttributesClasses(), volumeAttachments(), csiDrivers(), csiNodes(), csiStorageCapacities(),
+		},
 	}
 }
 
@@ -38,6 +42,7 @@ func storageClasses() registry.Resource {
 		ShortNames:          []string{"sc"},
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
+		ReturnDeletedObject: true,
 	}, []table.Column{
 		storageClassName(),
 		table.Text("Provisioner", "Provisioner of the volumes.", func(s *storagev1.StorageClass) string { return s.Provisioner }),
@@ -80,6 +85,7 @@ func storageClassName() table.Column {
 func validateStorageClass(s *storagev1.StorageClass) field.ErrorList {
 	return slices.Concat(
 		validateProvisioner(s.Provisioner, field.NewPath("provisioner")),
+		validateParameters(s.Parameters, field.NewPath("parameters")),
 		validate.OneOfPtr(s.ReclaimPolicy, field.NewPath("reclaimPolicy"),
 			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain),
 		validate.OneOfPtr(s.VolumeBindingMode, field.NewPath("volumeBindingMode"),
@@ -91,7 +97,8 @@ func validateProvisioner(provisioner string, path *field.Path) field.ErrorList {
 	if provisioner == "" {
 		return validate.Required(provisioner, path)
 	}
-	return validate.FromMessages(provisioner, path, validation.IsQualifiedName(provisioner))
+	name := strings.ToLower(provisioner)
+	return validate.FromMessages(name, path, validation.IsQualifiedName(name))
 }
 
 // validateStorageClassUpdate: a class must keep describing the volumes that were created from

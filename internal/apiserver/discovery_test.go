@@ -1,0 +1,197 @@
+package apiserver_test
+
+import (
+	"encoding/json"
+	"flag"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// recordFrom is where testdata/discovery-1.36.txt comes from:
+//
+//	cd bench && go run ./onkubernetes -dir .. sh -c 'go test ./internal/apiserver -run TestServesWhat -discovery.record=$KUBECONFIG'
+var recordFrom = flag.String("discovery.record", "", "the kubeconfig of a server whose discovery is to be recorded")
+
+const recordedDiscovery = "testdata/discovery-1.36.txt"
+
+// endpoints are the resources and subresources of a server, "apps/v1 deployments/scale", with
+// their verbs.
+type endpoints map[string][]string
+
+// readEndpoints reads a list of endpoints, one in a line: the group version, the resource, the
+// verbs. Lines that begin with # are comments.
+func readEndpoints(t *testing.T, file string) endpoints {
+	t.Helper()
+	all := endpoints{}
+	for _, line := range linesOf(t, file) {
+		words := strings.Fields(line)
+		all[words[0]+" "+words[1]] = words[2:]
+	}
+	return all
+}
+
+func linesOf(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// served returns the endpoints in the discovery documents of a server.
+func (c *client) served(t *testing.T) endpoints {
+	t.Helper()
+	get := func(path string, into any) {
+		t.Helper()
+		answer, err := c.send(http.MethodGet, path, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(answer.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(data, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	paths := []string{"/api/v1"}
+	var groups metav1.APIGroupList
+	get("/apis", &groups)
+	for _, group := range groups.Groups {
+		for _, version := range group.Versions {
+			paths = append(paths, "/apis/"+version.GroupVersion)
+		}
+	}
+	all := endpoints{}
+	for _, path := range paths {
+		var list metav1.APIResourceList
+		get(path, &list)
+		for _, r := range list.APIResources {
+			all[list.GroupVersion+" "+r.Name] = r.Verbs
+		}
+	}
+	return all
+}
+
+// record writes the discovery of a server to the file of recorded endpoints.
+func record(t *testing.T, kubeconfig string) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "# What kube-apiserver " + version.GitVersion + " serves: group version, resource, verbs. Recorded by TestServesWhatKubernetesServes.\n"
+	all := c.served(t)
+	for _, endpoint := range slices.Sorted(maps.Keys(all)) {
+		text += strings.Join(append([]string{endpoint}, all[endpoint]...), " ") + "\n"
+	}
+	if err := os.WriteFile(recordedDiscovery, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// difference is a line of testdata/discovery-differences.txt.
+type difference struct{ endpoint, name, reason string }
+
+func differences(t *testing.T) []difference {
+	t.Helper()
+	var all []difference
+	for _, line := range linesOf(t, "testdata/discovery-differences.txt") {
+		words := strings.SplitN(line, " | ", 3)
+		if len(words) != 3 {
+			t.Fatalf("%q is not endpoint | name | reason", line)
+		}
+		all = append(all, difference{words[0], words[1], words[2]})
+	}
+	return all
+}
+
+// TestServesWhatKubernetesServes compares with the recorded discovery of kube-apiserver: each of
+// its endpoints is served with its verbs, or is among the differences, and none of these is.
+func TestServesWhatKubernetesServes(t *testing.T) {
+	served := sharedServer(t).client(t).served(t)
+	declared := map[string]bool{}
+	for _, d := range differences(t) {
+		declared[d.endpoint] = true
+		if _, ok := served[d.endpoint]; ok {
+			t.Errorf("%s is served: testdata/discovery-differences.txt and docs/semantics.md say that it is not", d.endpoint)
+		}
+	}
+	if *recordFrom != "" {
+		record(t, *recordFrom)
+	}
+	recorded := readEndpoints(t, recordedDiscovery)
+	for _, endpoint := range slices.Sorted(maps.Keys(recorded)) {
+		verbs, ok := served[endpoint]
+		switch {
+		case declared[endpoint]:
+		case !ok:
+			t.Errorf("%s is not served", endpoint)
+		default:
+			for _, verb := range recorded[endpoint] {
+				if !slices.Contains(verbs, verb) {
+					t.Errorf("%s has no %s", endpoint, verb)
+				}
+			}
+		}
+	}
+	for endpoint := range declared {
+		if _, ok := recorded[endpoint]; !ok {
+			t.Errorf("kube-apiserver has no %s", endpoint)
+		}
+	}
+}
+
+// TestUnservedResourcesAreDocumented: docs/semantics.md names what is not served, and nothing else.
+func TestUnservedResourcesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/semantics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := regexp.MustCompile(`(?s)### What is not there\n(.*?)\n### `).FindSubmatch(text)
+	if section == nil {
+		t.Fatal("docs/semantics.md has no section about what is not there")
+	}
+	document := strings.Join(strings.Fields(string(section[1])), " ")
+	names := map[string]bool{}
+	for _, d := range differences(t) {
+		names[d.name] = true
+		if !regexp.MustCompile(`(^|[^\w/])` + regexp.QuoteMeta(d.name) + `\b`).MatchString(document) {
+			t.Errorf("docs/semantics.md does not name %s among what is not there", d.name)
+		}
+	}
+	list := regexp.MustCompile(`These resources of kube-apiserver 1\.36 are not served: (.*?)\. `).FindStringSubmatch(document)
+	if list == nil {
+		return // everything is served
+	}
+	for _, name := range regexp.MustCompile(`, and |, | and |; `).Split(list[1], -1) {
+		if name = strings.TrimSpace(name); !names[name] {
+			t.Errorf("docs/semantics.md says that %q is not served; no difference in testdata/discovery-differences.txt has that name", name)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+)
+
+// applyRuntimeClass gives a pod what the runtime of its class costs, and where that runtime is.
+// Only those who may create classes decide about the cost.
+func applyRuntimeClass(ctx context.Context, d registry.Registries, p *corev1.Pod) error {
+	class, err := runtimeClassOf(ctx, d, p)
+	if err != nil {
+		return err
+	}
+	if class.Overhead == nil {
+		if p.Spec.Overhead != nil {
+			return podForbidden(p, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+		}
+	} else {
+		if len(p.Spec.Overhead) > 0 && !equality.Semantic.DeepEqual(class.Overhead.PodFixed, p.Spec.Overhead) {
+			return podForbidden(p, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+		}
+		p.Spec.Overhead = class.Overhead.PodFixed.DeepCopy()
+	}
+	if class.Scheduling == nil {
+		return nil
+	}
+	selector, err := mergeSelectors(p, class.Scheduling.NodeSelector)
+	if err != nil {
+		return err
+	}
+	p.Spec.NodeSelector = selector
+	p.Spec.Tolerations = mergeTolerations(tolerateLostNodes(p.Spec.Tolerations), class.Scheduling.Tolerations)
+	return nil
+}
+
+// runtimeClassOf returns the class that a pod names, otherwise an empty one. It is read from the
+// store: a class is often created a moment before the pods that use it.
+func runtimeClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) (*nodev1.RuntimeClass, error) {
+	if p.Spec.RuntimeClassName == nil {
+		return &nodev1.RuntimeClass{}, nil
+	}
+	name, classes := *p.Spec.RuntimeClassName, d[nodev1.Resource("runtimeclasses")]
+	if classes == nil {
+		return &nodev1.RuntimeClass{}, nil
+	}
+	obj, err := classes.Get(genericrequest.WithNamespace(ctx, metav1.NamespaceNone), name, &metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, podForbidden(p, "pod rejected: RuntimeClass %q not found", name)
+	case err != nil:
+		return nil, fmt.Errorf("look up RuntimeClass %s: %w", name, err)
+	}
+	return obj.(*nodev1.RuntimeClass), nil
+}
+
+// mergeSelectors adds the nodes that have a runtime to a pod's node selector.
+func mergeSelectors(p *corev1.Pod, of map[string]string) (map[string]string, error) {
+	if p.Spec.NodeSelector == nil {
+		return maps.Clone(of), nil
+	}
+	merged := maps.Clone(p.Spec.NodeSelector)
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		if value, ok := merged[key]; ok && value != of[key] {
+			return nil, podForbidden(p, "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, of[key], key, value)
+		}
+		merged[key] = of[key]
+	}
+	return merged, nil
+}
+
+// mergeTolerations returns the tolerations of both lists, without those that another one covers.
+func mergeTolerations(lists ...[]corev1.Toleration) []corev1.Toleration {
+	all := slices.Concat(lists...)
+	var merged []corev1.Toleration
+	for i, t := range all {
+		covered := slices.ContainsFunc(merged, func(other corev1.Toleration) bool { return covers(other, t) }) ||
+			slices.ContainsFunc(all[i+1:], func(other corev1.Toleration) bool {
+				return covers(other, t) && !equality.Semantic.DeepEqual(other, t) // of equal ones the first stays
+			})
+		if !covered {
+			merged = append(merged, t)
+		}
+	}
+	return merged
+}
+
+// covers reports whether a toleration tolerates all that another one does.
+func covers(wide, narrow corev1.Toleration) bool {
+	anyKey := wide.Key == "" && wide.Operator == corev1.TolerationOpExists
+	switch {
+	case equality.Semantic.DeepEqual(wide, narrow):
+		return true
+	case wide.Key != narrow.Key && !anyKey, wide.Effect != narrow.Effect && wide.Effect != "":
+		return false
+	case wide.Effect == corev1.TaintEffectNoExecute && wide.TolerationSeconds != nil &&
+		(narrow.TolerationSeconds == nil || *narrow.TolerationSeconds > *wide.TolerationSeconds):
+		return false
+	case wide.Operator == corev1.TolerationOpEqual, wide.Operator == "":
+		return narrow.Operator == corev1.TolerationOpEqual && wide.Value == narrow.Value
+	}
+	return wide.Operator == corev1.TolerationOpExists
+}

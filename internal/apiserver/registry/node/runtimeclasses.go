@@ -1,0 +1,70 @@
+// Package node is the API group node.k8s.io: RuntimeClasses. What they do to pods is in package
+// core.
+package node
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Group returns the API group node.k8s.io/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: nodev1.SchemeGroupVersion,
+		AddToScheme:  nodev1.AddToScheme,
+		Resources:    []registry.Resource{runtimeClasses()},
+	}
+}
+
+func runtimeClasses() registry.Resource {
+	return registry.Define[nodev1.RuntimeClass, nodev1.RuntimeClassList](registry.Resource{
+		GroupVersion:   nodev1.SchemeGroupVersion,
+		Kind:           "RuntimeClass",
+		Plural:         "runtimeclasses",
+		ValidateName:   apivalidation.NameIsDNSSubdomain,
+		CreateOnUpdate: true,
+	}, []table.Column{
+		table.Text("Handler", "Configuration of the container runtime.", func(c *nodev1.RuntimeClass) string { return c.Handler }),
+		table.Age(),
+	}, registry.Strategy[*nodev1.RuntimeClass]{
+		Validate: validateRuntimeClass,
+		ValidateUpdate: func(c, old *nodev1.RuntimeClass) field.ErrorList {
+			return validate.Immutable(c.Handler, old.Handler, field.NewPath("handler"))
+		},
+	})
+}
+
+func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
+	errs := validate.RequiredLabel(c.Handler, field.NewPath("handler"))
+	if c.Overhead != nil {
+		errs = append(errs, podspec.ValidateOverhead(c.Overhead.PodFixed, field.NewPath("overhead"))...)
+	}
+	if s := c.Scheduling; s != nil {
+		at := field.NewPath("scheduling")
+		errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
+		errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)
+	}
+	return errs
+}
+
+// validateTolerations: unlike those of a pod, they are a set.
+func validateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
+	errs := podspec.ValidateTolerations(tolerations, at)
+	seen := map[corev1.Toleration]bool{}
+	for i, t := range tolerations {
+		t.TolerationSeconds = nil
+		if seen[t] {
+			errs = append(errs, field.Duplicate(at.Index(i), t))
+		}
+		seen[t] = true
+	}
+	return errs
+}

@@ -1,0 +1,85 @@
+package storage
+
+import (
+	"fmt"
+	"slices"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// maxNodeID is the maximum length of a driver's name for a node.
+const maxNodeID = 256
+
+// csiNodes tell which drivers a node has. They have the name of the node.
+func csiNodes() registry.Resource {
+	return registry.Define[storagev1.CSINode, storagev1.CSINodeList](registry.Resource{
+		GroupVersion:        storagev1.SchemeGroupVersion,
+		Kind:                "CSINode",
+		Plural:              "csinodes",
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		ReturnDeletedObject: true,
+	}, []table.Column{
+		table.Number("Drivers", "Drivers that are registered on the node.", func(n *storagev1.CSINode) int { return len(n.Spec.Drivers) }),
+		table.Age(),
+	}, registry.Strategy[*storagev1.CSINode]{
+		Validate:       validateNode,
+		ValidateUpdate: validateNodeUpdate,
+		// The status is that of a feature which Kubernetes does not enable by default.
+		PrepareForCreate: func(n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} },
+		PrepareForUpdate: func(n, old *storagev1.CSINode) { n.Status = old.Status },
+	})
+}
+
+func validateNode(n *storagev1.CSINode) field.ErrorList {
+	drivers := field.NewPath("spec", "drivers")
+	return append(
+		validate.Each(n.Spec.Drivers, drivers, validateNodeDriver),
+		validate.NoDuplicates(n.Spec.Drivers, drivers, func(d storagev1.CSINodeDriver) string { return d.Name }, "name")...)
+}
+
+func validateNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
+	id := at.Child("nodeID")
+	errs := slices.Concat(
+		podspec.ValidateDriverName(d.Name, at.Child("name")),
+		validate.Required(d.NodeID, id),
+	)
+	if len(d.NodeID) > maxNodeID {
+		errs = append(errs, field.Invalid(id, d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))
+	}
+	if d.Allocatable != nil {
+		errs = append(errs, validate.NotNegative(d.Allocatable.Count, at.Child("allocatable", "count"))...)
+	}
+	seen := map[string]bool{}
+	for _, key := range d.TopologyKeys {
+		errs = append(errs, validate.Required(key, at)...)
+		if seen[key] {
+			errs = append(errs, field.Duplicate(at, key))
+		}
+		seen[key] = true
+		errs = append(errs, validate.FromMessages(key, at, validation.IsQualifiedName(key))...)
+	}
+	return errs
+}
+
+// validateNodeUpdate: of a driver that stays, only what it can hold changes.
+func validateNodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
+	var errs field.ErrorList
+	for _, before := range old.Spec.Drivers {
+		for _, now := range n.Spec.Drivers {
+			if now.Name != before.Name {
+				continue
+			}
+			now.Allocatable, before.Allocatable = nil, nil
+			errs = append(errs, validate.Immutable(now, before, field.NewPath("spec", "drivers"))...)
+		}
+	}
+	return errs
+}

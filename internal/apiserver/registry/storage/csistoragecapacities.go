@@ -1,0 +1,51 @@
+package storage
+
+import (
+	"slices"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// csiStorageCapacities tell how much of a storage class is free on some nodes.
+func csiStorageCapacities() registry.Resource {
+	return registry.Define[storagev1.CSIStorageCapacity, storagev1.CSIStorageCapacityList](registry.Resource{
+		GroupVersion: storagev1.SchemeGroupVersion,
+		Kind:         "CSIStorageCapacity",
+		Plural:       "csistoragecapacities",
+		Namespaced:   true,
+		ValidateName: apivalidation.NameIsDNSSubdomain,
+	}, []table.Column{
+		table.Text("StorageClassName", "Storage class that it is about.", func(c *storagev1.CSIStorageCapacity) string { return c.StorageClassName }),
+		table.Text("Capacity", "How much is free.", func(c *storagev1.CSIStorageCapacity) string {
+			if c.Capacity == nil {
+				return "<unset>"
+			}
+			return c.Capacity.String()
+		}),
+	}, registry.Strategy[*storagev1.CSIStorageCapacity]{
+		Validate: validateCapacity,
+		ValidateUpdate: func(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
+			return append(
+				validate.Immutable(c.NodeTopology, old.NodeTopology, field.NewPath("nodeTopology")),
+				validate.Immutable(c.StorageClassName, old.StorageClassName, field.NewPath("storageClassName"))...)
+		},
+	})
+}
+
+func validateCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {
+	class := field.NewPath("storageClassName")
+	errs := slices.Concat(
+		validate.OptionalLabelSelector(c.NodeTopology, field.NewPath("nodeTopology")),
+		validate.FromMessages(c.StorageClassName, class, apivalidation.NameIsDNSSubdomain(c.StorageClassName, false)),
+	)
+	if c.Capacity != nil && c.Capacity.Sign() < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("capacity"), c.Capacity.String(), apivalidation.IsNegativeErrorMsg))
+	}
+	return errs
+}

@@ -1,0 +1,159 @@
+package storage
+
+import (
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+const (
+	// maxAttachmentMetadata is the maximum size of what a driver says about an attachment.
+	maxAttachmentMetadata = 256 << 10
+	// maxVolumeError is the maximum length of an error message.
+	maxVolumeError = 1024
+)
+
+// volumeAttachments are the intent to attach a volume to a node.
+func volumeAttachments() registry.Resource {
+	return registry.Define[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](registry.Resource{
+		GroupVersion:        storagev1.SchemeGroupVersion,
+		Kind:                "VolumeAttachment",
+		Plural:              "volumeattachments",
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		ReturnDeletedObject: true,
+	}, []table.Column{
+		table.Text("Attacher", "Driver that attaches the volume.", func(a *storagev1.VolumeAttachment) string { return a.Spec.Attacher }),
+		table.Text("PV", "Volume to be attached.", func(a *storagev1.VolumeAttachment) string {
+			return ptr.Deref(a.Spec.Source.PersistentVolumeName, "")
+		}),
+		table.Text("Node", "Node that it is attached to.", func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+		table.Text("Attached", "Whether it is attached.", func(a *storagev1.VolumeAttachment) string {
+			return strconv.FormatBool(a.Status.Attached)
+		}),
+		table.Age(),
+	}, registry.Strategy[*storagev1.VolumeAttachment]{
+		Validate: validateAttachment,
+		ValidateUpdate: func(a, old *storagev1.VolumeAttachment) field.ErrorList {
+			return validate.Immutable(a.Spec, old.Spec, field.NewPath("spec"))
+		},
+		CopyStatus:           registry.CopyField(func(a *storagev1.VolumeAttachment) *storagev1.VolumeAttachmentStatus { return &a.Status }),
+		ValidateStatusUpdate: validateAttachmentStatus,
+	})
+}
+
+func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
+	spec := field.NewPath("spec")
+	return slices.Concat(
+		podspec.ValidateDriverName(a.Spec.Attacher, spec.Child("attacher")),
+		validateAttachmentSource(&a.Spec.Source, spec.Child("source")),
+		validate.FromMessages(a.Spec.NodeName, spec.Child("nodeName"), apivalidation.NameIsDNSSubdomain(a.Spec.NodeName, false)),
+	)
+}
+
+func validateAttachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field.ErrorList {
+	switch {
+	case s.InlineVolumeSpec == nil && s.PersistentVolumeName == nil:
+		return field.ErrorList{field.Required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")}
+	case s.InlineVolumeSpec != nil && s.PersistentVolumeName != nil:
+		return field.ErrorList{field.Forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")}
+	case s.InlineVolumeSpec != nil:
+		return validateInlineVolume(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
+	}
+	name, path := *s.PersistentVolumeName, at.Child("persistentVolumeName")
+	var errs field.ErrorList
+	if name == "" {
+		errs = append(errs, field.Required(path, "must specify non empty persistentVolumeName"))
+	}
+	return append(errs, validate.FromMessages(name, path, apivalidation.NameIsDNSSubdomain(name, false))...)
+}
+
+// validateInlineVolume checks a volume that was in-tree in the spec of a pod, and has no
+// PersistentVolume.
+func validateInlineVolume(v *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	const context = " in the context of inline volumes"
+	var errs field.ErrorList
+	forbid := func(wrong bool, name, message string) {
+		if wrong {
+			errs = append(errs, field.Forbidden(at.Child(name), message+context))
+		}
+	}
+	forbid(v.ClaimRef != nil, "claimRef", "may not be specified")
+	forbid(len(v.Capacity) > 0, "capacity", "may not be specified")
+	if v.CSI == nil {
+		errs = append(errs, field.Required(at.Child("csi"), "has to be specified"+context))
+	}
+	if len(v.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), ""))
+	} else {
+		errs = append(errs, podspec.ValidateAccessModes(v.AccessModes, at.Child("accessModes"))...)
+	}
+	policy := v.PersistentVolumeReclaimPolicy
+	forbid(policy != "" && policy != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy", "may only be Retain")
+	forbid(v.NodeAffinity != nil, "nodeAffinity", "may not be specified")
+	errs = append(errs, validateInlineSource(&v.PersistentVolumeSource, at)...)
+	forbid(v.StorageClassName != "", "storageClassName", "may not be specified")
+	mode := ptr.Deref(v.VolumeMode, corev1.PersistentVolumeFilesystem)
+	forbid(mode != corev1.PersistentVolumeFilesystem, "volumeMode", "may not specify volumeMode other than Filesystem")
+	return errs
+}
+
+// validateInlineSource: there is one source, and it is CSI.
+func validateInlineSource(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	sources := validate.SetMembers(s)
+	switch {
+	case len(sources) == 0:
+		return field.ErrorList{field.Required(at, "must specify a volume type")}
+	case len(sources) == 1 && s.CSI != nil:
+		csi := at.Child("csi")
+		return append(podspec.ValidateDriverName(s.CSI.Driver, csi.Child("driver")), validate.Required(s.CSI.VolumeHandle, csi.Child("volumeHandle"))...)
+	}
+	for _, extra := range sources[1:] {
+		errs = append(errs, field.Forbidden(at.Child(extra), "may not specify more than 1 volume type"))
+	}
+	return errs
+}
+
+func validateAttachmentStatus(a, _ *storagev1.VolumeAttachment) field.ErrorList {
+	status := field.NewPath("status")
+	errs := append(
+		validateVolumeError(a.Status.AttachError, status.Child("attachError")),
+		validateVolumeError(a.Status.DetachError, status.Child("detachError"))...)
+	if sizeOf(a.Status.AttachmentMetadata) > maxAttachmentMetadata {
+		errs = append(errs, field.TooLong(status.Child("attachmentMetadata"), "", maxAttachmentMetadata))
+	}
+	return errs
+}
+
+func validateVolumeError(e *storagev1.VolumeError, at *field.Path) field.ErrorList {
+	if e == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if len(e.Message) > maxVolumeError {
+		errs = append(errs, field.TooLong(at.Child("message"), "", maxVolumeError))
+	}
+	if e.ErrorCode != nil && *e.ErrorCode < 0 {
+		errs = append(errs, field.Invalid(at.Child("errorCode"), *e.ErrorCode, "must be between 0 and 2147483647, inclusive"))
+	}
+	return errs
+}
+
+// sizeOf returns the number of bytes of the keys and values of a map.
+func sizeOf(m map[string]string) int {
+	size := 0
+	for key, value := range m {
+		size += len(key) + len(value)
+	}
+	return size
+}

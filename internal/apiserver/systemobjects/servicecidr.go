@@ -1,0 +1,50 @@
+package systemobjects
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	networkingclient "k8s.io/client-go/kubernetes/typed/networking/v1"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+)
+
+// serviceCIDRName is the name of the range that the server was started with.
+const serviceCIDRName = "kubernetes"
+
+// EnsureServiceCIDR creates the ServiceCIDR that says where the addresses of services come from,
+// and retries until ctx ends. The ranges of a ServiceCIDR cannot be changed: one of an earlier
+// start with another range stays, and is logged.
+func EnsureServiceCIDR(ctx context.Context, log *slog.Logger, client networkingclient.ServiceCIDRsGetter, addresses netip.Prefix) error {
+	ranges := addresses.Masked().String()
+	return poststart.Retry(ctx, log, "create service CIDR "+serviceCIDRName, func(ctx context.Context) error {
+		cidr, err := ensureServiceCIDR(ctx, client.ServiceCIDRs(), ranges)
+		if err == nil && !slices.Contains(cidr.Spec.CIDRs, ranges) {
+			log.WarnContext(ctx, "the ServiceCIDR is not that of this server", "name", serviceCIDRName, "cidrs", cidr.Spec.CIDRs, "own", ranges)
+		}
+		return err
+	})
+}
+
+func ensureServiceCIDR(ctx context.Context, client networkingclient.ServiceCIDRInterface, ranges string) (*networkingv1.ServiceCIDR, error) {
+	cidr, err := client.Get(ctx, serviceCIDRName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		cidr, err = client.Create(ctx, &networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: serviceCIDRName}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{ranges}},
+		}, metav1.CreateOptions{})
+	}
+	if err != nil || meta.FindStatusCondition(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil {
+		return cidr, err
+	}
+	cidr.Status.Conditions = append(cidr.Status.Conditions, metav1.Condition{
+		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: cidr.CreationTimestamp,
+		Message: "Kubernetes Service CIDR is ready",
+	})
+	return client.UpdateStatus(ctx, cidr, metav1.UpdateOptions{})
+}
