@@ -185,6 +185,38 @@ func TestQuotaOfNumbers(t *testing.T) {
 	quotas.uses(name, "services", "1")
 }
 
+// However many create at a time, there are never more objects than a quota allows.
+func TestQuotaUnderLoad(t *testing.T) {
+	s := startServer(t, nil)
+	s.startQuotas(t)
+	namespace := s.namespace(t)
+	const limit, clients = 10, 40
+	quotas, configMaps := s.quotas(t, namespace, map[string]any{"configmaps": "0"}), s.configMaps(t, namespace)
+	quotas.create("ten")
+	configMaps.refuses("early", "exceeded quota: ten, requested: configmaps=1, used: configmaps=0, limited: configmaps=0")
+	if _, err := quotas.patch("ten", types.MergePatchType, map[string]any{"spec": map[string]any{"hard": map[string]any{"configmaps": fmt.Sprint(limit)}}}); err != nil {
+		t.Fatal(err)
+	}
+	var creating sync.WaitGroup
+	for i := range clients {
+		creating.Go(func() {
+			// A refusal may be about the old limit. Conflicts among so many are answered, too.
+			_, _ = configMaps.tryPost(configMaps.named(fmt.Sprint("c-", i)))
+		})
+	}
+	creating.Wait()
+	eventually.Agrees(t, func() string { // what is left is given out one by one
+		_, err := configMaps.tryPost(configMaps.named(unique("more")))
+		if n := len(configMaps.names()); n > limit {
+			t.Fatalf("%d objects", n)
+		}
+		if apierrors.IsForbidden(err) && strings.HasSuffix(err.Error(), "used: configmaps=10, limited: configmaps=10") && len(configMaps.names()) == limit {
+			return ""
+		}
+		return fmt.Sprintf("%d objects, %v", len(configMaps.names()), err)
+	})
+}
+
 // What is charged and then not created is given back.
 func TestQuotaOfARequestThatFails(t *testing.T) {
 	s := startServer(t, nil)
