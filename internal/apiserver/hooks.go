@@ -12,7 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 )
 
-// addHooks adds the post-start hooks. The server is not ready before they have returned.
+// addHooks adds the post-start hooks, and what is done before the server stops. The server is not
+// ready before the former have returned.
 func (s *Server) addHooks() error {
 	hooks := []struct {
 		name string
@@ -41,6 +42,10 @@ func (s *Server) addHooks() error {
 		{"system-priority-classes", func(ctx context.Context) error {
 			return systemobjects.EnsurePriorityClasses(ctx, s.log, s.client.SchedulingV1())
 		}},
+		{"kubernetes-service", func(ctx context.Context) error {
+			s.publisher.Start(ctx)
+			return nil
+		}},
 		{"announce-readiness", func(ctx context.Context) error {
 			go s.announceReadiness(ctx) // in the background: the server becomes ready after this hook
 			return nil
@@ -50,6 +55,14 @@ func (s *Server) addHooks() error {
 		if err := s.generic.AddPostStartHook(h.name, untilStopped(h.hook)); err != nil {
 			return fmt.Errorf("add hook %s: %w", h.name, err)
 		}
+	}
+	// While requests are still served, so that the others hear of it.
+	err := s.generic.AddPreShutdownHook("kubernetes-service", func() error {
+		s.publisher.Stop()
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("add hook kubernetes-service: %w", err)
 	}
 	return nil
 }
