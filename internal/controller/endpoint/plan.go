@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/endpointslice"
 	endpointsliceutil "k8s.io/endpointslice/util"
+
+	"github.com/coppice-dev/coppice/internal/controller/endpointsubset"
 )
 
 const (
@@ -89,7 +91,7 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 			subsets = append(subsets, subset)
 		}
 	}
-	return Repack(subsets)
+	return endpointsubset.Repack(subsets)
 }
 
 func portsOf(service *corev1.Service, pod *corev1.Pod) []corev1.EndpointPort {

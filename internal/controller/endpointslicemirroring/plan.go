@@ -13,15 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 
-	"github.com/coppice-dev/coppice/internal/controller/endpoint"
+	"github.com/coppice-dev/coppice/internal/controller/endpointsubset"
 )
 
 // perSubset is the maximum number of addresses of one subset that are mirrored: one slice has a
 // subset's addresses of one family.
 const perSubset = 1000
+
+// electionAnnotation is on Endpoints that a leader election of old lives in. They have no addresses.
+const electionAnnotation = "control-plane.alpha.kubernetes.io/leader"
 
 // Plan is what to do next.
 type Plan struct {
@@ -35,7 +37,7 @@ func Mirrored(endpoints *corev1.Endpoints, service *corev1.Service) bool {
 	if endpoints == nil || service == nil || len(service.Spec.Selector) > 0 || endpoints.Labels[discoveryv1.LabelSkipMirror] == "true" {
 		return false
 	}
-	_, election := endpoints.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
+	_, election := endpoints.Annotations[electionAnnotation]
 	return !election
 }
 
@@ -97,7 +99,7 @@ func kindOf(s *discoveryv1.EndpointSlice) string {
 
 // desiredSlices has a slice for each subset and address family.
 func desiredSlices(endpoints *corev1.Endpoints) (all []*discoveryv1.EndpointSlice, skipped int) {
-	for _, subset := range endpoint.Repack(endpoints.Subsets) {
+	for _, subset := range endpointsubset.Repack(endpoints.Subsets) {
 		byFamily, over := endpointsOf(subset)
 		skipped += over
 		for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {

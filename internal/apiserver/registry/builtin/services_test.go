@@ -104,9 +104,9 @@ func TestServiceAsksForAValue(t *testing.T) {
 			t.Errorf("%s: %v, want %s", spec, err, want)
 		}
 	}
-	// The first address is that of default/kubernetes, which comes later.
-	if _, err := p.try(service("kubernetes", "clusterIP: 10.1.0.1, ports: [{port: 443}]")); err != nil {
-		t.Error(err)
+	// The first address is that of default/kubernetes: the name is not enough.
+	if _, err := p.try(service("kubernetes", "clusterIP: 10.1.0.1, ports: [{port: 443}]")); !apierrors.IsInvalid(err) {
+		t.Errorf("the service kubernetes of another namespace: %v", err)
 	}
 	// An update keeps what the service has, even if the client sends it.
 	if _, err := p.replace(service("a", "clusterIP: 10.1.0.9, type: NodePort, ports: [{port: 81, nodePort: 30001}]")); err != nil {
