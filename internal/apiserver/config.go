@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -72,7 +73,8 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 	failed := func(err error) { // the old certificate is valid for four more months
 		c.Log.Error("serving certificate not renewed", "error", err)
 	}
-	certificate, err := auth.NewServingCertificate(c.Authority, address.IP, clock.RealClock{}, failed, c.ServingNames...)
+	names := append(slices.Clone(c.ServingNames), serviceAddress(c).String())
+	certificate, err := auth.NewServingCertificate(c.Authority, address.IP, clock.RealClock{}, failed, names...)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 )
 
-// addHooks adds the post-start hooks. The server is not ready before they have returned.
+// addHooks adds the post-start hooks, and what is done before the server stops. The server is not
+// ready before the former have returned.
 func (s *Server) addHooks(services core.ServiceRanges) error {
 	if services == (core.ServiceRanges{}) {
 		services = core.DefaultServiceRanges()
@@ -48,6 +49,10 @@ func (s *Server) addHooks(services core.ServiceRanges) error {
 		{"service-cidr", func(ctx context.Context) error {
 			return systemobjects.EnsureServiceCIDR(ctx, s.log, s.client.NetworkingV1(), services.Addresses)
 		}},
+		{"kubernetes-service", func(ctx context.Context) error {
+			s.publisher.Start(ctx)
+			return nil
+		}},
 		{"announce-readiness", func(ctx context.Context) error {
 			go s.announceReadiness(ctx) // in the background: the server becomes ready after this hook
 			return nil
@@ -57,6 +62,14 @@ func (s *Server) addHooks(services core.ServiceRanges) error {
 		if err := s.generic.AddPostStartHook(h.name, untilStopped(h.hook)); err != nil {
 			return fmt.Errorf("add hook %s: %w", h.name, err)
 		}
+	}
+	// While requests are still served, so that the others hear of it.
+	err := s.generic.AddPreShutdownHook("kubernetes-service", func() error {
+		s.publisher.Stop()
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("add hook kubernetes-service: %w", err)
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/eviction"
+	"github.com/coppice-dev/coppice/internal/apiserver/kubernetesservice"
 	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/mergetypes"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
@@ -69,6 +70,10 @@ type Config struct {
 	// ServingNames are further names and IP addresses in the serving certificate, besides the
 	// address of Listener: those of a load balancer, for example.
 	ServingNames []string
+	// AdvertiseAddress is the address at which others in the cluster reach the server, in the
+	// Endpoints of the service default/kubernetes. Default: the address of Listener, or, if that is
+	// unspecified or loopback, the address of the machine's default route.
+	AdvertiseAddress net.IP
 	// Version is what /version reports as gitVersion: a semantic version with a leading v.
 	Version string
 	// CollectorDisabled is set if no garbage collector runs against this server: deletions then
@@ -104,6 +109,7 @@ type Server struct {
 	mapper     *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
 	served     *discovery.Served
 	mergeTypes *mergetypes.Types
+	publisher  *kubernetesservice.Publisher
 	logs       *podlogs.Endpoint
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
@@ -153,6 +159,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, err
 	}
 	if err := discovery.Install(s.generic, definitions, s.mapper.Reset); err != nil {
+		return nil, err
+	}
+	if s.publisher, err = newPublisher(ctx, c, s.client); err != nil {
 		return nil, err
 	}
 	if err := s.addHooks(c.Services); err != nil { //nolint:contextcheck // a hook is given its own, later

@@ -34,27 +34,28 @@ const leastQuota = 4 << 20
 
 // upFlags are the flags of coppice up.
 type upFlags struct {
-	dataDir         string
-	writeKubeconfig string
-	writeCollector  string
-	port            int
-	bindAddress     string
-	ephemeral       bool
-	collector       bool
-	controllers     []string
-	order           deletionOrder
-	unplugged       []string
-	auditLogPath    string
-	auditLogSet     bool // --audit-log-path was given
-	logLevel        string
-	serviceRange    string
-	etcd            system.Etcd
-	quota           int64
-	pkiDir          string
-	externalHost    string
-	nodes           nodeconfig.Options
-	nodeGrace       time.Duration
-	writeNodes      map[string]string // the files, by node name
+	dataDir          string
+	writeKubeconfig  string
+	writeCollector   string
+	port             int
+	bindAddress      string
+	advertiseAddress string
+	ephemeral        bool
+	collector        bool
+	controllers      []string
+	order            deletionOrder
+	unplugged        []string
+	auditLogPath     string
+	auditLogSet      bool // --audit-log-path was given
+	logLevel         string
+	serviceRange     string
+	etcd             system.Etcd
+	quota            int64
+	pkiDir           string
+	externalHost     string
+	nodes            nodeconfig.Options
+	nodeGrace        time.Duration
+	writeNodes       map[string]string // the files, by node name
 }
 
 func newUp(s Streams) *cobra.Command {
@@ -86,6 +87,7 @@ stops it; its data stays, unless --ephemeral.`,
 	flags.StringVar(&f.writeCollector, "write-collector-kubeconfig", "", "file for a kubeconfig for coppice collect, whose user has the rights of the garbage collector and no others")
 	flags.IntVar(&f.port, "secure-port", defaultPort, "port to serve HTTPS on; 0 picks a free one")
 	flags.StringVar(&f.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on")
+	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "IP address at which pods and nodes reach the server, for the endpoints of the service default/kubernetes (default: --bind-address, or the address of the machine's default route if that is loopback or 0.0.0.0)")
 	flags.BoolVar(&f.ephemeral, "ephemeral", false, "keep nothing: the data is in a temporary directory that is removed when the control plane stops")
 	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "run a garbage collector, here or elsewhere; without one deletions do not cascade, and add no finalizers for a collector")
 	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "controllers to run in this process: gc, namespace, protection, workloads (those of Deployments, Jobs and the like) and scheduler; none if empty. The server expects that gc and namespace run, if not here then by coppice collect")
@@ -133,6 +135,10 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	if address == nil {
 		return system.Options{}, usageError{fmt.Errorf("--bind-address %q is not an IP address", f.bindAddress)}
 	}
+	advertised, err := f.advertised()
+	if err != nil {
+		return system.Options{}, err
+	}
 	if f.port < 0 || f.port > 65535 {
 		return system.Options{}, usageError{fmt.Errorf("--secure-port %d is not between 0 and 65535", f.port)}
 	}
@@ -170,7 +176,7 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	return system.Options{
 		Etcd: f.etcd, QuotaBytes: f.quota, PKIDir: f.pkiDir, ExternalHost: f.externalHost,
 		DataDir: dir, Ephemeral: f.ephemeral, WriteKubeconfig: f.writeKubeconfig, WriteCollectorKubeconfig: f.writeCollector,
-		BindAddress: address, Port: f.port,
+		BindAddress: address, Port: f.port, AdvertiseAddress: advertised,
 		GarbageCollector:        f.collectorPlacement(),
 		NamespaceController:     f.placement(controllerNamespace, system.Elsewhere),
 		NamespaceDeletionOrder:  f.order.value,
@@ -182,6 +188,18 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 		Scheduler: slices.Contains(f.controllers, controllerScheduler),
 		Version:   version.Kubernetes(), Services: services, Log: log,
 	}, nil
+}
+
+// advertised returns --advertise-address; nil if it is not set.
+func (f upFlags) advertised() (net.IP, error) {
+	if f.advertiseAddress == "" {
+		return nil, nil //nolint:nilnil // the default is chosen later
+	}
+	ip := net.ParseIP(f.advertiseAddress)
+	if ip == nil || !ip.IsGlobalUnicast() {
+		return nil, usageError{fmt.Errorf("--advertise-address %q is not an IP address by which other machines can reach this one", f.advertiseAddress)}
+	}
+	return ip, nil
 }
 
 // placement returns InProcess for a controller that --controllers names, and otherwise the given

@@ -79,6 +79,14 @@ func TestUpFlags(t *testing.T) {
 			t.Errorf("%s: %+v %v", file, o, err)
 		}
 	}
+	for address, want := range map[string]string{"": "<nil>", "192.0.2.7": "192.0.2.7", "fd00::7": "fd00::7", "127.0.0.1": "refused", "0.0.0.0": "refused", "169.254.1.1": "refused", "host": "refused"} {
+		advertised := defaults(t)
+		advertised.advertiseAddress = address
+		o, err := advertised.options(io.Discard)
+		if refused := want == "refused"; refused != (err != nil) || !refused && o.AdvertiseAddress.String() != want {
+			t.Errorf("--advertise-address=%q: %v %v, want %s", address, o.AdvertiseAddress, err, want)
+		}
+	}
 	ephemeral := defaults(t)
 	ephemeral.ephemeral = true
 	if o, err := ephemeral.options(io.Discard); err != nil || !o.Ephemeral || o.DataDir != "" {

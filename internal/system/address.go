@@ -50,11 +50,15 @@ func (o Options) serverURL(address net.Addr) string {
 
 // servingNames returns the names in the serving certificate besides the server's own.
 func (o Options) servingNames() []string {
-	if o.ExternalHost == "" {
-		return nil
+	var names []string
+	if o.ExternalHost != "" {
+		host, _ := splitHost(o.ExternalHost)
+		names = append(names, host)
 	}
-	host, _ := splitHost(o.ExternalHost)
-	return []string{host}
+	if o.AdvertiseAddress != nil {
+		names = append(names, o.AdvertiseAddress.String())
+	}
+	return names
 }
 
 // splitHost splits off the port, if there is one.

@@ -56,6 +56,10 @@ type Options struct {
 	BindAddress net.IP
 	// Port is the port to listen on; a free one if 0.
 	Port int
+	// AdvertiseAddress is the address at which pods and nodes reach the server, in the Endpoints of the
+	// service default/kubernetes. Default: BindAddress, or, if that is loopback or unspecified, the
+	// address of the machine's default route.
+	AdvertiseAddress net.IP
 	// ExternalHost is the name or IP address, with an optional port, at which clients reach the
 	// server if that is not its own address. The kubeconfig contains it.
 	ExternalHost string

@@ -120,7 +120,8 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 		return Plane{}, nil, err
 	}
 	api, err := apiserver.New(ctx, apiserver.Config{
-		Listener: listener, Store: store, Authority: authority, ServingNames: o.servingNames(), Version: o.Version, Audit: o.audit,
+		Listener: listener, Store: store, Authority: authority, ServingNames: o.servingNames(), AdvertiseAddress: o.AdvertiseAddress,
+		Version: o.Version, Audit: o.audit,
 		CollectorDisabled: o.GarbageCollector == Disabled, ProtectionDisabled: o.VolumeProtection != InProcess,
 		OwnersUnchecked: o.disablesAdmission(OwnerReferencesPlugin), Services: o.Services, Now: time.Now, Log: o.Log,
 	})

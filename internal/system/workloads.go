@@ -16,7 +16,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/daemonset"
 	"github.com/coppice-dev/coppice/internal/controller/deployment"
 	"github.com/coppice-dev/coppice/internal/controller/disruption"
+	"github.com/coppice-dev/coppice/internal/controller/endpoint"
 	"github.com/coppice-dev/coppice/internal/controller/endpointslice"
+	"github.com/coppice-dev/coppice/internal/controller/endpointslicemirroring"
 	"github.com/coppice-dev/coppice/internal/controller/job"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/controller/podgc"
@@ -64,7 +66,8 @@ func newResourceQuotas(o Options, api *apiserver.Server, shared *controller.Cont
 // runWorkloads runs the workload controllers until ctx ends.
 func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared *controller.Context) error {
 	controllers := []*controller.Controller{
-		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()), endpointslice.New(shared),
+		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()),
+		endpoint.New(shared), endpointslice.New(shared), endpointslicemirroring.New(shared),
 		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)),
 		certificates.New(shared, api.Signer()),
 	}

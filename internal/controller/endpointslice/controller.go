@@ -7,10 +7,8 @@ package endpointslice
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/controller/servicepods"
 )
 
 const (
@@ -37,12 +36,13 @@ const (
 
 type reconciler struct {
 	services corelisters.ServiceLister
-	pods     corelisters.PodLister
+	reached  servicepods.Finder
 	slices   discoverylisters.EndpointSliceLister
 	// written tracks slices whose last write the cache does not show yet.
 	written  *endpointsliceutil.EndpointSliceTracker
 	upstream *endpointslice.Reconciler
-	now      func() time.Time
+	// triggers tracks the times at which services and pods have changed, for an annotation.
+	triggers *endpointsliceutil.TriggerTimeTracker
 }
 
 // New returns the controller of endpoint slices.
@@ -50,42 +50,28 @@ func New(shared *controller.Context) *controller.Controller {
 	services, endpoints := shared.Informers.Core().V1().Services(), shared.Informers.Discovery().V1().EndpointSlices()
 	written := endpointsliceutil.NewEndpointSliceTracker()
 	c := &reconciler{
-		services: services.Lister(), pods: shared.Informers.Core().V1().Pods().Lister(), slices: endpoints.Lister(), written: written, now: shared.Clock.Now,
+		services: services.Lister(), reached: servicepods.New(shared), slices: endpoints.Lister(), written: written, triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		upstream: endpointslice.NewReconciler(shared.Client, shared.Informers.Core().V1().Nodes().Lister(), perSlice, written, nil, shared.Events(name), managedBy),
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
 			controller.For(services.Informer()),
-			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.selecting},
-			{Informer: endpoints.Informer(), Keys: serviceOf},
+			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.reached.Selecting},
+			{Informer: endpoints.Informer(), Keys: c.serviceOf},
 		},
 	}
 }
 
-// selecting returns the services that select a pod.
-func (c *reconciler) selecting(obj any) []cache.ObjectName {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok || pod.Status.PodIP == "" {
-		return nil
-	}
-	services, err := c.services.Services(pod.Namespace).List(labels.Everything())
-	if err != nil {
-		return nil // a cache returns no errors
-	}
-	var keys []cache.ObjectName
-	for _, service := range services {
-		if len(service.Spec.Selector) > 0 && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)) {
-			keys = append(keys, cache.MetaObjectToName(service))
-		}
-	}
-	return keys
-}
-
-func serviceOf(obj any) []cache.ObjectName {
+// serviceOf returns the key of the Service of a slice.
+func (c *reconciler) serviceOf(obj any) []cache.ObjectName {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != managedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
 		return nil
+	}
+	// A slice that is gone is not waited for, whoever has deleted it.
+	if now, err := c.slices.EndpointSlices(slice.Namespace).Get(slice.Name); err != nil || now.UID != slice.UID {
+		c.written.HandleDeletion(slice)
 	}
 	return []cache.ObjectName{{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}}
 }
@@ -95,18 +81,17 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	switch {
 	case apierrors.IsNotFound(err):
 		c.written.DeleteService(key.Namespace, key.Name)
+		c.triggers.DeleteService(key.Namespace, key.Name)
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case service.DeletionTimestamp != nil, len(service.Spec.Selector) == 0, service.Spec.Type == corev1.ServiceTypeExternalName:
+	case service.DeletionTimestamp != nil, !servicepods.Selects(service):
 		return 0, nil
 	}
-	pods, err := c.pods.Pods(key.Namespace).List(labels.SelectorFromSet(service.Spec.Selector))
+	pods, err := c.reached.Selected(service)
 	if err != nil {
 		return 0, err
 	}
-	// A pod that is not bound to a node cannot be reached, whatever its status says.
-	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == "" })
 	known, err := c.slices.EndpointSlices(key.Namespace).List(labels.SelectorFromSet(labels.Set{
 		discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: managedBy,
 	}))
@@ -122,7 +107,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if c.written.StaleSlices(service, current) {
 		return 0, nil // the awaited event enqueues the key again
 	}
-	if err := c.upstream.Reconcile(klog.FromContext(ctx), service, pods, current, c.now()); err != nil {
+	triggered := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
+	if err := c.upstream.Reconcile(klog.FromContext(ctx), service, pods, current, triggered); err != nil {
 		return 0, fmt.Errorf("keep the endpoint slices of %s: %w", key, err)
 	}
 	return 0, nil

@@ -68,6 +68,9 @@ func New(begin time.Time, choose histories.Choose, constructors ...func(*control
 	c.caches = map[string]cache.SharedIndexInformer{
 		"pods":                   shared.Informers.Core().V1().Pods().Informer(),
 		"persistentvolumeclaims": shared.Informers.Core().V1().PersistentVolumeClaims().Informer(),
+		"services":               shared.Informers.Core().V1().Services().Informer(),
+		"endpoints":              shared.Informers.Core().V1().Endpoints().Informer(),
+		"endpointslices":         shared.Informers.Discovery().V1().EndpointSlices().Informer(),
 		"nodes":                  shared.Informers.Core().V1().Nodes().Informer(),
 		"controllerrevisions":    shared.Informers.Apps().V1().ControllerRevisions().Informer(),
 		"statefulsets":           shared.Informers.Apps().V1().StatefulSets().Informer(),

@@ -242,11 +242,15 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// updateLocked writes statuses: controllers update nothing else.
+// updateLocked writes statuses, and the whole of endpoints: controllers update nothing else.
 func (s *Server) updateLocked(resource string, was object, action clienttesting.UpdateAction) (runtime.Object, error) {
 	sent, ok := action.GetObject().(object)
-	if !ok || action.GetSubresource() != "status" {
+	whole := resource == "endpoints" || resource == "endpointslices"
+	if !ok || whole != (action.GetSubresource() == "") {
 		return nil, fmt.Errorf("update %s: not modelled", resource)
+	}
+	if whole {
+		return s.replaceLocked(resource, was, sent)
 	}
 	if sent.GetResourceVersion() != was.GetResourceVersion() || sent.GetUID() != was.GetUID() {
 		return nil, conflict(resource, was)
@@ -261,6 +265,25 @@ func (s *Server) updateLocked(resource string, was object, action clienttesting.
 	default:
 		return nil, fmt.Errorf("write the status of %T: not modelled", was)
 	}
+}
+
+// replaceLocked writes the whole of an object. Without a resourceVersion it does so whatever there
+// is: k8s.io/endpointslice reuses slices that way.
+func (s *Server) replaceLocked(resource string, was, sent object) (runtime.Object, error) {
+	changed, ok := sent.DeepCopyObject().(object)
+	if !ok {
+		return nil, fmt.Errorf("update %T", sent)
+	}
+	if sent.GetResourceVersion() == "" {
+		changed.SetUID(was.GetUID())
+		changed.SetResourceVersion(was.GetResourceVersion())
+	}
+	if changed.GetResourceVersion() != was.GetResourceVersion() || changed.GetUID() != was.GetUID() {
+		return nil, conflict(resource, was)
+	}
+	changed.SetCreationTimestamp(was.GetCreationTimestamp())
+	changed.SetGeneration(was.GetGeneration() + 1)
+	return s.putLocked(resource, changed), nil
 }
 
 // deleteLocked removes an object; a pod that is on a node is marked, for its kubelet.

@@ -93,6 +93,7 @@ func TestServiceAsksForAValue(t *testing.T) {
 	p.create(service("a", "clusterIP: 10.1.0.9, type: NodePort, ports: [{port: 80, nodePort: 30001}]"))
 	for spec, want := range map[string]string{
 		"clusterIP: 10.1.0.9, ports: [{port: 80}]":              "spec.clusterIPs: Invalid value: [\"10.1.0.9\"]: failed to allocate IP 10.1.0.9: provided IP is already allocated",
+		"clusterIP: 10.1.0.1, ports: [{port: 80}]":              "spec.clusterIPs: Invalid value: [\"10.1.0.1\"]: failed to allocate IP 10.1.0.1: provided IP is already allocated",
 		"clusterIP: 10.2.0.9, ports: [{port: 80}]":              "(10.2.0.9) is not in the valid range. The range of valid IPs is 10.1.0.0/24",
 		"type: NodePort, ports: [{port: 80, nodePort: 30001}]":  "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
 		"type: NodePort, ports: [{port: 80, nodePort: 80}]":     "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-30003",
@@ -103,19 +104,24 @@ func TestServiceAsksForAValue(t *testing.T) {
 			t.Errorf("%s: %v, want %s", spec, err, want)
 		}
 	}
+	// The first address is that of default/kubernetes: the name is not enough.
+	if _, err := p.try(service("kubernetes", "clusterIP: 10.1.0.1, ports: [{port: 443}]")); !apierrors.IsInvalid(err) {
+		t.Errorf("the service kubernetes of another namespace: %v", err)
+	}
 	// An update keeps what the service has, even if the client sends it.
 	if _, err := p.replace(service("a", "clusterIP: 10.1.0.9, type: NodePort, ports: [{port: 81, nodePort: 30001}]")); err != nil {
 		t.Error(err)
 	}
 }
 
-// Concurrent requests get every address of a range, and none twice, before it is full.
+// Concurrent requests get every address of a range but that of default/kubernetes, and none twice,
+// before it is full.
 func TestServiceRangeIsUsedUp(t *testing.T) {
 	p := servicesIn(t, "10.1.0.0/28")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	given := map[string]bool{}
-	for i := range 14 {
+	for i := range 13 {
 		wg.Go(func() {
 			obj, err := p.try(service(fmt.Sprintf("s%d", i), "ports: [{port: 80}]"))
 			if err != nil {
@@ -128,7 +134,7 @@ func TestServiceRangeIsUsedUp(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(given) != 14 || given["10.1.0.0"] || given["10.1.0.15"] {
+	if len(given) != 13 || given["10.1.0.0"] || given["10.1.0.1"] || given["10.1.0.15"] {
 		t.Errorf("%d addresses: %v", len(given), given)
 	}
 	if _, err := p.try(service("more", "ports: [{port: 80}]")); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "range is full") {

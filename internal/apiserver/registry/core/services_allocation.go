@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -21,7 +22,7 @@ import (
 // ServiceRanges are where services get their addresses and node ports from.
 type ServiceRanges struct {
 	// Addresses are the cluster IPs, IPv4 or IPv6. The first address is not used, nor is
-	// the last of an IPv4 range.
+	// the last of an IPv4 range. The second one belongs to the service default/kubernetes.
 	Addresses netip.Prefix
 	// FirstPort to LastPort are the node ports.
 	FirstPort, LastPort int32
@@ -32,13 +33,20 @@ func DefaultServiceRanges() ServiceRanges {
 	return ServiceRanges{Addresses: netip.MustParsePrefix("10.96.0.0/12"), FirstPort: 30000, LastPort: 32767}
 }
 
-// MinServiceBits is the minimum number of host bits of a range, which gives 6 addresses.
+// MinServiceBits is the minimum number of host bits of a range, which gives 6 addresses, that of the
+// service default/kubernetes included.
 const MinServiceBits = 3
+
+// kubernetesService is the service of the API server itself.
+const kubernetesService = "kubernetes"
 
 // maxAddressBits limits the number of addresses of a range that are used to a million.
 const maxAddressBits = 20
 
-// size returns how many addresses can be allocated, from the second one on.
+// First returns the address of the service default/kubernetes.
+func (r ServiceRanges) First() netip.Addr { return r.address(0) }
+
+// size returns how many addresses can be allocated, from the second one on, First included.
 func (r ServiceRanges) size() uint64 {
 	bits := min(r.Addresses.Addr().BitLen()-r.Addresses.Bits(), maxAddressBits)
 	size := uint64(1)<<bits - 1
@@ -232,7 +240,12 @@ func (a serviceAllocation) requestAddress(s *corev1.Service, at *field.Path) fie
 		return field.ErrorList{field.Invalid(at, requested, fmt.Sprintf(
 			"failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, ip, a.ranges.Addresses))}
 	}
-	a.Request(addressValue(s.Spec.ClusterIP), field.Invalid(at, requested, fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", ip)))
+	taken := field.Invalid(at, requested, fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", ip))
+	// It is kept for that service also while somebody has deleted the service.
+	if ip == a.ranges.First() && (s.Namespace != metav1.NamespaceDefault || s.Name != kubernetesService) {
+		return field.ErrorList{taken}
+	}
+	a.Request(addressValue(s.Spec.ClusterIP), taken)
 	return nil
 }
 
@@ -241,8 +254,8 @@ func (a serviceAllocation) address() (string, error) {
 	n, reserved := a.ranges.size(), a.ranges.reserved()
 	valueOf := func(i uint64) string { return a.ranges.address(i).String() }
 	free := func(i uint64) bool { return !a.Taken(addressValue(valueOf(i))) }
-	// First the part of the range that is not reserved.
-	for _, part := range [][2]uint64{{reserved, n}, {0, reserved}} {
+	// First the part of the range that is not reserved. The address with number 0 is First.
+	for _, part := range [][2]uint64{{reserved, n}, {1, reserved}} {
 		if i, ok := a.Find(part[0], part[1], free); ok {
 			return valueOf(i), nil
 		}

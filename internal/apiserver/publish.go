@@ -1,0 +1,55 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/kubernetesservice"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
+)
+
+// newPublisher returns what keeps the service default/kubernetes.
+func newPublisher(ctx context.Context, c Config, client kubernetes.Interface) (*kubernetesservice.Publisher, error) {
+	listens, ok := c.Listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, fmt.Errorf("apiserver: Listener is on %s, not on TCP", c.Listener.Addr().Network())
+	}
+	port := listens.AddrPort().Port()
+	announced := ""
+	if address, ok := advertised(ctx, c, listens.IP); ok {
+		announced = netip.AddrPortFrom(address, port).String()
+	}
+	return kubernetesservice.New(kubernetesservice.Config{
+		Client: client, IP: serviceAddress(c), Port: port, Clock: clock.RealClock{}, Log: c.Log,
+		Presence: c.Store.Presence(kubernetesservice.Group, announced, kubernetesservice.TimeToLive),
+	})
+}
+
+// advertised returns the address at which others in the cluster are told to reach the server. A
+// loopback address would mean another machine to each of them.
+func advertised(ctx context.Context, c Config, listens net.IP) (netip.Addr, bool) {
+	ip := c.AdvertiseAddress
+	if ip == nil {
+		resolved, err := utilnet.ResolveBindAddress(listens)
+		if err != nil {
+			c.Log.InfoContext(ctx, "the service default/kubernetes gets no address of this server: it listens on loopback, and the machine has no other address", "error", err)
+			return netip.Addr{}, false
+		}
+		ip = resolved
+	}
+	address, ok := netip.AddrFromSlice(ip)
+	return address.Unmap(), ok
+}
+
+// serviceAddress returns the address of the service default/kubernetes. The serving certificate is
+// also for it: pods reach the server by it.
+func serviceAddress(c Config) netip.Addr {
+	return cmp.Or(c.Services, core.DefaultServiceRanges()).First()
+}

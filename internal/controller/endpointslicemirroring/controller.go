@@ -1,0 +1,134 @@
+// Package endpointslicemirroring maintains EndpointSlices that say what the Endpoints of Services
+// without a selector say: people write those, and other clients read slices only. A mirroring slice
+// is owned by its Endpoints and collected with them.
+package endpointslicemirroring
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+const (
+	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by on these
+	// slices.
+	managedBy = "endpointslicemirroring-controller.k8s.io"
+	name      = "endpoint-slice-mirroring-controller"
+	workers   = 1
+)
+
+type reconciler struct {
+	client    kubernetes.Interface
+	services  corelisters.ServiceLister
+	endpoints corelisters.EndpointsLister
+	slices    discoverylisters.EndpointSliceLister
+	// written holds the expectations about the slices of Endpoints.
+	written *controller.Expectations
+	events  record.EventRecorder
+}
+
+// New returns the controller of mirroring slices.
+func New(shared *controller.Context) *controller.Controller {
+	core, slices := shared.Informers.Core().V1(), shared.Informers.Discovery().V1().EndpointSlices()
+	c := &reconciler{
+		client: shared.Client, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.Lister(),
+		written: controller.NewExpectations(slices.Informer().GetIndexer()), events: shared.Events(name),
+	}
+	return &controller.Controller{
+		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Sources: []controller.Source{
+			controller.For(core.Endpoints().Informer(), c.written),
+			controller.For(core.Services().Informer()), // Endpoints have the name of their Service
+			{Informer: slices.Informer(), Keys: endpointsOfSlice},
+		},
+	}
+}
+
+func endpointsOfSlice(obj any) []cache.ObjectName {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != managedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
+		return nil
+	}
+	return []cache.ObjectName{{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}}
+}
+
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	endpoints, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
+	if controller.IgnoreNotFound(err) != nil {
+		return 0, err
+	}
+	if err != nil {
+		endpoints = nil
+	}
+	service, err := c.services.Services(key.Namespace).Get(key.Name)
+	if controller.IgnoreNotFound(err) != nil {
+		return 0, err
+	}
+	if err != nil {
+		service = nil
+	}
+	stored, err := c.slices.EndpointSlices(key.Namespace).List(labels.SelectorFromSet(labels.Set{
+		discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: managedBy,
+	}))
+	switch {
+	case err != nil:
+		return 0, err
+	case !Mirrored(endpoints, service):
+		return 0, c.carryOut(ctx, nil, Plan{Remove: stored})
+	case endpoints.DeletionTimestamp != nil: // their slices belong to the garbage collector
+		return 0, nil
+	case !c.written.Satisfied(endpoints.UID):
+		return 0, nil // the awaited event enqueues the key again
+	}
+	return 0, c.carryOut(ctx, endpoints, Decide(endpoints, stored))
+}
+
+// carryOut executes a plan. Creations come first, so that no address is missing in between.
+func (c *reconciler) carryOut(ctx context.Context, endpoints *corev1.Endpoints, p Plan) error {
+	if p.Skipped > 0 && len(p.Create)+len(p.Update) > 0 {
+		c.events.Eventf(endpoints, corev1.EventTypeWarning, "TooManyAddressesToMirror",
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", perSubset, p.Skipped)
+	}
+	for _, slice := range p.Create {
+		created, err := c.client.DiscoveryV1().EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{})
+		switch {
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			return nil
+		case err != nil:
+			return fmt.Errorf("create an endpoint slice for the endpoints of %s/%s: %w", endpoints.Namespace, endpoints.Name, err)
+		}
+		c.written.ExpectVersion(endpoints.UID, created.ResourceVersion)
+	}
+	for _, slice := range p.Update {
+		updated, err := c.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
+		if err != nil {
+			return fmt.Errorf("update endpoint slice %s/%s: %w", slice.Namespace, slice.Name, err)
+		}
+		c.written.ExpectVersion(endpoints.UID, updated.ResourceVersion)
+	}
+	for _, slice := range p.Remove {
+		if slice.DeletionTimestamp != nil {
+			continue
+		}
+		err := c.client.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &slice.UID, ResourceVersion: &slice.ResourceVersion},
+		})
+		if controller.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete endpoint slice %s/%s: %w", slice.Namespace, slice.Name, err)
+		}
+	}
+	return nil
+}

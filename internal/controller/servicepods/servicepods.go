@@ -1,0 +1,62 @@
+// Package servicepods finds the pods that a Service reaches, and the Services that reach a pod. The
+// controllers of EndpointSlices and of Endpoints share it, so that both list the same pods.
+package servicepods
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+// Finder reads the shared caches.
+type Finder struct {
+	services corelisters.ServiceLister
+	pods     corelisters.PodLister
+}
+
+// New returns a Finder on the caches of a controller context.
+func New(shared *controller.Context) Finder {
+	return Finder{shared.Informers.Core().V1().Services().Lister(), shared.Informers.Core().V1().Pods().Lister()}
+}
+
+// Selects reports whether a Service gets its endpoints from the pods that it selects. Others have
+// theirs from people, or none.
+func Selects(service *corev1.Service) bool {
+	return len(service.Spec.Selector) > 0 && service.Spec.Type != corev1.ServiceTypeExternalName
+}
+
+// Selecting returns the keys of the Services that select a pod; none for what is no pod, or has no
+// address.
+func (f Finder) Selecting(obj any) []cache.ObjectName {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || pod.Status.PodIP == "" {
+		return nil
+	}
+	services, err := f.services.Services(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil // a cache returns no errors
+	}
+	var keys []cache.ObjectName
+	for _, service := range services {
+		if len(service.Spec.Selector) > 0 && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+			keys = append(keys, cache.MetaObjectToName(service))
+		}
+	}
+	return keys
+}
+
+// Selected returns the pods that a Service selects and that are bound to a node: others cannot be
+// reached, whatever their status says.
+func (f Finder) Selected(service *corev1.Service) ([]*corev1.Pod, error) {
+	pods, err := f.pods.Pods(service.Namespace).List(labels.SelectorFromSet(service.Spec.Selector))
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of service %s/%s: %w", service.Namespace, service.Name, err)
+	}
+	return slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == "" }), nil
+}
