@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/version"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -93,8 +94,10 @@ func (o *restOptions) open(
 	var once sync.Once
 	destroy := func() {
 		once.Do(func() {
-			delegator.Stop()
-			cached.Stop()
+			within(stopGrace, func() {
+				delegator.Stop()
+				cached.Stop()
+			})
 			etcd.Close()
 		})
 	}
@@ -103,6 +106,24 @@ func (o *restOptions) open(
 		served = o.wrap(config.GroupResource, served)
 	}
 	return served, destroy, nil
+}
+
+// stopGrace bounds the time that the cache of a resource may take to stop. One that is stopped within
+// milliseconds of its start never does if a hundred events have come meanwhile: what passes them on
+// has ended, and what receives them waits for it (k8s.io/apiserver 1.37).
+const stopGrace = 5 * time.Second
+
+// within calls a function and returns when it does, or after that time.
+func within(limit time.Duration, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+	}
 }
 
 // resourceClient returns the etcd client of a resource whose keys have that prefix.
