@@ -118,13 +118,20 @@ type Server struct {
 	readyOnce sync.Once
 }
 
-// New assembles a server. Nothing is served before Run.
-func New(ctx context.Context, c Config) (*Server, error) {
+func (c *Config) complete() error {
 	if c.Listener == nil || c.Store == nil || c.Authority == nil || c.Now == nil {
-		return nil, errors.New("apiserver: Listener, Store, Authority and Now are required")
+		return errors.New("apiserver: Listener, Store, Authority and Now are required")
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// New assembles a server. Nothing is served before Run.
+func New(ctx context.Context, c Config) (*Server, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
 	}
 	schemes := builtin.NewSchemes()
 	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled})
@@ -169,13 +176,10 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	}
 	s.generic.ShutdownTimeout = connectionGrace
 	s.prepared = s.generic.PrepareRun().RunWithContext
-	if err := serving.InstallV3(s.generic, base.OpenAPIV3Config); err != nil {
-		return nil, err
-	}
-	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore())
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
-	return s, nil
+	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore())
+	return s, serving.InstallV3(s.generic, base.OpenAPIV3Config)
 }
 
 // connect creates the clients, informers and controllers that work through the loopback.

@@ -149,7 +149,7 @@ func (d *decision) run() {
 // resize begins to resize a container whose resources are not those of the pod.
 func (d *decision) resize(u *container) {
 	has, asked := u.current.Resources, &u.spec.Resources
-	if has != nil && !(sameAmounts(has.Requests, asked.Requests) && sameAmounts(has.Limits, asked.Limits)) {
+	if has != nil && (!sameAmounts(has.Requests, asked.Requests) || !sameAmounts(has.Limits, asked.Limits)) {
 		d.try(u.current.ID, Resize{u.current.ID, u.spec.Name})
 	}
 }

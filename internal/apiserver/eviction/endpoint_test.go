@@ -76,7 +76,7 @@ type podRegistry struct{ *registry }
 
 func (r podRegistry) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	if r.pod == nil {
-		return nil, r.registry.gone(name)
+		return nil, r.gone(name)
 	}
 	return r.pod, nil
 }
@@ -84,7 +84,7 @@ func (r podRegistry) Get(_ context.Context, name string, _ *metav1.GetOptions) (
 func (r podRegistry) Delete(_ context.Context, name string, _ rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	r.others(r.beforeDelete)
 	if r.pod == nil {
-		return nil, false, r.registry.gone(name)
+		return nil, false, r.gone(name)
 	}
 	want := options.Preconditions
 	if want == nil || want.UID == nil || want.ResourceVersion == nil {
@@ -110,7 +110,7 @@ func (r statusRegistry) Update(
 ) (runtime.Object, bool, error) {
 	r.others(r.beforeMark)
 	if r.pod == nil {
-		return nil, false, r.registry.gone(name)
+		return nil, false, r.gone(name)
 	}
 	obj, err := info.UpdatedObject(ctx, r.pod)
 	if err != nil {

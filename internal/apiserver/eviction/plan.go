@@ -36,7 +36,7 @@ const (
 )
 
 // errSeveralBudgets is the error for a pod that more than one budget guards.
-var errSeveralBudgets = errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.") //nolint:staticcheck,revive // ST1005, error-strings: the text is upstream's
+var errSeveralBudgets = errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.") //nolint:staticcheck // ST1005: the text is upstream's
 
 // scope is how much of a pod must be as it was for a decision about it to hold. It is always
 // about the pod with that uid.

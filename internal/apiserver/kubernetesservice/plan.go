@@ -104,7 +104,7 @@ func desiredSlices(servers []netip.AddrPort) []*discoveryv1.EndpointSlice {
 				Namespace: metav1.NamespaceDefault, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name},
 			},
 			AddressType: of.addresses,
-			Ports:       []discoveryv1.EndpointPort{{Name: ptr.To(portName), Port: ptr.To(int32(of.port)), Protocol: ptr.To(corev1.ProtocolTCP)}},
+			Ports:       []discoveryv1.EndpointPort{{Name: new(portName), Port: new(int32(of.port)), Protocol: ptr.To(corev1.ProtocolTCP)}},
 		}
 		if i > 0 {
 			s.Name = fmt.Sprintf("%s-%s-%d", name, strings.ToLower(string(of.addresses)), of.port)
@@ -112,7 +112,7 @@ func desiredSlices(servers []netip.AddrPort) []*discoveryv1.EndpointSlice {
 		}
 		for _, server := range group {
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
-				Addresses: []string{server.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+				Addresses: []string{server.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 			})
 		}
 		all = append(all, s)

@@ -156,12 +156,12 @@ func (p *Publisher) run(ctx context.Context) {
 func (p *Publisher) keep(ctx context.Context) {
 	failures := failures{log: p.Log}
 	for {
-		again := interval
 		err := p.publish(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if again = failures.observe(ctx, err, p.Clock.Now()); err == nil {
+		again := failures.observe(ctx, err, p.Clock.Now())
+		if err == nil {
 			p.announce()
 		}
 		timer := p.Clock.NewTimer(again)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 )
 
 // Wrap decorates the storage of one resource.
@@ -122,7 +123,7 @@ func within(limit time.Duration, do func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(limit):
+	case <-clock.RealClock{}.After(limit):
 	}
 }
 

@@ -96,8 +96,8 @@ func checkKubeletServing(request *x509.CertificateRequest, usages []certificates
 // What both signers of kubelets refuse, in Kubernetes' words.
 var (
 	errNotInNodes = errors.New("subject organization is not " + user.NodesGroup)
-	errNotNode    = errors.New("subject common name does not begin with " + nodeUserPrefix)
-	errNoEmail    = errors.New("Email subjectAltNames are not allowed") //nolint:revive,staticcheck // Kubernetes' words
+	errNotNode    = fmt.Errorf("subject common name does not begin with %s", nodeUserPrefix)
+	errNoEmail    = errors.New("Email subjectAltNames are not allowed") //nolint:staticcheck // Kubernetes' words
 	errNoURI      = errors.New("URI subjectAltNames are not allowed")
 )
 

@@ -168,7 +168,7 @@ func endpointOf(a corev1.EndpointAddress, ip netip.Addr, ready bool) discoveryv1
 		Addresses: []string{ip.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef, NodeName: a.NodeName,
 	}
 	if a.Hostname != "" {
-		e.Hostname = ptr.To(a.Hostname)
+		e.Hostname = new(a.Hostname)
 	}
 	return e
 }
@@ -177,7 +177,7 @@ func portsOf(subset corev1.EndpointSubset) []discoveryv1.EndpointPort {
 	var ports []discoveryv1.EndpointPort
 	for _, p := range subset.Ports {
 		ports = append(ports, discoveryv1.EndpointPort{
-			Name: ptr.To(p.Name), Port: ptr.To(p.Port), Protocol: ptr.To(cmp.Or(p.Protocol, corev1.ProtocolTCP)), AppProtocol: p.AppProtocol,
+			Name: new(p.Name), Port: new(p.Port), Protocol: new(cmp.Or(p.Protocol, corev1.ProtocolTCP)), AppProtocol: p.AppProtocol,
 		})
 	}
 	return ports

@@ -10,7 +10,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/utils/ptr"
 )
 
 func endpointsWith(subsets ...corev1.EndpointSubset) *corev1.Endpoints {
@@ -86,7 +85,7 @@ func TestMirrored(t *testing.T) {
 
 func TestDecideCreates(t *testing.T) {
 	e := endpointsWith(subset(80, []string{"10.0.0.1", "fd00::1"}, "10.0.0.2"), subset(81, []string{"10.0.0.3"}))
-	e.Subsets[1].Addresses[0].Hostname, e.Subsets[1].Addresses[0].NodeName = "host", ptr.To("n1")
+	e.Subsets[1].Addresses[0].Hostname, e.Subsets[1].Addresses[0].NodeName = "host", new("n1")
 	p := Decide(e, nil)
 	want := "IPv4 80 10.0.0.1=true 10.0.0.2=false; IPv6 80 fd00::1=true; IPv4 81 10.0.0.3=true"
 	if got := text(p.Create); got != want || len(p.Update)+len(p.Remove)+p.Skipped != 0 {

@@ -37,7 +37,7 @@ func (k portKey) compare(other portKey) int {
 func (k portKey) port() corev1.EndpointPort {
 	p := corev1.EndpointPort{Name: k.name, Port: k.number, Protocol: k.protocol}
 	if k.hasAppProtocol {
-		p.AppProtocol = ptr.To(k.appProtocol)
+		p.AppProtocol = new(k.appProtocol)
 	}
 	return p
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 )
 
 // text writes subsets as "ready, addresses | those not ready : ports; the next subset".
@@ -72,7 +71,7 @@ func TestRepack(t *testing.T) {
 	}
 	// Pods on the network of one host share its address; protocols of applications differ.
 	shared := []corev1.EndpointAddress{{IP: "1", TargetRef: &corev1.ObjectReference{UID: "a"}}, {IP: "1", TargetRef: &corev1.ObjectReference{UID: "b"}}}
-	got := Repack([]corev1.EndpointSubset{{Addresses: shared, Ports: []corev1.EndpointPort{{Port: 80}, {Port: 80, AppProtocol: ptr.To("http")}}}})
+	got := Repack([]corev1.EndpointSubset{{Addresses: shared, Ports: []corev1.EndpointPort{{Port: 80}, {Port: 80, AppProtocol: new("http")}}}})
 	if len(got) != 1 || len(got[0].Addresses) != 2 || len(got[0].Ports) != 2 || *got[0].Ports[1].AppProtocol != "http" {
 		t.Errorf("%+v", got)
 	}

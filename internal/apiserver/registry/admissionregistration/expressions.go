@@ -22,8 +22,9 @@ func environmentOf() *environment.EnvSet {
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 }
 
-// conditionCompiler compiles match conditions, which know no variables.
-var conditionCompiler = sync.OnceValue(func() plugincel.Compiler { return plugincel.NewCompiler(environmentOf()) })
+// conditionCompiler compiles match conditions, which know no variables. It is built once, when the
+// first is checked.
+var conditionCompiler = sync.OnceValue(func() plugincel.Compiler { return plugincel.NewCompiler(environmentOf()) }) //nolint:gochecknoglobals // as above
 
 // expressions compiles those of one policy. Variables are added in their order: an
 // expression may use the ones before it.
@@ -93,12 +94,14 @@ func compiled(result plugincel.CompilationResult, x plugincel.ExpressionAccessor
 
 var identifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 
-// reservedWords are those of CEL.
-var reservedWords = []string{
-	"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let",
-	"loop", "namespace", "null", "package", "return", "true", "var", "void", "while",
+// reservedWords returns those of CEL.
+func reservedWords() []string {
+	return []string{
+		"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let",
+		"loop", "namespace", "null", "package", "return", "true", "var", "void", "while",
+	}
 }
 
 func isIdentifier(name string) bool {
-	return identifier.MatchString(name) && !slices.Contains(reservedWords, name)
+	return identifier.MatchString(name) && !slices.Contains(reservedWords(), name)
 }
