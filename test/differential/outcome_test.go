@@ -98,6 +98,9 @@ func replaced(value any, uid string) any {
 		for key := range v {
 			v[key] = replaced(v[key], uid)
 		}
+		if entries, ok := v["managedFields"].([]any); ok {
+			sortByContent(entries)
+		}
 	case []any:
 		for i := range v {
 			v[i] = replaced(v[i], uid)
@@ -113,6 +116,13 @@ func replaced(value any, uid string) any {
 		return v
 	}
 	return value
+}
+
+// sortByContent sorts managed fields, of which the times are replaced: servers sort them by the
+// second in which they were written, and two writes to one server may be in the same second while
+// those to the other are not.
+func sortByContent(entries []any) {
+	slices.SortFunc(entries, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 }
 
 // reconcile removes from a pair of outcomes what docs/semantics.md declares to differ in every
