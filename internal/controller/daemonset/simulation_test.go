@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/controller/controllerrevision"
@@ -26,8 +28,9 @@ type simulation struct {
 	image, nodes   int
 	maxUnavailable int
 	surge          bool
-	down           map[string]bool // nodes where the controller has taken the available pod away
-	broken         string          // the first rule that was broken
+	requested      map[types.UID]bool // pods that the controller has deleted
+	down           map[string]bool    // nodes where the controller has taken the available pod away
+	broken         string             // the first rule that was broken
 }
 
 func newSimulation(t *rapid.T) *simulation {
@@ -36,7 +39,7 @@ func newSimulation(t *rapid.T) *simulation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &simulation{Cluster: c, choose: choose, down: map[string]bool{}, surge: choose(2) == 0}
+	s := &simulation{Cluster: c, choose: choose, requested: map[types.UID]bool{}, down: map[string]bool{}, surge: choose(2) == 0}
 	c.Watch = s.watch
 	limit := int32(2)
 	set := &appsv1.DaemonSet{
@@ -93,6 +96,7 @@ func (s *simulation) watch(verb string, obj runtime.Object) {
 		s.broken = s.created(pod)
 	case "delete":
 		s.broken = s.deleted(set, pod)
+		s.requested[pod.UID] = true
 	}
 }
 
@@ -128,7 +132,7 @@ func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
 	laggingcache.Each(s.Cluster, "pods", func(there *corev1.Pod) {
 		covered = covered || there.Name != pod.Name && nodeOf(there) == node.Name && s.Available(there, s.minReady(set))
 	})
-	if covered {
+	if covered || s.seemsCovered(set, pod) {
 		return ""
 	}
 	s.down[node.Name] = true
@@ -136,6 +140,16 @@ func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
 		return fmt.Sprintf("%s is the last of %d nodes that were left without an available pod, at most %d may be", node.Name, len(s.down), s.maxUnavailable)
 	}
 	return ""
+}
+
+// seemsCovered reports whether the cache shows another available pod on the node of a pod. It may be
+// that a user has removed it just now, which the controller cannot know; what it has deleted itself
+// it knows.
+func (s *simulation) seemsCovered(set *appsv1.DaemonSet, pod *corev1.Pod) bool {
+	shown, err := s.Informers.Core().V1().Pods().Lister().List(labels.Everything())
+	return err == nil && slices.ContainsFunc(shown, func(there *corev1.Pod) bool {
+		return there.UID != pod.UID && nodeOf(there) == nodeOf(pod) && s.Available(there, s.minReady(set)) && !s.requested[there.UID]
+	})
 }
 
 // Observe records on which nodes a pod is available again or no longer desired.
