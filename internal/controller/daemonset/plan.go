@@ -246,7 +246,7 @@ func (d *decider) settle(at *place) {
 	}
 	kept := at.live[:min(len(at.live), 1)]
 	if d.maxSurge > 0 {
-		kept = d.oldestOfEach(at.live)
+		kept = d.oneOfEach(at.live)
 	}
 	for _, pod := range at.live {
 		if !slices.Contains(kept, pod) {
@@ -260,11 +260,16 @@ func (d *decider) settle(at *place) {
 	}
 }
 
-// oldestOfEach returns the oldest pod of the current revision and the oldest of any other.
-func (d *decider) oldestOfEach(list []*corev1.Pod) []*corev1.Pod {
+// oneOfEach returns one pod of the current revision and one of any other: the oldest, but an
+// available one if there is one. Two that were created within a second have no order.
+func (d *decider) oneOfEach(list []*corev1.Pod) []*corev1.Pod {
 	var kept []*corev1.Pod
 	for _, updated := range []bool{true, false} {
-		if i := slices.IndexFunc(list, func(pod *corev1.Pod) bool { return d.isUpdated(pod) == updated }); i >= 0 {
+		i := slices.IndexFunc(list, func(pod *corev1.Pod) bool { return d.isUpdated(pod) == updated && d.isAvailable(pod) })
+		if i < 0 {
+			i = slices.IndexFunc(list, func(pod *corev1.Pod) bool { return d.isUpdated(pod) == updated })
+		}
+		if i >= 0 {
 			kept = append(kept, list[i])
 		}
 	}
