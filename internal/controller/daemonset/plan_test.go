@@ -174,6 +174,7 @@ func TestSurgeKeepsAllAvailable(t *testing.T) {
 		{"the old one is not ready", surging(1), "a: B- A-", "delete a0"},
 		{"the old one is not available", surging(1), "a: B-; b: B+", "create a, create b"},
 		{"three", surging(1), "a: B+ B+ A-", "delete a1"},
+		{"three, the older of the old ones is not available", surging(1), "a: B- B+ A-", "delete a0"},
 		{"all terminate", surging(1), "a: At", "create a"},
 		{"none", surging(1), "a:", "create a"},
 		{"the new one has failed", surging(1), "a: B+ Ax; b: B+", "create a, delete a1"},
