@@ -73,7 +73,7 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 	failed := func(err error) { // the old certificate is valid for four more months
 		c.Log.Error("serving certificate not renewed", "error", err)
 	}
-	names := append(slices.Clone(c.ServingNames), serviceAddress(c).String())
+	names := append(slices.Clone(c.ServingNames), c.Services.First().String())
 	certificate, err := auth.NewServingCertificate(c.Authority, address.IP, clock.RealClock{}, failed, names...)
 	if err != nil {
 		return err

@@ -16,9 +16,6 @@ import (
 // addHooks adds the post-start hooks, and what is done before the server stops. The server is not
 // ready before the former have returned.
 func (s *Server) addHooks(services core.ServiceRanges) error {
-	if services == (core.ServiceRanges{}) {
-		services = core.DefaultServiceRanges()
-	}
 	hooks := []struct {
 		name string
 		hook func(context.Context) error

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/kubernetesservice"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 )
 
 // newPublisher returns what keeps the service default/kubernetes.
@@ -27,7 +25,7 @@ func newPublisher(ctx context.Context, c Config, client kubernetes.Interface) (*
 		announced = netip.AddrPortFrom(address, port).String()
 	}
 	return kubernetesservice.New(kubernetesservice.Config{
-		Client: client, IP: serviceAddress(c), Port: port, Clock: clock.RealClock{}, Log: c.Log,
+		Client: client, IP: c.Services.First(), Port: port, Clock: clock.RealClock{}, Log: c.Log,
 		Presence: c.Store.Presence(kubernetesservice.Group, announced, kubernetesservice.TimeToLive),
 	})
 }
@@ -46,10 +44,4 @@ func advertised(ctx context.Context, c Config, listens net.IP) (netip.Addr, bool
 	}
 	address, ok := netip.AddrFromSlice(ip)
 	return address.Unmap(), ok
-}
-
-// serviceAddress returns the address of the service default/kubernetes. The serving certificate is
-// also for it: pods reach the server by it.
-func serviceAddress(c Config) netip.Addr {
-	return cmp.Or(c.Services, core.DefaultServiceRanges()).First()
 }

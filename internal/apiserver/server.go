@@ -14,6 +14,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,6 +119,7 @@ type Server struct {
 	readyOnce sync.Once
 }
 
+// complete checks what is required, and fills in the defaults of the rest.
 func (c *Config) complete() error {
 	if c.Listener == nil || c.Store == nil || c.Authority == nil || c.Now == nil {
 		return errors.New("apiserver: Listener, Store, Authority and Now are required")
@@ -125,6 +127,7 @@ func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	c.Services = cmp.Or(c.Services, core.DefaultServiceRanges())
 	return nil
 }
 

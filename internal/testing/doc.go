@@ -6,6 +6,7 @@
 //   - eventually waits for what other goroutines or processes do.
 //   - controlplane builds coppice and runs it as a process, for test/e2e and test/containers.
 //   - histories checks state machines against random histories.
+//   - subsets writes the subsets of Endpoints as tests compare them.
 //   - accesspolicy is a policy in memory, for tests of authorization.
 //   - A node whose pods behave as a test wants is the simulated runtime of the product
 //     (annotations simulated.coppice.dev/…). The kubelet of test/e2e (kubelet_test.go) is for

@@ -14,10 +14,11 @@
 // A pod starts as follows: the sandbox; the init containers in order, each once the one
 // before has succeeded, or has started if its restartPolicy is Always (a sidecar); then all
 // regular containers. Ephemeral containers start as soon as they are added, once there is a
-// sandbox, and have no part in the state of the pod. It ends in reverse: first all containers that are not sidecars, at the
-// same time, then the sidecars one by one, the last one first; each gets preStop, TERM, and
-// KILL when the pod's grace period is over. When no container is alive, the sandbox is
-// removed, then the pod gets its final phase, and then it is removed from the API.
+// sandbox, and have no part in the state of the pod. It ends in reverse: first all containers
+// that are not sidecars, at the same time, then the sidecars one by one, the last one first;
+// each gets preStop, TERM, and KILL when the pod's grace period is over. When no container is
+// alive, the sandbox is removed, then the pod gets its final phase, and then it is removed from
+// the API.
 package lifecycle
 
 import (

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -233,5 +232,5 @@ func (p *Publisher) publish(ctx context.Context) error {
 	if desired.endpoints != nil {
 		errs = append(errs, p.keepEndpoints(ctx, desired.endpoints), p.keepSlices(ctx, desired.slices))
 	}
-	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
+	return errors.Join(errs...)
 }

@@ -1,6 +1,6 @@
 // Package systemobjects creates the objects that every cluster has: the system namespaces,
-// the system priority classes and the range of the services' addresses. Default roles are created by package bootstrappolicy, flow
-// schemas by package priorityfairness.
+// the system priority classes and the range of the services' addresses. Default roles are created
+// by package bootstrappolicy, flow schemas by package priorityfairness.
 package systemobjects
 
 import (

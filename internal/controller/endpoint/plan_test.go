@@ -3,7 +3,6 @@ package endpoint
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coppice-dev/coppice/internal/testing/subsets"
 )
 
 func podAt(name string, ready bool, ips ...string) *corev1.Pod {
@@ -54,27 +55,6 @@ func webService(change func(*corev1.Service)) *corev1.Service {
 	return s
 }
 
-// text writes subsets as "ready, addresses | those not ready : ports; the next subset".
-func text(subsets []corev1.EndpointSubset) string {
-	var all []string
-	for _, s := range subsets {
-		var line strings.Builder
-		for _, a := range s.Addresses {
-			line.WriteString(a.IP + " ")
-		}
-		line.WriteString("|")
-		for _, a := range s.NotReadyAddresses {
-			line.WriteString(" " + a.IP)
-		}
-		line.WriteString(" :")
-		for _, p := range s.Ports {
-			fmt.Fprintf(&line, " %s=%d", p.Name, p.Port)
-		}
-		all = append(all, line.String())
-	}
-	return strings.Join(all, "; ")
-}
-
 func TestDecideSubsets(t *testing.T) {
 	headlessService := func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }
 	twoPorts := func(s *corev1.Service) {
@@ -113,8 +93,8 @@ func TestDecideSubsets(t *testing.T) {
 		got := Decide(webService(test.service), test.pods, nil, time.Time{})
 		if got == nil {
 			t.Errorf("%s: none are written", name)
-		} else if text(got.Subsets) != test.want {
-			t.Errorf("%s: %q, want %q", name, text(got.Subsets), test.want)
+		} else if subsets.Text(got.Subsets) != test.want {
+			t.Errorf("%s: %q, want %q", name, subsets.Text(got.Subsets), test.want)
 		}
 	}
 }
@@ -157,7 +137,7 @@ func TestDecideWrites(t *testing.T) {
 		wrong.ResourceVersion = "7"
 		change(wrong)
 		got := Decide(service, pods, wrong, time.Time{})
-		if got == nil || got.ResourceVersion != "7" || text(got.Subsets) != text(stored.Subsets) || len(got.Labels) != len(stored.Labels) {
+		if got == nil || got.ResourceVersion != "7" || subsets.Text(got.Subsets) != subsets.Text(stored.Subsets) || len(got.Labels) != len(stored.Labels) {
 			t.Errorf("%s: corrected to %+v", name, got)
 		} else if _, ok := got.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok {
 			t.Errorf("%s: an old time of change stays", name)

@@ -1,33 +1,12 @@
 package endpointsubset
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// text writes subsets as "ready, addresses | those not ready : ports; the next subset".
-func text(subsets []corev1.EndpointSubset) string {
-	var all []string
-	for _, s := range subsets {
-		var line strings.Builder
-		for _, a := range s.Addresses {
-			line.WriteString(a.IP + " ")
-		}
-		line.WriteString("|")
-		for _, a := range s.NotReadyAddresses {
-			line.WriteString(" " + a.IP)
-		}
-		line.WriteString(" :")
-		for _, p := range s.Ports {
-			fmt.Fprintf(&line, " %s=%d", p.Name, p.Port)
-		}
-		all = append(all, line.String())
-	}
-	return strings.Join(all, "; ")
-}
+	"github.com/coppice-dev/coppice/internal/testing/subsets"
+)
 
 func TestRepack(t *testing.T) {
 	at := func(ips ...string) (all []corev1.EndpointAddress) {
@@ -62,11 +41,11 @@ func TestRepack(t *testing.T) {
 		"no addresses": {[]corev1.EndpointSubset{{Ports: ports("a")}}, ""},
 	} {
 		got := Repack(test.subsets)
-		if text(got) != test.want {
-			t.Errorf("%s: %q, want %q", name, text(got), test.want)
+		if subsets.Text(got) != test.want {
+			t.Errorf("%s: %q, want %q", name, subsets.Text(got), test.want)
 		}
-		if again := Repack(got); text(again) != test.want {
-			t.Errorf("%s: packed again, %q", name, text(again))
+		if again := Repack(got); subsets.Text(again) != test.want {
+			t.Errorf("%s: packed again, %q", name, subsets.Text(again))
 		}
 	}
 	// Pods on the network of one host share its address; protocols of applications differ.

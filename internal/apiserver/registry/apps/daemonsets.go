@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -43,15 +42,17 @@ func daemonSets() registry.Resource {
 		func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
 		func(d *appsv1.DaemonSet) string { return table.Selector(d.Spec.Selector) },
 	)), registry.Strategy[*appsv1.DaemonSet]{
-		Default:          defaultDaemonSet,
-		Validate:         validateDaemonSet,
-		PrepareForCreate: func(d *appsv1.DaemonSet) { setTemplateGeneration(d, max(templateGeneration(d), 1)) },
+		Default:  defaultDaemonSet,
+		Validate: validateDaemonSet,
+		PrepareForCreate: func(d *appsv1.DaemonSet) {
+			annotate(&d.ObjectMeta, appsv1.DeprecatedTemplateGeneration, max(templateGeneration(d), 1))
+		},
 		PrepareForUpdate: func(d, old *appsv1.DaemonSet) {
 			generation := templateGeneration(old)
 			if !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
 				generation++
 			}
-			setTemplateGeneration(d, generation)
+			annotate(&d.ObjectMeta, appsv1.DeprecatedTemplateGeneration, generation)
 		},
 		ValidateUpdate: func(d, old *appsv1.DaemonSet) field.ErrorList {
 			return validate.Immutable(d.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))
@@ -78,10 +79,6 @@ func templateGeneration(d *appsv1.DaemonSet) int64 {
 		return 0
 	}
 	return n
-}
-
-func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
-	metav1.SetMetaDataAnnotation(&d.ObjectMeta, appsv1.DeprecatedTemplateGeneration, strconv.FormatInt(n, 10))
 }
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {

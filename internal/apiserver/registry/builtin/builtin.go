@@ -67,10 +67,7 @@ func NewSchemes() registry.Schemes {
 }
 
 // APIGroups returns the API groups as the server installs them. Services get their
-// addresses and node ports from ranges; zero: the default ones.
+// addresses and node ports from ranges.
 func APIGroups(schemes registry.Schemes, c registry.Config, ranges core.ServiceRanges) ([]*genericapiserver.APIGroupInfo, error) {
-	if ranges == (core.ServiceRanges{}) {
-		ranges = core.DefaultServiceRanges()
-	}
 	return registry.APIGroups(resourcesOf(groups(ranges)), schemes, c)
 }

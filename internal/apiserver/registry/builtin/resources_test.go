@@ -189,7 +189,7 @@ func TestEndpoints(t *testing.T) {
 			"validatingadmissionpolicybindings", "validatingwebhookconfigurations",
 		},
 	}
-	groups, err := APIGroups(NewSchemes(), fakeConfig(newFakeStorage(), fakeDeleter{}), core.ServiceRanges{})
+	groups, err := APIGroups(NewSchemes(), fakeConfig(newFakeStorage(), fakeDeleter{}), core.DefaultServiceRanges())
 	if err != nil {
 		t.Fatal(err)
 	}
