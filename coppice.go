@@ -68,6 +68,10 @@ type Options struct {
 	// Ignore lists resources whose objects are never collected, and whose deletions are not
 	// noticed. Nil means DefaultIgnore; an empty list ignores nothing.
 	Ignore []schema.GroupResource
+	// WrapMetadata, if set, is put around the client that reads metadata. A server in the same
+	// process may answer lists and watches without requests. Gets, deletions and patches are always
+	// requests.
+	WrapMetadata func(metadata.Interface) metadata.Interface
 	// Logger gets a line at level Info for each change that the collector makes to an
 	// object, and at level Debug for each decision to change nothing. Default: no log.
 	Logger *slog.Logger
@@ -137,11 +141,15 @@ func New(config *rest.Config, options Options) (*Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)
 	}
-	c.feed = feed.New(discoveryClient, metadataClient, feed.Config{Ignore: options.Ignore, Logger: options.Logger})
+	if options.WrapMetadata == nil {
+		options.WrapMetadata = func(client metadata.Interface) metadata.Interface { return client }
+	}
+	c.feed = feed.New(discoveryClient, options.WrapMetadata(metadataClient), feed.Config{Ignore: options.Ignore, Logger: options.Logger})
 	api, err := client.New(config, c.feed)
 	if err != nil {
 		return nil, err
 	}
+	api.WrapLists(options.WrapMetadata)
 	events, err := client.NewEventClient(config, c.feed, clock.RealClock{})
 	if err != nil {
 		return nil, err

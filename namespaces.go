@@ -65,6 +65,9 @@ func (o DeletionOrder) String() string {
 type NamespaceOptions struct {
 	// DeletionOrder is the order in which contents are deleted. Default: DefaultDeletionOrder.
 	DeletionOrder DeletionOrder
+	// WrapMetadata, if set, is put around the client that lists contents by their metadata, as in
+	// Options.
+	WrapMetadata func(metadata.Interface) metadata.Interface
 	// Logger gets a line at level Info for each change. Default: no log.
 	Logger *slog.Logger
 }
@@ -101,6 +104,9 @@ func NewNamespaceController(config *rest.Config, options NamespaceOptions) (*Nam
 	contents, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)
+	}
+	if options.WrapMetadata != nil {
+		contents = options.WrapMetadata(contents)
 	}
 	c.controller, err = namespaces.New(namespaces.Config{Client: client, Metadata: contents, Order: order, Logger: options.Logger})
 	if err != nil {

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
@@ -18,6 +19,22 @@ func (s *Server) Collector() (*rest.Config, error) { return s.as(bootstrappolicy
 // NamespaceController is like Client, as the user of the namespace controller.
 func (s *Server) NamespaceController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.NamespaceController)
+}
+
+// CollectorMetadata returns a client that lists and watches metadata as the user of the garbage
+// collector, straight from the store. The rest it leaves to next.
+func (s *Server) CollectorMetadata(next metadata.Interface) metadata.Interface {
+	return s.metadata.Client(componentUser(bootstrappolicy.Collector), next)
+}
+
+// NamespaceControllerMetadata is like CollectorMetadata, as the user of the namespace controller.
+func (s *Server) NamespaceControllerMetadata(next metadata.Interface) metadata.Interface {
+	return s.metadata.Client(componentUser(bootstrappolicy.NamespaceController), next)
+}
+
+// componentUser returns a component as requests with its credential are authenticated.
+func componentUser(name string) user.Info {
+	return &user.DefaultInfo{Name: name, Groups: []string{user.AllAuthenticated}}
 }
 
 // Workloads is like Client, as the user of the workload controllers.

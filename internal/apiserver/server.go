@@ -57,6 +57,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
+	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
 )
 
@@ -110,6 +111,7 @@ type Server struct {
 	mapper     *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
 	served     *discovery.Served
 	mergeTypes *mergetypes.Types
+	metadata   *storemetadata.Source
 	publisher  *kubernetesservice.Publisher
 	logs       *podlogs.Endpoint
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
@@ -151,6 +153,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := s.secure(ctx, c, base, flow); err != nil {
 		return nil, err
 	}
+	s.metadata = storemetadata.New(storemetadata.Config{
+		Follower: c.Store.Follower(), Authorizer: base.Authorization.Authorizer, Builtin: s.served.IsBuiltin,
+	})
 	options := restOptions(c, schemes, flow, base)
 	crds, err := customResources(c, base, options, s.informers)
 	if err != nil {

@@ -105,7 +105,7 @@ func newControllers(o Options, api *apiserver.Server) (controllers coppice.Contr
 		if err != nil {
 			return controllers, err
 		}
-		if controllers.Collector, err = coppice.New(config, coppice.Options{Logger: o.Log}); err != nil {
+		if controllers.Collector, err = coppice.New(config, coppice.Options{Logger: o.Log, WrapMetadata: api.CollectorMetadata}); err != nil {
 			return controllers, err
 		}
 	}
@@ -114,7 +114,9 @@ func newControllers(o Options, api *apiserver.Server) (controllers coppice.Contr
 		if err != nil {
 			return controllers, err
 		}
-		controllers.Namespaces, err = coppice.NewNamespaceController(config, coppice.NamespaceOptions{DeletionOrder: o.NamespaceDeletionOrder, Logger: o.Log})
+		controllers.Namespaces, err = coppice.NewNamespaceController(config, coppice.NamespaceOptions{
+			DeletionOrder: o.NamespaceDeletionOrder, Logger: o.Log, WrapMetadata: api.NamespaceControllerMetadata,
+		})
 		if err != nil {
 			return controllers, err
 		}

@@ -16,6 +16,7 @@ import (
 // nothing is requested over the API.
 type Served struct {
 	builtin map[schema.GroupKind]ownerreferences.ServedResource
+	stored  map[schema.GroupResource]bool // the built-in kinds, under the name by which they are stored
 	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
 	definitions atomic.Pointer[cache.Store]
 }
@@ -24,8 +25,9 @@ type Served struct {
 func NewServed() *Served {
 	s := &Served{builtin: map[schema.GroupKind]ownerreferences.ServedResource{
 		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
-	}}
+	}, stored: map[schema.GroupResource]bool{{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}: true}}
 	for _, k := range builtin.Resources() {
+		s.stored[k.GroupResource()] = true
 		served := ownerreferences.ServedResource{Resource: k.Plural, Namespaced: k.Namespaced}
 		s.builtin[k.GVK().GroupKind()] = served
 		for _, p := range k.Peers {
@@ -38,6 +40,9 @@ func NewServed() *Served {
 // SetDefinitions adds the kinds of established CustomResourceDefinitions. It is called
 // before the server serves.
 func (s *Served) SetDefinitions(definitions cache.Store) { s.definitions.Store(&definitions) }
+
+// IsBuiltin reports whether objects of a built-in kind are stored under the name of a resource.
+func (s *Served) IsBuiltin(resource schema.GroupResource) bool { return s.stored[resource] }
 
 // ResourceOf implements ownerreferences.Served. A kind is served in all versions or in none:
 // the version of an owner reference is a hint (R1).

@@ -91,6 +91,7 @@ func Connect(ctx context.Context, c Cluster) (*Store, error) {
 		cacheClock: progressClock{}, watchCodec: newExpiringCodec,
 	}
 	s.newest = newNewest(client, s.prefix)
+	s.follower = newFollower(s)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := s.reach(ctx); err != nil {

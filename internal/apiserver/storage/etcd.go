@@ -26,7 +26,8 @@
 //
 // Besides that, the Store maintains the member: compaction, the quota and defragmentation
 // (space.go), a check of the database before etcd opens it (damage.go), snapshots (snapshot.go),
-// health (health.go); and it keeps the revision of the last write of each resource (newest.go).
+// health (health.go); it keeps the revision of the last write of each resource (newest.go), and passes
+// on the writes to all objects from one watch (follow.go).
 //
 // Acknowledged writes are on disk, however the process ends, unless the store is Ephemeral.
 // Nothing listens for connections, not even on a unix socket.
@@ -108,6 +109,7 @@ type Store struct {
 	}
 	namespaces namespaces
 	newest     *newest
+	follower   *Follower
 
 	// The workarounds that benchmarks compare with upstream's behavior: the clock of the watch
 	// caches, and the codec of the watches that fill them.
@@ -150,6 +152,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		cacheClock: progressClock{}, watchCodec: newExpiringCodec,
 	}
 	s.newest = newNewest(s.client, s.prefix)
+	s.follower = newFollower(s)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -222,6 +225,7 @@ func config(o Options) *embed.Config {
 func (s *Store) Close() error {
 	s.compactor.Stop()
 	s.newest.close()
+	s.follower.close()
 	if s.stop != nil {
 		s.stop()
 	}

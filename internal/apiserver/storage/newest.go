@@ -175,6 +175,14 @@ func (n *newest) open(resource schema.GroupResource, prefix string) {
 	n.writes[prefix] = max(n.writes[prefix], n.reached)
 }
 
+// prefixOf returns the prefix of the keys of a resource that is open.
+func (n *newest) prefixOf(resource schema.GroupResource) (string, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	prefix, ok := n.resources[resource]
+	return n.prefix + prefix, ok
+}
+
 // at waits until all writes up to a revision are known.
 func (n *newest) at(ctx context.Context, now int64) (Newest, error) {
 	timer := time.NewTimer(firstProgressRequest)

@@ -35,6 +35,7 @@ type Mapper interface {
 // Client implements Interface with client-go. It transfers metadata only.
 type Client struct {
 	metadata metadata.Interface
+	lists    metadata.Interface
 	server   rest.Interface // for paths that are no resources
 	mapper   Mapper
 	skip     atomic.Int64 // how many more calls of Newest send no request
@@ -56,8 +57,11 @@ func New(config *rest.Config, mapper Mapper) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	return &Client{metadata: objects, server: paths.RESTClient(), mapper: mapper}, nil
+	return &Client{metadata: objects, lists: objects, server: paths.RESTClient(), mapper: mapper}, nil
 }
+
+// WrapLists puts a client around the one that lists. It is called before the client is used.
+func (c *Client) WrapLists(wrap func(metadata.Interface) metadata.Interface) { c.lists = wrap(c.metadata) }
 
 // Get implements Interface.
 func (c *Client) Get(ctx context.Context, ref Ref) (ownership.Object, error) {
@@ -119,9 +123,9 @@ func (c *Client) List(ctx context.Context, kind ownership.Kind, namespace string
 	if !ok || namespace != "" && !namespaced {
 		return Page{}, unservedError{where, nil}
 	}
-	var objects metadata.ResourceInterface = c.metadata.Resource(gvr)
+	var objects metadata.ResourceInterface = c.lists.Resource(gvr)
 	if namespace != "" {
-		objects = c.metadata.Resource(gvr).Namespace(namespace)
+		objects = c.lists.Resource(gvr).Namespace(namespace)
 	}
 	// No resourceVersion: the answer is as of now.
 	list, err := objects.List(ctx, metav1.ListOptions{Limit: limit, Continue: after})

@@ -1,0 +1,143 @@
+package storemetadata
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+// definitions are the custom resources that are served, from their CustomResourceDefinitions in the
+// store. They change in the order of the store's revisions, as the custom resources do: when a
+// definition goes, all of its objects have gone.
+type definitions struct {
+	changed func(schema.GroupResource) // called when a resource is no longer served as it was
+
+	mu     sync.Mutex
+	served map[schema.GroupResource]definition // guarded by mu
+	known  map[string]int64                    // guarded by mu; the revision of each definition, by key, until all were read
+	lost   bool                                // guarded by mu
+}
+
+// definition is what is read of a CustomResourceDefinition.
+type definition struct {
+	namespaced bool
+	versions   []string
+}
+
+var _ storage.Subscriber = (*definitions)(nil)
+
+func newDefinitions(changed func(schema.GroupResource)) *definitions {
+	return &definitions{changed: changed, served: make(map[schema.GroupResource]definition), known: make(map[string]int64)}
+}
+
+// read reads all definitions, after changes are passed on.
+func (d *definitions) read(ctx context.Context, follower *storage.Follower, prefix string) error {
+	for after := ""; ; {
+		page, err := follower.ReadPage(ctx, prefix, after, 0, pageSize)
+		if err != nil {
+			return fmt.Errorf("read the CustomResourceDefinitions: %w", err)
+		}
+		for _, object := range page.Objects {
+			after = object.Key
+			d.Changed(storage.Change{Key: object.Key, Value: object.Value, Revision: object.Revision})
+		}
+		if page.Remaining <= 0 {
+			d.mu.Lock()
+			d.known = nil // from here on, changes come one after the other
+			d.mu.Unlock()
+			return nil
+		}
+	}
+}
+
+// Changed implements storage.Subscriber.
+func (d *definitions) Changed(c storage.Change) {
+	name := c.Key[strings.LastIndex(c.Key, "/")+1:]
+	plural, group, _ := strings.Cut(name, ".")
+	resource := schema.GroupResource{Group: group, Resource: plural}
+	d.mu.Lock()
+	if c.Revision <= d.known[c.Key] {
+		d.mu.Unlock()
+		return
+	}
+	if d.known != nil {
+		d.known[c.Key] = c.Revision
+	}
+	before, was := d.served[resource]
+	now, is := definition{}, false
+	if !c.Deleted {
+		now, is = definitionOf(c.Value)
+	}
+	delete(d.served, resource)
+	if is {
+		d.served[resource] = now
+	}
+	d.mu.Unlock()
+	if was && (!is || before.namespaced != now.namespaced || !slices.Equal(before.versions, now.versions)) {
+		d.changed(resource)
+	}
+}
+
+// Lost implements storage.Subscriber.
+func (d *definitions) Lost() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lost = true
+}
+
+func (d *definitions) isLost() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost
+}
+
+// serves reports whether a version of a custom resource is served, and in which scope.
+func (d *definitions) serves(resource schema.GroupVersionResource) (namespaced, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	found, ok := d.served[resource.GroupResource()]
+	return found.namespaced, ok && slices.Contains(found.versions, resource.Version)
+}
+
+// definitionOf returns what a stored CustomResourceDefinition says. It is not served before it is
+// established.
+func definitionOf(value []byte) (definition, bool) {
+	var stored struct {
+		Spec struct {
+			Scope    apiextensionsv1.ResourceScope `json:"scope"`
+			Versions []struct {
+				Name   string `json:"name"`
+				Served bool   `json:"served"`
+			} `json:"versions"`
+		} `json:"spec"`
+		Status struct {
+			Conditions []struct {
+				Type   apiextensionsv1.CustomResourceDefinitionConditionType `json:"type"`
+				Status apiextensionsv1.ConditionStatus                       `json:"status"`
+			} `json:"conditions"`
+		} `json:"status"`
+	}
+	if json.Unmarshal(value, &stored) != nil {
+		return definition{}, false // the API says so, to whoever asks for the resource
+	}
+	found := definition{namespaced: stored.Spec.Scope == apiextensionsv1.NamespaceScoped}
+	for _, version := range stored.Spec.Versions {
+		if version.Served {
+			found.versions = append(found.versions, version.Name)
+		}
+	}
+	for _, condition := range stored.Status.Conditions {
+		if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+			return found, true
+		}
+	}
+	return definition{}, false
+}

@@ -1,0 +1,114 @@
+package storemetadata
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+// pageSize is the number of objects that are read at once. They are read whole.
+const pageSize = 250
+
+// continuation is where a list goes on, in the continue token that the client sends back.
+type continuation struct {
+	Revision int64  `json:"rv"`
+	After    string `json:"after"` // the key of the last object, without the prefix
+}
+
+func (c continuation) token() string {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func parseContinuation(token string) (c continuation, err error) {
+	if token == "" {
+		return c, nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err == nil && (c.Revision <= 0 || c.After == "") {
+		err = errors.New("it is incomplete")
+	}
+	return c, err
+}
+
+// list reads the newest state, or goes on with the state of a list that has begun.
+func (t *target) list(ctx context.Context, prefix string, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	from, err := parseContinuation(options.Continue)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("continue key is not valid: " + err.Error())
+	}
+	list := &metav1.PartialObjectMetadataList{TypeMeta: typeOfMetadata}
+	list.Kind += "List"
+	last, remaining, err := t.read(ctx, prefix, from, options.Limit, func(object *metav1.PartialObjectMetadata) bool {
+		list.Items = append(list.Items, *object)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	list.ResourceVersion = strconv.FormatInt(last.Revision, 10)
+	if remaining > 0 {
+		list.Continue = last.token()
+		list.RemainingItemCount = &remaining
+	}
+	return list, nil
+}
+
+// read passes what is stored to a function, until that returns false. It returns where it has ended
+// and how many objects follow.
+func (t *target) read(
+	ctx context.Context, prefix string, from continuation, limit int64, pass func(*metav1.PartialObjectMetadata) bool,
+) (last continuation, remaining int64, err error) {
+	var reached int64
+	follower := t.source.Follower
+	follower.At(func(revision int64) { reached = revision })
+	for last, left := from, limit; ; {
+		size := int64(pageSize)
+		if limit > 0 {
+			size = min(size, left)
+		}
+		after := ""
+		if last.After != "" {
+			after = prefix + last.After
+		}
+		page, err := follower.ReadPage(ctx, prefix, after, last.Revision, size)
+		switch {
+		case errors.Is(err, storage.ErrCompacted):
+			return last, 0, apierrors.NewResourceExpired("The provided continue parameter is too old: " + err.Error())
+		case err != nil:
+			return last, 0, apierrors.NewInternalError(err)
+		}
+		if last.Revision == 0 {
+			follower.Read(reached, page.Revision)
+			last.Revision = page.Revision
+		}
+		for _, stored := range page.Objects {
+			last.After = strings.TrimPrefix(stored.Key, prefix)
+			object, err := decode(stored.Value, stored.Revision)
+			if err != nil {
+				return last, 0, apierrors.NewInternalError(corrupt(stored.Key, err))
+			}
+			if !pass(object) {
+				return last, page.Remaining, nil
+			}
+		}
+		left -= int64(len(page.Objects))
+		if page.Remaining <= 0 || limit > 0 && left <= 0 {
+			return last, page.Remaining, nil
+		}
+	}
+}

@@ -1,0 +1,239 @@
+// Package storemetadata reads the metadata of objects from the store, for components in this
+// process: lists and watches without a request, a handler or a watch cache. The collector watches
+// every kind there is; with this, a custom resource that nobody else uses costs next to nothing.
+//
+// A Source follows the keys of all objects (storage.Follower), and Client is client-go's interface
+// to it, for one user. The metadata of an object are decoded from what is stored (decode.go), lists
+// are read from etcd (list.go), and watches receive what the follower passes on (watch.go,
+// watcher.go). Users are authorized as they are for requests. What is not in the store, such as the
+// resources of aggregated API servers, and what is not a plain list or watch, goes to the API.
+//
+// Custom resources are served from the moment at which the store has an established definition,
+// until it goes (definitions.go). As the follower passes on everything in one order, that is after
+// their last objects have gone.
+package storemetadata
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+// Config configures a Source. All fields are required.
+type Config struct {
+	Follower   *storage.Follower
+	Authorizer authorizer.Authorizer
+	// Builtin reports whether a resource is one of the built-in kinds, which are always served.
+	Builtin func(schema.GroupResource) bool
+}
+
+// Source reads metadata from a store. It is safe for concurrent use.
+type Source struct {
+	Config
+
+	opening sync.Mutex
+	custom  *definitions // guarded by opening; nil before it is first used
+
+	mu       sync.Mutex
+	watchers map[schema.GroupResource]map[*watcher]struct{} // guarded by mu; of custom resources
+}
+
+// New returns a source. It reads nothing before it is used.
+func New(c Config) *Source {
+	return &Source{Config: c, watchers: make(map[schema.GroupResource]map[*watcher]struct{})}
+}
+
+// Client returns a client that lists and watches with the permissions of a user. Everything else
+// it leaves to next.
+func (s *Source) Client(who user.Info, next metadata.Interface) metadata.Interface {
+	return client{source: s, user: who, next: next}
+}
+
+type client struct {
+	source *Source
+	user   user.Info
+	next   metadata.Interface
+}
+
+// Resource implements metadata.Interface.
+func (c client) Resource(resource schema.GroupVersionResource) metadata.Getter {
+	next := c.next.Resource(resource)
+	return getter{objects{next, &target{client: c, resource: resource}}, next}
+}
+
+type getter struct {
+	objects
+	next metadata.Getter
+}
+
+// Namespace implements metadata.Getter.
+func (g getter) Namespace(namespace string) metadata.ResourceInterface {
+	in := *g.target
+	in.namespace = namespace
+	return objects{g.next.Namespace(namespace), &in}
+}
+
+// objects are the objects of a resource.
+type objects struct {
+	metadata.ResourceInterface // that of the API
+
+	target *target
+}
+
+// target is what is listed or watched, by whom.
+type target struct {
+	client
+	resource  schema.GroupVersionResource
+	namespace string // empty for all
+}
+
+// List implements metadata.ResourceInterface.
+func (o objects) List(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	if !isPlain(options) {
+		return o.ResourceInterface.List(ctx, options)
+	}
+	prefix, ok, err := o.target.prefix(ctx)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if !ok {
+		return o.ResourceInterface.List(ctx, options)
+	}
+	if err := o.target.authorize(ctx, "list"); err != nil {
+		return nil, err
+	}
+	return o.target.list(ctx, prefix, options)
+}
+
+// Watch implements metadata.ResourceInterface.
+func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if !isPlain(options) || !isFollowable(options) || o.target.namespace != "" {
+		return o.ResourceInterface.Watch(ctx, options)
+	}
+	prefix, ok, err := o.target.prefix(ctx)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if !ok {
+		return o.ResourceInterface.Watch(ctx, options)
+	}
+	if err := o.target.authorize(ctx, "watch"); err != nil {
+		return nil, err
+	}
+	return o.target.watch(ctx, prefix, options)
+}
+
+// isPlain reports whether a list or watch is for all objects as they are now.
+func isPlain(options metav1.ListOptions) bool {
+	return options.LabelSelector == "" && options.FieldSelector == "" && options.ResourceVersionMatch != metav1.ResourceVersionMatchExact
+}
+
+// prefix returns the prefix of the keys of the target, if it is in the store.
+func (t *target) prefix(ctx context.Context) (prefix string, ok bool, err error) {
+	resource := t.resource.GroupResource()
+	if t.source.Builtin(resource) {
+		prefix, ok = t.source.Follower.PrefixOf(resource)
+	} else {
+		var custom *definitions
+		if custom, err = t.source.definitions(ctx); err != nil {
+			return "", false, err
+		}
+		var namespaced bool
+		if namespaced, ok = custom.serves(t.resource); ok && (namespaced || t.namespace == "") {
+			prefix = t.source.Follower.CustomPrefix(resource)
+		} else {
+			ok = false
+		}
+	}
+	if t.namespace != "" {
+		prefix += t.namespace + "/"
+	}
+	return prefix, ok, nil
+}
+
+// authorize returns the error that a request of the user would be answered with.
+func (t *target) authorize(ctx context.Context, verb string) error {
+	where := "at the cluster scope"
+	if t.namespace != "" {
+		where = fmt.Sprintf("in the namespace %q", t.namespace)
+	}
+	decision, reason, err := t.source.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: t.user, Verb: verb, Namespace: t.namespace, ResourceRequest: true,
+		APIGroup: t.resource.Group, APIVersion: t.resource.Version, Resource: t.resource.Resource,
+	})
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		reason = err.Error()
+	}
+	denied := fmt.Errorf("User %q cannot %s resource %q in API group %q %s", t.user.GetName(), verb, t.resource.Resource, t.resource.Group, where) //nolint:staticcheck // as requests are answered
+	if reason != "" {
+		denied = fmt.Errorf("%w: %s", denied, reason)
+	}
+	return apierrors.NewForbidden(t.resource.GroupResource(), "", denied)
+}
+
+// definitionsResource are the CustomResourceDefinitions.
+var definitionsResource = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+
+// definitions returns the custom resources that are served.
+func (s *Source) definitions(ctx context.Context) (*definitions, error) {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.custom != nil && !s.custom.isLost() {
+		return s.custom, nil
+	}
+	prefix, ok := s.Follower.PrefixOf(definitionsResource)
+	if !ok {
+		return nil, fmt.Errorf("the storage of %s is not open", definitionsResource)
+	}
+	custom := newDefinitions(s.endWatches)
+	position, err := s.Follower.Subscribe(ctx, prefix, custom)
+	if err != nil {
+		return nil, err
+	}
+	if err := custom.read(ctx, s.Follower, prefix); err != nil {
+		position.Cancel()
+		return nil, err
+	}
+	s.custom = custom
+	return custom, nil
+}
+
+// endWatches ends the watches of a custom resource, whose definition has changed or gone.
+func (s *Source) endWatches(resource schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watchers[resource] {
+		w.end()
+	}
+}
+
+func (s *Source) addWatch(resource schema.GroupResource, w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watchers[resource] == nil {
+		s.watchers[resource] = make(map[*watcher]struct{})
+	}
+	s.watchers[resource][w] = struct{}{}
+}
+
+func (s *Source) removeWatch(resource schema.GroupResource, w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watchers[resource], w)
+	if len(s.watchers[resource]) == 0 {
+		delete(s.watchers, resource)
+	}
+}

@@ -1,0 +1,159 @@
+package storemetadata
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+// bookmarkInterval is the time between two bookmarks of a watch. A watch that is resumed begins at
+// the last one: that has to be later than what etcd still has, which is five minutes at least.
+const bookmarkInterval = time.Minute
+
+// isFollowable reports whether a watch begins with all objects, or at a revision. One that begins
+// somewhere in between is left to the API.
+func isFollowable(options metav1.ListOptions) bool {
+	if beginsWithAll(options) {
+		return options.AllowWatchBookmarks
+	}
+	revision, err := strconv.ParseInt(options.ResourceVersion, 10, 64)
+	return err == nil && revision > 0
+}
+
+// beginsWithAll reports whether the watch begins with all objects that there are.
+func beginsWithAll(options metav1.ListOptions) bool {
+	return options.SendInitialEvents != nil && *options.SendInitialEvents
+}
+
+// watch opens a watch.
+func (t *target) watch(ctx context.Context, prefix string, options metav1.ListOptions) (watch.Interface, error) {
+	s, resource := t.source, t.resource.GroupResource()
+	w := newWatcher()
+	ctx, cancel := context.WithCancel(ctx)
+	position, err := s.Follower.Subscribe(ctx, prefix, w)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s.addWatch(resource, w)
+	bookmarks := newBookmarks(s.Follower, w, options)
+	w.onStop = func() {
+		cancel()
+		bookmarks.stop()
+		position.Cancel()
+		s.removeWatch(resource, w)
+	}
+	context.AfterFunc(ctx, w.Stop)
+	// The definition may have gone before the watch was added, which would never end then.
+	if _, ok, err := t.prefix(ctx); err != nil || !ok {
+		w.end()
+	}
+	go func() {
+		if beginsWithAll(options) {
+			t.beginWithAll(ctx, prefix, w)
+		} else {
+			t.resume(ctx, prefix, w, options.ResourceVersion, position.Revision)
+		}
+		w.pass()
+	}()
+	return w, nil
+}
+
+// beginWithAll delivers what is stored now, and a bookmark which says that this was all.
+func (t *target) beginWithAll(ctx context.Context, prefix string, w *watcher) {
+	last, _, err := t.read(ctx, prefix, continuation{}, 0, func(object *metav1.PartialObjectMetadata) bool {
+		return w.deliver(watch.Event{Type: watch.Added, Object: object})
+	})
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	w.begin(last.Revision)
+	all := bookmarkAt(last.Revision)
+	all.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	w.deliver(watch.Event{Type: watch.Bookmark, Object: all})
+}
+
+// resume delivers what has changed since a revision, up to where the subscription begins.
+func (t *target) resume(ctx context.Context, prefix string, w *watcher, from string, position int64) {
+	after, err := strconv.ParseInt(from, 10, 64)
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	if after >= position {
+		w.begin(after)
+		return
+	}
+	w.begin(position)
+	err = t.source.Follower.Replay(ctx, prefix, after, position, func(c storage.Change) { w.replay(c) })
+	switch {
+	case errors.Is(err, storage.ErrCompacted):
+		w.Lost()
+	case err != nil:
+		w.fail(err)
+	}
+}
+
+// bookmarks sends the bookmarks of a watch, and ends the watch when its time is over. The last
+// bookmark is as new as can be: the watch may be resumed there.
+type bookmarks struct {
+	follower *storage.Follower
+	watcher  *watcher
+	deadline time.Time // zero for none
+	allowed  bool
+
+	mu      sync.Mutex
+	timer   *time.Timer // guarded by mu
+	stopped bool        // guarded by mu
+}
+
+func newBookmarks(follower *storage.Follower, w *watcher, options metav1.ListOptions) *bookmarks {
+	b := &bookmarks{follower: follower, watcher: w, allowed: options.AllowWatchBookmarks}
+	if options.TimeoutSeconds != nil {
+		b.deadline = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timer = time.AfterFunc(b.wait(), b.due)
+	return b
+}
+
+// wait returns the time until the next bookmark.
+func (b *bookmarks) wait() time.Duration {
+	if b.deadline.IsZero() {
+		return bookmarkInterval
+	}
+	return min(bookmarkInterval, time.Until(b.deadline))
+}
+
+func (b *bookmarks) due() {
+	over := !b.deadline.IsZero() && !time.Now().Before(b.deadline)
+	b.follower.At(func(reached int64) {
+		if b.allowed {
+			b.watcher.bookmark(reached)
+		}
+		if over {
+			b.watcher.end()
+		}
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !over && !b.stopped {
+		b.timer.Reset(b.wait())
+	}
+}
+
+func (b *bookmarks) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopped = true
+	b.timer.Stop()
+}

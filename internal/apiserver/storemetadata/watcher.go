@@ -1,0 +1,212 @@
+package storemetadata
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+const (
+	// resultsBuffer is the number of events that a client may be late by before a goroutine has to
+	// wait for it. Most kinds are quiet: there are many watches, and no goroutines.
+	resultsBuffer = 4
+	// mostQueued bounds the events that wait for a client. The watch of one that is slower than
+	// that ends. It may be resumed where it was.
+	mostQueued = 100_000
+)
+
+// event is an event at a revision.
+type event struct {
+	revision int64
+	watch.Event
+}
+
+// watcher is a watch of one resource. It is a storage.Subscriber, which the follower calls, and the
+// watch.Interface of a client.
+type watcher struct {
+	results chan watch.Event
+	stopped chan struct{} // closed by Stop
+	onStop  func()        // set before the client has the watcher
+
+	once    sync.Once
+
+	mu      sync.Mutex
+	after   int64   // guarded by mu, like all fields below; events up to this revision are not passed on
+	queue   []event // that wait for the client
+	passing bool    // a goroutine passes them on
+	ended   bool    // nothing follows what is in the queue
+}
+
+var (
+	_ storage.Subscriber = (*watcher)(nil)
+	_ watch.Interface    = (*watcher)(nil)
+)
+
+// newWatcher returns a watcher that keeps its events until pass is called.
+func newWatcher() *watcher {
+	return &watcher{results: make(chan watch.Event, resultsBuffer), stopped: make(chan struct{}), onStop: func() {}, passing: true}
+}
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.results }
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() {
+	w.once.Do(func() {
+		close(w.stopped)
+		w.onStop()
+		w.end()
+	})
+}
+
+// Changed implements storage.Subscriber.
+func (w *watcher) Changed(c storage.Change) {
+	if e, ok := w.eventOf(c); ok {
+		w.send(event{c.Revision, e})
+	}
+}
+
+// replay delivers a change that came before the subscription. Only whoever is passing events calls
+// it.
+func (w *watcher) replay(c storage.Change) {
+	if e, ok := w.eventOf(c); ok {
+		w.deliver(e)
+	}
+}
+
+// eventOf returns the event of a change. If it cannot be known, the watch ends.
+func (w *watcher) eventOf(c storage.Change) (watch.Event, bool) {
+	kind := watch.Modified
+	switch {
+	case c.Deleted:
+		kind = watch.Deleted
+	case c.Created:
+		kind = watch.Added
+	}
+	if c.Value == nil {
+		w.Lost() // nobody knows what was deleted
+		return watch.Event{}, false
+	}
+	object, err := decode(c.Value, c.Revision)
+	if err != nil {
+		w.fail(apierrors.NewInternalError(corrupt(c.Key, err)))
+		return watch.Event{}, false
+	}
+	return watch.Event{Type: kind, Object: object}, true
+}
+
+// Lost implements storage.Subscriber.
+func (w *watcher) Lost() {
+	w.fail(apierrors.NewResourceExpired("what was stored at that revision has been compacted, or replaced by a backup"))
+}
+
+// bookmark tells the client that it has all events up to a revision.
+func (w *watcher) bookmark(revision int64) {
+	w.send(event{revision, watch.Event{Type: watch.Bookmark, Object: bookmarkAt(revision)}})
+}
+
+func bookmarkAt(revision int64) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   typeOfMetadata,
+		ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatInt(revision, 10)},
+	}
+}
+
+// send passes an event on, or queues it.
+func (w *watcher) send(e event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.ended:
+		return
+	case !w.passing:
+		if e.revision <= w.after {
+			return
+		}
+		select {
+		case w.results <- e.Event:
+			return
+		default:
+		}
+		w.passing = true
+		go w.pass()
+	case len(w.queue) >= mostQueued:
+		w.endLocked()
+		return
+	}
+	w.queue = append(w.queue, e)
+}
+
+// fail ends the watch with an error.
+func (w *watcher) fail(err error) {
+	status := apierrors.NewInternalError(err).ErrStatus
+	if known, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		status = known.ErrStatus
+	}
+	w.send(event{math.MaxInt64, watch.Event{Type: watch.Error, Object: &status}})
+	w.end()
+}
+
+// end ends the watch when the client has received what was sent.
+func (w *watcher) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endLocked()
+}
+
+func (w *watcher) endLocked() {
+	if !w.ended {
+		w.ended = true
+		if !w.passing {
+			close(w.results)
+		}
+	}
+}
+
+// begin sets the revision after which events are passed on.
+func (w *watcher) begin(after int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.after = after
+}
+
+// deliver waits until the client has room for an event. It returns false if the client has stopped
+// the watch. Only whoever is passing events calls it.
+func (w *watcher) deliver(e watch.Event) bool {
+	select {
+	case w.results <- e:
+		return true
+	case <-w.stopped:
+		return false
+	}
+}
+
+// pass delivers the queue, until it is empty.
+func (w *watcher) pass() {
+	for {
+		w.mu.Lock()
+		queue, after := w.queue, w.after
+		w.queue = nil
+		if len(queue) == 0 {
+			w.passing = false
+			if w.ended {
+				close(w.results)
+			}
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+		for _, e := range queue {
+			if e.revision > after && !w.deliver(e.Event) {
+				break
+			}
+		}
+	}
+}
