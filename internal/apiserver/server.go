@@ -187,7 +187,8 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
 	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore())
-	return s, serving.InstallV3(s.generic, base.OpenAPIV3Config)
+	serving.InstallV3(s.generic, base.OpenAPIV3Config, c.Version, definitions.GetStore())
+	return s, nil
 }
 
 // connect creates the clients, informers and controllers that work through the loopback.

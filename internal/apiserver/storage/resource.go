@@ -74,7 +74,8 @@ func (o *restOptions) open(
 		o.store.namespaces.open(&namespaceReader{prefix, reader})
 	}
 	client := o.store.resourceClient(config.GroupResource, prefix, o.unique[config.GroupResource].in(o.store, config.GroupResource, reader))
-	etcd, err := etcd3.New(client, o.store.compactor, o.store.watchCodec(config.Codec, &corrupt), newFunc, newListFunc, config.Prefix, resourcePrefix,
+	watchCodec := withSharedSpecs(o.store.watchCodec(config.Codec, &corrupt), config.GroupResource)
+	etcd, err := etcd3.New(client, o.store.compactor, watchCodec, newFunc, newListFunc, config.Prefix, resourcePrefix,
 		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, err

@@ -1,6 +1,7 @@
 package storemetadata
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -107,6 +108,10 @@ func (d *definitions) serves(resource schema.GroupVersionResource) (namespaced, 
 	return found.namespaced, ok && slices.Contains(found.versions, resource.Version)
 }
 
+// established is in every definition that is served, as it is encoded. A match within a description
+// would have its quotes escaped.
+var established = []byte(`"type":"Established","status":"True"`)
+
 // definitionOf returns what a stored CustomResourceDefinition says. It is not served before it is
 // established.
 func definitionOf(value []byte) (definition, bool) {
@@ -124,6 +129,9 @@ func definitionOf(value []byte) (definition, bool) {
 				Status apiextensionsv1.ConditionStatus                       `json:"status"`
 			} `json:"conditions"`
 		} `json:"status"`
+	}
+	if !bytes.Contains(value, established) {
+		return definition{}, false // what is not served yet need not be parsed
 	}
 	if json.Unmarshal(value, &stored) != nil {
 		return definition{}, false // the API says so, to whoever asks for the resource

@@ -3,12 +3,10 @@ package serving
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/emicklei/go-restful/v3"
-	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,7 +54,7 @@ func (s *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *v2) current() (http.Handler, error) {
-	definitions := s.served()
+	definitions := served(s.definitions)
 	version := versionOf(definitions)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,18 +69,6 @@ func (s *v2) current() (http.Handler, error) {
 	handler.NewOpenAPIService(document).RegisterOpenAPIVersionedService(v2Path, &fresh)
 	s.handler, s.version = fresh.Handler, version
 	return s.handler, nil
-}
-
-// served returns the established definitions, by name.
-func (s *v2) served() []*apiextensionsv1.CustomResourceDefinition {
-	var served []*apiextensionsv1.CustomResourceDefinition
-	for _, obj := range s.definitions.List() {
-		if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
-			served = append(served, crd)
-		}
-	}
-	slices.SortFunc(served, func(a, b *apiextensionsv1.CustomResourceDefinition) int { return strings.Compare(a.Name, b.Name) })
-	return served
 }
 
 func versionOf(definitions []*apiextensionsv1.CustomResourceDefinition) string {

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -9,29 +10,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 const v3Path = "/openapi/v3"
 
 // InstallV3 serves OpenAPI v3, a document for each group version. It is called after
 // PrepareRun, when all routes are registered; SkipOpenAPIInstallation is set in the generic
-// configuration.
+// configuration. version is the version of the server, definitions has the
+// CustomResourceDefinitions.
 //
-// The documents of custom resources are added by apiextensions-apiserver, to the same
-// service. It does so only if the server has a StaticOpenAPISpec, which PrepareRun would set
-// if it installed OpenAPI itself; an empty one will do. This is a workaround for
-// apiextensions-apiserver; without it TestCustomResourcesAreDescribed fails.
-func InstallV3(server *genericapiserver.GenericAPIServer, config *common.OpenAPIV3Config) error {
+// apiextensions-apiserver would add the documents of custom resources to the same service, and
+// keep them all. It does so only if the server has a StaticOpenAPISpec, which PrepareRun would
+// set if it installed OpenAPI itself. Here they are built for each request (customV3).
+func InstallV3(server *genericapiserver.GenericAPIServer, config *common.OpenAPIV3Config, version string, definitions cache.Store) {
 	service := handler3.NewOpenAPIService()
-	if err := service.RegisterOpenAPIV3VersionedService(v3Path, server.Handler.NonGoRestfulMux); err != nil {
-		return fmt.Errorf("serve %s: %w", v3Path, err)
-	}
+	builtin := make(map[string]bool)
 	// Each document is built from definitions of its own: kube-openapi writes into them while
 	// another document may be built or encoded. Building one at a time takes less memory.
 	var building sync.Mutex
@@ -39,6 +38,7 @@ func InstallV3(server *genericapiserver.GenericAPIServer, config *common.OpenAPI
 	separate.Definitions = nil
 	for _, routes := range server.Handler.GoRestfulContainer.RegisteredWebServices() {
 		path := strings.TrimPrefix(routes.RootPath(), "/")
+		builtin[path] = true
 		service.UpdateGroupVersionLazy(path, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
 			building.Lock()
 			defer building.Unlock()
@@ -51,8 +51,9 @@ func InstallV3(server *genericapiserver.GenericAPIServer, config *common.OpenAPI
 		})))
 	}
 	server.OpenAPIV3VersionedService = service
-	server.StaticOpenAPISpec = &spec.Swagger{}
-	return nil
+	custom := &customV3{builtin: service, paths: builtin, version: version, definitions: definitions}
+	server.Handler.NonGoRestfulMux.Handle(v3Path, http.HandlerFunc(custom.serveIndex))
+	server.Handler.NonGoRestfulMux.HandlePrefix(v3Path+"/", http.HandlerFunc(custom.serveDocument))
 }
 
 // nameSharedTypes keeps, of the types that every group version has (DeleteOptions,
