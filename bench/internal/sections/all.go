@@ -34,6 +34,9 @@ func All() []Section {
 		section("crd", "A new custom resource", 3, newResource,
 			`From the creation of a CustomResourceDefinition until the collector has deleted an object of it, whose owner was deleted at once.
 			Upstream's collector discovers resources every 30 seconds; the runs begin at different times in between.`),
+		section("crds", "Many custom resources", 3, manyDefinitions,
+			`CustomResourceDefinitions of 120 described fields each, created by 8 clients, and an object of the last one whose owner does not exist.
+			Nobody but the collector uses them otherwise. The memory is that of all processes, idle; of upstream's controllers, only the collector runs.`),
 		section("owners", "10 000 fake owners", 3, fakeOwners,
 			`What the cascades of one namespace suffer when an object with 10 000 owners that do not exist is created in another: p99 of the time from
 			an owner's DELETE until its one dependent is gone, one cascade after the other, compared with an object as large that has no owners.

@@ -11,14 +11,15 @@ type Sizes struct {
 	Watchers       int // of a change of which the lag is measured
 	Changes        int
 	Namespaces     int
-	Dependents     int // of a cascade
-	FewDependents  int // of a cascade of a collector that is slow
-	Crowd          int // objects of the section scale
-	CrowdOwners    int // that own them
-	FakeOwners     int // of one object
-	Bystanders     int // cascades beside it
-	Deployments    int // of three pods each
-	Nodes          int // of the section nodes
+	Dependents     int   // of a cascade
+	FewDependents  int   // of a cascade of a collector that is slow
+	Crowd          int   // objects of the section scale
+	CrowdOwners    int   // that own them
+	FakeOwners     int   // of one object
+	Definitions    []int // of custom resources
+	Bystanders     int   // cascades beside it
+	Deployments    int   // of three pods each
+	Nodes          int   // of the section nodes
 	Pods           int
 	PodsPerSet     int           // pods of one of its Deployments
 	Idle           time.Duration // before memory is read
@@ -30,7 +31,7 @@ func Full() Sizes {
 	return Sizes{
 		Clients: 32, Objects: 10_000, Watchers: 1000, Changes: 50, Namespaces: 3,
 		Dependents: 10_000, FewDependents: 200, Crowd: 100_000, CrowdOwners: 1000,
-		FakeOwners: 10_000, Bystanders: 300,
+		FakeOwners: 10_000, Bystanders: 300, Definitions: []int{300, 900},
 		Deployments: 300, Nodes: 1000, Pods: 20_000, PodsPerSet: 100,
 		Idle: 10 * time.Second, DiscoveryPhase: 30 * time.Second,
 	}
@@ -41,7 +42,7 @@ func Quick() Sizes {
 	return Sizes{
 		Quick: true, Clients: 8, Objects: 200, Watchers: 20, Changes: 5, Namespaces: 1,
 		Dependents: 200, FewDependents: 30, Crowd: 1000, CrowdOwners: 10,
-		FakeOwners: 200, Bystanders: 10,
+		FakeOwners: 200, Bystanders: 10, Definitions: []int{20},
 		Deployments: 5, Nodes: 3, Pods: 60, PodsPerSet: 20,
 		Idle: time.Second, DiscoveryPhase: time.Second,
 	}
