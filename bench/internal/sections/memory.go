@@ -63,7 +63,10 @@ func (b *Bench) burst(ctx context.Context, p *controlplane.Plane, side string) e
 	if err := pause(ctx, b.Sizes.Settle); err != nil {
 		return err
 	}
-	return b.memory(p, side, fmt.Sprintf("%.0f s after the last one went, RssAnon", b.Sizes.Settle.Seconds()))
+	if err := b.memory(p, side, fmt.Sprintf("%.0f s after the last one went, RssAnon", b.Sizes.Settle.Seconds())); err != nil {
+		return err
+	}
+	return b.profileHeap(ctx, p, side+" afterwards")
 }
 
 func (b *Bench) createAndCollect(ctx context.Context, p *controlplane.Plane, side string) error {
@@ -96,6 +99,9 @@ func (b *Bench) createAndCollect(ctx context.Context, p *controlplane.Plane, sid
 		return err
 	}
 	if err := b.memory(p, side, "with the objects stored, RssAnon"); err != nil {
+		return err
+	}
+	if err := b.profileHeap(ctx, p, side+" stored"); err != nil {
 		return err
 	}
 	effect, err := observe(ctx, p, namespace, metav1.DeletePropagationBackground, len(objects))
