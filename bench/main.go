@@ -68,7 +68,7 @@ func parse(args []string) (config, error) {
 	flags.IntVar(&c.runs, "runs", 3, "how often to measure; sections that take long are limited to fewer")
 	flags.BoolVar(&c.quick, "quick", false, "one run with small sizes, to see that the sections work")
 	flags.StringVar(&c.output, "o", "", "the directory for the report and the raw values; without it the report is printed only")
-	flags.StringVar(&c.profiles, "profiles", "", "a directory for CPU profiles of the servers, which are slower meanwhile")
+	flags.StringVar(&c.profiles, "profiles", "", "a directory for CPU and heap profiles of the servers, which are slower meanwhile")
 	all := sections.All()
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "usage: bench [flags] [section ...]\n\nSections:\n")

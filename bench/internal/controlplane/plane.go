@@ -154,10 +154,19 @@ func (p *Plane) Requests(ctx context.Context) (float64, error) {
 
 // LiveHeap returns the bytes of the server's heap that are in use after a collection.
 func (p *Plane) LiveHeap(ctx context.Context) (float64, error) {
-	if _, err := p.raw(ctx, "/debug/pprof/heap", map[string]string{"gc": "1"}); err != nil {
-		return 0, fmt.Errorf("collect the heap: %w", err)
+	if _, err := p.Heap(ctx); err != nil {
+		return 0, err
 	}
 	return p.sum(ctx, func(series string) bool { return series == "go_memstats_heap_alloc_bytes" })
+}
+
+// Heap returns a profile of the server's heap after a collection, which it causes.
+func (p *Plane) Heap(ctx context.Context) ([]byte, error) {
+	profile, err := p.raw(ctx, "/debug/pprof/heap", map[string]string{"gc": "1"})
+	if err != nil {
+		return nil, fmt.Errorf("collect the heap: %w", err)
+	}
+	return profile, nil
 }
 
 // Version returns the version that the server reports.

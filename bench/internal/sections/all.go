@@ -31,6 +31,10 @@ func All() []Section {
 		section("scale", "100 000 objects", 2, scale,
 			`ConfigMaps with 512 bytes of data, owned by 1 000 others. The memory is that of all processes, less what they had before; the start is on
 			the data directory with these objects. Idle memory is that after the start. kube-controller-manager runs its collector only, with its limits lifted.`),
+		section("memory", "Memory comes back", 2, memoryComesBack,
+			`100 000 ConfigMaps with 1 kB of data, created by 32 clients and collected in the background after their one owner: the most memory that
+			all processes have at one time until the last one is gone, and what they have a minute later. Upstream is etcd, kube-apiserver and
+			kube-controller-manager, which runs its collector only, with its limits lifted.`),
 		section("crd", "A new custom resource", 3, newResource,
 			`From the creation of a CustomResourceDefinition until the collector has deleted an object of it, whose owner was deleted at once.
 			Upstream's collector discovers resources every 30 seconds; the runs begin at different times in between.`),

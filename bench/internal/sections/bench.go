@@ -203,6 +203,19 @@ func (b *Bench) profile(ctx context.Context, p *controlplane.Plane, what string)
 	return func() error { return <-done }
 }
 
+// profileHeap writes a profile of the server's heap, as it is after a collection, if a directory for
+// it was given.
+func (b *Bench) profileHeap(ctx context.Context, p *controlplane.Plane, what string) error {
+	if b.Profiles == "" {
+		return nil
+	}
+	data, err := p.Heap(ctx)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.Profiles, fileName(b.Section+" "+what)+".heap"), data, 0o600)
+}
+
 // fileName replaces characters that do not belong in a file name.
 func fileName(text string) string {
 	name := []rune(text)

@@ -13,8 +13,8 @@ type Sizes struct {
 	Namespaces     int
 	Dependents     int   // of a cascade
 	FewDependents  int   // of a cascade of a collector that is slow
-	Crowd          int   // objects of the section scale
-	CrowdOwners    int   // that own them
+	Crowd          int   // objects of the sections scale and memory
+	CrowdOwners    int   // that own those of scale
 	FakeOwners     int   // of one object
 	Definitions    []int // of custom resources
 	Bystanders     int   // cascades beside it
@@ -23,6 +23,7 @@ type Sizes struct {
 	Pods           int
 	PodsPerSet     int           // pods of one of its Deployments
 	Idle           time.Duration // before memory is read
+	Settle         time.Duration // before memory is read that should have come back
 	DiscoveryPhase time.Duration // over which the runs of the section crd are spread
 }
 
@@ -33,7 +34,7 @@ func Full() Sizes {
 		Dependents: 10_000, FewDependents: 200, Crowd: 100_000, CrowdOwners: 1000,
 		FakeOwners: 10_000, Bystanders: 300, Definitions: []int{300, 900},
 		Deployments: 300, Nodes: 1000, Pods: 20_000, PodsPerSet: 100,
-		Idle: 10 * time.Second, DiscoveryPhase: 30 * time.Second,
+		Idle: 10 * time.Second, Settle: time.Minute, DiscoveryPhase: 30 * time.Second,
 	}
 }
 
@@ -44,6 +45,6 @@ func Quick() Sizes {
 		Dependents: 200, FewDependents: 30, Crowd: 1000, CrowdOwners: 10,
 		FakeOwners: 200, Bystanders: 10, Definitions: []int{20},
 		Deployments: 5, Nodes: 3, Pods: 60, PodsPerSet: 20,
-		Idle: time.Second, DiscoveryPhase: time.Second,
+		Idle: time.Second, Settle: time.Second, DiscoveryPhase: time.Second,
 	}
 }
