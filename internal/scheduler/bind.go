@@ -56,14 +56,14 @@ func (s *Scheduler) place(name cache.ObjectName, pod *corev1.Pod) (string, error
 	if s.placed[pod.UID] != "" {
 		return "", nil
 	}
-	node, err := placement.Place(pod, s.order, s.first)
+	node, err := s.cluster.Place(pod)
 	if err != nil {
-		s.unschedulable[name] = struct{}{}
+		s.unschedulable[name], _ = errors.AsType[placement.Unplaced](err)
 		return "", err
 	}
-	s.first = (s.first + 1) % len(s.order)
 	node.Add(pod)
 	s.placed[pod.UID] = node.Name()
+	s.retryConcernedLocked(pod)
 	return node.Name(), nil
 }
 
@@ -74,8 +74,9 @@ func (s *Scheduler) unplace(uid types.UID, node string) {
 		return
 	}
 	delete(s.placed, uid)
-	if known := s.known[node]; known != nil {
+	if known := s.cluster.Node(node); known != nil {
 		known.Remove(uid)
+		s.retryLocked()
 	}
 }
 

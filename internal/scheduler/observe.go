@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,12 +21,11 @@ func (s *Scheduler) observeNode(obj any) {
 	s.podsNeeded.Do(func() { close(s.startPods) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := s.known[node.Name]; known != nil {
+	if known := s.cluster.Node(node.Name); known != nil {
 		known.Update(node)
 	} else {
 		known = placement.NewNode(node)
-		s.known[node.Name] = known
-		s.order = append(s.order, known)
+		s.cluster.AddNode(known)
 		s.addPodsLocked(known)
 	}
 	s.retryLocked()
@@ -54,9 +54,34 @@ func (s *Scheduler) forgetNode(obj any) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := s.known[node.Name]
-	delete(s.known, node.Name)
-	s.order = slices.DeleteFunc(s.order, func(n *placement.Node) bool { return n == known })
+	s.cluster.RemoveNode(node.Name)
+	s.retryLocked() // there may be one topology domain less
+}
+
+// observeNamespace records the labels of a namespace, by which the affinity of pods may select it.
+func (s *Scheduler) observeNamespace(obj any) {
+	namespace, ok := obj.(*corev1.Namespace)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cluster.SetNamespace(namespace.Name, namespace.Labels) {
+		s.retryLocked()
+	}
+}
+
+func (s *Scheduler) forgetNamespace(obj any) {
+	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = last.Obj
+	}
+	namespace, ok := obj.(*corev1.Namespace)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cluster.RemoveNamespace(namespace.Name)
 }
 
 // observePod enqueues a pod that has to be placed, and records the node of a bound one.
@@ -74,17 +99,28 @@ func (s *Scheduler) observePod(obj any) {
 	if pod.Spec.NodeName == "" {
 		return
 	}
-	if node := s.known[pod.Spec.NodeName]; node != nil {
-		before := node.Pods()
-		node.Add(pod)
-		if node.Pods() < before {
-			s.retryLocked() // it has finished and needs no resources any more
-		}
+	if node := s.cluster.Node(pod.Spec.NodeName); node != nil {
+		s.updateLocked(node, pod)
 	}
-	if was := s.placed[pod.UID]; was != "" && was != pod.Spec.NodeName && s.known[was] != nil {
-		s.known[was].Remove(pod.UID) // another scheduler was faster
+	if was := s.placed[pod.UID]; was != "" && was != pod.Spec.NodeName && s.cluster.Node(was) != nil {
+		s.cluster.Node(was).Remove(pod.UID) // another scheduler was faster
+		s.retryLocked()
 	}
 	s.placed[pod.UID] = pod.Spec.NodeName
+}
+
+// updateLocked records the state of a pod on a node.
+func (s *Scheduler) updateLocked(node *placement.Node, pod *corev1.Pod) {
+	before := node.Pod(pod.UID)
+	node.Add(pod)
+	switch {
+	case before != nil && node.Pod(pod.UID) == nil:
+		s.retryLocked() // it has finished and needs no resources any more
+	case before == nil, (before.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil):
+		s.retryConcernedLocked(pod)
+	case !maps.Equal(before.Labels, pod.Labels):
+		s.retryConcernedLocked(before, pod)
+	}
 }
 
 func (s *Scheduler) forgetPod(obj any) {
@@ -98,7 +134,7 @@ func (s *Scheduler) forgetPod(obj any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.unschedulable, cache.MetaObjectToName(pod))
-	if node := s.known[s.placed[pod.UID]]; node != nil {
+	if node := s.cluster.Node(s.placed[pod.UID]); node != nil {
 		node.Remove(pod.UID)
 		s.retryLocked()
 	}
@@ -111,6 +147,16 @@ func (s *Scheduler) retryLocked() {
 		s.queue.Add(name)
 	}
 	clear(s.unschedulable)
+}
+
+// retryConcernedLocked enqueues the unschedulable pods that have constraints on one of the pods.
+func (s *Scheduler) retryConcernedLocked(changed ...*corev1.Pod) {
+	for name, unplaced := range s.unschedulable {
+		if slices.ContainsFunc(changed, unplaced.Concerns) {
+			s.queue.Add(name)
+			delete(s.unschedulable, name)
+		}
+	}
 }
 
 // isToBePlaced reports whether a pod waits for this scheduler.

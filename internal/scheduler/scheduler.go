@@ -3,13 +3,14 @@
 // nowhere, its condition PodScheduled and an Event with the reasons.
 //
 //	watch of nodes ─┐
-//	                ├─▶ nodes with what is on them ─▶ placement.Place ─▶ pods/binding
-//	watch of pods ──┘                                        └─▶ condition, Event
+//	                ├─▶ placement.Cluster ─▶ Place ─▶ pods/binding
+//	watch of pods ──┘                          └─▶ condition, Event
 //
-// Pods are watched once there is a node: without nodes there is nothing to decide. Pods are
-// placed one at a time, so each placement sees the previous ones; bindings are sent by several
-// workers. An unschedulable pod is retried when a node changes, or when a pod on a node is
-// gone or has finished.
+// Pods, and namespaces for their labels, are watched once there is a node: without nodes there
+// is nothing to decide. Pods are placed one at a time, so each placement sees the previous ones;
+// bindings are sent by several workers. An unschedulable pod is retried when a node or the labels
+// of a namespace change, when a pod on a node is gone or has finished, and, if it has constraints
+// on other pods, when one of these is placed or changes.
 //
 // The loop is not that of package controller: there an event is only a key, whereas here
 // it changes the nodes that placement reads, and an addition and a deletion change them
@@ -21,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -48,6 +50,8 @@ type Config struct {
 	// Pods is a shared informer of all pods, which the caller runs for as long as the scheduler
 	// runs. If nil, the scheduler runs its own once there is a node.
 	Pods cache.SharedIndexInformer
+	// Namespaces is the same for namespaces.
+	Namespaces cache.SharedIndexInformer
 }
 
 // Scheduler binds pods to nodes. Create one with New.
@@ -56,22 +60,21 @@ type Scheduler struct {
 	log    *slog.Logger
 	clock  clock.WithTicker
 	nodes  cache.SharedIndexInformer
-	pods   cache.SharedIndexInformer // has our event handler once there is a node
-	// ownPods means that the scheduler runs the informer of pods itself.
-	ownPods bool
-	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	// pods and namespaces have our event handlers once there is a node.
+	pods, namespaces cache.SharedIndexInformer
+	// own are those of these that the scheduler runs itself.
+	own   []cache.SharedIndexInformer
+	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
 	podsNeeded sync.Once
 	startPods  chan struct{} // closed by podsNeeded
-	podHandler atomic.Pointer[cache.ResourceEventHandlerRegistration]
+	handlers   atomic.Pointer[[]cache.ResourceEventHandlerRegistration]
 
-	mu     sync.Mutex
-	known  map[string]*placement.Node // guarded by mu, and so is all below
-	order  []*placement.Node          // the known nodes, in the order of Place
-	first  int                        // where Place starts
-	placed map[types.UID]string       // the node that a pod is bound to, or is being bound to
-	// unschedulable are the pods that fit nowhere.
-	unschedulable map[cache.ObjectName]struct{}
+	mu      sync.Mutex
+	cluster *placement.Cluster   // guarded by mu, and so is all below
+	placed  map[types.UID]string // the node that a pod is bound to, or is being bound to
+	// unschedulable are the pods that fit nowhere, and why.
+	unschedulable map[cache.ObjectName]placement.Unplaced
 }
 
 // New returns a scheduler. It sends no requests.
@@ -85,24 +88,31 @@ func New(c Config) (*Scheduler, error) {
 	s := &Scheduler{
 		client: c.Client, log: c.Logger, clock: c.Clock,
 		nodes: coreinformers.NewNodeInformer(c.Client, 0, cache.Indexers{}),
-		pods:  c.Pods,
+		pods:  c.Pods, namespaces: c.Namespaces,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Clock: c.Clock}),
 		startPods: make(chan struct{}),
-		known:     map[string]*placement.Node{}, placed: map[types.UID]string{}, unschedulable: map[cache.ObjectName]struct{}{},
+		cluster:   placement.NewCluster(), placed: map[types.UID]string{}, unschedulable: map[cache.ObjectName]placement.Unplaced{},
 	}
 	if err := s.nodes.SetTransform(essentials); err != nil {
 		return nil, fmt.Errorf("watch nodes: %w", err)
 	}
-	return s, s.preparePods()
+	return s, s.prepare()
 }
 
-// preparePods creates the informer of pods unless a shared one was given, and adds the index.
-func (s *Scheduler) preparePods() error {
+// prepare creates the informers that were not given, and adds the index of pods.
+func (s *Scheduler) prepare() error {
 	if s.pods == nil {
-		s.ownPods, s.pods = true, coreinformers.NewPodInformer(s.client, metav1.NamespaceAll, 0, cache.Indexers{})
-		if err := s.pods.SetTransform(essentials); err != nil {
-			return fmt.Errorf("watch pods: %w", err)
+		s.pods = coreinformers.NewPodInformer(s.client, metav1.NamespaceAll, 0, cache.Indexers{})
+		s.own = append(s.own, s.pods)
+	}
+	if s.namespaces == nil {
+		s.namespaces = coreinformers.NewNamespaceInformer(s.client, 0, cache.Indexers{})
+		s.own = append(s.own, s.namespaces)
+	}
+	for _, informer := range s.own {
+		if err := informer.SetTransform(essentials); err != nil {
+			return fmt.Errorf("watch pods and namespaces: %w", err)
 		}
 	}
 	if _, ok := s.pods.GetIndexer().GetIndexers()[pods.ByNode]; ok {
@@ -128,8 +138,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	running.Go(func() { s.watchPods(ctx) })
 	// No pod is placed before all pods that are on nodes are known.
 	podsKnown := func() bool {
-		handler := s.podHandler.Load()
-		return handler != nil && (*handler).HasSynced()
+		handlers := s.handlers.Load()
+		return handlers != nil && !slices.ContainsFunc(*handlers, func(h cache.ResourceEventHandlerRegistration) bool { return !h.HasSynced() })
 	}
 	if cache.WaitForCacheSync(ctx.Done(), s.nodes.HasSynced, podsKnown) {
 		for range workers {
@@ -142,24 +152,33 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchPods watches pods once there is a node.
+// watchPods watches pods and namespaces once there is a node.
 func (s *Scheduler) watchPods(ctx context.Context) {
 	select {
 	case <-s.startPods:
 	case <-ctx.Done():
 		return
 	}
-	handler, err := s.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: s.observePod, UpdateFunc: func(_, now any) { s.observePod(now) }, DeleteFunc: s.forgetPod,
-	})
-	if err != nil {
-		return // the informer has been stopped already
+	var handlers []cache.ResourceEventHandlerRegistration
+	for _, watched := range []struct {
+		informer        cache.SharedIndexInformer
+		observe, forget func(any)
+	}{{s.namespaces, s.observeNamespace, s.forgetNamespace}, {s.pods, s.observePod, s.forgetPod}} {
+		handler, err := watched.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: watched.observe, UpdateFunc: func(_, now any) { watched.observe(now) }, DeleteFunc: watched.forget,
+		})
+		if err != nil {
+			return // the informer has been stopped already
+		}
+		defer func() { _ = watched.informer.RemoveEventHandler(handler) }()
+		handlers = append(handlers, handler)
 	}
-	defer func() { _ = s.pods.RemoveEventHandler(handler) }()
-	s.podHandler.Store(&handler)
-	if s.ownPods {
-		s.pods.RunWithContext(ctx)
+	s.handlers.Store(&handlers)
+	var running sync.WaitGroup
+	for _, informer := range s.own {
+		running.Go(func() { informer.RunWithContext(ctx) })
 	}
+	running.Wait()
 	<-ctx.Done()
 }
 
@@ -183,7 +202,7 @@ func (s *Scheduler) work(ctx context.Context) {
 func essentials(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		o.ManagedFields, o.Annotations, o.Labels = nil, nil, nil
+		o.ManagedFields, o.Annotations = nil, nil
 		o.Spec.Volumes = nil
 		o.Status = corev1.PodStatus{Phase: o.Status.Phase, Conditions: scheduledCondition(o)}
 		for _, containers := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
@@ -193,6 +212,8 @@ func essentials(obj any) (any, error) {
 		}
 	case *corev1.Node:
 		o.ManagedFields, o.Status.Images = nil, nil
+	case *corev1.Namespace:
+		o.ManagedFields, o.Annotations = nil, nil
 	}
 	return obj, nil
 }

@@ -67,13 +67,13 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 // pods. Each adds an index to it, so they are created one after the other, and before any of them
 // runs.
 func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []func() error, err error) {
-	var pods cache.SharedIndexInformer
+	var pods, namespaces cache.SharedIndexInformer
 	if o.Workloads == InProcess {
 		shared, err := newControllerContext(o, api)
 		if err != nil {
 			return nil, err
 		}
-		pods = shared.Informers.Core().V1().Pods().Informer()
+		pods, namespaces = shared.Informers.Core().V1().Pods().Informer(), shared.Informers.Core().V1().Namespaces().Informer()
 		quotas, err := newResourceQuotas(o, api, shared)
 		if err != nil {
 			return nil, err
@@ -88,7 +88,7 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []fu
 		parts = append(parts, func() error { return runNodes(ctx, api, nodes) })
 	}
 	if o.Scheduler {
-		scheduler, err := newScheduler(o, api, pods)
+		scheduler, err := newScheduler(o, api, pods, namespaces)
 		if err != nil {
 			return nil, err
 		}

@@ -114,7 +114,7 @@ func runNodes(ctx context.Context, api *apiserver.Server, nodes *agent.Agent) er
 	return nodes.Run(ctx)
 }
 
-func newScheduler(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) (*scheduler.Scheduler, error) {
+func newScheduler(o Options, api *apiserver.Server, pods, namespaces cache.SharedIndexInformer) (*scheduler.Scheduler, error) {
 	config, err := api.Scheduler()
 	if err != nil {
 		return nil, err
@@ -123,5 +123,5 @@ func newScheduler(o Options, api *apiserver.Server, pods cache.SharedIndexInform
 	if err != nil {
 		return nil, fmt.Errorf("create the client of the scheduler: %w", err)
 	}
-	return scheduler.New(scheduler.Config{Client: client, Logger: o.Log, Pods: pods})
+	return scheduler.New(scheduler.Config{Client: client, Logger: o.Log, Pods: pods, Namespaces: namespaces})
 }

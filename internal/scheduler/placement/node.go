@@ -1,14 +1,21 @@
 // Package placement decides which node a pod goes to. It has no I/O, no goroutines and no clock:
-// nodes and pods go in, a node or the reasons why there is none come out.
+// nodes, pods and the labels of namespaces go in, a node or the reasons why there is none come
+// out.
 //
 // A node is left out if it is not ready or takes no new pods, if it has a taint that the
 // pod does not tolerate, if the pod's node selector or required node affinity does not
 // match it, if a host port is taken, or if what it can allocate is less than what its pods
-// and this one request. Of those that remain, the one that the pod prefers comes first
-// (preferred node affinity, no PreferNoSchedule taint), then the one with the fewest pods
-// of the same controller, then the one with the most free resources.
+// and this one request. It is also left out if the pod would violate one of its topology
+// spread constraints there (DoNotSchedule), its required affinity or anti-affinity, or the
+// required anti-affinity of a pod that is already placed.
 //
-// Affinity between pods and topology spread constraints are ignored.
+// Of the nodes that remain, the one that the pod prefers comes first (preferred node affinity, no
+// PreferNoSchedule taint), then the one that it prefers because of the pods there (preferred
+// affinity and anti-affinity), then the one that spreads it best (ScheduleAnyway), then the one
+// with the fewest pods of the same controller, then the one with the most free resources.
+//
+// A [Cluster] counts pods only for pods that have constraints on others. Those that have none
+// pay for nothing but the required anti-affinity of others.
 package placement
 
 import (
@@ -23,15 +30,18 @@ import (
 // Node is a node with the pods that are bound to it, or are being bound. Create one with
 // NewNode.
 type Node struct {
-	object *corev1.Node
-	free   map[corev1.ResourceName]int64 // what is allocatable, milli units for CPU
-	pods   map[types.UID]use
-	ports  map[port]int      // how many pods have it
-	owned  map[types.UID]int // pods by controller
+	object  *corev1.Node
+	cluster *Cluster                      // nil until it is part of one
+	free    map[corev1.ResourceName]int64 // what is allocatable, milli units for CPU
+	pods    map[types.UID]use
+	ports   map[port]int      // how many pods have it
+	owned   map[types.UID]int // pods by controller
 }
 
 // use is what a pod uses on a node.
 type use struct {
+	pod *corev1.Pod
+	peering
 	requests map[corev1.ResourceName]int64
 	ports    []port
 	owner    types.UID
@@ -65,6 +75,9 @@ func (n *Node) Name() string { return n.object.Name }
 // Pods returns the number of pods on the node.
 func (n *Node) Pods() int { return len(n.pods) }
 
+// Pod returns the pod with that uid; nil if it is not on the node.
+func (n *Node) Pod(uid types.UID) *corev1.Pod { return n.pods[uid].pod }
+
 // Add adds a pod to the node. A finished pod needs no resources.
 func (n *Node) Add(pod *corev1.Pod) {
 	n.Remove(pod.UID)
@@ -72,6 +85,9 @@ func (n *Node) Add(pod *corev1.Pod) {
 		return
 	}
 	u := useOf(pod)
+	if n.cluster != nil {
+		u.peering = n.cluster.join(n, pod)
+	}
 	n.pods[pod.UID] = u
 	n.take(u.requests, -1)
 	for _, p := range u.ports {
@@ -89,6 +105,7 @@ func (n *Node) Remove(uid types.UID) {
 		return
 	}
 	delete(n.pods, uid)
+	u.leave(n, u.pod)
 	n.take(u.requests, 1)
 	for _, p := range u.ports {
 		if n.ports[p]--; n.ports[p] == 0 {
@@ -107,7 +124,7 @@ func (n *Node) take(requests map[corev1.ResourceName]int64, sign int64) {
 }
 
 func useOf(pod *corev1.Pod) use {
-	u := use{requests: amounts(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))}
+	u := use{pod: pod, requests: amounts(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))}
 	if u.requests == nil {
 		u.requests = map[corev1.ResourceName]int64{}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -24,6 +25,14 @@ const taintPenalty = 101
 type Unplaced struct {
 	Nodes   int
 	Reasons map[string]int // how many nodes each reason rules out
+
+	about []labels.Selector // what the pod's constraints on other pods select
+}
+
+// Concerns reports whether another pod that comes, goes or changes may make a difference because
+// of the constraints on other pods that the pod has. The resources of that pod are another matter.
+func (u Unplaced) Concerns(other *corev1.Pod) bool {
+	return slices.ContainsFunc(u.about, func(s labels.Selector) bool { return s.Matches(labels.Set(other.Labels)) })
 }
 
 // Error returns the message in the format of kube-scheduler.
@@ -43,28 +52,38 @@ func (u Unplaced) Error() string {
 // request is a pod that needs a node.
 type request struct {
 	use
-	pod      *corev1.Pod
 	required nodeaffinity.RequiredNodeAffinity
 	prefers  *nodeaffinity.PreferredSchedulingTerms
+	peers    *peers // nil if other pods matter only for what they use
 }
 
-// Place finds the node for a pod among nodes, starting with the one at index first, so that it
-// does not always look at the same ones. The error is an Unplaced, or says what is wrong with
-// the pod.
-func Place(pod *corev1.Pod, nodes []*Node, first int) (*Node, error) {
-	r := request{use: useOf(pod), pod: pod, required: nodeaffinity.GetRequiredNodeAffinity(pod)}
+// newRequest returns what a pod needs, considering the pods that are there.
+func (c *Cluster) newRequest(pod *corev1.Pod) (*request, error) {
+	r := &request{use: useOf(pod), required: nodeaffinity.GetRequiredNodeAffinity(pod)}
+	var err error
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		var err error
 		if r.prefers, err = nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return nil, fmt.Errorf("preferred node affinity: %w", err)
 		}
 	}
-	unplaced := Unplaced{Nodes: len(nodes), Reasons: map[string]int{}}
+	r.peers, err = c.peersOf(pod, r.required)
+	return r, err
+}
+
+// Place finds the node for a pod, which the caller then adds to it. Each time it starts with
+// another node, so that it does not always look at the same ones. The error is an Unplaced, or
+// says what is wrong with the pod.
+func (c *Cluster) Place(pod *corev1.Pod) (*Node, error) {
+	r, err := c.newRequest(pod)
+	if err != nil {
+		return nil, err
+	}
+	unplaced := Unplaced{Nodes: len(c.order), Reasons: map[string]int{}}
 	var best *Node
 	var bestScore score
 	fit := 0
-	for i := range nodes {
-		n := nodes[(first+i)%len(nodes)]
+	for i := range c.order {
+		n := c.order[(c.first+i)%len(c.order)]
 		reasons, err := r.obstacles(n)
 		if err != nil {
 			return nil, err
@@ -78,13 +97,15 @@ func Place(pod *corev1.Pod, nodes []*Node, first int) (*Node, error) {
 		if s := r.score(n); best == nil || s.betterThan(bestScore) {
 			best, bestScore = n, s
 		}
-		if fit++; fit == maxCompared {
+		if fit++; fit >= maxCompared && !r.peers.prefer() {
 			break
 		}
 	}
 	if best == nil {
+		unplaced.about = r.peers.selectors()
 		return nil, unplaced
 	}
+	c.first = (c.first + 1) % len(c.order)
 	return best, nil
 }
 
@@ -109,7 +130,13 @@ func (r *request) obstacles(n *Node) ([]string, error) {
 	case slices.ContainsFunc(r.ports, n.hasPort):
 		return []string{"node(s) didn't have free ports for the requested pod ports"}, nil
 	}
-	return r.insufficient(n), nil
+	if reasons := r.insufficient(n); len(reasons) > 0 {
+		return reasons, nil
+	}
+	if reason := r.peers.obstacle(n); reason != "" {
+		return []string{reason}, nil
+	}
+	return nil, nil
 }
 
 func isReady(n *corev1.Node) bool {
@@ -142,7 +169,9 @@ func (r *request) insufficient(n *Node) []string {
 // score ranks nodes that fit.
 type score struct {
 	preferred int64
-	siblings  int // pods of the same controller
+	near      int64   // preferred because of the pods there
+	crowd     float64 // pods from which it should be spread
+	siblings  int     // pods of the same controller
 	left      float64
 }
 
@@ -150,6 +179,10 @@ func (s score) betterThan(t score) bool {
 	switch {
 	case s.preferred != t.preferred:
 		return s.preferred > t.preferred
+	case s.near != t.near:
+		return s.near > t.near
+	case s.crowd != t.crowd:
+		return s.crowd < t.crowd
 	case s.siblings != t.siblings:
 		return s.siblings < t.siblings
 	}
@@ -158,6 +191,7 @@ func (s score) betterThan(t score) bool {
 
 func (r *request) score(n *Node) score {
 	s := score{left: n.left()}
+	s.near, s.crowd = r.peers.score(n)
 	if r.prefers != nil {
 		s.preferred = r.prefers.Score(n.object)
 	}

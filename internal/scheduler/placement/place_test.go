@@ -23,6 +23,14 @@ func aNode(name string, change ...func(*corev1.Node)) *placement.Node {
 	return placement.NewNode(n)
 }
 
+func clusterOf(nodes ...*placement.Node) *placement.Cluster {
+	c := placement.NewCluster()
+	for _, n := range nodes {
+		c.AddNode(n)
+	}
+	return c
+}
+
 func list(cpu, memory, pods string) corev1.ResourceList {
 	return corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourcePods: resource.MustParse(pods),
@@ -50,6 +58,8 @@ func hostPort(ip string, number int32) func(*corev1.Pod) {
 		p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{HostIP: ip, HostPort: number, Protocol: corev1.ProtocolTCP})
 	}
 }
+
+func ended(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
 
 func taint(effect corev1.TaintEffect) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k", Value: "v", Effect: effect}} }
@@ -92,7 +102,6 @@ func holding(n *placement.Node, pods ...*corev1.Pod) *placement.Node {
 }
 
 func TestPlace(t *testing.T) {
-	ended := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
 	for name, test := range map[string]struct {
 		pod   *corev1.Pod
 		nodes []*placement.Node
@@ -123,7 +132,7 @@ func TestPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			node, err := placement.Place(test.pod, test.nodes, 0)
+			node, err := clusterOf(test.nodes...).Place(test.pod)
 			if none, ok := errors.AsType[placement.Unplaced](err); ok {
 				got = none.Error()
 			} else if err != nil {
@@ -141,9 +150,10 @@ func TestPlace(t *testing.T) {
 // TestSpread: pods of one controller spread evenly, and what is removed frees resources.
 func TestSpread(t *testing.T) {
 	nodes := []*placement.Node{aNode("a"), aNode("b"), aNode("c")}
+	cluster := clusterOf(nodes...)
 	for i := range 30 {
 		pod := aPod(fmt.Sprint(i), ownedBy("rs"))
-		node, err := placement.Place(pod, nodes, i%3)
+		node, err := cluster.Place(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,18 +164,18 @@ func TestSpread(t *testing.T) {
 			t.Errorf("%d pods on %s", n.Pods(), n.Name())
 		}
 	}
-	if _, err := placement.Place(aPod("p"), nodes, 0); err == nil {
+	if _, err := cluster.Place(aPod("p")); err == nil {
 		t.Error("a pod is placed on a node without the resources")
 	}
 	nodes[1].Remove("1")
 	for range 3 {
 		nodes[1].Remove("1") // once
 	}
-	if node, err := placement.Place(aPod("p"), nodes, 0); err != nil || node != nodes[1] {
+	if node, err := cluster.Place(aPod("p")); err != nil || node != nodes[1] {
 		t.Errorf("%v, %v", node, err)
 	}
 	nodes[1].Add(aPod("p"))
-	if _, err := placement.Place(aPod("q"), nodes, 0); err == nil {
+	if _, err := cluster.Place(aPod("q")); err == nil {
 		t.Error("a pod is placed on a node without the resources")
 	}
 }
@@ -177,7 +187,7 @@ func TestUpdateKeepsWhatIsTaken(t *testing.T) {
 	object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	object.Status.Allocatable = list("4", "8Gi", "10")
 	n.Update(object)
-	if _, err := placement.Place(aPod("p", requests("2", "1Gi")), []*placement.Node{n}, 0); err == nil {
+	if _, err := clusterOf(n).Place(aPod("p", requests("2", "1Gi"))); err == nil {
 		t.Error("a pod is placed on a node without the resources")
 	}
 }

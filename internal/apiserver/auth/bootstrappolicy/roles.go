@@ -257,7 +257,7 @@ func componentRoles() []*rbacv1.ClusterRole {
 			rule("coordination.k8s.io", slices.Concat(reading(), []string{"create", "update", "patch"}), "leases"),
 			requestRule()),
 		role(Scheduler,
-			rule("", []string{"list", "watch"}, "nodes", "pods"),
+			rule("", []string{"list", "watch"}, "namespaces", "nodes", "pods"),
 			rule("", []string{"create"}, "pods/binding", "events"),
 			rule("", []string{"patch"}, "pods/status")),
 	}

@@ -164,3 +164,40 @@ func TestDefaultStorageClass(t *testing.T) {
 		t.Errorf("class %q for a claim that wants none", *got)
 	}
 }
+
+// TestPodLabelKeys: what a pod's label keys mean for its own labels becomes part of its selectors
+// when it is created, and an update may send the result again.
+func TestPodLabelKeys(t *testing.T) {
+	p := newFakeServer(t)
+	const term = `{topologyKey: zone, labelSelector: {matchLabels: {app: a}}, matchLabelKeys: [version, none], mismatchLabelKeys: [tenant]}`
+	pod := p.create(`{apiVersion: v1, kind: Pod, metadata: {name: web, labels: {version: "2", tenant: x}}, spec: {containers: [{name: a, image: "a:1"}],
+		affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [` + term + `]},
+			podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: ` + term + `}]}},
+		topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, matchLabelKeys: [version], labelSelector: {}},
+			{maxSkew: 1, topologyKey: host, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: a}}}]}}`).(*corev1.Pod)
+	affinity, spread := pod.Spec.Affinity, pod.Spec.TopologySpreadConstraints
+	const merged = "app=a,tenant notin (x),version in (2)"
+	for i, test := range []struct {
+		selector *metav1.LabelSelector
+		want     string
+	}{
+		{affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector, merged},
+		{affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector, merged},
+		{spread[0].LabelSelector, "version in (2)"},
+		{spread[1].LabelSelector, "app=a"},
+	} {
+		if got := metav1.FormatLabelSelector(test.selector); got != test.want {
+			t.Errorf("selector %d is %q, want %q", i, got, test.want)
+		}
+	}
+	updated := pod.DeepCopy()
+	updated.Labels["version"] = "3" // the selector keeps what the pod was created with
+	again, _, err := p.mains["pods"].Update(requestContext(p.mains["pods"].Resource), "web", rest.DefaultUpdatedObjectInfo(updated),
+		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := metav1.FormatLabelSelector(again.(*corev1.Pod).Spec.TopologySpreadConstraints[0].LabelSelector); got != "version in (2)" {
+		t.Errorf("after an update the selector is %q", got)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
 // Defaults that a pod gets when it is created. Templates do not have them, so these must not be
@@ -26,6 +27,7 @@ func createPod(p *corev1.Pod) {
 	registry.SetDefault(&p.Spec.ServiceAccountName, defaultAccount)
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
 	p.Spec.Tolerations = tolerateLostNodes(p.Spec.Tolerations)
+	podspec.MergeLabelKeys(&p.Spec, p.Labels)
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClassOf(&p.Spec)}
 }
 

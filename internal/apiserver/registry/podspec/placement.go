@@ -91,6 +91,7 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 			validate.OneOf(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway),
 			validate.OneOfPtr(c.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
 			validate.OneOfPtr(c.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
+			validateLabelKeys(c.MatchLabelKeys, nil, c.LabelSelector, at),
 			validate.OptionalLabelSelector(c.LabelSelector, at.Child("labelSelector")),
 		)
 		if c.MinDomains != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {
@@ -202,6 +203,7 @@ func validatePodTerm(t *corev1.PodAffinityTerm, at *field.Path) field.ErrorList 
 		validate.Each(t.Namespaces, at.Child("namespaces"), func(name *string, at *field.Path) field.ErrorList {
 			return validate.FromMessages(*name, at, validation.IsDNS1123Label(*name))
 		}),
+		validateLabelKeys(t.MatchLabelKeys, t.MismatchLabelKeys, t.LabelSelector, at),
 		validateTopologyKey(t.TopologyKey, at.Child("topologyKey")),
 	)
 }

@@ -1,0 +1,192 @@
+package placement
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Cluster is the nodes with the pods on them. Create one with NewCluster.
+type Cluster struct {
+	nodes      map[string]*Node
+	order      []*Node               // the nodes in the order in which Place looks at them
+	first      int                   // where it starts
+	namespaces map[string]labels.Set // their labels
+	// avoided are the terms of required anti-affinity of the pods on nodes, by their text: pods of
+	// one template share them.
+	avoided map[string]*avoidance
+	// groups are the pods on nodes by namespace and by the text of their labels. It is nil until a
+	// pod asks which pods are where.
+	groups map[string]map[string]*group
+}
+
+// avoidance is a term of required anti-affinity, and how many pods have it on each node.
+type avoidance struct {
+	term
+	text  string
+	nodes map[*Node]int
+}
+
+// group is the pods of a namespace that have the same labels: no selector tells them apart.
+type group struct {
+	namespace, text string
+	labels          labels.Set
+	nodes           map[*Node]tally
+}
+
+// tally is how many pods there are, and how many of them are being deleted.
+type tally struct{ all, terminating int }
+
+// peering is where a pod on a node is counted.
+type peering struct {
+	group  *group
+	avoids []*avoidance
+	of     *Cluster
+}
+
+// NewCluster returns a cluster without nodes.
+func NewCluster() *Cluster {
+	return &Cluster{nodes: map[string]*Node{}, namespaces: map[string]labels.Set{}, avoided: map[string]*avoidance{}}
+}
+
+// Node returns the node of that name; nil if there is none.
+func (c *Cluster) Node(name string) *Node { return c.nodes[name] }
+
+// AddNode adds a node, with the pods on it, under a name that no other has.
+func (c *Cluster) AddNode(n *Node) {
+	c.nodes[n.Name()] = n
+	c.order = append(c.order, n)
+	n.cluster = c
+	for uid, u := range n.pods {
+		u.peering = c.join(n, u.pod)
+		n.pods[uid] = u
+	}
+}
+
+// RemoveNode removes a node, with the pods on it.
+func (c *Cluster) RemoveNode(name string) {
+	n := c.nodes[name]
+	if n == nil {
+		return
+	}
+	for uid := range n.pods {
+		n.Remove(uid)
+	}
+	n.cluster = nil
+	delete(c.nodes, name)
+	c.order = slices.DeleteFunc(c.order, func(other *Node) bool { return other == n })
+	c.first %= max(1, len(c.order))
+}
+
+// SetNamespace records the labels of a namespace, and reports whether they have changed.
+func (c *Cluster) SetNamespace(name string, now labels.Set) bool {
+	was, known := c.namespaces[name]
+	c.namespaces[name] = now
+	return !known || !maps.Equal(was, now)
+}
+
+// RemoveNamespace forgets the labels of a namespace.
+func (c *Cluster) RemoveNamespace(name string) { delete(c.namespaces, name) }
+
+// join counts a pod that is on a node.
+func (c *Cluster) join(n *Node, pod *corev1.Pod) peering {
+	p := peering{of: c}
+	// What is wrong with a term was refused when the pod was created; nobody can avoid anything by it.
+	terms, _ := requiredAntiAffinity(pod)
+	for _, t := range terms {
+		text := t.text()
+		a := c.avoided[text]
+		if a == nil {
+			a = &avoidance{term: t, text: text, nodes: map[*Node]int{}}
+			c.avoided[text] = a
+		}
+		a.nodes[n]++
+		p.avoids = append(p.avoids, a)
+	}
+	if c.groups != nil {
+		p.group = c.joinGroup(n, pod)
+	}
+	return p
+}
+
+func (c *Cluster) joinGroup(n *Node, pod *corev1.Pod) *group {
+	text := labels.Set(pod.Labels).String()
+	of := c.groups[pod.Namespace]
+	if of == nil {
+		of = map[string]*group{}
+		c.groups[pod.Namespace] = of
+	}
+	g := of[text]
+	if g == nil {
+		g = &group{namespace: pod.Namespace, text: text, labels: pod.Labels, nodes: map[*Node]tally{}}
+		of[text] = g
+	}
+	g.count(n, pod, 1)
+	return g
+}
+
+func (g *group) count(n *Node, pod *corev1.Pod, sign int) {
+	t := g.nodes[n]
+	t.all += sign
+	if pod.DeletionTimestamp != nil {
+		t.terminating += sign
+	}
+	if t.all == 0 {
+		delete(g.nodes, n)
+		return
+	}
+	g.nodes[n] = t
+}
+
+// leave counts a pod no longer.
+func (p peering) leave(n *Node, pod *corev1.Pod) {
+	for _, a := range p.avoids {
+		if a.nodes[n]--; a.nodes[n] == 0 {
+			delete(a.nodes, n)
+		}
+		if len(a.nodes) == 0 {
+			delete(p.of.avoided, a.text)
+		}
+	}
+	if g := p.group; g != nil {
+		g.count(n, pod, -1)
+		if len(g.nodes) == 0 {
+			delete(p.of.groups[g.namespace], g.text)
+		}
+	}
+}
+
+// groupsIn returns the groups of pods in those namespaces that may matter to a term. The first
+// call counts all pods.
+func (c *Cluster) groupsIn(t *term) iter.Seq[*group] {
+	c.group()
+	return func(yield func(*group) bool) {
+		for namespace, of := range c.groups {
+			if !t.isAbout(namespace, c.namespaces[namespace]) {
+				continue
+			}
+			for _, g := range of {
+				if t.selector.Matches(g.labels) && !yield(g) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// group groups the pods on nodes, from now on.
+func (c *Cluster) group() {
+	if c.groups != nil {
+		return
+	}
+	c.groups = map[string]map[string]*group{}
+	for _, n := range c.order {
+		for uid, u := range n.pods {
+			u.group = c.joinGroup(n, u.pod)
+			n.pods[uid] = u
+		}
+	}
+}

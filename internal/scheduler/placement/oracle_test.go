@@ -1,0 +1,345 @@
+package placement
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+)
+
+// world is a cluster as lists of objects, and the placement's Cluster that was told of each change.
+type world struct {
+	t          *rapid.T
+	cluster    *Cluster
+	nodes      map[string]*corev1.Node
+	pods       map[types.UID]*corev1.Pod
+	namespaces map[string]labels.Set
+	created    int
+}
+
+// TestAsTheOracle: after random histories, each node is ruled out for the reason that a naive
+// reading of the API's documentation gives. The seed of a failure is printed.
+func TestAsTheOracle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{t: t, cluster: NewCluster(), nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, namespaces: map[string]labels.Set{}}
+		for range rapid.IntRange(1, 5).Draw(t, "nodes") {
+			w.setNode()
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"node":      func(*rapid.T) { w.setNode() },
+			"namespace": func(*rapid.T) { w.setNamespace() },
+			"pod":       func(*rapid.T) { w.addPod() },
+			"change":    func(*rapid.T) { w.changePod() },
+			"place":     func(*rapid.T) { w.compare(w.newPod()) },
+		})
+	})
+}
+
+func (w *world) oneOf(label string, values ...string) string {
+	return rapid.SampledFrom(values).Draw(w.t, label)
+}
+
+func (w *world) yes(label string) bool { return rapid.Bool().Draw(w.t, label) }
+
+// setNode adds, changes or removes a node.
+func (w *world) setNode() {
+	name := w.oneOf("node", "n1", "n2", "n3", "n4")
+	known := w.cluster.Node(name)
+	if known != nil && len(w.nodes) > 1 && w.oneOf("node is", "changed", "changed", "gone") == "gone" {
+		w.cluster.RemoveNode(name)
+		delete(w.nodes, name)
+		for uid, pod := range w.pods {
+			if pod.Spec.NodeName == name {
+				delete(w.pods, uid)
+			}
+		}
+		return
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"host": name}}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1000")}
+	if zone := w.oneOf("zone", "", "a", "b"); zone != "" {
+		n.Labels["zone"] = zone
+	}
+	if w.yes("tainted") {
+		n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	w.nodes[name] = n
+	if known != nil {
+		known.Update(n)
+		return
+	}
+	w.cluster.AddNode(NewNode(n))
+}
+
+func (w *world) setNamespace() {
+	name, team := w.oneOf("namespace", "x", "y"), w.oneOf("team", "a", "b", "gone")
+	if team == "gone" {
+		w.cluster.RemoveNamespace(name)
+		delete(w.namespaces, name)
+		return
+	}
+	w.namespaces[name] = labels.Set{"app": team}
+	w.cluster.SetNamespace(name, w.namespaces[name])
+}
+
+func (w *world) labels() map[string]string {
+	return map[string]string{"app": w.oneOf("app", "a", "b"), "version": w.oneOf("version", "1", "2")}
+}
+
+func (w *world) selector(label string) *metav1.LabelSelector {
+	switch w.oneOf(label, "nil", "all", "a", "a", "not b") {
+	case "all":
+		return &metav1.LabelSelector{}
+	case "a":
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
+	case "not b":
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"b"}}}}
+	}
+	return nil
+}
+
+func (w *world) terms(label string) []corev1.PodAffinityTerm {
+	var all []corev1.PodAffinityTerm
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(w.t, label) {
+		t := corev1.PodAffinityTerm{TopologyKey: w.oneOf("key", "zone", "host"), LabelSelector: w.selector("pods"), NamespaceSelector: w.selector("namespaces")}
+		if w.yes("named namespaces") {
+			t.Namespaces = []string{w.oneOf("of", "x", "y")}
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+func (w *world) newPod() *corev1.Pod {
+	w.created++
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(w.created)), Namespace: w.oneOf("in", "x", "y"), Labels: w.labels()}}
+	p.Spec.Affinity = &corev1.Affinity{
+		PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: w.terms("affinity")},
+		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: w.terms("anti-affinity")},
+	}
+	if w.yes("selective") {
+		p.Spec.NodeSelector = map[string]string{"zone": "a"}
+	}
+	policies := []*corev1.NodeInclusionPolicy{nil, new(corev1.NodeInclusionPolicyHonor), new(corev1.NodeInclusionPolicyIgnore)}
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(w.t, "constraints") {
+		c := corev1.TopologySpreadConstraint{
+			MaxSkew: int32(rapid.IntRange(1, 2).Draw(w.t, "skew")), TopologyKey: w.oneOf("key", "zone", "host"), WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector: w.selector("pods"), NodeAffinityPolicy: rapid.SampledFrom(policies).Draw(w.t, "affinity policy"),
+			NodeTaintsPolicy: rapid.SampledFrom(policies).Draw(w.t, "taints policy"),
+		}
+		if w.yes("domains") {
+			c.MinDomains = new(int32(rapid.IntRange(1, 3).Draw(w.t, "at least")))
+		}
+		if w.yes("keys") {
+			c.MatchLabelKeys = []string{"version", "none"}
+		}
+		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, c)
+	}
+	return p
+}
+
+func (w *world) addPod() {
+	p := w.newPod()
+	for name := range w.nodes {
+		p.Spec.NodeName = max(p.Spec.NodeName, name) // whichever; the draws must not depend on the order of a map
+	}
+	if on := w.oneOf("on", "n1", "n2", "n3", "n4"); w.nodes[on] != nil {
+		p.Spec.NodeName = on
+	}
+	w.pods[p.UID] = p
+	w.cluster.Node(p.Spec.NodeName).Add(p)
+}
+
+// changePod marks, relabels, ends or removes a pod.
+func (w *world) changePod() {
+	uid := types.UID(fmt.Sprint(rapid.IntRange(1, max(1, w.created)).Draw(w.t, "pod")))
+	old := w.pods[uid]
+	if old == nil {
+		return
+	}
+	p, node := old.DeepCopy(), w.cluster.Node(old.Spec.NodeName)
+	switch w.oneOf("pod is", "leaving", "relabelled", "ended", "gone") {
+	case "leaving":
+		p.DeletionTimestamp = &metav1.Time{}
+	case "relabelled":
+		p.Labels = w.labels()
+	case "ended":
+		p.Status.Phase = corev1.PodSucceeded
+		node.Add(p)
+		delete(w.pods, uid)
+		return
+	case "gone":
+		node.Remove(uid)
+		delete(w.pods, uid)
+		return
+	}
+	node.Add(p)
+	w.pods[uid] = p
+}
+
+// compare compares why each node is ruled out.
+func (w *world) compare(pod *corev1.Pod) {
+	r, err := w.cluster.newRequest(pod)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for name, node := range w.nodes {
+		got, want := r.peers.obstacle(w.cluster.Node(name)), w.expected(pod, node)
+		if got != want {
+			w.t.Fatalf("pod %+v on node %s: got %q, want %q", pod, name, got, want)
+		}
+	}
+}
+
+func (w *world) expected(pod *corev1.Pod, node *corev1.Node) string {
+	for i := range pod.Spec.TopologySpreadConstraints {
+		if reason := w.skew(pod, node, &pod.Spec.TopologySpreadConstraints[i]); reason != "" {
+			return reason
+		}
+	}
+	if !w.near(pod, node) {
+		return "node(s) didn't match pod affinity rules"
+	}
+	for _, term := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		for _, other := range w.pods {
+			if w.matches(term, pod, other) && w.together(node, other, term.TopologyKey) {
+				return "node(s) didn't match pod anti-affinity rules"
+			}
+		}
+	}
+	for _, other := range w.pods {
+		for _, term := range other.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			if w.matches(term, other, pod) && w.together(node, other, term.TopologyKey) {
+				return "node(s) didn't satisfy existing pods anti-affinity rules"
+			}
+		}
+	}
+	return ""
+}
+
+// matches reports whether a term of one pod is about another.
+func (w *world) matches(term corev1.PodAffinityTerm, of, other *corev1.Pod) bool {
+	in := false
+	if len(term.Namespaces) == 0 && term.NamespaceSelector == nil {
+		in = other.Namespace == of.Namespace
+	}
+	for _, name := range term.Namespaces {
+		in = in || name == other.Namespace
+	}
+	return (in || selects(term.NamespaceSelector, w.namespaces[other.Namespace])) && selects(term.LabelSelector, other.Labels)
+}
+
+func selects(s *metav1.LabelSelector, its map[string]string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && selector.Matches(labels.Set(its))
+}
+
+// together reports whether a pod is in the domain of a node.
+func (w *world) together(node *corev1.Node, pod *corev1.Pod, key string) bool {
+	here, ok := node.Labels[key]
+	there, also := w.nodes[pod.Spec.NodeName].Labels[key]
+	return ok && also && here == there
+}
+
+func (w *world) near(pod *corev1.Pod, node *corev1.Node) bool {
+	terms := pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	all := func(other *corev1.Pod) bool {
+		for _, term := range terms {
+			if !w.matches(term, pod, other) {
+				return false
+			}
+		}
+		return true
+	}
+	somewhere := false
+	reached := make([]bool, len(terms))
+	for _, other := range w.pods {
+		for i, term := range terms {
+			if _, has := w.nodes[other.Spec.NodeName].Labels[term.TopologyKey]; has && all(other) {
+				somewhere = true
+				reached[i] = reached[i] || w.together(node, other, term.TopologyKey)
+			}
+		}
+	}
+	for i, term := range terms {
+		_, has := node.Labels[term.TopologyKey]
+		if !has || !reached[i] && (somewhere || !all(pod)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) skew(pod *corev1.Pod, node *corev1.Node, c *corev1.TopologySpreadConstraint) string {
+	value, ok := node.Labels[c.TopologyKey]
+	if !ok {
+		return "node(s) didn't match pod topology spread constraints (missing required label)"
+	}
+	matches := func(other *corev1.Pod) bool {
+		for _, key := range c.MatchLabelKeys {
+			if its, has := pod.Labels[key]; has && other.Labels[key] != its {
+				return false
+			}
+		}
+		return selects(c.LabelSelector, other.Labels)
+	}
+	isEmpty := c.LabelSelector != nil && len(c.LabelSelector.MatchLabels)+len(c.LabelSelector.MatchExpressions)+len(c.MatchLabelKeys) == 0
+	counts := map[string]int{}
+	for name, n := range w.nodes {
+		if !w.eligible(pod, n, c) {
+			continue
+		}
+		domain := n.Labels[c.TopologyKey]
+		counts[domain] += 0
+		for _, other := range w.pods {
+			if other.Spec.NodeName == name && other.Namespace == pod.Namespace && other.DeletionTimestamp == nil && matches(other) && !isEmpty {
+				counts[domain]++
+			}
+		}
+	}
+	least := 0
+	if len(counts) >= int(orOne(c.MinDomains)) {
+		least = 1 << 30
+		for _, count := range counts {
+			least = min(least, count)
+		}
+	}
+	after := counts[value]
+	if matches(pod) {
+		after++
+	}
+	if after-least > int(c.MaxSkew) {
+		return "node(s) didn't match pod topology spread constraints"
+	}
+	return ""
+}
+
+func (w *world) eligible(pod *corev1.Pod, n *corev1.Node, c *corev1.TopologySpreadConstraint) bool {
+	for _, other := range pod.Spec.TopologySpreadConstraints {
+		if _, has := n.Labels[other.TopologyKey]; !has {
+			return false
+		}
+	}
+	if c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor {
+		for key, value := range pod.Spec.NodeSelector {
+			if n.Labels[key] != value {
+				return false
+			}
+		}
+	}
+	honor := c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor
+	return !honor || len(n.Spec.Taints) == 0
+}
+
+func orOne(n *int32) int32 {
+	if n == nil {
+		return 1
+	}
+	return *n
+}
