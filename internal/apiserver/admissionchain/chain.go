@@ -28,6 +28,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain/limitranger"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/certificateadmission"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/claimadmission"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
@@ -107,6 +108,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		plugin{certificateadmission.ApprovalName, func() (admission.Interface, error) { return certificateadmission.NewApproval(authorize) }},
 		plugin{certificateadmission.SigningName, func() (admission.Interface, error) { return certificateadmission.NewSigning(authorize) }},
 		plugin{certificateadmission.SubjectRestrictionName, instance(certificateadmission.NewSubjectRestriction())},
+		plugin{claimadmission.PluginName, func() (admission.Interface, error) { return claimadmission.New(authorize) }},
 		plugin{policy.PluginName, func() (admission.Interface, error) { return policy.NewPlugin(nil) }},
 		plugin{validatingwebhook.PluginName, func() (admission.Interface, error) { return validatingwebhook.NewValidatingAdmissionWebhook(nil) }},
 		// Last: what another plug-in refuses is not charged.

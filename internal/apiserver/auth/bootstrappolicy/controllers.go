@@ -32,6 +32,9 @@ func workloadRules() []rbacv1.PolicyRule {
 		rule("policy", []string{"update"}, "poddisruptionbudgets/status"),
 		// A disruption budget may be about pods of any controller.
 		rule("*", []string{"get"}, "*/scale"),
+		rule("resource.k8s.io", slices.Concat(reading(), []string{"create", "delete", "update"}), "resourceclaims"),
+		rule("resource.k8s.io", []string{"update"}, "resourceclaims/status", "resourceclaims/binding"),
+		rule("resource.k8s.io", reading(), "resourceclaimtemplates"),
 		rule("discovery.k8s.io", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "endpointslices"),
 	)
 }

@@ -185,6 +185,7 @@ func viewRules() []rbacv1.PolicyRule {
 		rule("events.k8s.io", reading(), "events"),
 		rule("networking.k8s.io", reading(), "ingresses", "ingresses/status", "networkpolicies"),
 		rule("policy", reading(), "poddisruptionbudgets", "poddisruptionbudgets/status"),
+		rule("resource.k8s.io", reading(), "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
 	}
 }
 
@@ -205,6 +206,7 @@ func editRules() []rbacv1.PolicyRule {
 		rule("events.k8s.io", writing(), "events"),
 		rule("networking.k8s.io", writing(), "ingresses", "networkpolicies"),
 		rule("policy", writing(), "poddisruptionbudgets"),
+		rule("resource.k8s.io", writing(), "resourceclaims", "resourceclaimtemplates"),
 		// Setting blockOwnerDeletion on a reference to an owner needs these.
 		rule("", []string{"update"}, "configmaps/finalizers", "persistentvolumeclaims/finalizers", "pods/finalizers",
 			"replicationcontrollers/finalizers", "secrets/finalizers", "serviceaccounts/finalizers", "services/finalizers"),

@@ -21,6 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/node"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/policy"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/resource"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/scheduling"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/storage"
 )
@@ -42,6 +43,7 @@ func groups(ranges core.ServiceRanges) []registry.Group {
 		storage.Group(),
 		scheduling.Group(),
 		node.Group(),
+		resource.Group(),
 		admissionregistration.Group(),
 		flowcontrol.Group(),
 		{GroupVersion: authenticationv1.SchemeGroupVersion, AddToScheme: authenticationv1.AddToScheme},

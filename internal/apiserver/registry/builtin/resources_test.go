@@ -183,6 +183,9 @@ func TestEndpoints(t *testing.T) {
 			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses",
 			"volumeattachments", "volumeattachments/status", "volumeattributesclasses",
 		},
+		"resource.k8s.io": {
+			"deviceclasses", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates", "resourceslices",
+		},
 		"scheduling.k8s.io": {"priorityclasses"},
 		"admissionregistration.k8s.io": {
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicies/status",

@@ -240,7 +240,8 @@ func TestUpdatePermissions(t *testing.T) {
 	objects := map[string]bool{
 		"pods": true, "services": true, "serviceaccounts": true, "persistentvolumes": true, "persistentvolumeclaims": true, "namespaces": true,
 		"resourcequotas": true,
-		"podtemplates":   true, "storageclasses": true, "csidrivers": true, "csinodes": true, "volumeattachments": true, "volumeattributesclasses": true,
+		"deviceclasses":  true, "resourceclaims": true, "resourceclaimtemplates": true, "resourceslices": true,
+		"podtemplates": true, "storageclasses": true, "csidrivers": true, "csinodes": true, "volumeattachments": true, "volumeattributesclasses": true,
 	}
 	propagation := map[string]metav1.DeletionPropagation{
 		"replicationcontrollers": metav1.DeletePropagationOrphan, "jobs": metav1.DeletePropagationOrphan,

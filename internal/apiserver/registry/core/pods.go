@@ -55,6 +55,9 @@ func pods() registry.Resource {
 }
 
 func validateNewPod(p *corev1.Pod) field.ErrorList {
+	if isStatic(p) && len(p.Spec.ResourceClaims) > 0 {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support resource claims")}
+	}
 	if len(p.Spec.EphemeralContainers) == 0 {
 		return nil
 	}
@@ -107,7 +110,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	if old.Status.QOSClass != "" && p.Status.QOSClass != old.Status.QOSClass {
 		errs = append(errs, field.Invalid(path.Child("qosClass"), p.Status.QOSClass, apivalidation.FieldImmutableErrorMsg))
 	}
-	return errs
+	return append(errs, podspec.ValidateResourceClaimStatuses(p.Status.ResourceClaimStatuses, &p.Spec, path.Child("resourceClaimStatuses"))...)
 }
 
 // qosClassOf returns the class by which a node evicts pods when it runs out of resources.

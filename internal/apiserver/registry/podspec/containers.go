@@ -16,7 +16,7 @@ import (
 
 func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	c := containerChecks{spec: spec, volumes: map[string]*corev1.Volume{}, names: map[string]bool{}}
+	c := containerChecks{spec: spec, volumes: map[string]*corev1.Volume{}, names: map[string]bool{}, claims: resourceClaimNames(spec)}
 	for i := range spec.Volumes {
 		c.volumes[spec.Volumes[i].Name] = &spec.Volumes[i]
 	}
@@ -33,6 +33,7 @@ type containerChecks struct {
 	spec    *corev1.PodSpec
 	volumes map[string]*corev1.Volume
 	names   map[string]bool // of the containers checked so far
+	claims  []string        // names of the pod's resource claims
 }
 
 // checkInit checks an init container. Unless it is a sidecar, it has no probes and no
@@ -80,6 +81,7 @@ func (c containerChecks) check(container *corev1.Container, at *field.Path) fiel
 		c.checkMounts(container, at.Child("volumeMounts")),
 		c.checkDevices(container, at.Child("volumeDevices")),
 		validateResources(&container.Resources, at.Child("resources")),
+		validateClaimReferences(container.Resources.Claims, c.claims, at.Child("resources", "claims")),
 		c.checkHealth(container, at),
 		validateContainerSecurity(container.SecurityContext, at.Child("securityContext")),
 	)

@@ -19,13 +19,14 @@ import (
 
 // ValidateSpec checks the spec of a pod or of a template. Its parts are in files of their
 // own: containers (containers.go, env.go, probes.go, resources.go), volumes (volumes.go),
-// placement (placement.go) and security (security.go).
+// resource claims (resourceclaims.go), placement (placement.go) and security (security.go).
 func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		validate.OneOf(spec.RestartPolicy, path.Child("restartPolicy"),
 			corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever),
 		validateContainers(spec, path),
 		validateVolumes(spec.Volumes, path.Child("volumes")),
+		validateResourceClaims(spec.ResourceClaims, path.Child("resourceClaims")),
 		validateDeadline(spec.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds")),
 		validate.OptionalSubdomain(spec.ServiceAccountName, path.Child("serviceAccountName")),
 		validate.OptionalSubdomain(spec.PriorityClassName, path.Child("priorityClassName")),

@@ -1,0 +1,129 @@
+package claimadmission
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// permissions are those of every user: "VERB SUBRESOURCE NAMESPACE/NAME".
+type permissions []string
+
+func (p permissions) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	asked := a.GetVerb() + " " + a.GetSubresource() + " " + a.GetNamespace() + "/" + a.GetName()
+	if a.GetAPIGroup() == "resource.k8s.io" && a.GetResource() == "resourceclaims" && slices.Contains(p, asked) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+// requestBy returns the context of an update of a claim's status by a user.
+func requestBy(t *testing.T, who user.Info) context.Context {
+	t.Helper()
+	ctx := genericrequest.WithUser(t.Context(), who)
+	return genericrequest.WithRequestInfo(ctx, &genericrequest.RequestInfo{
+		IsResourceRequest: true, Verb: "update", APIGroup: "resource.k8s.io", APIVersion: "v1", Namespace: "ns",
+		Resource: "resourceclaims", Subresource: "status", Name: "a", Path: http.MethodPut,
+	})
+}
+
+// claim returns a claim with a device on node n1.
+func claim(change func(*resourcev1.ResourceClaimStatus)) *resourcev1.ResourceClaim {
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
+	c.Status.Allocation = &resourcev1.AllocationResult{NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}},
+	}}}}
+	if change != nil {
+		change(&c.Status)
+	}
+	return c
+}
+
+func TestPermissions(t *testing.T) {
+	type status = resourcev1.ResourceClaimStatus
+	reserved := func(s *status) { s.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{UID: "u"}} }
+	reported := func(s *status) { s.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: "gpu.example.com"}} }
+	deallocated := func(s *status) { s.Allocation = nil }
+	admin := func(s *status) {
+		yes := true
+		s.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{AdminAccess: &yes}}
+	}
+	ann := &user.DefaultInfo{Name: "ann"}
+	driverOn := func(node string) user.Info {
+		return &user.DefaultInfo{Name: "system:serviceaccount:ns:driver", Extra: map[string][]string{serviceaccount.NodeNameKey: {node}}}
+	}
+	const binding, anywhere, here = "update binding /", "arbitrary-node:update driver ns/gpu.example.com", "associated-node:update driver ns/gpu.example.com"
+	const needsBinding, needsDriver, needsLabel = "resourceclaims/binding", "resourceclaims/driver", "admin-access: true"
+	for name, test := range map[string]struct {
+		who      user.Info
+		allowed  permissions
+		old, now func(*status)
+		labels   map[string]string
+		want     string
+	}{
+		"nothing changes":              {ann, nil, reserved, reserved, nil, ""},
+		"reserves":                     {ann, permissions{binding}, nil, reserved, nil, ""},
+		"may not reserve":              {ann, permissions{anywhere}, nil, reserved, nil, needsBinding},
+		"may not release":              {ann, nil, reserved, nil, nil, needsBinding},
+		"may not deallocate":           {ann, nil, nil, deallocated, nil, needsBinding},
+		"deallocates":                  {ann, permissions{binding}, reported, deallocated, nil, ""},
+		"reports":                      {ann, permissions{anywhere}, nil, reported, nil, ""},
+		"may not report":               {ann, permissions{binding}, nil, reported, nil, needsDriver},
+		"may not withdraw":             {ann, permissions{binding}, reported, nil, nil, needsDriver},
+		"reports for its node":         {driverOn("n1"), permissions{here}, nil, reported, nil, ""},
+		"reports for another node":     {driverOn("n2"), permissions{here}, nil, reported, nil, needsDriver},
+		"is not on a node":             {ann, permissions{here}, nil, reported, nil, needsDriver},
+		"admin access":                 {ann, permissions{binding}, nil, admin, map[string]string{"resource.kubernetes.io/admin-access": "true"}, ""},
+		"no admin access here":         {ann, permissions{binding}, nil, admin, nil, needsLabel},
+		"admin access that it had":     {ann, permissions{binding}, admin, admin, nil, ""},
+		"no admin access without name": {ann, permissions{binding}, nil, admin, map[string]string{"resource.kubernetes.io/admin-access": ""}, needsLabel},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := New(test.allowed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.SetExternalKubeClientSet(fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: test.labels}}))
+			if err := p.ValidateInitialization(); err != nil {
+				t.Fatal(err)
+			}
+			a := admission.NewAttributesRecord(claim(test.now), claim(test.old), resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), "ns", "a",
+				resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "status", admission.Update, nil, false, test.who)
+			err = p.Validate(requestBy(t, test.who), a, nil)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestOthersAreNotConcerned: other resources, and the claim itself, are nothing to it.
+func TestOthersAreNotConcerned(t *testing.T) {
+	p, err := New(permissions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.ValidateInitialization(); err == nil {
+		t.Error("it works without a client")
+	}
+	a := admission.NewAttributesRecord(&corev1.Pod{}, &corev1.Pod{}, corev1.SchemeGroupVersion.WithKind("Pod"), "ns", "a",
+		corev1.SchemeGroupVersion.WithResource("pods"), "status", admission.Update, nil, false, nil)
+	if err := p.Validate(t.Context(), a, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := New(nil); err == nil {
+		t.Error("it works without an authorizer")
+	}
+}

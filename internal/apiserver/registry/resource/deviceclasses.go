@@ -1,0 +1,60 @@
+package resource
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+)
+
+// deviceClasses are what claims ask for.
+func deviceClasses() registry.Resource {
+	return registry.Define[resourcev1.DeviceClass, resourcev1.DeviceClassList](registry.Resource{
+		GroupVersion:        resourcev1.SchemeGroupVersion,
+		Kind:                "DeviceClass",
+		Plural:              "deviceclasses",
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+		ReturnDeletedObject: true,
+	}, []table.Column{table.Age()}, registry.Strategy[*resourcev1.DeviceClass]{
+		Desired: func(c *resourcev1.DeviceClass) any { return c.Spec },
+		ValidateIn: func(_ schema.GroupVersion, c, old *resourcev1.DeviceClass) field.ErrorList {
+			if old == nil {
+				return validateClass(&c.Spec, &resourcev1.DeviceClassSpec{})
+			}
+			return validateClass(&c.Spec, &old.Spec)
+		},
+	})
+}
+
+// validateClass checks a class. What has not changed was valid when it was stored.
+func validateClass(c, old *resourcev1.DeviceClassSpec) field.ErrorList {
+	spec := field.NewPath("spec")
+	stored := equality.Semantic.DeepEqual(c.Selectors, old.Selectors)
+	errs := validateSelectors(c.Selectors, spec.Child("selectors"), stored)
+	stored = equality.Semantic.DeepEqual(c.Config, old.Config)
+	errs = append(errs, validateList(c.Config, resourcev1.DeviceConfigMaxSize, spec.Child("config"),
+		func(config *resourcev1.DeviceClassConfiguration, at *field.Path) field.ErrorList {
+			return validateConfig(&config.DeviceConfiguration, at, stored)
+		})...)
+	if name := c.ExtendedResourceName; name != nil && !isExtendedResource(*name) {
+		errs = append(errs, field.Invalid(spec.Child("extendedResourceName"), *name, "must be a valid extended resource name"))
+	}
+	return errs
+}
+
+// isExtendedResource reports whether containers could request a resource of that name, and a
+// quota count it, without it being one of Kubernetes' own.
+func isExtendedResource(name string) bool {
+	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
+}

@@ -1,0 +1,172 @@
+package resource
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// validateList checks the elements of a list that is not too long.
+func validateList[T any](list []T, limit int, at *field.Path, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
+	if len(list) > limit {
+		return field.ErrorList{field.TooMany(at, len(list), limit)}
+	}
+	return validate.Each(list, at, check)
+}
+
+// validateSet checks a list in which no key occurs twice.
+func validateSet[T any, K comparable](list []T, limit int, at *field.Path, key func(T) K, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
+	errs := validateList(list, limit, at, check)
+	if len(list) > limit {
+		return errs
+	}
+	seen := map[K]bool{}
+	for i, thing := range list {
+		k := key(thing)
+		if seen[k] {
+			errs = append(errs, field.Duplicate(at.Index(i), k))
+		}
+		seen[k] = true
+	}
+	return errs
+}
+
+// validateLabel checks a name that is a DNS label. An empty one is no label.
+func validateLabel(name string, at *field.Path) field.ErrorList {
+	return validate.FromMessages(name, at, validation.IsDNS1123Label(name))
+}
+
+// validatePool checks the name of a pool of devices: subdomains, separated by slashes.
+func validatePool(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return validate.Required(name, at)
+	}
+	var errs field.ErrorList
+	if len(name) > resourcev1.PoolNameMaxLength {
+		errs = append(errs, field.TooLong(at, "", resourcev1.PoolNameMaxLength))
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		errs = append(errs, validate.FromMessages(part, at, validation.IsDNS1123Subdomain(part))...)
+	}
+	return errs
+}
+
+// validateName checks the name of an attribute or a capacity, NAME or DOMAIN/NAME.
+func validateName(name string, at *field.Path) field.ErrorList {
+	domain, id, qualified := strings.Cut(name, "/")
+	switch {
+	case !qualified:
+		return validateIdentifier(name, at)
+	case strings.Contains(id, "/"):
+		return nil // as Kubernetes has it
+	}
+	var errs field.ErrorList
+	if domain == "" {
+		errs = append(errs, field.Invalid(at, "", "the domain must not be empty"))
+	} else {
+		errs = append(errs, podspec.ValidateDriverName(domain, at)...)
+	}
+	if id == "" {
+		return append(errs, field.Invalid(at, "", "the name must not be empty"))
+	}
+	return append(errs, validateIdentifier(id, at)...)
+}
+
+// validateFullName checks the name of an attribute with its domain.
+func validateFullName(name string, at *field.Path) field.ErrorList {
+	errs := validateName(name, at)
+	if !strings.Contains(name, "/") {
+		errs = append(errs, field.Invalid(at, name, "a fully qualified name must be a domain and a name separated by a slash"))
+	}
+	return errs
+}
+
+func validateIdentifier(id string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(id) > resourcev1.DeviceMaxIDLength {
+		errs = append(errs, field.TooLong(at, "", resourcev1.DeviceMaxIDLength))
+	}
+	return append(errs, validate.FromMessages(id, at, content.IsCIdentifier(id))...)
+}
+
+// validateSelectors checks expressions that select devices. Stored ones may use what a later
+// version of the server has added.
+func validateSelectors(selectors []resourcev1.DeviceSelector, at *field.Path, stored bool) field.ErrorList {
+	return validateList(selectors, resourcev1.DeviceSelectorsMaxSize, at, func(s *resourcev1.DeviceSelector, at *field.Path) field.ErrorList {
+		if s.CEL == nil {
+			return field.ErrorList{field.Required(at.Child("cel"), "")}
+		}
+		return validateExpression(s.CEL.Expression, at.Child("cel", "expression"), stored)
+	})
+}
+
+func validateExpression(expression string, at *field.Path, stored bool) field.ErrorList {
+	if len(expression) > resourcev1.CELSelectorExpressionMaxLength {
+		return field.ErrorList{field.TooLong(at, "", resourcev1.CELSelectorExpressionMaxLength)}
+	}
+	kind := environment.NewExpressions
+	if stored {
+		kind = environment.StoredExpressions
+	}
+	// Its environment takes megabytes: it is built for the first expression, and kept.
+	result := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{EnvType: &kind})
+	switch {
+	case result.Error == nil && result.MaxCost > resourcev1.CELSelectorExpressionMaxCost:
+		return field.ErrorList{field.Forbidden(at, "too complex, exceeds cost limit")}
+	case result.Error == nil:
+		return nil
+	case result.Error.Type == apiservercel.ErrorTypeRequired:
+		return field.ErrorList{field.Required(at, result.Error.Detail)}
+	case result.Error.Type == apiservercel.ErrorTypeInvalid:
+		return field.ErrorList{field.Invalid(at, expression, result.Error.Detail)}
+	}
+	return field.ErrorList{field.InternalError(at, result.Error)}
+}
+
+// validateConfig checks the configuration of devices, which only their driver understands.
+func validateConfig(c *resourcev1.DeviceConfiguration, at *field.Path, stored bool) field.ErrorList {
+	opaque := at.Child("opaque")
+	if c.Opaque == nil {
+		return field.ErrorList{field.Required(opaque, "")}
+	}
+	limit := resourcev1.OpaqueParametersMaxLength
+	if stored {
+		limit = len(c.Opaque.Parameters.Raw)
+	}
+	return append(
+		podspec.ValidateDriverName(c.Opaque.Driver, opaque.Child("driver")),
+		validateObject(c.Opaque.Parameters, limit, opaque.Child("parameters"))...)
+}
+
+// validateObject checks that a value of any kind is a JSON object that is not too large.
+func validateObject(raw runtime.RawExtension, limit int, at *field.Path) field.ErrorList {
+	var value any
+	switch {
+	case len(raw.Raw) == 0:
+		return field.ErrorList{field.Required(at, "")}
+	case len(raw.Raw) > limit:
+		return field.ErrorList{field.TooLong(at, "", limit)}
+	}
+	if err := json.Unmarshal(raw.Raw, &value); err != nil {
+		return field.ErrorList{field.Invalid(at, "<value omitted>", fmt.Sprintf("error parsing data as JSON: %v", err))}
+	}
+	if value == nil {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	if _, ok := value.(map[string]any); !ok {
+		return field.ErrorList{field.Invalid(at, "<value omitted>", "must be a valid JSON object")}
+	}
+	return nil
+}

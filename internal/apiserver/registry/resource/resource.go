@@ -1,0 +1,75 @@
+// Package resource is the API group resource.k8s.io: devices that drivers offer (ResourceSlices),
+// classes of them (DeviceClasses), and claims on them, which pods name (ResourceClaims and
+// ResourceClaimTemplates).
+//
+// The fields of features that Kubernetes 1.36 does not enable by default are dropped, as its server
+// drops them: attributes that are lists, and everything that later versions have added.
+package resource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+)
+
+// Group returns the API group resource.k8s.io/v1.
+func Group() registry.Group {
+	return registry.Group{
+		GroupVersion: resourcev1.SchemeGroupVersion,
+		AddToScheme:  resourcev1.AddToScheme,
+		Resources:    []registry.Resource{deviceClasses(), resourceClaims(), resourceClaimTemplates(), resourceSlices()},
+	}
+}
+
+// allowAdminAccess checks that devices that are in use may be accessed in a namespace: whoever
+// labels the namespace decides about that.
+func allowAdminAccess(ctx context.Context, rs registry.Registries, claim *resourcev1.DeviceClaim, kind, name string) error {
+	at := adminAccessOf(claim)
+	if at == nil {
+		return nil
+	}
+	namespace, err := namespaceOf(ctx, rs)
+	if err != nil {
+		return fmt.Errorf("look up the namespace, to decide about admin access: %w", err)
+	}
+	if namespace.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
+		return nil
+	}
+	return apierrors.NewInvalid(resourcev1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{
+		field.Forbidden(at, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey)),
+	})
+}
+
+// adminAccessOf returns the path of the first request with admin access, or nil.
+func adminAccessOf(claim *resourcev1.DeviceClaim) *field.Path {
+	for i, request := range claim.Requests {
+		if request.Exactly != nil && ptr.Deref(request.Exactly.AdminAccess, false) {
+			return field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess")
+		}
+	}
+	return nil
+}
+
+// namespaceOf returns the namespace of a request as it is now.
+func namespaceOf(ctx context.Context, rs registry.Registries) (*corev1.Namespace, error) {
+	namespaces := rs[corev1.Resource("namespaces")]
+	if namespaces == nil {
+		return nil, errors.New("there are no namespaces")
+	}
+	name := genericrequest.NamespaceValue(ctx)
+	obj, err := namespaces.Get(genericrequest.WithNamespace(ctx, metav1.NamespaceNone), name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*corev1.Namespace), nil
+}

@@ -1,0 +1,165 @@
+package resource
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// resourceClaims are claims on devices. A scheduler allocates devices to a claim and reserves it
+// for pods, in its status.
+func resourceClaims() registry.Resource {
+	return registry.Define[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](registry.Resource{
+		GroupVersion:        resourcev1.SchemeGroupVersion,
+		Kind:                "ResourceClaim",
+		Plural:              "resourceclaims",
+		Namespaced:          true,
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+		ReturnDeletedObject: true,
+	}, []table.Column{
+		table.Text("State", "Summary of the state of the claim.", claimState),
+		table.Age(),
+	}, registry.Strategy[*resourcev1.ResourceClaim]{
+		Default: func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) },
+		BeginCreate: func(ctx context.Context, rs registry.Registries, c *resourcev1.ResourceClaim) error {
+			return allowAdminAccess(ctx, rs, &c.Spec.Devices, "ResourceClaim", c.Name)
+		},
+		PrepareForCreate: func(c *resourcev1.ResourceClaim) { dropClaimFields(&c.Spec) },
+		PrepareForUpdate: func(c, _ *resourcev1.ResourceClaim) { dropClaimFields(&c.Spec) },
+		// Of a claim that changes there is nothing more to say than that it must not.
+		ValidateIn: func(_ schema.GroupVersion, c, old *resourcev1.ResourceClaim) field.ErrorList {
+			if old != nil {
+				return nil
+			}
+			return validateClaim(&c.Spec.Devices, field.NewPath("spec", "devices"))
+		},
+		ValidateUpdate: func(c, old *resourcev1.ResourceClaim) field.ErrorList {
+			return validate.Immutable(c.Spec, old.Spec, field.NewPath("spec"))
+		},
+		CopyStatus:             registry.CopyField(func(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaimStatus { return &c.Status }),
+		PrepareForStatusUpdate: prepareClaimStatus,
+		ValidateStatusUpdate:   validateClaimStatus,
+	})
+}
+
+// resourceClaimTemplates are what claims of pods are made from.
+func resourceClaimTemplates() registry.Resource {
+	return registry.Define[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList](registry.Resource{
+		GroupVersion:        resourcev1.SchemeGroupVersion,
+		Kind:                "ResourceClaimTemplate",
+		Plural:              "resourceclaimtemplates",
+		Namespaced:          true,
+		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		UnconditionalUpdate: true,
+		ReturnDeletedObject: true,
+	}, []table.Column{table.Age()}, registry.Strategy[*resourcev1.ResourceClaimTemplate]{
+		Default: func(t *resourcev1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) },
+		BeginCreate: func(ctx context.Context, rs registry.Registries, t *resourcev1.ResourceClaimTemplate) error {
+			return allowAdminAccess(ctx, rs, &t.Spec.Spec.Devices, "ResourceClaimTemplate", t.Name)
+		},
+		PrepareForCreate: func(t *resourcev1.ResourceClaimTemplate) { dropClaimFields(&t.Spec.Spec) },
+		PrepareForUpdate: func(t, _ *resourcev1.ResourceClaimTemplate) { dropClaimFields(&t.Spec.Spec) },
+		Validate: func(t *resourcev1.ResourceClaimTemplate) field.ErrorList {
+			spec := field.NewPath("spec")
+			return append(
+				validateTemplateMeta(&t.Spec.ObjectMeta, spec.Child("metadata")),
+				validateClaim(&t.Spec.Spec.Devices, spec.Child("spec", "devices"))...)
+		},
+		ValidateUpdate: func(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+			return validate.Immutable(t.Spec, old.Spec, field.NewPath("spec"))
+		},
+	})
+}
+
+// validateTemplateMeta checks the metadata of claims that are made from a template.
+func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList {
+	errs := append(
+		apivalidation.ValidateAnnotations(m.Annotations, at.Child("annotations")),
+		metav1validation.ValidateLabels(m.Labels, at.Child("labels"))...)
+	forbid := func(set bool, name string) {
+		if set {
+			errs = append(errs, field.Forbidden(at.Child(name), "cannot be set"))
+		}
+	}
+	forbid(m.Name != "", "name")
+	forbid(m.GenerateName != "", "generateName")
+	forbid(m.Namespace != "", "namespace")
+	forbid(m.SelfLink != "", "selfLink")
+	forbid(m.UID != "", "uid")
+	forbid(m.ResourceVersion != "", "resourceVersion")
+	forbid(m.Generation != 0, "generation")
+	forbid(!m.CreationTimestamp.IsZero(), "creationTimestamp")
+	forbid(m.DeletionTimestamp != nil, "deletionTimestamp")
+	forbid(m.DeletionGracePeriodSeconds != nil, "deletionGracePeriodSeconds")
+	forbid(len(m.OwnerReferences) > 0, "ownerReferences")
+	forbid(len(m.Finalizers) > 0, "finalizers")
+	forbid(len(m.ManagedFields) > 0, "managedFields")
+	return errs
+}
+
+// claimState returns the state of a claim in words.
+func claimState(c *resourcev1.ResourceClaim) string {
+	var words []string
+	if c.DeletionTimestamp != nil {
+		words = append(words, "deleted")
+	}
+	switch {
+	case c.Status.Allocation != nil && len(c.Status.ReservedFor) > 0:
+		words = append(words, "allocated", "reserved")
+	case c.Status.Allocation != nil:
+		words = append(words, "allocated")
+	case c.DeletionTimestamp == nil:
+		words = append(words, "pending")
+	}
+	return strings.Join(words, ",")
+}
+
+// defaultClaim fills in that a request is for one device.
+func defaultClaim(spec *resourcev1.ResourceClaimSpec) {
+	for i := range spec.Devices.Requests {
+		request := &spec.Devices.Requests[i]
+		if request.Exactly != nil {
+			defaultCount(&request.Exactly.AllocationMode, &request.Exactly.Count)
+		}
+		for j := range request.FirstAvailable {
+			defaultCount(&request.FirstAvailable[j].AllocationMode, &request.FirstAvailable[j].Count)
+		}
+	}
+}
+
+func defaultCount(mode *resourcev1.DeviceAllocationMode, count *int64) {
+	registry.SetDefault(mode, resourcev1.DeviceAllocationModeExactCount)
+	if *mode == resourcev1.DeviceAllocationModeExactCount {
+		registry.SetDefault(count, 1)
+	}
+}
+
+// dropClaimFields drops what Kubernetes 1.36 does not have.
+func dropClaimFields(spec *resourcev1.ResourceClaimSpec) {
+	// The array may be shared with the object that was sent.
+	spec.Devices.Requests = slices.Clone(spec.Devices.Requests)
+	for i := range spec.Devices.Requests {
+		request := &spec.Devices.Requests[i]
+		if request.Exactly != nil && request.Exactly.DerivedAttributes != nil {
+			exactly := *request.Exactly
+			exactly.DerivedAttributes = nil
+			request.Exactly = &exactly
+		}
+		request.FirstAvailable = slices.Clone(request.FirstAvailable)
+		for j := range request.FirstAvailable {
+			request.FirstAvailable[j].DerivedAttributes = nil
+		}
+	}
+}
