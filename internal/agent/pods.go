@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/containerstreams"
 )
 
 // record is the agent's state of one pod. Only the worker that holds the pod's key uses pod and
@@ -243,6 +245,31 @@ func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
+// Stream returns the URL, on this machine, at which a stream to a pod is served, if the pod is on a
+// node of this agent. The error is NotFound if there is no such container.
+func (a *Agent) Stream(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error) {
+	if !a.isOurs(pod) {
+		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)
+	}
+	to, err := a.runtime.Stream(ctx, pod, r)
+	switch {
+	case errors.Is(err, containerruntime.ErrNoContainer):
+		return nil, notFound(err)
+	case errors.Is(err, containerruntime.ErrNoProcesses):
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s is on node %s, of which nothing can be reached: %s", pod.Name, pod.Spec.NodeName, err))
+	case err != nil:
+		return nil, apierrors.NewInternalError(err)
+	}
+	return to, nil
+}
+
+// notFound returns an error of reason NotFound with the text of err.
+func notFound(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: err.Error(),
+	}}
+}
+
 // Logs returns the lines that a container of a pod has written, if the pod is on a node of this
 // agent. The error is NotFound if there is no such container.
 func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
@@ -251,9 +278,7 @@ func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	}
 	log, err := a.runtime.Logs(ctx, pod, o)
 	if errors.Is(err, containerruntime.ErrNoContainer) {
-		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: err.Error(),
-		}}
+		return nil, notFound(err)
 	}
 	return log, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
+	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
 )
 
 // Client returns the configuration of a client that reaches the server as an administrator,
@@ -81,6 +82,9 @@ func (s *Server) as(component string) (*rest.Config, error) {
 
 // ServeLogs sets the source of the logs of pods on nodes in this process; nil means none.
 func (s *Server) ServeLogs(source podlogs.Source) { s.logs.SetSource(source) }
+
+// ServeStreams sets the source of streams to pods on nodes in this process; nil means none.
+func (s *Server) ServeStreams(source podstreams.Source) { s.streams.SetSource(source) }
 
 // CountBacklog sets the function that returns how many objects of a namespace wait for the
 // collector, which limits the owner references that may be added there (package

@@ -107,12 +107,13 @@ func handlerChain(restrictions *restriction.Restrictions) func(http.Handler, *ge
 	}
 }
 
-// longRunning exempts snapshots and logs from the request timeout, in addition to what
-// k8s.io/apiserver exempts.
+// longRunning exempts snapshots, logs and streams to pods from the request timeout, in addition to
+// what k8s.io/apiserver exempts.
 func longRunning(next apirequest.LongRunningRequestCheck) apirequest.LongRunningRequestCheck {
 	return func(r *http.Request, info *apirequest.RequestInfo) bool {
-		isLog := info != nil && info.IsResourceRequest && info.Subresource == "log"
-		return isLog || info != nil && storageendpoints.IsSnapshot(info) || next(r, info)
+		streams := []string{"log", "exec", "attach", "portforward"}
+		isStream := info != nil && info.IsResourceRequest && slices.Contains(streams, info.Subresource)
+		return isStream || info != nil && storageendpoints.IsSnapshot(info) || next(r, info)
 	}
 }
 

@@ -51,6 +51,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/mergetypes"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
+	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
 	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
@@ -114,6 +115,7 @@ type Server struct {
 	metadata   *storemetadata.Source
 	publisher  *kubernetesservice.Publisher
 	logs       *podlogs.Endpoint
+	streams    *podstreams.Streams
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
 
@@ -244,8 +246,9 @@ func (s *Server) install(c Config, builtin, reviews []*genericapiserver.APIGroup
 	return nil
 }
 
-// extendCore adds what is in the core group but not in its table: pods/log, pods/eviction,
-// serviceaccounts/token, bindings and componentstatuses.
+// extendCore adds what is in the core group but not in its table: pods/log, pods/exec,
+// pods/attach, pods/portforward, pods/eviction, serviceaccounts/token, bindings and
+// componentstatuses.
 func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupInfo) error {
 	storages := legacy.VersionedResourcesStorageMap["v1"]
 	if err := s.access.UseRegistries(storages); err != nil {
@@ -257,8 +260,11 @@ func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupI
 	if !podsOK || !nodesOK || !bindingOK {
 		return errors.New("the registries of pods and nodes lack a method")
 	}
-	s.logs = podlogs.NewEndpoint(pods, podlogs.Agents{Nodes: nodes, TLS: auth.NewLogReader(s.authority).TLS}.Logs)
+	agents := auth.NewLogReader(s.authority)
+	s.logs = podlogs.NewEndpoint(pods, podlogs.Agents{Nodes: nodes, TLS: agents.TLS}.Logs)
 	storages["pods/log"] = s.logs
+	s.streams = podstreams.New(podstreams.Config{Pods: pods, Nodes: nodes, TLS: agents.TLS, Authorizer: s.access.Authorizer})
+	s.streams.AddTo(storages)
 	evictions, err := eviction.FromStorages(storages, policy.VersionedResourcesStorageMap["v1"])
 	if err != nil {
 		return err

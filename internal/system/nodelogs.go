@@ -12,11 +12,11 @@ import (
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 
-	"github.com/coppice-dev/coppice/internal/agent/containerlogs"
+	"github.com/coppice-dev/coppice/internal/agent/nodeserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
-// nodeLogs serves the logs of one node's pods to the API server; nil if they are not served.
+// nodeLogs serves the logs of one node's pods, and streams to them, to the API server; nil if they are not served.
 type nodeLogs struct {
 	listener    net.Listener
 	authorities *x509.CertPool
@@ -32,7 +32,7 @@ func openLogs(ctx context.Context, o NodeOptions, credential *nodeCredential) (*
 		err = fmt.Errorf("%s, which they would be served on, is not the address of the node, %s", o.Bind, o.Address)
 	}
 	if err != nil {
-		o.Log.WarnContext(ctx, "logs are not served", "node", o.Name, "reason", err)
+		o.Log.WarnContext(ctx, "logs and streams are not served", "node", o.Name, "reason", err)
 		return nil, nil
 	}
 	listener, err := listenOn(ctx, o.Bind, o.Port, "--port")
@@ -57,11 +57,11 @@ func (l *nodeLogs) port() int32 {
 }
 
 // serve serves until ctx ends.
-func (l *nodeLogs) serve(ctx context.Context, agent containerlogs.Agent) error {
+func (l *nodeLogs) serve(ctx context.Context, agent nodeserver.Agent) error {
 	if l == nil {
 		return nil
 	}
-	server := containerlogs.Server{
+	server := nodeserver.Server{
 		Agent: agent, Client: auth.LogReaderUser, Authorities: l.authorities, Certificate: l.credential.certificate, Log: l.log,
 	}
 	return server.Serve(ctx, l.listener)

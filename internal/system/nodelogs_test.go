@@ -201,12 +201,12 @@ func TestNodeThatServesNoLogs(t *testing.T) {
 			if err := runsOn(ctx, client, boundPod("web", "worker")); err != nil {
 				return err
 			}
-			return refusedWith(ctx, client, "web", corev1.PodLogOptions{}, "node worker, which runs in another process and does not serve logs", apierrors.IsServiceUnavailable)
+			return refusedWith(ctx, client, "web", corev1.PodLogOptions{}, "node worker, which runs in another process and serves neither logs nor streams", apierrors.IsServiceUnavailable)
 		})
 		if err != nil {
 			return err
 		}
-		if !log.has("logs are not served") || !log.has("127.0.0.1, which they would be served on, is not the address of the node, 192.0.2.7") {
+		if !log.has("logs and streams are not served") || !log.has("127.0.0.1, which they would be served on, is not the address of the node, 192.0.2.7") {
 			return errors.New("the agent does not say why it serves no logs")
 		}
 		err = withNodeOutside(ctx, worker, func(o *NodeOptions) {

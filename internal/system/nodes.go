@@ -111,6 +111,8 @@ func leaseWithin(grace time.Duration) time.Duration {
 func runNodes(ctx context.Context, api *apiserver.Server, nodes *agent.Agent) error {
 	api.ServeLogs(nodes.Logs)
 	defer api.ServeLogs(nil)
+	api.ServeStreams(nodes.Stream)
+	defer api.ServeStreams(nil)
 	return nodes.Run(ctx)
 }
 

@@ -33,7 +33,7 @@ const trial = "trial"
 
 // applets returns the commands that the image has besides busybox itself.
 func applets() []string {
-	return []string{"cat", "date", "echo", "false", "hostname", "httpd", "ls", "mkdir", "mv", "nc", "rm", "sh", "sleep", "touch", "true", "wget"}
+	return []string{"cat", "date", "echo", "false", "hostname", "httpd", "ls", "mkdir", "mv", "nc", "rm", "sh", "sleep", "tar", "touch", "true", "wget"}
 }
 
 // daemon is a containerd of this test run only.

@@ -117,7 +117,9 @@ func describedResource(i int) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: fmt.Sprintf("operator%d.bench.example", i/10), Version: "v1", Resource: fmt.Sprintf("things%d", i)}
 }
 
-func describedKind(resource schema.GroupVersionResource) string { return kindOfThings + resource.Resource }
+func describedKind(resource schema.GroupVersionResource) string {
+	return kindOfThings + resource.Resource
+}
 
 // describedDefinition returns a definition with described fields.
 func describedDefinition(resource schema.GroupVersionResource) *unstructured.Unstructured {

@@ -1,16 +1,12 @@
 package containerruntime
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
-
-// ErrNoContainer is returned for the logs of a container that has no such instance.
-var ErrNoContainer = errors.New("not found")
 
 // Line is a line that a container has written.
 type Line struct {

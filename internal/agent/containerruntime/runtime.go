@@ -3,13 +3,22 @@ package containerruntime
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/containerstreams"
 )
+
+// ErrNoContainer is returned for a container that has no such instance.
+var ErrNoContainer = errors.New("not found")
+
+// ErrNoProcesses is returned for streams by a runtime that runs no processes.
+var ErrNoProcesses = errors.New("it is simulated: no process runs in its containers")
 
 // Runtime runs the containers of pods. It is safe for concurrent use.
 //
@@ -37,6 +46,10 @@ type Runtime interface {
 	// returns. The error of Start is a lifecycle.StartError if the pod's status has a reason for
 	// it; the error of a Probe means that the container is unhealthy.
 	Do(ctx context.Context, pod *corev1.Pod, s lifecycle.Step, done func(error))
+	// Stream returns the URL at which the runtime serves a stream to a container or a pod, once, to
+	// whoever knows it. The error is ErrNoContainer if nothing runs there, and ErrNoProcesses if
+	// nothing ever does.
+	Stream(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error)
 	// Logs returns the lines that an instance of a container has written, oldest first.
 	Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
 	"github.com/coppice-dev/coppice/internal/containerlogs"
 )
 
@@ -26,6 +26,8 @@ const (
 	// agentTimeout limits connecting to an agent, the TLS handshake, and the wait for the
 	// response header.
 	agentTimeout = 10 * time.Second
+	// task is what an agent is needed for.
+	task = "read the logs"
 	// maxErrorBody is the number of bytes read from an error response.
 	maxErrorBody = 1 << 10
 	// maxHeader is the maximum size of the header of a response, in bytes.
@@ -36,9 +38,7 @@ const (
 // broke.
 var errDisconnected = errors.New("the agent has disconnected")
 
-// Agents reads logs from the agents of nodes in other processes. The address of an agent is in
-// the status of its Node, which the node itself writes. So the server at that address is
-// trusted, and sees the client certificate, only if it presents the certificate of that node.
+// Agents reads logs from the agents of nodes in other processes.
 type Agents struct {
 	// Nodes is the registry of nodes.
 	Nodes rest.Getter
@@ -51,7 +51,8 @@ type Agents struct {
 
 // Logs implements Source.
 func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
-	node, address, err := a.find(ctx, pod)
+	node := pod.Spec.NodeName
+	address, err := nodeagents.Find(ctx, a.Nodes, pod, task)
 	if err != nil {
 		return nil, err
 	}
@@ -84,39 +85,9 @@ func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	return checkedBody{response.Body}, nil
 }
 
-// find returns the node of a pod, and the address of its agent.
-func (a Agents) find(ctx context.Context, pod *corev1.Pod) (node, address string, err error) {
-	node = pod.Spec.NodeName
-	obj, err := a.Nodes.Get(ctx, node, &metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", "", unavailable(pod, "cannot be found because the node does not exist")
-	}
-	if err != nil {
-		return "", "", fmt.Errorf("read node %s: %w", node, err)
-	}
-	n, ok := obj.(*corev1.Node)
-	if !ok {
-		return "", "", fmt.Errorf("node %s is a %T", node, obj)
-	}
-	port := n.Status.DaemonEndpoints.KubeletEndpoint.Port
-	if port < 1 || port > 65535 {
-		return "", "", unavailable(pod, "runs in another process and does not serve logs")
-	}
-	for _, at := range n.Status.Addresses {
-		if at.Type != corev1.NodeInternalIP {
-			continue
-		}
-		if net.ParseIP(at.Address) == nil {
-			return "", "", unavailable(pod, fmt.Sprintf("has the address %q in its status, which is not an IP address", at.Address))
-		}
-		return node, net.JoinHostPort(at.Address, strconv.Itoa(int(port))), nil
-	}
-	return "", "", unavailable(pod, "has no address in its status")
-}
-
 // unavailable returns the error for an agent that cannot be reached.
 func unavailable(pod *corev1.Pod, why string) error {
-	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot read the logs of pod %s from the agent of node %s, which %s", pod.Name, pod.Spec.NodeName, why))
+	return nodeagents.Unavailable(pod, task, why)
 }
 
 // causeOf returns the cause of a connection error, without the addresses.

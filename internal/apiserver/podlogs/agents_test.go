@@ -188,8 +188,8 @@ func TestNoAgent(t *testing.T) {
 		worker *corev1.Node
 		want   string
 	}{
-		"a node that serves no logs":    {at(corev1.NodeInternalIP, "127.0.0.1", 0), "does not serve logs"},
-		"an invalid port":               {at(corev1.NodeInternalIP, "127.0.0.1", 65536), "does not serve logs"},
+		"a node that serves no logs":    {at(corev1.NodeInternalIP, "127.0.0.1", 0), "serves neither logs nor streams"},
+		"an invalid port":               {at(corev1.NodeInternalIP, "127.0.0.1", 65536), "serves neither logs nor streams"},
 		"no address":                    {at(corev1.NodeExternalIP, "127.0.0.1", 1), "has no address in its status"},
 		"a host name":                   {at(corev1.NodeInternalIP, "localhost", 1), `address "localhost" in its status, which is not an IP address`},
 		"a closed port":                 {where(t, closed.Addr()), "does not answer at " + closed.Addr().String() + ": connect: connection refused"},

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
 	"github.com/coppice-dev/coppice/internal/containerlogs"
 )
 
@@ -87,8 +87,8 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if err := chooseContainer(pod, o); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+	if o.Container, err = nodeagents.ChooseContainer(pod, o.Container); err != nil {
+		return err
 	}
 	if pod.Spec.NodeName == "" {
 		return nil // an unbound pod has an empty log
@@ -114,41 +114,11 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 func (e *Endpoint) open(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	if source := e.source.Load(); source != nil {
 		log, err := (*source)(ctx, pod, o)
-		if !isUnknownNode(err) {
+		if !nodeagents.IsUnknownNode(err) {
 			return log, err
 		}
 	}
 	return e.fallback(ctx, pod, o)
-}
-
-// isUnknownNode reports whether an error of a Source says that it does not have the pod's node.
-func isUnknownNode(err error) bool {
-	answer, ok := errors.AsType[*apierrors.StatusError](err)
-	return ok && apierrors.IsNotFound(err) && answer.ErrStatus.Details != nil && answer.ErrStatus.Details.Kind == "nodes"
-}
-
-// chooseContainer sets the container in the options if the pod has only one, and validates it.
-func chooseContainer(pod *corev1.Pod, o *corev1.PodLogOptions) error {
-	var names []string
-	for _, c := range pod.Spec.Containers {
-		names = append(names, c.Name)
-	}
-	if o.Container == "" {
-		if len(names) > 1 || len(pod.Spec.InitContainers) > 0 {
-			return fmt.Errorf("a container name must be specified for pod %s, choose one of: [%s]", pod.Name, strings.Join(names, " "))
-		}
-		o.Container = names[0]
-	}
-	for _, c := range pod.Spec.InitContainers {
-		names = append(names, c.Name)
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		names = append(names, c.Name)
-	}
-	if !slices.Contains(names, o.Container) {
-		return fmt.Errorf("container %s is not valid for pod %s", o.Container, pod.Name)
-	}
-	return nil
 }
 
 // waitingReason returns why a container has not started; "" if it has.

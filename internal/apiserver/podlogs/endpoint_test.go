@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,7 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/coppice-dev/coppice/internal/agent/containerlogs"
+	"github.com/coppice-dev/coppice/internal/agent/nodeserver"
+	"github.com/coppice-dev/coppice/internal/containerstreams"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -122,6 +124,10 @@ func (r *remote) Logs(ctx context.Context, _ *corev1.Pod, o *corev1.PodLogOption
 	return r.log(ctx), nil
 }
 
+func (r *remote) Stream(context.Context, *corev1.Pod, containerstreams.Request) (*url.URL, error) {
+	return nil, apierrors.NewBadRequest("it only has a log")
+}
+
 // A log that is followed from an agent in another process arrives line by line. It ends for
 // the client when the agent ends it, and for the agent when the client disconnects; when the
 // connection to the agent breaks, the client gets an error.
@@ -145,7 +151,7 @@ func TestFollowInAnotherProcess(t *testing.T) {
 				})
 				return reader
 			}}
-			handler, broken := containerlogs.Handler(agent), make(chan func(), 1)
+			handler, broken := nodeserver.Handler(agent), make(chan func(), 1)
 			if test.end == nil {
 				handler = breaking(handler, broken)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
+	"github.com/coppice-dev/coppice/internal/containerstreams"
 )
 
 // mostTrouble is the number of failed probes that are remembered for an instance. Older ones are
@@ -66,6 +68,11 @@ func (r *Runtime) Logs(_ context.Context, of *corev1.Pod, o *corev1.PodLogOption
 		lines = append(lines, containerruntime.Line{At: line.at, Text: line.text + "\n"})
 	}
 	return io.NopCloser(strings.NewReader(containerruntime.Select(lines, o, r.clock.Now()))), nil
+}
+
+// Stream implements containerruntime.Runtime.
+func (r *Runtime) Stream(context.Context, *corev1.Pod, containerstreams.Request) (*url.URL, error) {
+	return nil, containerruntime.ErrNoProcesses
 }
 
 // run returns the instance whose logs are requested. The caller holds the lock.

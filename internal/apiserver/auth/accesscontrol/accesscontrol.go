@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -26,6 +27,8 @@ import (
 type AccessControl struct {
 	// Policy has the roles and bindings of the server.
 	Policy *rbacauthorizer.Policy
+	// Authorizer authorizes the requests to the server.
+	Authorizer authorizer.Authorizer
 	// Components authenticates the control plane's own components.
 	Components *auth.Components
 	// Restrictions bound what components and nodes may do beyond what RBAC can express.
@@ -53,7 +56,8 @@ func Apply(base *genericapiserver.Config, authority *auth.Authority, client kube
 	a.rbac = rbacauthorizer.NewAuthorizer(a.Policy)
 	base.RuleResolver = a.rbac
 	var err error
-	base.Authorization.Authorizer, err = auth.Authorizer(a.rbac)
+	a.Authorizer, err = auth.Authorizer(a.rbac)
+	base.Authorization.Authorizer = a.Authorizer
 	return a, err
 }
 

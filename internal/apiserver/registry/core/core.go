@@ -13,7 +13,7 @@ import (
 func Group(ranges ServiceRanges) registry.Group {
 	return registry.Group{
 		GroupVersion: corev1.SchemeGroupVersion,
-		AddToScheme:  corev1.AddToScheme,
+		AddToScheme:  addToScheme,
 		Resources: []registry.Resource{
 			namespaces(), pods(), podTemplates(), nodes(), replicationControllers(),
 			services(ranges), endpoints(),

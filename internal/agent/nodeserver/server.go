@@ -1,10 +1,12 @@
-// Package containerlogs serves the logs of a node's pods to an API server in another process.
-// Package internal/containerlogs documents the protocol.
+// Package nodeserver serves the logs of a node's pods, and streams to their processes and ports, to
+// an API server in another process. Packages internal/containerlogs and internal/containerstreams
+// document the protocols.
 //
-// Logs may contain secrets. The server therefore answers a single client, which it identifies by
-// its certificate, and presents a certificate that is valid for its own node only. Neither side
-// sends any data before it has verified the other.
-package containerlogs
+// Logs may contain secrets, and who can run a command in a container has whatever the container
+// has. The server therefore answers a single client, which it identifies by its certificate, and
+// presents a certificate that is valid for its own node only. Neither side sends any data before
+// it has verified the other.
+package nodeserver
 
 import (
 	"context"
@@ -16,31 +18,37 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/containerlogs"
+	"github.com/coppice-dev/coppice/internal/containerstreams"
 )
 
 const (
 	// patience bounds the TLS handshake and the reading of the request header.
 	patience = 10 * time.Second
-	// maxHeader is the largest request header that is accepted, in bytes.
-	maxHeader = 16 << 10
+	// maxHeader is the largest request header that is accepted, in bytes. Commands are part of it.
+	maxHeader = 1 << 20
 )
 
-// Agent provides the pods of a node and their logs.
+// Agent provides the pods of a node, their logs, and streams to them.
 type Agent interface {
 	// Pod returns a pod of the node. The error is NotFound if the node has no such pod.
 	Pod(namespace, name string) (*corev1.Pod, error)
 	// Logs returns the lines that a container of a pod has written. The error is NotFound if there
 	// is no such container.
 	Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
+	// Stream returns the URL at which the container runtime serves a stream, on this machine. The
+	// error is NotFound if there is no such container.
+	Stream(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error)
 }
 
-// Server serves the logs of a node's pods to one client. All fields are required.
+// Server serves the logs and streams of a node's pods to one client. All fields are required.
 type Server struct {
 	Agent Agent
 	// Client is the common name in the client's certificate.
@@ -52,7 +60,8 @@ type Server struct {
 	Log         *slog.Logger
 }
 
-// Serve serves until ctx ends, and then closes the listener. Logs that are being followed end then.
+// Serve serves until ctx ends, and then closes the listener. Logs that are being followed end then,
+// and so do streams.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: Handler(s.Agent), ReadHeaderTimeout: patience, MaxHeaderBytes: maxHeader,
@@ -64,7 +73,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	return fmt.Errorf("serve logs on %s: %w", listener.Addr(), err)
+	return fmt.Errorf("serve logs and streams on %s: %w", listener.Addr(), err)
 }
 
 // tls accepts only the client. Sessions are not resumed, so that both certificates are verified for
@@ -87,8 +96,8 @@ func (s *Server) tls() *tls.Config {
 	}
 }
 
-// Handler serves the requests that containerlogs.RequestURL describes. It does not authenticate
-// them.
+// Handler serves the requests that containerlogs.RequestURL and containerstreams.Request.URL
+// describe. It does not authenticate them.
 func Handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+containerlogs.PathPrefix+"{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
@@ -100,6 +109,11 @@ func Handler(agent Agent) http.Handler {
 		defer log.Close()
 		_ = containerlogs.Stream(w, log) // logs that the runtime cannot read are reported as missing, as in the API server's own process
 	})
+	for _, kind := range containerstreams.Kinds() {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			mux.Handle(method+" "+kind.Pattern(), streams{agent, kind})
+		}
+	}
 	return mux
 }
 
@@ -110,15 +124,24 @@ func open(r *http.Request, agent Agent) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	pod, err := podOf(r, agent, containerlogs.MatchesUID)
+	if err != nil {
+		return nil, err
+	}
+	o.Container = r.PathValue("container")
+	return agent.Logs(r.Context(), pod, o)
+}
+
+// podOf returns the pod in the path of a request, if the request may be for it by its UID.
+func podOf(r *http.Request, agent Agent, matches func(url.Values, types.UID) bool) (*corev1.Pod, error) {
 	pod, err := agent.Pod(r.PathValue("namespace"), r.PathValue("pod"))
 	if err != nil {
 		return nil, err
 	}
-	if !containerlogs.MatchesUID(values, pod.UID) {
+	if !matches(r.URL.Query(), pod.UID) {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
 	}
-	o.Container = r.PathValue("container")
-	return agent.Logs(r.Context(), pod, o)
+	return pod, nil
 }
 
 // statusOf returns the HTTP status for an error.

@@ -1,0 +1,46 @@
+package podstreams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// verb is what a user needs for any stream. A WebSocket is opened with GET, for which the server
+// has authorized "get" only: who may read pods must not be able to run commands in them.
+const verb = "create"
+
+// authorizeCreate returns an error unless the user of a request may create the stream.
+func authorizeCreate(ctx context.Context, a authorizer.Authorizer) error {
+	info, ok := genericrequest.RequestInfoFrom(ctx)
+	if !ok {
+		return apierrors.NewInternalError(errors.New("no request info in context"))
+	}
+	if info.Verb == verb {
+		return nil
+	}
+	requested, err := filters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("error building authorizer attributes: %w", err))
+	}
+	decision, reason, err := a.Authorize(ctx, creation{requested})
+	if err != nil {
+		return err
+	}
+	if decision != authorizer.DecisionAllow {
+		return apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name, errors.New(reason))
+	}
+	return nil
+}
+
+// creation are the attributes of a request as if its verb were create.
+type creation struct{ authorizer.Attributes }
+
+// GetVerb implements authorizer.Attributes.
+func (creation) GetVerb() string { return verb }

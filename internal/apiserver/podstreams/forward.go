@@ -1,0 +1,25 @@
+package podstreams
+
+import (
+	"net/http"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/registry/rest"
+	translate "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/coppice-dev/coppice/internal/containerstreams"
+)
+
+// forward returns a handler that hands a stream on. WebSockets that can close single streams, and
+// those through which ports are forwarded, become SPDY; everything else is handed on as it is.
+func forward(to *url.URL, transport http.RoundTripper, r containerstreams.Request, responder rest.Responder) http.Handler {
+	direct := proxy.NewUpgradeAwareHandler(to, transport, false, true, proxy.NewErrorResponder(responder))
+	direct.RejectForwardingRedirects = true
+	if r.Kind == containerstreams.PortForward {
+		return translate.NewTranslatingHandler(direct, translate.NewTunnelingHandler(direct), wsstream.IsWebSocketRequestWithTunnelingProtocol)
+	}
+	process := translate.NewStreamTranslatorHandler(to, transport, 0, translate.Options{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Tty: r.TTY})
+	return translate.NewTranslatingHandler(direct, process, wsstream.IsWebSocketRequestWithStreamCloseProtocol)
+}

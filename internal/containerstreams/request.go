@@ -1,0 +1,124 @@
+// Package containerstreams is the protocol by which the API server reaches the processes and the
+// ports of a pod through the agent of its node in another process:
+//
+//	kubectl exec ─▶ pods/NAME/exec ─▶ POST /exec/NAMESPACE/POD/CONTAINER?… ─▶ agent ─▶ runtime
+//
+// Paths and query parameters are those of the kubelet. The connection of such a request is
+// upgraded (SPDY or WebSocket), and each of the parts above hands its bytes on to the next one.
+package containerstreams
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Kind is what a stream is for. Its value is the first element of the path on an agent.
+type Kind string
+
+// The kinds of streams.
+const (
+	Exec        Kind = "exec"
+	Attach      Kind = "attach"
+	PortForward Kind = "portForward"
+)
+
+// Kinds returns all kinds of streams.
+func Kinds() []Kind { return []Kind{Exec, Attach, PortForward} }
+
+// Request is a request for a stream to a pod.
+type Request struct {
+	Kind Kind
+	// Container is the name of the container; not for PortForward.
+	Container string
+	// Command is the command and its arguments, for Exec.
+	Command []string
+	// The streams of the process, and whether it has a terminal; not for PortForward.
+	Stdin, Stdout, Stderr, TTY bool
+	// Ports are the ports of the pod, for PortForward by WebSocket. With SPDY the client names
+	// the port of each stream in its headers.
+	Ports []int32
+}
+
+// The query parameters.
+const (
+	commandParameter = "command"
+	stdinParameter   = "input"
+	stdoutParameter  = "output"
+	stderrParameter  = "error"
+	ttyParameter     = "tty"
+	portParameter    = "port"
+	// uidParameter carries the pod's UID to the agent, so that the stream never reaches an
+	// earlier or later pod of the same name.
+	uidParameter = "uid"
+)
+
+// flags returns the query parameters of the streams of a process.
+func (r *Request) flags() map[string]*bool {
+	return map[string]*bool{stdinParameter: &r.Stdin, stdoutParameter: &r.Stdout, stderrParameter: &r.Stderr, ttyParameter: &r.TTY}
+}
+
+// URL returns the path and the query of the request to the agent of this very pod.
+func (r Request) URL(pod *corev1.Pod) (path, query string) {
+	path = "/" + string(r.Kind) + "/" + pod.Namespace + "/" + pod.Name
+	values := url.Values{uidParameter: {string(pod.UID)}}
+	if r.Kind == PortForward {
+		for _, port := range r.Ports {
+			values.Add(portParameter, strconv.Itoa(int(port)))
+		}
+		return path, values.Encode()
+	}
+	for name, set := range r.flags() {
+		if *set {
+			values.Set(name, "1")
+		}
+	}
+	if len(r.Command) > 0 {
+		values[commandParameter] = slices.Clone(r.Command)
+	}
+	return path + "/" + r.Container, values.Encode()
+}
+
+// Pattern returns the pattern of the paths of a kind, for http.ServeMux. Its wildcards are
+// namespace, pod and, unless the kind is PortForward, container.
+func (k Kind) Pattern() string {
+	pattern := "/" + string(k) + "/{namespace}/{pod}"
+	if k == PortForward {
+		return pattern
+	}
+	return pattern + "/{container}"
+}
+
+// Parse returns the request with these query parameters.
+func Parse(kind Kind, container string, values url.Values) (Request, error) {
+	r := Request{Kind: kind}
+	if kind == PortForward {
+		for _, text := range values[portParameter] {
+			port, err := strconv.ParseUint(text, 10, 16)
+			if err != nil || port == 0 {
+				return Request{}, fmt.Errorf("%s: %q is not a port", portParameter, text)
+			}
+			r.Ports = append(r.Ports, int32(port))
+		}
+		return r, nil
+	}
+	r.Container, r.Command = container, values[commandParameter]
+	for name, set := range r.flags() {
+		*set = values.Get(name) == "1" || values.Get(name) == "true"
+	}
+	if !r.Stdin && !r.Stdout && !r.Stderr {
+		return Request{}, fmt.Errorf("one of %s, %s and %s must be set", stdinParameter, stdoutParameter, stderrParameter)
+	}
+	return r, nil
+}
+
+// MatchesUID reports whether a request with these query parameters may be for a pod with
+// this UID: it names that UID or none.
+func MatchesUID(values url.Values, uid types.UID) bool {
+	requested := values.Get(uidParameter)
+	return requested == "" || requested == string(uid)
+}
