@@ -41,7 +41,7 @@ type watcher struct {
 	stopped chan struct{} // closed by Stop
 	onStop  func()        // set before the client has the watcher
 
-	once    sync.Once
+	once sync.Once
 
 	mu      sync.Mutex
 	after   int64   // guarded by mu, like all fields below; events up to this revision are not passed on
