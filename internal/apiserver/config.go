@@ -24,6 +24,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -100,9 +101,10 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 
 // handlerChain returns the filters around a handler. Restrictions and the delete flow come
 // after those of k8s.io/apiserver, so after authentication and authorization.
-func handlerChain(restrictions *restriction.Restrictions) func(http.Handler, *genericapiserver.Config) http.Handler {
+func handlerChain(restrictions *restriction.Restrictions, establisher *establishing.Establisher) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = restriction.WithRestrictions(deleteflow.WithRequest(handler, c.Serializer), restrictions, c.Serializer)
+		handler = establishing.WithDefinitions(deleteflow.WithRequest(handler, c.Serializer), establisher)
+		handler = restriction.WithRestrictions(handler, restrictions, c.Serializer)
 		return genericapiserver.DefaultBuildHandlerChain(handler, c)
 	}
 }

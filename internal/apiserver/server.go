@@ -45,6 +45,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
+	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/eviction"
 	"github.com/coppice-dev/coppice/internal/apiserver/kubernetesservice"
 	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
@@ -113,9 +114,11 @@ type Server struct {
 	served     *discovery.Served
 	mergeTypes *mergetypes.Types
 	metadata   *storemetadata.Source
-	publisher  *kubernetesservice.Publisher
-	logs       *podlogs.Endpoint
-	streams    *podstreams.Streams
+	// establisher establishes definitions; not on a store that several servers share.
+	establisher *establishing.Establisher
+	publisher   *kubernetesservice.Publisher
+	logs        *podlogs.Endpoint
+	streams     *podstreams.Streams
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
 
@@ -147,7 +150,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{log: c.Log, authority: c.Authority, loopback: base.LoopbackClientConfig, served: discovery.NewServed(), ready: make(chan struct{})}
+	s := &Server{log: c.Log, authority: c.Authority, loopback: base.LoopbackClientConfig, served: discovery.NewServed(), establisher: establishing.New(c.Now), ready: make(chan struct{})}
 	s.mergeTypes = mergetypes.New(base.OpenAPIV3Config, schemes.External, c.Log)
 	if err := s.connect(); err != nil {
 		return nil, err
@@ -158,7 +161,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.metadata = storemetadata.New(storemetadata.Config{
 		Follower: c.Store.Follower(), Authorizer: base.Authorization.Authorizer, Builtin: s.served.IsBuiltin,
 	})
-	options := restOptions(c, schemes, flow, base)
+	options := restOptions(c, schemes, flow, s.establisher, base)
 	crds, err := customResources(c, base, options, s.informers)
 	if err != nil {
 		return nil, err
@@ -168,6 +171,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
 	s.served.SetDefinitions(definitions.GetStore())
 	s.mergeTypes.SetDefinitions(definitions.GetStore())
+	if !c.Store.Shared() {
+		s.establisher.SetDefinitions(definitions.GetStore())
+	}
 	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
@@ -211,7 +217,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 	if s.access, err = accesscontrol.Apply(base, c.Authority, s.client, s.informers); err != nil {
 		return err
 	}
-	base.BuildHandlerChainFunc = handlerChain(s.access.Restrictions)
+	base.BuildHandlerChainFunc = handlerChain(s.access.Restrictions, s.establisher)
 	priorityfairness.Apply(base, s.informers, s.client)
 	owners, err := metadata.NewForConfig(s.loopback)
 	if err != nil {

@@ -12,9 +12,11 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
@@ -32,7 +34,7 @@ type options struct {
 
 // restOptions sets up the storage of all resources in the store, behind the delete flow. It
 // also sets, in base, the storage of CustomResourceDefinitions, which have a scheme of their own.
-func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, base *genericapiserver.Config) options {
+func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, establisher *establishing.Establisher, base *genericapiserver.Config) options {
 	etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(c.Store.Prefix(), nil))
 	etcd.StorageConfig.Transport.TracerProvider = noop.NewTracerProvider()
 	etcd.StorageConfig.StorageObjectCountTracker = base.StorageObjectCountTracker
@@ -49,8 +51,11 @@ func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, base
 	definitions.StorageConfig.Codec = apiextensions.Codecs.LegacyCodec(v1beta1.SchemeGroupVersion, apiextensionsv1.SchemeGroupVersion)
 	definitions.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion, schema.GroupKind{Group: apiextensionsv1.GroupName})
 
+	guard := func(resource schema.GroupResource, inner apistorage.Interface) apistorage.Interface {
+		return flow.Guard(resource, establisher.Wrap(resource, inner))
+	}
 	guarded := func(next generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-		return c.Store.RESTOptions(next, flow.Guard, unique())
+		return c.Store.RESTOptions(next, guard, unique())
 	}
 	base.RESTOptionsGetter = guarded(definitions.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: definitions.StorageConfig}, nil))
 	return options{

@@ -120,4 +120,6 @@ type withoutManagedFields struct {
 }
 
 // corrupt is the error for a stored object that cannot be decoded.
-func corrupt(key string, err error) error { return fmt.Errorf("the object at %s cannot be decoded: %w", key, err) }
+func corrupt(key string, err error) error {
+	return fmt.Errorf("the object at %s cannot be decoded: %w", key, err)
+}

@@ -54,6 +54,7 @@ func (t *target) list(ctx context.Context, prefix string, options metav1.ListOpt
 	list := &metav1.PartialObjectMetadataList{TypeMeta: typeOfMetadata}
 	list.Kind += "List"
 	last, remaining, err := t.read(ctx, prefix, from, options.Limit, func(object *metav1.PartialObjectMetadata) bool {
+		object.TypeMeta = metav1.TypeMeta{} // that of the list says it
 		list.Items = append(list.Items, *object)
 		return true
 	})

@@ -28,6 +28,12 @@ type event struct {
 	watch.Event
 }
 
+// isOld reports whether the client has what the event says when it has everything up to a revision. A
+// bookmark at that revision is news: a watch that was resumed has not told the client so.
+func (e event) isOld(after int64) bool {
+	return e.revision < after || e.revision == after && e.Type != watch.Bookmark
+}
+
 // watcher is a watch of one resource. It is a storage.Subscriber, which the follower calls, and the
 // watch.Interface of a client.
 type watcher struct {
@@ -35,7 +41,7 @@ type watcher struct {
 	stopped chan struct{} // closed by Stop
 	onStop  func()        // set before the client has the watcher
 
-	once    sync.Once
+	once sync.Once
 
 	mu      sync.Mutex
 	after   int64   // guarded by mu, like all fields below; events up to this revision are not passed on
@@ -127,7 +133,7 @@ func (w *watcher) send(e event) {
 	case w.ended:
 		return
 	case !w.passing:
-		if e.revision <= w.after {
+		if e.isOld(w.after) {
 			return
 		}
 		select {
@@ -204,7 +210,7 @@ func (w *watcher) pass() {
 		}
 		w.mu.Unlock()
 		for _, e := range queue {
-			if e.revision > after && !w.deliver(e.Event) {
+			if !e.isOld(after) && !w.deliver(e.Event) {
 				break
 			}
 		}

@@ -1,0 +1,187 @@
+// Package establishing makes new CustomResourceDefinitions effective in the write that creates them,
+// if nobody else has their names.
+//
+// apiextensions-apiserver creates a definition without a status. One controller then accepts the
+// names, and another one establishes it. Both take one definition after the other, and write, encode
+// and decode the whole of it: hundreds of them take seconds. Whatever is not plain is left to these
+// controllers: names that are in use, conversion by a webhook, several servers on one store.
+//
+// A client may see that a definition is established before this server's informer does, by which the
+// handler of custom resources knows what it serves. WithDefinitions has requests for it wait, for
+// milliseconds.
+package establishing
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// longestWait bounds the time that a definition is remembered which the informer does not show,
+	// because it was deleted at once.
+	longestWait = 5 * time.Second
+	// waitInterval is the time between two looks at the informer.
+	waitInterval = time.Millisecond
+)
+
+// Establisher establishes definitions.
+type Establisher struct {
+	now func() time.Time
+	// definitions are those that the informer has; nil until SetDefinitions.
+	definitions atomic.Pointer[cache.Store]
+
+	mu      sync.Mutex
+	pending map[string]created // guarded by mu; by name
+	waiting atomic.Int64       // the length of pending
+}
+
+// created is a definition that was created here, and that the informer may not have yet.
+type created struct {
+	claim
+	group string
+	uid   types.UID
+	until time.Time
+}
+
+// New returns an Establisher. Before SetDefinitions it establishes nothing.
+func New(now func() time.Time) *Establisher {
+	return &Establisher{now: now, pending: make(map[string]created)}
+}
+
+// SetDefinitions sets the store of the informer of definitions.
+func (e *Establisher) SetDefinitions(definitions cache.Store) { e.definitions.Store(&definitions) }
+
+// Wrap is a storage.Wrap, for the storage of CustomResourceDefinitions.
+func (e *Establisher) Wrap(resource schema.GroupResource, inner storage.Interface) storage.Interface {
+	if resource != apiextensions.Resource("customresourcedefinitions") {
+		return inner
+	}
+	return &establishingStorage{inner, e}
+}
+
+type establishingStorage struct {
+	storage.Interface
+	establisher *Establisher
+}
+
+// Create implements storage.Interface.
+func (s *establishingStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	definition, ok := obj.(*apiextensions.CustomResourceDefinition)
+	if !ok || !s.establisher.claim(definition) {
+		return s.Interface.Create(ctx, key, obj, out, ttl)
+	}
+	effective := *definition
+	effective.Status, _ = established(definition, metav1.NewTime(s.establisher.now()))
+	err := s.Interface.Create(ctx, key, &effective, out, ttl)
+	if err != nil {
+		s.establisher.forget(definition)
+	}
+	return err
+}
+
+// claim reports whether a new definition can be established, and remembers its names.
+func (e *Establisher) claim(definition *apiextensions.CustomResourceDefinition) bool {
+	store := e.definitions.Load()
+	if _, ok := established(definition, metav1.Time{}); !ok || store == nil {
+		return false
+	}
+	names := definition.Spec.Names
+	mine := created{
+		claim: claimOf(names.Plural, names.Singular, names.ShortNames, names.Kind, names.ListKind),
+		group: definition.Spec.Group, uid: definition.UID, until: e.now().Add(longestWait),
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.settleLocked(*store)
+	for name, other := range e.pending {
+		if name == definition.Name || other.group == mine.group && mine.conflicts(other.claim) {
+			return false
+		}
+	}
+	for _, obj := range (*store).List() {
+		other, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+		if !ok || other.Spec.Group != mine.group || other.Name == definition.Name {
+			continue
+		}
+		accepted := other.Status.AcceptedNames
+		if mine.conflicts(claimOf(accepted.Plural, accepted.Singular, accepted.ShortNames, accepted.Kind, accepted.ListKind)) {
+			return false
+		}
+	}
+	e.pending[definition.Name] = mine
+	e.waiting.Store(int64(len(e.pending)))
+	return true
+}
+
+// forget drops a claim whose definition was not created.
+func (e *Establisher) forget(definition *apiextensions.CustomResourceDefinition) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.pending[definition.Name].uid == definition.UID {
+		delete(e.pending, definition.Name)
+		e.waiting.Store(int64(len(e.pending)))
+	}
+}
+
+// settleLocked drops the definitions that the informer has, and those that it will never have.
+func (e *Establisher) settleLocked(store cache.Store) {
+	for name, c := range e.pending {
+		obj, _, _ := store.GetByKey(name) // never an error
+		if d, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && d.UID == c.uid || e.now().After(c.until) {
+			delete(e.pending, name)
+		}
+	}
+	e.waiting.Store(int64(len(e.pending)))
+}
+
+// isPending reports whether the informer does not have a definition yet that was created here.
+func (e *Establisher) isPending(name string) bool {
+	store := e.definitions.Load()
+	if store == nil || e.waiting.Load() == 0 {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.settleLocked(*store)
+	_, ok := e.pending[name]
+	return ok
+}
+
+// WithDefinitions has requests for custom resources wait until the server knows their definitions.
+func WithDefinitions(next http.Handler, e *Establisher) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.APIGroup != "" {
+			e.await(r.Context(), info.Resource+"."+info.APIGroup)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// await waits until a definition is not pending.
+func (e *Establisher) await(ctx context.Context, name string) {
+	if !e.isPending(name) {
+		return
+	}
+	tick := time.NewTicker(waitInterval)
+	defer tick.Stop()
+	for e.isPending(name) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
