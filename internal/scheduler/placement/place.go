@@ -52,6 +52,9 @@ type request struct {
 // does not always look at the same ones. The error is an Unplaced, or says what is wrong with
 // the pod.
 func Place(pod *corev1.Pod, nodes []*Node, first int) (*Node, error) {
+	if needsDevices(pod) {
+		return nil, Unplaced{Nodes: len(nodes), Reasons: map[string]int{noDevices: len(nodes)}}
+	}
 	r := request{use: useOf(pod), pod: pod, required: nodeaffinity.GetRequiredNodeAffinity(pod)}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		var err error
