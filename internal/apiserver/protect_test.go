@@ -121,6 +121,31 @@ func TestR23_Protection(t *testing.T) {
 	volumes.goes("disk")
 }
 
+// A VolumeAttributesClass stays while a volume claim names it.
+func TestR23_ClassProtection(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.startProtection(t)
+	classes := s.collection(t, gvk("storage.k8s.io", "v1", "VolumeAttributesClass"), "volumeattributesclasses", "", map[string]any{
+		"driverName": "disk.example.com", "parameters": map[string]any{"iops": "1"},
+	})
+	classes.create("free")
+	if got, want := classes.create("used").GetFinalizers(), []string{finalizers.VACProtection}; !slices.Equal(got, want) {
+		t.Errorf("a class is created with %v, want %v", got, want)
+	}
+	claims := s.claims(t, s.namespace(t))
+	claims.content["spec"].(map[string]any)["volumeAttributesClassName"] = "used"
+	claims.create("a")
+	classes.mustRemove("used", nil)
+	classes.mustRemove("free", nil)
+	classes.goes("free") // by then the controller has seen the other
+	if got, want := classes.get("used").GetFinalizers(), []string{finalizers.VACProtection}; !slices.Equal(got, want) {
+		t.Errorf("a class in use is left with %v, want %v", got, want)
+	}
+	claims.mustRemove("a", nil)
+	classes.goes("used")
+}
+
 // Without the controller that removes the finalizers, none is set.
 func TestR23_ProtectionDisabled(t *testing.T) {
 	t.Parallel()

@@ -8,4 +8,7 @@ const (
 	PVCProtection = "kubernetes.io/pvc-protection"
 	// PVProtection keeps a PersistentVolume while it is bound to a PersistentVolumeClaim.
 	PVProtection = "kubernetes.io/pv-protection"
+	// VACProtection keeps a VolumeAttributesClass while a PersistentVolume or a
+	// PersistentVolumeClaim names it.
+	VACProtection = "kubernetes.io/vac-protection"
 )

@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/controller/podgc"
 	"github.com/coppice-dev/coppice/internal/controller/replicaset"
+	"github.com/coppice-dev/coppice/internal/controller/resourceclaim"
 	"github.com/coppice-dev/coppice/internal/controller/resourcequota"
 	"github.com/coppice-dev/coppice/internal/controller/serviceaccount"
 	"github.com/coppice-dev/coppice/internal/controller/statefulset"
@@ -71,6 +72,11 @@ func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared 
 		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)),
 		certificates.New(shared, api.Signer()),
 	}
+	claims, err := resourceclaim.Controllers(shared)
+	if err != nil {
+		return fmt.Errorf("make the controllers of resource claims: %w", err)
+	}
+	controllers = append(controllers, claims...)
 	controllers = append(controllers, job.Controllers(shared)...)
 	controllers = append(controllers, disruption.Controllers(shared)...)
 	for _, made := range []func(*controller.Context) (*controller.Controller, error){deployment.New, statefulset.New, daemonset.New, cronjob.New} {

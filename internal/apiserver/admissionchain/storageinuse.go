@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -12,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/finalizers"
 )
 
-// storageInUseProtection puts the protection finalizers on PersistentVolumeClaims and
-// PersistentVolumes when they are created (R23).
+// storageInUseProtection puts the protection finalizers on PersistentVolumeClaims,
+// PersistentVolumes and VolumeAttributesClasses when they are created (R23).
 type storageInUseProtection struct{}
 
 // Handles implements admission.Interface.
@@ -44,6 +45,8 @@ func protectionFinalizer(resource schema.GroupResource) string {
 		return finalizers.PVCProtection
 	case corev1.Resource("persistentvolumes"):
 		return finalizers.PVProtection
+	case storagev1.Resource("volumeattributesclasses"):
+		return finalizers.VACProtection
 	}
 	return ""
 }

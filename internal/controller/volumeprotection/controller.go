@@ -1,9 +1,11 @@
-// Package volumeprotection keeps PersistentVolumeClaims and PersistentVolumes from being
-// removed while they are in use (R23), as the pvc-protection and pv-protection controllers of
-// Kubernetes do. The API server puts a finalizer on each when it is created:
+// Package volumeprotection keeps PersistentVolumeClaims, PersistentVolumes and
+// VolumeAttributesClasses from being removed while they are in use (R23), as the pvc-protection,
+// pv-protection and vac-protection controllers of Kubernetes do. The API server puts a finalizer
+// on each when it is created:
 //
 //	PersistentVolumeClaim  kubernetes.io/pvc-protection  while a pod uses it
 //	PersistentVolume       kubernetes.io/pv-protection   while it is bound to a volume claim
+//	VolumeAttributesClass  kubernetes.io/vac-protection  while a volume or a volume claim names it
 //
 // and this package removes it from those that are being deleted and are not in use.
 //
@@ -28,11 +30,14 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	storageinformers "k8s.io/client-go/informers/storage/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -59,6 +64,7 @@ type Controller struct {
 	claims  cache.SharedIndexInformer
 	volumes cache.SharedIndexInformer // by volume claim
 	pods    cache.SharedIndexInformer // by volume claim; runs once a volume claim is pending
+	classes cache.SharedIndexInformer
 
 	podsNeeded sync.Once
 	startPods  chan struct{} // closed by podsNeeded
@@ -90,9 +96,10 @@ func New(c Config) (*Controller, error) {
 			}
 			return keys, nil
 		}}),
+		classes:   storageinformers.NewVolumeAttributesClassInformer(c.Client, 0, cache.Indexers{}),
 		startPods: make(chan struct{}),
 	}
-	for _, informer := range []cache.SharedIndexInformer{p.claims, p.volumes, p.pods} {
+	for _, informer := range []cache.SharedIndexInformer{p.claims, p.volumes, p.pods, p.classes} {
 		if err := informer.SetTransform(essentials); err != nil {
 			return nil, fmt.Errorf("volumeprotection: %w", err)
 		}
@@ -120,7 +127,12 @@ func (p *Controller) Run(ctx context.Context) error {
 			{Informer: p.claims, Keys: p.keysOfClaim}, {Informer: p.volumes, Keys: keysOfVolume}, {Informer: p.pods, Keys: p.keysOfPod, Late: true},
 		},
 	}
-	return c.Run(ctx, p.log, clock.RealClock{})
+	ofClasses := p.classController()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, c := range []*controller.Controller{&c, ofClasses} {
+		group.Go(func() error { return c.Run(ctx, p.log, clock.RealClock{}) })
+	}
+	return group.Wait()
 }
 
 // keysOfClaim returns a volume claim that has changed or is gone, and its volume, which may not
@@ -245,9 +257,7 @@ func (p *Controller) apply(ctx context.Context, key cache.ObjectName, object met
 	case RemoveFinalizer:
 		finalizers = d.Finalizers
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "finalizers": finalizers,
-	}})
+	patch, err := patchOf(object, finalizers)
 	if err != nil {
 		return fmt.Errorf("remove the protection of %s: %w", describe(key), err)
 	}
@@ -261,6 +271,13 @@ func (p *Controller) apply(ctx context.Context, key cache.ObjectName, object met
 	}
 	p.log.InfoContext(ctx, "protection removed, nothing uses it", "object", describe(key), "uid", object.GetUID())
 	return nil
+}
+
+// patchOf returns the patch that leaves an object with these finalizers, if it is as it was.
+func patchOf(object metav1.Object, finalizers []string) ([]byte, error) {
+	return json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "finalizers": finalizers,
+	}})
 }
 
 // describe returns the object's name for logs and errors.
@@ -283,9 +300,15 @@ func essentials(obj any) (any, error) {
 		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, Volumes: claimVolumes(o.Spec.Volumes)}
 		o.Status = corev1.PodStatus{}
 	case *corev1.PersistentVolumeClaim:
-		o.Spec, o.Status = corev1.PersistentVolumeClaimSpec{}, corev1.PersistentVolumeClaimStatus{}
+		o.Spec = corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: o.Spec.VolumeAttributesClassName}
+		o.Status = corev1.PersistentVolumeClaimStatus{
+			CurrentVolumeAttributesClassName: o.Status.CurrentVolumeAttributesClassName, ModifyVolumeStatus: o.Status.ModifyVolumeStatus,
+		}
 	case *corev1.PersistentVolume:
-		o.Spec, o.Status = corev1.PersistentVolumeSpec{ClaimRef: o.Spec.ClaimRef}, corev1.PersistentVolumeStatus{}
+		o.Spec = corev1.PersistentVolumeSpec{ClaimRef: o.Spec.ClaimRef, VolumeAttributesClassName: o.Spec.VolumeAttributesClassName}
+		o.Status = corev1.PersistentVolumeStatus{}
+	case *storagev1.VolumeAttributesClass:
+		o.Parameters = nil
 	}
 	return obj, nil
 }

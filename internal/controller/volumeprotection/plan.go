@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/finalizers"
 )
@@ -15,6 +17,8 @@ const (
 	ClaimFinalizer = finalizers.PVCProtection
 	// VolumeFinalizer keeps a PersistentVolume while it is bound to a volume claim.
 	VolumeFinalizer = finalizers.PVProtection
+	// ClassFinalizer keeps a VolumeAttributesClass while a volume or a volume claim names it.
+	ClassFinalizer = finalizers.VACProtection
 )
 
 // Decision is what to do about one object: RemoveFinalizer or Keep.
@@ -61,6 +65,43 @@ func DecideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolum
 		return Keep{Reason: fmt.Sprintf("volume claim %s/%s is bound to it", claim.Namespace, claim.Name)}
 	}
 	return RemoveFinalizer{without(volume.Finalizers, VolumeFinalizer)}
+}
+
+// DecideClass decides about a VolumeAttributesClass. volumes and claims are all that there are, or
+// those that are known to name it.
+func DecideClass(class *storagev1.VolumeAttributesClass, volumes []corev1.PersistentVolume, claims []corev1.PersistentVolumeClaim) Decision {
+	if !isPending(class, ClassFinalizer) {
+		return Keep{Reason: "not protected, or not being deleted"}
+	}
+	for i := range volumes {
+		if slices.Contains(classesOfVolume(&volumes[i]), class.Name) {
+			return Keep{Reason: fmt.Sprintf("volume %s names it", volumes[i].Name)}
+		}
+	}
+	for i := range claims {
+		if slices.Contains(classesOfClaim(&claims[i]), class.Name) {
+			return Keep{Reason: fmt.Sprintf("volume claim %s/%s names it", claims[i].Namespace, claims[i].Name)}
+		}
+	}
+	return RemoveFinalizer{without(class.Finalizers, ClassFinalizer)}
+}
+
+// classesOfVolume returns the VolumeAttributesClass that a volume names.
+func classesOfVolume(volume *corev1.PersistentVolume) []string {
+	if name := ptr.Deref(volume.Spec.VolumeAttributesClassName, ""); name != "" {
+		return []string{name}
+	}
+	return nil
+}
+
+// classesOfClaim returns the VolumeAttributesClasses that a volume claim has, is to have, or is
+// getting.
+func classesOfClaim(claim *corev1.PersistentVolumeClaim) []string {
+	names := []string{ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, "")}
+	if modified := claim.Status.ModifyVolumeStatus; modified != nil {
+		names = append(names, modified.TargetVolumeAttributesClassName)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
 // isPending reports whether an object is being deleted and has the finalizer.

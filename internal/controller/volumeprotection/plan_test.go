@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -101,6 +102,47 @@ func TestR23_Volume(t *testing.T) {
 				want = []string{}
 			}
 			check(t, DecideVolume(test.volume, test.claim), want)
+		})
+	}
+}
+
+func TestR23_Class(t *testing.T) {
+	class := func(change func(*storagev1.VolumeAttributesClass)) *storagev1.VolumeAttributesClass {
+		c := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{ClassFinalizer}}}
+		change(c)
+		return c
+	}
+	as := func(*storagev1.VolumeAttributesClass) {}
+	volume := func(class string) []corev1.PersistentVolume {
+		return []corev1.PersistentVolume{{}, {Spec: corev1.PersistentVolumeSpec{VolumeAttributesClassName: &class}}}
+	}
+	of := func(change func(*corev1.PersistentVolumeClaim)) []corev1.PersistentVolumeClaim {
+		c := claim("data")
+		change(c)
+		return []corev1.PersistentVolumeClaim{*claim("other"), *c}
+	}
+	for name, test := range map[string]struct {
+		class   *storagev1.VolumeAttributesClass
+		volumes []corev1.PersistentVolume
+		claims  []corev1.PersistentVolumeClaim
+		free    bool
+	}{
+		"named by nothing":     {class(as), volume("silver"), of(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = new("silver") }), true},
+		"a volume has it":      {class(as), volume("gold"), nil, false},
+		"a claim wants it":     {class(as), nil, of(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = new("gold") }), false},
+		"a claim has it still": {class(as), nil, of(func(c *corev1.PersistentVolumeClaim) { c.Status.CurrentVolumeAttributesClassName = new("gold") }), false},
+		"a claim is getting it": {class(as), nil, of(func(c *corev1.PersistentVolumeClaim) {
+			c.Status.ModifyVolumeStatus = &corev1.ModifyVolumeStatus{TargetVolumeAttributesClassName: "gold"}
+		}), false},
+		"it is not being deleted": {class(func(c *storagev1.VolumeAttributesClass) { c.DeletionTimestamp = nil }), nil, nil, false},
+		"without the finalizer":   {class(func(c *storagev1.VolumeAttributesClass) { c.Finalizers = nil }), nil, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			if test.free {
+				want = []string{}
+			}
+			check(t, DecideClass(test.class, test.volumes, test.claims), want)
 		})
 	}
 }

@@ -74,6 +74,9 @@ func (c *Cluster) newRequest(pod *corev1.Pod) (*request, error) {
 // another node, so that it does not always look at the same ones. The error is an Unplaced, or
 // says what is wrong with the pod.
 func (c *Cluster) Place(pod *corev1.Pod) (*Node, error) {
+	if needsDevices(pod) {
+		return nil, Unplaced{Nodes: len(c.order), Reasons: map[string]int{noDevices: len(c.order)}}
+	}
 	r, err := c.newRequest(pod)
 	if err != nil {
 		return nil, err

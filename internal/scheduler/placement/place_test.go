@@ -128,6 +128,7 @@ func TestPlace(t *testing.T) {
 		"port, other":              {aPod("p", hostPort("127.0.0.1", 80)), []*placement.Node{holding(aNode("a"), aPod("o", hostPort("127.0.0.2", 80), hostPort("", 81)))}, "a"},
 		"port, taken":              {aPod("p", hostPort("127.0.0.1", 80)), []*placement.Node{holding(aNode("a"), aPod("o", hostPort("", 80)))}, "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."},
 		"siblings apart":           {aPod("p", ownedBy("rs")), []*placement.Node{holding(aNode("a"), aPod("o", ownedBy("rs"))), holding(aNode("b"), aPod("x", requests("2", "4Gi"), ownedBy("other")))}, "b"},
+		"claims on devices":        {aPod("p", func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }), []*placement.Node{aNode("a")}, "0/1 nodes are available: 1 cannot allocate all claims (this scheduler allocates no devices)."},
 		"most left":                {aPod("p"), []*placement.Node{holding(aNode("a"), aPod("o", requests("2", "1Gi"))), holding(aNode("b"), aPod("x", requests("1", "1Gi")))}, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {

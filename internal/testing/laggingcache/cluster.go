@@ -75,6 +75,8 @@ func New(begin time.Time, choose histories.Choose, constructors ...func(*control
 		"controllerrevisions":    shared.Informers.Apps().V1().ControllerRevisions().Informer(),
 		"statefulsets":           shared.Informers.Apps().V1().StatefulSets().Informer(),
 		"daemonsets":             shared.Informers.Apps().V1().DaemonSets().Informer(),
+		"resourceclaims":         shared.Informers.Resource().V1().ResourceClaims().Informer(),
+		"resourceclaimtemplates": shared.Informers.Resource().V1().ResourceClaimTemplates().Informer(),
 	}
 	return c, nil
 }

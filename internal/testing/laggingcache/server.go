@@ -22,6 +22,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -242,10 +243,11 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// updateLocked writes statuses, and the whole of endpoints: controllers update nothing else.
+// updateLocked writes statuses, and the whole of endpoints and resource claims: controllers update
+// nothing else.
 func (s *Server) updateLocked(resource string, was object, action clienttesting.UpdateAction) (runtime.Object, error) {
 	sent, ok := action.GetObject().(object)
-	whole := resource == "endpoints" || resource == "endpointslices"
+	whole := resource == "endpoints" || resource == "endpointslices" || (resource == "resourceclaims" && action.GetSubresource() == "")
 	if !ok || whole != (action.GetSubresource() == "") {
 		return nil, fmt.Errorf("update %s: not modelled", resource)
 	}
@@ -261,6 +263,9 @@ func (s *Server) updateLocked(resource string, was object, action clienttesting.
 		return s.putLocked(resource, changed), nil
 	case *appsv1.DaemonSet:
 		changed.Status = sent.(*appsv1.DaemonSet).Status //nolint:forcetypeassert // of one resource
+		return s.putLocked(resource, changed), nil
+	case *resourcev1.ResourceClaim:
+		changed.Status = sent.(*resourcev1.ResourceClaim).Status //nolint:forcetypeassert // of one resource
 		return s.putLocked(resource, changed), nil
 	default:
 		return nil, fmt.Errorf("write the status of %T: not modelled", was)
@@ -283,10 +288,15 @@ func (s *Server) replaceLocked(resource string, was, sent object) (runtime.Objec
 	}
 	changed.SetCreationTimestamp(was.GetCreationTimestamp())
 	changed.SetGeneration(was.GetGeneration() + 1)
+	if changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 {
+		s.removeLocked(resource, was)
+		return changed, nil
+	}
 	return s.putLocked(resource, changed), nil
 }
 
-// deleteLocked removes an object; a pod that is on a node is marked, for its kubelet.
+// deleteLocked removes an object; a pod that is on a node is marked, for its kubelet, and so is what has
+// finalizers.
 func (s *Server) deleteLocked(resource string, was object, options metav1.DeleteOptions) error {
 	if p := options.Preconditions; p != nil {
 		if p.UID != nil && *p.UID != was.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != was.GetResourceVersion() {
@@ -297,14 +307,13 @@ func (s *Server) deleteLocked(resource string, was object, options metav1.Delete
 		s.Watch("delete", was)
 	}
 	pod, ok := was.(*corev1.Pod)
-	if !ok || pod.Spec.NodeName == "" {
+	if (!ok || pod.Spec.NodeName == "") && len(was.GetFinalizers()) == 0 {
 		s.removeLocked(resource, was)
 		return nil
 	}
-	if pod.DeletionTimestamp == nil {
-		marked := pod.DeepCopy()
+	if marked, ok := was.DeepCopyObject().(object); ok && was.GetDeletionTimestamp() == nil {
 		at := metav1.NewTime(s.now())
-		marked.DeletionTimestamp = &at
+		marked.SetDeletionTimestamp(&at)
 		s.putLocked(resource, marked)
 	}
 	return nil

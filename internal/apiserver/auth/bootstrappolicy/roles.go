@@ -22,8 +22,8 @@ const (
 	NamespaceController = "system:coppice:namespace-controller"
 	// WorkloadControllers are the controllers of internal/controller.
 	WorkloadControllers = "system:coppice:workload-controllers"
-	// ProtectionController removes its finalizers from PersistentVolumeClaims and
-	// PersistentVolumes that are not in use.
+	// ProtectionController removes its finalizers from PersistentVolumeClaims,
+	// PersistentVolumes and VolumeAttributesClasses that are not in use.
 	ProtectionController = "system:coppice:protection-controller"
 	// ResourceQuotaController counts what is used of ResourceQuotas.
 	ResourceQuotaController = "system:coppice:resourcequota-controller"
@@ -236,7 +236,8 @@ func componentRoles() []*rbacv1.ClusterRole {
 		role(WorkloadControllers, workloadRules()...),
 		role(ProtectionController,
 			rule("", reading(), "pods", "persistentvolumeclaims", "persistentvolumes"),
-			rule("", []string{"patch"}, "persistentvolumeclaims", "persistentvolumes")),
+			rule("", []string{"patch"}, "persistentvolumeclaims", "persistentvolumes"),
+			rule("storage.k8s.io", slices.Concat(reading(), []string{"patch"}), "volumeattributesclasses")),
 		role(ResourceQuotaController,
 			rule("*", []string{"list", "watch"}, "*"),
 			rule("", []string{"update"}, "resourcequotas/status")),

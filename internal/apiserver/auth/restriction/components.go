@@ -10,6 +10,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -221,7 +222,7 @@ func checkNamespaceUpdate(a admission.Attributes) error {
 }
 
 // checkProtectionWrite allows what R23 says: the removal of the controller's own finalizer from
-// a PersistentVolumeClaim or PersistentVolume that is being deleted.
+// a PersistentVolumeClaim, PersistentVolume or VolumeAttributesClass that is being deleted.
 func checkProtectionWrite(_ context.Context, a admission.Attributes) error {
 	var own string
 	switch {
@@ -230,11 +231,13 @@ func checkProtectionWrite(_ context.Context, a admission.Attributes) error {
 		own = finalizers.PVCProtection
 	case a.GetResource().GroupResource() == corev1.Resource("persistentvolumes"):
 		own = finalizers.PVProtection
+	case a.GetResource().GroupResource() == storagev1.Resource("volumeattributesclasses"):
+		own = finalizers.VACProtection
 	}
 	old, ok := a.GetOldObject().(metav1.Object)
 	changed, isObject := a.GetObject().(metav1.Object)
 	if own == "" || !ok || !isObject {
-		return errors.New("it can update PersistentVolumeClaims and PersistentVolumes only")
+		return errors.New("it can update PersistentVolumeClaims, PersistentVolumes and VolumeAttributesClasses only")
 	}
 	if old.GetDeletionTimestamp() == nil {
 		return errors.New("the object is not being deleted")

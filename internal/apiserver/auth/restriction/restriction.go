@@ -23,6 +23,7 @@ import (
 	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -78,7 +79,10 @@ func componentRestrictions(namespaces Namespaces) map[string]Restriction {
 			checkWrite:   namespaceController{namespaces}.checkWrite,
 		},
 		bootstrappolicy.ProtectionController: {
-			Whole:   []schema.GroupResource{{Resource: "pods"}, {Resource: "persistentvolumeclaims"}, {Resource: "persistentvolumes"}},
+			Whole: []schema.GroupResource{
+				{Resource: "pods"}, {Resource: "persistentvolumeclaims"}, {Resource: "persistentvolumes"},
+				{Group: storagev1.GroupName, Resource: "volumeattributesclasses"},
+			},
 			Patches: true, checkWrite: checkProtectionWrite,
 		},
 		bootstrappolicy.ResourceQuotaController: {
