@@ -53,6 +53,11 @@ func (s *Server) ResourceQuotaController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.ResourceQuotaController)
 }
 
+// HorizontalPodAutoscaler is like Client, as the user of the controller of HorizontalPodAutoscalers.
+func (s *Server) HorizontalPodAutoscaler() (*rest.Config, error) {
+	return s.as(bootstrappolicy.HorizontalPodAutoscaler)
+}
+
 // LeaderElection is like Client, as the user that acquires and renews the Lease
 // bootstrappolicy.ControllersLease in kube-system.
 func (s *Server) LeaderElection() (*rest.Config, error) {

@@ -31,17 +31,24 @@ func becomesTrue(ctx context.Context, what string, holds func(context.Context) (
 // runWith runs a control plane while use runs.
 func runWith(t *testing.T, o Options, use func(ctx context.Context, client kubernetes.Interface) error) {
 	t.Helper()
+	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+		client, err := kubernetes.NewForConfig(p.Config)
+		if err != nil {
+			return err
+		}
+		return use(ctx, client)
+	})
+}
+
+func runWithPlane(t *testing.T, o Options, use func(ctx context.Context, p Plane) error) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	used := errors.New("not used")
 	err := Run(ctx, o, func(p Plane) {
 		go func() {
 			defer stop()
-			client, err := kubernetes.NewForConfig(p.Config)
-			if err == nil {
-				err = use(ctx, client)
-			}
-			used = err
+			used = use(ctx, p)
 		}()
 	})
 	if err := errors.Join(err, used); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/endpointslicemirroring"
 	"github.com/coppice-dev/coppice/internal/controller/job"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
+	"github.com/coppice-dev/coppice/internal/controller/podautoscaler"
 	"github.com/coppice-dev/coppice/internal/controller/podgc"
 	"github.com/coppice-dev/coppice/internal/controller/replicaset"
 	"github.com/coppice-dev/coppice/internal/controller/resourceclaim"
@@ -64,6 +65,15 @@ func newResourceQuotas(o Options, api *apiserver.Server, shared *controller.Cont
 	})
 }
 
+// newPodAutoscaler returns the controller of HorizontalPodAutoscalers.
+func newPodAutoscaler(api *apiserver.Server, shared *controller.Context) (*controller.Controller, error) {
+	config, err := api.HorizontalPodAutoscaler()
+	if err != nil {
+		return nil, err
+	}
+	return podautoscaler.New(shared, config)
+}
+
 // runWorkloads runs the workload controllers until ctx ends.
 func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared *controller.Context) error {
 	controllers := []*controller.Controller{
@@ -86,5 +96,10 @@ func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared 
 		}
 		controllers = append(controllers, controller)
 	}
+	autoscaler, err := newPodAutoscaler(api, shared)
+	if err != nil {
+		return err
+	}
+	controllers = append(controllers, autoscaler)
 	return shared.Run(ctx, controllers...)
 }

@@ -75,7 +75,7 @@ func flowSchemas() []*flowcontrolv1.FlowSchema {
 	return append(all,
 		flowSchema(ControllersFlowSchema, bootstrap.SuggestedPriorityLevelConfigurationWorkloadHigh.Name, 800,
 			bootstrappolicy.Collector, bootstrappolicy.NamespaceController, bootstrappolicy.ProtectionController, bootstrappolicy.ResourceQuotaController,
-			bootstrappolicy.WorkloadControllers),
+			bootstrappolicy.WorkloadControllers, bootstrappolicy.HorizontalPodAutoscaler),
 		flowSchema(LeaderElectionFlowSchema, bootstrap.SuggestedPriorityLevelConfigurationLeaderElection.Name, 100, bootstrappolicy.LeaderElection))
 }
 

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a cluster as lists of objects, and the placement's Cluster that was told of each change.
-type world struct {
+// model is a cluster as lists of objects, and the placement's Cluster that was told of each change.
+type model struct {
 	t          *rapid.T
 	cluster    *Cluster
 	nodes      map[string]*corev1.Node
@@ -26,36 +26,36 @@ type world struct {
 // reading of the API's documentation gives. The seed of a failure is printed.
 func TestAsTheOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, cluster: NewCluster(), nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, namespaces: map[string]labels.Set{}}
+		m := &model{t: t, cluster: NewCluster(), nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, namespaces: map[string]labels.Set{}}
 		for range rapid.IntRange(1, 5).Draw(t, "nodes") {
-			w.setNode()
+			m.setNode()
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"node":      func(*rapid.T) { w.setNode() },
-			"namespace": func(*rapid.T) { w.setNamespace() },
-			"pod":       func(*rapid.T) { w.addPod() },
-			"change":    func(*rapid.T) { w.changePod() },
-			"place":     func(*rapid.T) { w.compare(w.newPod()) },
+			"node":      func(*rapid.T) { m.setNode() },
+			"namespace": func(*rapid.T) { m.setNamespace() },
+			"pod":       func(*rapid.T) { m.addPod() },
+			"change":    func(*rapid.T) { m.changePod() },
+			"place":     func(*rapid.T) { m.compare(m.newPod()) },
 		})
 	})
 }
 
-func (w *world) oneOf(label string, values ...string) string {
-	return rapid.SampledFrom(values).Draw(w.t, label)
+func (m *model) oneOf(label string, values ...string) string {
+	return rapid.SampledFrom(values).Draw(m.t, label)
 }
 
-func (w *world) yes(label string) bool { return rapid.Bool().Draw(w.t, label) }
+func (m *model) yes(label string) bool { return rapid.Bool().Draw(m.t, label) }
 
 // setNode adds, changes or removes a node.
-func (w *world) setNode() {
-	name := w.oneOf("node", "n1", "n2", "n3", "n4")
-	known := w.cluster.Node(name)
-	if known != nil && len(w.nodes) > 1 && w.oneOf("node is", "changed", "changed", "gone") == "gone" {
-		w.cluster.RemoveNode(name)
-		delete(w.nodes, name)
-		for uid, pod := range w.pods {
+func (m *model) setNode() {
+	name := m.oneOf("node", "n1", "n2", "n3", "n4")
+	known := m.cluster.Node(name)
+	if known != nil && len(m.nodes) > 1 && m.oneOf("node is", "changed", "changed", "gone") == "gone" {
+		m.cluster.RemoveNode(name)
+		delete(m.nodes, name)
+		for uid, pod := range m.pods {
 			if pod.Spec.NodeName == name {
-				delete(w.pods, uid)
+				delete(m.pods, uid)
 			}
 		}
 		return
@@ -63,37 +63,37 @@ func (w *world) setNode() {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"host": name}}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1000")}
-	if zone := w.oneOf("zone", "", "a", "b"); zone != "" {
+	if zone := m.oneOf("zone", "", "a", "b"); zone != "" {
 		n.Labels["zone"] = zone
 	}
-	if w.yes("tainted") {
+	if m.yes("tainted") {
 		n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
 	}
-	w.nodes[name] = n
+	m.nodes[name] = n
 	if known != nil {
 		known.Update(n)
 		return
 	}
-	w.cluster.AddNode(NewNode(n))
+	m.cluster.AddNode(NewNode(n))
 }
 
-func (w *world) setNamespace() {
-	name, team := w.oneOf("namespace", "x", "y"), w.oneOf("team", "a", "b", "gone")
+func (m *model) setNamespace() {
+	name, team := m.oneOf("namespace", "x", "y"), m.oneOf("team", "a", "b", "gone")
 	if team == "gone" {
-		w.cluster.RemoveNamespace(name)
-		delete(w.namespaces, name)
+		m.cluster.RemoveNamespace(name)
+		delete(m.namespaces, name)
 		return
 	}
-	w.namespaces[name] = labels.Set{"app": team}
-	w.cluster.SetNamespace(name, w.namespaces[name])
+	m.namespaces[name] = labels.Set{"app": team}
+	m.cluster.SetNamespace(name, m.namespaces[name])
 }
 
-func (w *world) labels() map[string]string {
-	return map[string]string{"app": w.oneOf("app", "a", "b"), "version": w.oneOf("version", "1", "2")}
+func (m *model) labels() map[string]string {
+	return map[string]string{"app": m.oneOf("app", "a", "b"), "version": m.oneOf("version", "1", "2")}
 }
 
-func (w *world) selector(label string) *metav1.LabelSelector {
-	switch w.oneOf(label, "nil", "all", "a", "a", "not b") {
+func (m *model) selector(label string) *metav1.LabelSelector {
+	switch m.oneOf(label, "nil", "all", "a", "a", "not b") {
 	case "all":
 		return &metav1.LabelSelector{}
 	case "a":
@@ -104,39 +104,39 @@ func (w *world) selector(label string) *metav1.LabelSelector {
 	return nil
 }
 
-func (w *world) terms(label string) []corev1.PodAffinityTerm {
+func (m *model) terms(label string) []corev1.PodAffinityTerm {
 	var all []corev1.PodAffinityTerm
-	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(w.t, label) {
-		t := corev1.PodAffinityTerm{TopologyKey: w.oneOf("key", "zone", "host"), LabelSelector: w.selector("pods"), NamespaceSelector: w.selector("namespaces")}
-		if w.yes("named namespaces") {
-			t.Namespaces = []string{w.oneOf("of", "x", "y")}
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(m.t, label) {
+		t := corev1.PodAffinityTerm{TopologyKey: m.oneOf("key", "zone", "host"), LabelSelector: m.selector("pods"), NamespaceSelector: m.selector("namespaces")}
+		if m.yes("named namespaces") {
+			t.Namespaces = []string{m.oneOf("of", "x", "y")}
 		}
 		all = append(all, t)
 	}
 	return all
 }
 
-func (w *world) newPod() *corev1.Pod {
-	w.created++
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(w.created)), Namespace: w.oneOf("in", "x", "y"), Labels: w.labels()}}
+func (m *model) newPod() *corev1.Pod {
+	m.created++
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(m.created)), Namespace: m.oneOf("in", "x", "y"), Labels: m.labels()}}
 	p.Spec.Affinity = &corev1.Affinity{
-		PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: w.terms("affinity")},
-		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: w.terms("anti-affinity")},
+		PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: m.terms("affinity")},
+		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: m.terms("anti-affinity")},
 	}
-	if w.yes("selective") {
+	if m.yes("selective") {
 		p.Spec.NodeSelector = map[string]string{"zone": "a"}
 	}
 	policies := []*corev1.NodeInclusionPolicy{nil, new(corev1.NodeInclusionPolicyHonor), new(corev1.NodeInclusionPolicyIgnore)}
-	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(w.t, "constraints") {
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(m.t, "constraints") {
 		c := corev1.TopologySpreadConstraint{
-			MaxSkew: int32(rapid.IntRange(1, 2).Draw(w.t, "skew")), TopologyKey: w.oneOf("key", "zone", "host"), WhenUnsatisfiable: corev1.DoNotSchedule,
-			LabelSelector: w.selector("pods"), NodeAffinityPolicy: rapid.SampledFrom(policies).Draw(w.t, "affinity policy"),
-			NodeTaintsPolicy: rapid.SampledFrom(policies).Draw(w.t, "taints policy"),
+			MaxSkew: int32(rapid.IntRange(1, 2).Draw(m.t, "skew")), TopologyKey: m.oneOf("key", "zone", "host"), WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector: m.selector("pods"), NodeAffinityPolicy: rapid.SampledFrom(policies).Draw(m.t, "affinity policy"),
+			NodeTaintsPolicy: rapid.SampledFrom(policies).Draw(m.t, "taints policy"),
 		}
-		if w.yes("domains") {
-			c.MinDomains = new(int32(rapid.IntRange(1, 3).Draw(w.t, "at least")))
+		if m.yes("domains") {
+			c.MinDomains = new(int32(rapid.IntRange(1, 3).Draw(m.t, "at least")))
 		}
-		if w.yes("keys") {
+		if m.yes("keys") {
 			c.MatchLabelKeys = []string{"version", "none"}
 		}
 		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, c)
@@ -144,78 +144,78 @@ func (w *world) newPod() *corev1.Pod {
 	return p
 }
 
-func (w *world) addPod() {
-	p := w.newPod()
-	for name := range w.nodes {
+func (m *model) addPod() {
+	p := m.newPod()
+	for name := range m.nodes {
 		p.Spec.NodeName = max(p.Spec.NodeName, name) // whichever; the draws must not depend on the order of a map
 	}
-	if on := w.oneOf("on", "n1", "n2", "n3", "n4"); w.nodes[on] != nil {
+	if on := m.oneOf("on", "n1", "n2", "n3", "n4"); m.nodes[on] != nil {
 		p.Spec.NodeName = on
 	}
-	w.pods[p.UID] = p
-	w.cluster.Node(p.Spec.NodeName).Add(p)
+	m.pods[p.UID] = p
+	m.cluster.Node(p.Spec.NodeName).Add(p)
 }
 
 // changePod marks, relabels, ends or removes a pod.
-func (w *world) changePod() {
-	uid := types.UID(fmt.Sprint(rapid.IntRange(1, max(1, w.created)).Draw(w.t, "pod")))
-	old := w.pods[uid]
+func (m *model) changePod() {
+	uid := types.UID(fmt.Sprint(rapid.IntRange(1, max(1, m.created)).Draw(m.t, "pod")))
+	old := m.pods[uid]
 	if old == nil {
 		return
 	}
-	p, node := old.DeepCopy(), w.cluster.Node(old.Spec.NodeName)
-	switch w.oneOf("pod is", "leaving", "relabelled", "ended", "gone") {
+	p, node := old.DeepCopy(), m.cluster.Node(old.Spec.NodeName)
+	switch m.oneOf("pod is", "leaving", "relabelled", "ended", "gone") {
 	case "leaving":
 		p.DeletionTimestamp = &metav1.Time{}
 	case "relabelled":
-		p.Labels = w.labels()
+		p.Labels = m.labels()
 	case "ended":
 		p.Status.Phase = corev1.PodSucceeded
 		node.Add(p)
-		delete(w.pods, uid)
+		delete(m.pods, uid)
 		return
 	case "gone":
 		node.Remove(uid)
-		delete(w.pods, uid)
+		delete(m.pods, uid)
 		return
 	}
 	node.Add(p)
-	w.pods[uid] = p
+	m.pods[uid] = p
 }
 
 // compare compares why each node is ruled out.
-func (w *world) compare(pod *corev1.Pod) {
-	r, err := w.cluster.newRequest(pod)
+func (m *model) compare(pod *corev1.Pod) {
+	r, err := m.cluster.newRequest(pod)
 	if err != nil {
-		w.t.Fatal(err)
+		m.t.Fatal(err)
 	}
-	for name, node := range w.nodes {
-		got, want := r.peers.obstacle(w.cluster.Node(name)), w.expected(pod, node)
+	for name, node := range m.nodes {
+		got, want := r.peers.obstacle(m.cluster.Node(name)), m.expected(pod, node)
 		if got != want {
-			w.t.Fatalf("pod %+v on node %s: got %q, want %q", pod, name, got, want)
+			m.t.Fatalf("pod %+v on node %s: got %q, want %q", pod, name, got, want)
 		}
 	}
 }
 
-func (w *world) expected(pod *corev1.Pod, node *corev1.Node) string {
+func (m *model) expected(pod *corev1.Pod, node *corev1.Node) string {
 	for i := range pod.Spec.TopologySpreadConstraints {
-		if reason := w.skew(pod, node, &pod.Spec.TopologySpreadConstraints[i]); reason != "" {
+		if reason := m.skew(pod, node, &pod.Spec.TopologySpreadConstraints[i]); reason != "" {
 			return reason
 		}
 	}
-	if !w.near(pod, node) {
+	if !m.near(pod, node) {
 		return "node(s) didn't match pod affinity rules"
 	}
 	for _, term := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-		for _, other := range w.pods {
-			if w.matches(term, pod, other) && w.together(node, other, term.TopologyKey) {
+		for _, other := range m.pods {
+			if m.matches(term, pod, other) && m.together(node, other, term.TopologyKey) {
 				return "node(s) didn't match pod anti-affinity rules"
 			}
 		}
 	}
-	for _, other := range w.pods {
+	for _, other := range m.pods {
 		for _, term := range other.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-			if w.matches(term, other, pod) && w.together(node, other, term.TopologyKey) {
+			if m.matches(term, other, pod) && m.together(node, other, term.TopologyKey) {
 				return "node(s) didn't satisfy existing pods anti-affinity rules"
 			}
 		}
@@ -224,7 +224,7 @@ func (w *world) expected(pod *corev1.Pod, node *corev1.Node) string {
 }
 
 // matches reports whether a term of one pod is about another.
-func (w *world) matches(term corev1.PodAffinityTerm, of, other *corev1.Pod) bool {
+func (m *model) matches(term corev1.PodAffinityTerm, of, other *corev1.Pod) bool {
 	in := false
 	if len(term.Namespaces) == 0 && term.NamespaceSelector == nil {
 		in = other.Namespace == of.Namespace
@@ -232,7 +232,7 @@ func (w *world) matches(term corev1.PodAffinityTerm, of, other *corev1.Pod) bool
 	for _, name := range term.Namespaces {
 		in = in || name == other.Namespace
 	}
-	return (in || selects(term.NamespaceSelector, w.namespaces[other.Namespace])) && selects(term.LabelSelector, other.Labels)
+	return (in || selects(term.NamespaceSelector, m.namespaces[other.Namespace])) && selects(term.LabelSelector, other.Labels)
 }
 
 func selects(s *metav1.LabelSelector, its map[string]string) bool {
@@ -241,17 +241,17 @@ func selects(s *metav1.LabelSelector, its map[string]string) bool {
 }
 
 // together reports whether a pod is in the domain of a node.
-func (w *world) together(node *corev1.Node, pod *corev1.Pod, key string) bool {
+func (m *model) together(node *corev1.Node, pod *corev1.Pod, key string) bool {
 	here, ok := node.Labels[key]
-	there, also := w.nodes[pod.Spec.NodeName].Labels[key]
+	there, also := m.nodes[pod.Spec.NodeName].Labels[key]
 	return ok && also && here == there
 }
 
-func (w *world) near(pod *corev1.Pod, node *corev1.Node) bool {
+func (m *model) near(pod *corev1.Pod, node *corev1.Node) bool {
 	terms := pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	all := func(other *corev1.Pod) bool {
 		for _, term := range terms {
-			if !w.matches(term, pod, other) {
+			if !m.matches(term, pod, other) {
 				return false
 			}
 		}
@@ -259,11 +259,11 @@ func (w *world) near(pod *corev1.Pod, node *corev1.Node) bool {
 	}
 	somewhere := false
 	reached := make([]bool, len(terms))
-	for _, other := range w.pods {
+	for _, other := range m.pods {
 		for i, term := range terms {
-			if _, has := w.nodes[other.Spec.NodeName].Labels[term.TopologyKey]; has && all(other) {
+			if _, has := m.nodes[other.Spec.NodeName].Labels[term.TopologyKey]; has && all(other) {
 				somewhere = true
-				reached[i] = reached[i] || w.together(node, other, term.TopologyKey)
+				reached[i] = reached[i] || m.together(node, other, term.TopologyKey)
 			}
 		}
 	}
@@ -276,7 +276,7 @@ func (w *world) near(pod *corev1.Pod, node *corev1.Node) bool {
 	return true
 }
 
-func (w *world) skew(pod *corev1.Pod, node *corev1.Node, c *corev1.TopologySpreadConstraint) string {
+func (m *model) skew(pod *corev1.Pod, node *corev1.Node, c *corev1.TopologySpreadConstraint) string {
 	value, ok := node.Labels[c.TopologyKey]
 	if !ok {
 		return "node(s) didn't match pod topology spread constraints (missing required label)"
@@ -291,13 +291,13 @@ func (w *world) skew(pod *corev1.Pod, node *corev1.Node, c *corev1.TopologySprea
 	}
 	isEmpty := c.LabelSelector != nil && len(c.LabelSelector.MatchLabels)+len(c.LabelSelector.MatchExpressions)+len(c.MatchLabelKeys) == 0
 	counts := map[string]int{}
-	for name, n := range w.nodes {
-		if !w.eligible(pod, n, c) {
+	for name, n := range m.nodes {
+		if !m.eligible(pod, n, c) {
 			continue
 		}
 		domain := n.Labels[c.TopologyKey]
 		counts[domain] += 0
-		for _, other := range w.pods {
+		for _, other := range m.pods {
 			if other.Spec.NodeName == name && other.Namespace == pod.Namespace && other.DeletionTimestamp == nil && matches(other) && !isEmpty {
 				counts[domain]++
 			}
@@ -320,7 +320,7 @@ func (w *world) skew(pod *corev1.Pod, node *corev1.Node, c *corev1.TopologySprea
 	return ""
 }
 
-func (w *world) eligible(pod *corev1.Pod, n *corev1.Node, c *corev1.TopologySpreadConstraint) bool {
+func (m *model) eligible(pod *corev1.Pod, n *corev1.Node, c *corev1.TopologySpreadConstraint) bool {
 	for _, other := range pod.Spec.TopologySpreadConstraints {
 		if _, has := n.Labels[other.TopologyKey]; !has {
 			return false

@@ -38,3 +38,15 @@ func workloadRules() []rbacv1.PolicyRule {
 		rule("discovery.k8s.io", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "endpointslices"),
 	)
 }
+
+// podAutoscalerRules are for the controller of HorizontalPodAutoscalers, which may scale anything.
+func podAutoscalerRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		rule("autoscaling", reading(), "horizontalpodautoscalers"),
+		rule("autoscaling", []string{"update"}, "horizontalpodautoscalers/status"),
+		rule("*", []string{"get", "update"}, "*/scale"),
+		rule("metrics.k8s.io", []string{"list"}, "pods"),
+		rule("custom.metrics.k8s.io", []string{"get", "list"}, "*"),
+		rule("external.metrics.k8s.io", []string{"get", "list"}, "*"),
+	}
+}

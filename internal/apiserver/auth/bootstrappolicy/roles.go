@@ -27,6 +27,8 @@ const (
 	ProtectionController = "system:coppice:protection-controller"
 	// ResourceQuotaController counts what is used of ResourceQuotas.
 	ResourceQuotaController = "system:coppice:resourcequota-controller"
+	// HorizontalPodAutoscaler reads metrics and scales.
+	HorizontalPodAutoscaler = "system:coppice:horizontal-pod-autoscaler"
 	// LeaderElection acquires and renews ControllersLease for a control plane.
 	LeaderElection = "system:coppice:leader-election"
 	// NodeAgent is the agent of the nodes in the control plane's process.
@@ -44,7 +46,10 @@ const (
 
 // Components returns the users of all components.
 func Components() []string {
-	return []string{Collector, NamespaceController, ProtectionController, ResourceQuotaController, WorkloadControllers, LeaderElection, NodeAgent, Scheduler}
+	return []string{
+		Collector, NamespaceController, ProtectionController, ResourceQuotaController, WorkloadControllers, HorizontalPodAutoscaler,
+		LeaderElection, NodeAgent, Scheduler,
+	}
 }
 
 // ControllersLease is the Lease in kube-system by which control planes on one etcd elect the
@@ -241,6 +246,7 @@ func componentRoles() []*rbacv1.ClusterRole {
 		role(ResourceQuotaController,
 			rule("*", []string{"list", "watch"}, "*"),
 			rule("", []string{"update"}, "resourcequotas/status")),
+		role(HorizontalPodAutoscaler, podAutoscalerRules()...),
 		role(LeaderElection,
 			named(rule("", []string{"get"}, "namespaces"), metav1.NamespaceSystem),
 			named(rule("coordination.k8s.io", []string{"get", "update"}, "leases"), ControllersLease),
