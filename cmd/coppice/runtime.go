@@ -15,20 +15,26 @@ const (
 	// call waiting for the disk: one flushes etcd's log, one writes the audit log.
 	diskWaiters = 2
 
-	// defaultPercent is GOGC's default.
-	defaultPercent = 100
-	// maxGarbage is the amount of garbage that may accumulate in the heap before a collection, in
-	// bytes, and garbageShare the divisor of the memory limit that bounds it further.
+	// leastPercent is the least that GOGC is set to: a heap that is large because there are many
+	// objects must not be collected all the time.
+	leastPercent = 60
+	// maxGarbage is the amount of garbage that may accumulate in a small heap before a collection, in
+	// bytes, and garbageShare the divisor of the memory limit that bounds it further. A heap that
+	// grows takes the place of garbage until leastPercent is reached.
 	maxGarbage   = 512 << 20
 	garbageShare = 8
 	// minLive is the smallest live heap that is assumed, in bytes. A starting process has less, but
 	// it grows with each collection.
 	minLive = 64 << 20
 
-	// tuneInterval is the interval at which the heap is examined, and settledBytes the most that a
-	// control plane allocates in that time once its start is over. An idle one allocates a few MB.
+	// tuneInterval is the interval at which the heap is examined, and calmBytes the most that a
+	// control plane allocates in that time when it is not under load. An idle one allocates a few MB.
 	tuneInterval = time.Second
-	settledBytes = 16 << 20
+	calmBytes    = 16 << 20
+	// calmTicks is how many intervals without load it takes until memory is returned, and
+	// returnBytes how much must have been allocated since it was returned last.
+	calmTicks   = 5
+	returnBytes = 128 << 20
 )
 
 // The runtime metrics that are read, in bytes: the live heap after the last collection, and the
@@ -68,15 +74,17 @@ func tuneRuntime() {
 // GOGC would multiply a heap that is large because there are many objects, and with a low
 // GOMEMLIMIT such a heap would be collected all the time.
 //
-// Once the start is over, it returns the memory that only the start needed to the operating system,
-// which the runtime would do over minutes.
+// Once a load is over, and the start is one, it returns the memory that only the load needed to the
+// operating system. The runtime would wait for a collection that nothing causes any more, and then
+// do it over minutes.
 type heap struct {
 	maxGarbage uint64
 	fixed      bool // GOGC is set by the environment
 
 	percent   int
 	allocated uint64 // when last examined
-	settled   bool
+	returned  uint64 // what was allocated when memory was returned last
+	calm      int    // intervals without load
 }
 
 func (h *heap) adapt() {
@@ -90,13 +98,30 @@ func (h *heap) adapt() {
 	}
 }
 
-// look returns the new value of GOGC, and whether to return memory now, which happens once and not
-// under load, which would need it again at once.
+// look returns the new value of GOGC, and whether to return memory now: not under load, which would
+// need it again at once, and not if there was none.
 func (h *heap) look(live, allocated uint64) (percent int, release bool) {
-	release = !h.settled && h.allocated > 0 && allocated-h.allocated <= settledBytes
-	h.settled = h.settled || release
+	if h.allocated > 0 && allocated-h.allocated <= calmBytes {
+		h.calm++
+	} else {
+		h.calm = 0
+	}
 	h.allocated = allocated
-	return max(defaultPercent, int(h.maxGarbage*100/max(live, minLive))), release
+	release = h.calm >= calmTicks && (h.returned == 0 || allocated-h.returned >= returnBytes)
+	if release {
+		h.returned = allocated
+	}
+	return h.percentFor(live), release
+}
+
+// percentFor returns the GOGC of a live heap.
+func (h *heap) percentFor(live uint64) int {
+	live = max(live, minLive)
+	whole := h.maxGarbage + minLive
+	if live >= whole {
+		return leastPercent
+	}
+	return max(leastPercent, int((whole-live)*100/live))
 }
 
 func readMetric(name string) uint64 {

@@ -23,8 +23,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
-// creators is the number of clients that create objects concurrently.
-const creators = 16
+const (
+	// creators is the number of clients that create objects concurrently.
+	creators = 16
+	// defaultPercent is GOGC's default.
+	defaultPercent = 100
+)
 
 // BenchmarkRuntime has b.N dependents of 512 bytes deleted in the background after their owner, on
 // one control plane in this process: with the runtime's defaults, and with each setting of
@@ -47,7 +51,7 @@ func BenchmarkRuntime(b *testing.B) {
 			ctx, stop := context.WithCancel(b.Context())
 			defer stop()
 			if setting.adapted {
-				go adaptUntil(ctx, &heap{maxGarbage: maxGarbage, settled: true})
+				go adaptUntil(ctx, &heap{maxGarbage: maxGarbage})
 			}
 			runtime.GC()
 			c := newCascade(ctx, b, client, fmt.Sprintf("run-%d-%d", run, b.N))

@@ -12,9 +12,10 @@ func TestHeapIsAdapted(t *testing.T) {
 		want             int // percent
 	}{
 		"start":                 {0, 512 * mib, 800},
-		"idle":                  {128 * mib, 512 * mib, 400},
+		"idle":                  {128 * mib, 512 * mib, 350},
 		"idle, small container": {64 * mib, 64 * mib, 100},
-		"many objects":          {2 * gib, 512 * mib, 100},
+		"some objects":          {320 * mib, 512 * mib, 80},
+		"many objects":          {2 * gib, 512 * mib, leastPercent},
 	} {
 		h := &heap{maxGarbage: test.maxGarbage}
 		if got, _ := h.look(test.live, 1); got != test.want {
@@ -23,15 +24,37 @@ func TestHeapIsAdapted(t *testing.T) {
 	}
 }
 
-// Memory is returned once, as soon as little has been allocated in an interval.
-func TestMemoryIsReturnedWhenTheStartIsOver(t *testing.T) {
-	var h heap
-	for i, step := range []struct {
-		allocated uint64
-		want      bool
-	}{{50 << 20, false}, {500 << 20, false}, {517 << 20, false}, {533 << 20, true}, {533 << 20, false}} {
-		if _, got := h.look(0, step.allocated); got != step.want {
-			t.Errorf("look %d, at %d MiB: %t", i, step.allocated>>20, got)
+// Memory is returned when little has been allocated for some intervals, once for each load.
+func TestMemoryIsReturnedAfterLoad(t *testing.T) {
+	const mib = 1 << 20
+	h := heap{maxGarbage: maxGarbage}
+	allocated := uint64(50 * mib)
+	for _, phase := range []struct {
+		what  string
+		rate  uint64 // in MiB for each interval
+		ticks int
+		want  int // how often memory is returned
+	}{
+		{"the start", 450, 2, 0},
+		{"too short a pause", 16, calmTicks - 1, 0},
+		{"a bit too much", 17, 1, 0},
+		{"calm", 2, calmTicks + 10, 1},
+		{"a load", 300, 20, 0},
+		{"a pause of it", 1, calmTicks - 1, 0},
+		{"more of it", 300, 1, 0},
+		{"calm again", 1, calmTicks + 50, 1},
+		{"hardly a load", 20, 2, 0},
+		{"hardly anything to return", 0, calmTicks + 10, 0},
+	} {
+		got := 0
+		for range phase.ticks {
+			allocated += phase.rate * mib
+			if _, release := h.look(0, allocated); release {
+				got++
+			}
+		}
+		if got != phase.want {
+			t.Errorf("%s: returned %d times, want %d", phase.what, got, phase.want)
 		}
 	}
 }

@@ -81,8 +81,9 @@ func (o *restOptions) open(
 		return nil, nil, err
 	}
 	direct := separateStreams{withCorruptErrors(etcd, config.GroupResource), &watchStreams{resource: config.GroupResource}}
+	past := &history{newFunc: newFunc}
 	cached, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage: direct, Versioner: versioner, GroupResource: config.GroupResource,
+		Storage: past.bounded(direct), Versioner: versioner, GroupResource: config.GroupResource,
 		EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
 		KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
 		GetAttrsFunc: attributes, IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
@@ -92,6 +93,7 @@ func (o *restOptions) open(
 		etcd.Close()
 		return nil, nil, err
 	}
+	past.of(cached)
 	delegator := cacher.NewCacheDelegator(cached, direct)
 	var once sync.Once
 	destroy := func() {
