@@ -21,6 +21,7 @@ import (
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
@@ -98,11 +99,12 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 	return nil
 }
 
-// handlerChain returns the filters around a handler. Restrictions and the delete flow come
-// after those of k8s.io/apiserver, so after authentication and authorization.
-func handlerChain(restrictions *restriction.Restrictions) func(http.Handler, *genericapiserver.Config) http.Handler {
+// handlerChain returns the filters around a handler. Restrictions, aggregation and the delete flow
+// come after those of k8s.io/apiserver, so after authentication and authorization.
+func handlerChain(restrictions *restriction.Restrictions, others *aggregation.Aggregator) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = restriction.WithRestrictions(deleteflow.WithRequest(handler, c.Serializer), restrictions, c.Serializer)
+		handler = others.Filter(deleteflow.WithRequest(handler, c.Serializer))
+		handler = restriction.WithRestrictions(handler, restrictions, c.Serializer)
 		return genericapiserver.DefaultBuildHandlerChain(handler, c)
 	}
 }

@@ -18,6 +18,8 @@ type Served struct {
 	builtin map[schema.GroupKind]ownerreferences.ServedResource
 	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
 	definitions atomic.Pointer[cache.Store]
+	// aggregated are the kinds of other servers; nil until SetAggregated.
+	aggregated atomic.Pointer[ownerreferences.Served]
 }
 
 // NewServed returns the built-in kinds.
@@ -39,6 +41,9 @@ func NewServed() *Served {
 // before the server serves.
 func (s *Served) SetDefinitions(definitions cache.Store) { s.definitions.Store(&definitions) }
 
+// SetAggregated adds the kinds of other servers. It is called before the server serves.
+func (s *Served) SetAggregated(aggregated ownerreferences.Served) { s.aggregated.Store(&aggregated) }
+
 // ResourceOf implements ownerreferences.Served. A kind is served in all versions or in none:
 // the version of an owner reference is a hint (R1).
 func (s *Served) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
@@ -57,6 +62,9 @@ func (s *Served) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResour
 		if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
 			return ownerreferences.ServedResource{Resource: d.Status.AcceptedNames.Plural, Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped}, true
 		}
+	}
+	if aggregated := s.aggregated.Load(); aggregated != nil {
+		return (*aggregated)(kind)
 	}
 	return ownerreferences.ServedResource{}, false
 }
