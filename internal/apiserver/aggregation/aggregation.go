@@ -77,6 +77,7 @@ type Aggregator struct {
 	services cache.SharedIndexInformer // of APIServices
 	discover discoveryendpoint.ResourceManager
 	routes   routes
+	creating sync.Mutex // held while backends are created
 	requests chan controller.Request
 	watching sync.Once
 

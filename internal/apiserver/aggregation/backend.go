@@ -36,8 +36,8 @@ type backend struct {
 	available atomic.Bool
 	// discovered is what the server has said that it serves; nil before it was asked.
 	discovered atomic.Pointer[apidiscoveryv2.APIVersionDiscovery]
-	// published is what discovery says of it; nil before anything was published. The workers of
-	// Reconcile use it, never two at a time.
+	// published is what discovery says of it; nil before anything was published. It is set before
+	// the backend is in use, and by Reconcile, which is never called twice at a time for one.
 	published *apidiscoveryv2.APIVersionDiscovery
 	// openAPI is where it has the OpenAPI document of the group version; nil before it was asked.
 	openAPI atomic.Pointer[openAPIPath]

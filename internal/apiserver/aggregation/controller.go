@@ -70,20 +70,11 @@ func (a *Aggregator) Ensure(ctx context.Context) error {
 		}
 		for _, obj := range a.services.GetStore().List() {
 			if s, ok := obj.(*apiregistrationv1.APIService); ok && s.Spec.Service != nil {
-				a.announce(s)
+				a.backendOf(s)
 			}
 		}
 		return nil
 	})
-}
-
-// announce publishes a group version whose server was not asked yet.
-func (a *Aggregator) announce(s *apiregistrationv1.APIService) {
-	version := metav1.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
-	a.backendOf(s)
-	a.discover.AddGroupVersion(version.Group, apidiscoveryv2.APIVersionDiscovery{Version: version.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessStale})
-	a.discover.SetGroupVersionPriority(version, int(s.Spec.GroupPriorityMinimum), int(s.Spec.VersionPriority))
-	a.groups.Refresh()
 }
 
 // sameSpec reports that a change leaves the server where it is. Conditions are not followed: several
@@ -121,19 +112,25 @@ func (a *Aggregator) reconcile(ctx context.Context, watches *sync.WaitGroup, nam
 	return again, a.report(ctx, s, availability(problem))
 }
 
-// backendOf returns the backend that an APIService describes, a new one if it has changed.
+// backendOf returns the backend that an APIService describes, a new one if it has changed. One that
+// is seen for the first time is announced.
 func (a *Aggregator) backendOf(s *apiregistrationv1.APIService) *backend {
+	a.creating.Lock()
+	defer a.creating.Unlock()
 	version := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	last := a.routes.all()[version]
 	if last != nil && last.describes(s) {
 		return last
 	}
 	b := newBackend(s, a.certificates.current)
-	if last != nil {
-		b.discovered.Store(last.discovered.Load())
-		defer last.close()
-	}
 	a.routes.set(version, b)
+	if last == nil {
+		b.available.Store(helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available)) // as it was last seen
+		a.announce(b, &apidiscoveryv2.APIVersionDiscovery{Version: version.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessStale})
+		return b
+	}
+	b.discovered.Store(last.discovered.Load())
+	last.close()
 	return b
 }
 
@@ -166,6 +163,11 @@ func (a *Aggregator) publish(b *backend, list *metav1.APIResourceList, problem e
 	if b.published != nil && equality.Semantic.DeepEqual(b.published, entry) {
 		return
 	}
+	a.announce(b, entry)
+}
+
+// announce puts an entry into discovery.
+func (a *Aggregator) announce(b *backend, entry *apidiscoveryv2.APIVersionDiscovery) {
 	b.published = entry
 	version := metav1.GroupVersion(b.version)
 	a.discover.AddGroupVersion(b.version.Group, *entry.DeepCopy())

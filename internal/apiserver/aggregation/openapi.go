@@ -20,7 +20,7 @@ import (
 // wants it. Only where it is, is kept.
 const (
 	openAPITimeout  = 2 * time.Second
-	openAPIInterval = checkInterval // between two questions where it is
+	openAPIInterval = checkInterval // between two questions where it is; one that is not there may come at any time
 )
 
 // openAPIPath is where a server has the document of a group version; nowhere if url is empty.
@@ -69,7 +69,7 @@ func (a *Aggregator) openAPIPaths(ctx context.Context) map[string]handler3.OpenA
 	var asking sync.WaitGroup
 	for _, b := range a.routes.all() {
 		last := b.openAPI.Load()
-		if b.available.Load() && (last == nil || a.config.Now().Sub(last.asked) > openAPIInterval) {
+		if b.available.Load() && (last == nil || last.url == "" || a.config.Now().Sub(last.asked) > openAPIInterval) {
 			asking.Go(func() { b.openAPI.Store(&openAPIPath{a.openAPIPath(ctx, b), a.config.Now()}) })
 		}
 	}
