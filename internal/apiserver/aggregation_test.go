@@ -279,6 +279,13 @@ func TestAggregatedGroupIsDiscovered(t *testing.T) {
 	s.becomes(t, "v1."+orchardsGroup, "True Passed")
 	is("aggregated listed answering")
 	eventually.Holds(t, "OpenAPI has the group", openAPI) // the other server may take a moment
+	eventually.Holds(t, "OpenAPI v2 has the group, and what is here", func() bool {
+		document, err := typed(t, s.config).Discovery().RESTClient().Get().AbsPath("/openapi/v2").SetHeader("Accept", "application/json").Do(t.Context()).Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(document), `"com.example.orchards.v1.Tree"`) && strings.Contains(string(document), `"/apis/apps/v1/`)
+	})
 	group, err := s.client(t).send(http.MethodGet, "/apis/"+orchardsGroup, "", nil)
 	if err != nil || group.GetKind() != "APIGroup" || group.Object["name"] != orchardsGroup {
 		t.Errorf("%v %v", group, err)

@@ -187,7 +187,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.prepared = s.generic.PrepareRun().RunWithContext
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
-	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore())
+	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore(), s.aggregation.OpenAPIV2)
 	return s, serving.InstallV3(s.generic, base.OpenAPIV3Config)
 }
 

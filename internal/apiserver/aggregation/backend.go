@@ -40,7 +40,8 @@ type backend struct {
 	// the backend is in use, and by Reconcile, which is never called twice at a time for one.
 	published *apidiscoveryv2.APIVersionDiscovery
 	// openAPI is where it has the OpenAPI document of the group version; nil before it was asked.
-	openAPI atomic.Pointer[openAPIPath]
+	openAPI   atomic.Pointer[openAPIPath]
+	openAPIV2 atomic.Pointer[openAPIV2] // nil before it was fetched
 	// failures is the number of checks that have failed since one succeeded.
 	failures atomic.Int32
 }
