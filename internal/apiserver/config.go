@@ -99,12 +99,12 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 	return nil
 }
 
-// handlerChain returns the filters around a handler. Restrictions and the delete flow come
-// after those of k8s.io/apiserver, so after authentication and authorization.
-func handlerChain(restrictions *restriction.Restrictions, establisher *establishing.Establisher) func(http.Handler, *genericapiserver.Config) http.Handler {
+// handlerChain returns the filters around a handler. Restrictions, aggregation, definitions and the
+// delete flow come after those of k8s.io/apiserver, so after authentication and authorization.
+func handlerChain(s *Server) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = establishing.WithDefinitions(deleteflow.WithRequest(handler, c.Serializer), establisher)
-		handler = restriction.WithRestrictions(handler, restrictions, c.Serializer)
+		handler = s.aggregation.Filter(establishing.WithDefinitions(deleteflow.WithRequest(handler, c.Serializer), s.establisher))
+		handler = restriction.WithRestrictions(handler, s.access.Restrictions, c.Serializer)
 		return genericapiserver.DefaultBuildHandlerChain(handler, c)
 	}
 }

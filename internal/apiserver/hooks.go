@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"time"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
@@ -15,7 +16,7 @@ import (
 
 // addHooks adds the post-start hooks, and what is done before the server stops. The server is not
 // ready before the former have returned.
-func (s *Server) addHooks(services core.ServiceRanges) error {
+func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time) error {
 	hooks := []struct {
 		name string
 		hook func(context.Context) error
@@ -45,6 +46,10 @@ func (s *Server) addHooks(services core.ServiceRanges) error {
 		}},
 		{"service-cidr", func(ctx context.Context) error {
 			return systemobjects.EnsureServiceCIDR(ctx, s.log, s.client.NetworkingV1(), services.Addresses)
+		}},
+		{"api-services", s.runAggregation},
+		{"extension-apiserver-authentication", func(ctx context.Context) error {
+			return systemobjects.EnsureAuthentication(ctx, s.log, s.client, s.authority, now)
 		}},
 		{"kubernetes-service", func(ctx context.Context) error {
 			s.publisher.Start(ctx)

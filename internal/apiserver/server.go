@@ -6,7 +6,8 @@
 // admission (package admissionchain); on it the server of CustomResourceDefinitions from
 // apiextensions-apiserver; on the same server the built-in kinds from their table (package
 // registry), discovery and OpenAPI for both. There is one server and no delegation: custom
-// and built-in resources share handlers, OpenAPI and discovery. Post-start hooks (hooks.go)
+// and built-in resources share handlers, OpenAPI and discovery. Groups of other servers are behind
+// a filter (package aggregation). Post-start hooks (hooks.go)
 // create the objects that every cluster has.
 //
 // Run serves until its context ends. Components in the same process reach the server by the
@@ -39,10 +40,12 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
+	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
+	"github.com/coppice-dev/coppice/internal/apiserver/autoregister"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
@@ -117,6 +120,9 @@ type Server struct {
 	// establisher establishes definitions; not on a store that several servers share.
 	establisher *establishing.Establisher
 	publisher   *kubernetesservice.Publisher
+	// aggregation has the groups of other servers, registrar the APIServices of this one's.
+	aggregation *aggregation.Aggregator
+	registrar   *autoregister.Registrar
 	logs        *podlogs.Endpoint
 	streams     *podstreams.Streams
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
@@ -152,7 +158,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	}
 	s := &Server{log: c.Log, authority: c.Authority, loopback: base.LoopbackClientConfig, served: discovery.NewServed(), establisher: establishing.New(c.Now), ready: make(chan struct{})}
 	s.mergeTypes = mergetypes.New(base.OpenAPIV3Config, schemes.External, c.Log)
-	if err := s.connect(); err != nil {
+	if err := s.connect(c, base, schemes); err != nil {
 		return nil, err
 	}
 	if err := s.secure(ctx, c, base, flow); err != nil {
@@ -181,32 +187,38 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := s.install(c, groups, s.access.ReviewGroups(schemes, base)); err != nil {
 		return nil, err
 	}
-	if err := discovery.Install(s.generic, definitions, s.mapper.Reset); err != nil {
+	if err := s.aggregate(ctx, c, groups, definitions); err != nil {
 		return nil, err
 	}
 	if s.publisher, err = newPublisher(ctx, c, s.client); err != nil {
 		return nil, err
 	}
-	if err := s.addHooks(c.Services); err != nil { //nolint:contextcheck // a hook is given its own, later
+	if err := s.addHooks(c.Services, c.Now); err != nil { //nolint:contextcheck // a hook is given its own, later
 		return nil, err
 	}
 	s.generic.ShutdownTimeout = connectionGrace
 	s.prepared = s.generic.PrepareRun().RunWithContext
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
-	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore())
+	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore(), s.aggregation.OpenAPIV2)
 	serving.InstallV3(s.generic, base.OpenAPIV3Config, c.Version, definitions.GetStore())
 	return s, nil
 }
 
 // connect creates the clients, informers and controllers that work through the loopback.
-func (s *Server) connect() error {
+func (s *Server) connect(c Config, base *genericapiserver.Config, schemes registry.Schemes) error {
 	var err error
 	if s.client, err = kubernetes.NewForConfig(s.loopback); err != nil {
 		return fmt.Errorf("create the loopback client: %w", err)
 	}
 	s.informers = informers.NewSharedInformerFactory(s.client, 0)
 	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
+	s.aggregation, err = aggregation.New(aggregation.Config{
+		Loopback: s.loopback, FrontProxy: c.Authority.FrontProxy(), Discovery: base.AggregatedDiscoveryGroupManager, Codecs: schemes.Codecs, Now: c.Now, Log: c.Log,
+	})
+	if err != nil {
+		return err
+	}
 	s.aggregator, err = rbacauthorizer.NewAggregator(s.informers, s.client.RbacV1())
 	return err
 }
@@ -217,7 +229,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 	if s.access, err = accesscontrol.Apply(base, c.Authority, s.client, s.informers); err != nil {
 		return err
 	}
-	base.BuildHandlerChainFunc = handlerChain(s.access.Restrictions, s.establisher)
+	base.BuildHandlerChainFunc = handlerChain(s)
 	priorityfairness.Apply(base, s.informers, s.client)
 	owners, err := metadata.NewForConfig(s.loopback)
 	if err != nil {

@@ -23,16 +23,17 @@ import (
 func healthPaths() []string { return []string{"/healthz", "/livez", "/readyz"} }
 
 // Authenticator authenticates a request as the subject of a client certificate that verify
-// accepts, as the user of a bearer token according to tokens or, on the health paths only, as
-// anonymous. A request with an invalid credential is refused, never treated as anonymous.
-func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token) authenticator.Request {
+// accepts, as the user of a bearer token according to tokens, as whom a front proxy says or, on the
+// health paths only, as anonymous. A request with an invalid credential is refused, never treated as
+// anonymous.
+func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token, proxies authenticator.Request) authenticator.Request {
 	var conditions []apiserver.AnonymousAuthCondition
 	for _, p := range healthPaths() {
 		conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
 	}
 	certificate := newCertificateCache(x509.NewDynamic(verify, x509.CommonNameUserConversion), clock.RealClock{})
 	return union.NewFailOnError(
-		group.NewAuthenticatedGroupAdder(union.NewFailOnError(certificate, bearertoken.New(tokens))),
+		group.NewAuthenticatedGroupAdder(union.NewFailOnError(proxies, certificate, bearertoken.New(tokens))),
 		anonymous.NewAuthenticator(conditions),
 	)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -19,11 +20,14 @@ import (
 // authenticatorOf returns the authenticator of a server with this authority.
 func authenticatorOf(t *testing.T, a *Authority) authenticator.Request {
 	t.Helper()
-	content, err := dynamiccertificates.NewStaticCAContent("test", a.Certificate())
-	if err != nil {
-		t.Fatal(err)
+	verify := func(pem []byte) x509request.VerifyOptionFunc {
+		content, err := dynamiccertificates.NewStaticCAContent("test", pem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content.VerifyOptions
 	}
-	return Authenticator(content.VerifyOptions, Tokens(NewComponents()))
+	return Authenticator(verify(a.Certificate()), Tokens(NewComponents()), FrontProxies(verify(a.FrontProxy().Authority())))
 }
 
 // currentAuthority issues certificates that are valid now: k8s.io/apiserver uses the real clock.

@@ -2,7 +2,8 @@
 // authorization.
 //
 // A control plane has one certificate authority, created on its first start and kept with
-// mode 0600 in its data directory, so that a kubeconfig stays valid across restarts. The
+// mode 0600 in its data directory, so that a kubeconfig stays valid across restarts; and, beside
+// it, one for its requests to aggregated API servers (FrontProxy). The
 // serving certificate and the administrator's are issued on each start, and again when a
 // third of their year is left; they are kept in memory, and only the kubeconfig has a copy
 // of the latter.
@@ -41,7 +42,8 @@ const (
 
 	authorityFile = "ca.crt"
 	authorityKey  = "ca.key"
-	certValidity  = 365 * 24 * time.Hour
+
+	certValidity = 365 * 24 * time.Hour
 	// clockSkew is the tolerance for clients whose clocks are behind.
 	clockSkew = 5 * time.Minute
 )
@@ -56,20 +58,31 @@ type Pair struct {
 
 // Authority issues the certificates of one control plane.
 type Authority struct {
-	pem    []byte
-	cert   *x509.Certificate
-	key    crypto.Signer
-	tokens *serviceaccounttoken.Key
-	now    func() time.Time
+	pem        []byte
+	cert       *x509.Certificate
+	key        crypto.Signer
+	tokens     *serviceaccounttoken.Key
+	frontProxy *FrontProxy
+	now        func() time.Time
 }
 
-// LoadAuthority reads the authority and the key of service account tokens from dir, or creates
-// them if they do not exist. The directory is created with mode 0700, keys with 0600.
+// authorityFiles are where an authority is kept, and its common name.
+type authorityFiles struct{ name, certificate, key string }
+
+func mainAuthority() authorityFiles { return authorityFiles{"coppice-ca", authorityFile, authorityKey} }
+
+// LoadAuthority reads the authority, that of the front proxy and the key of service account tokens
+// from dir, or creates them if they do not exist. The directory is created with mode 0700, keys with 0600.
 func LoadAuthority(dir string, now func() time.Time) (*Authority, error) {
-	a, err := loadAuthority(dir, now)
+	a, err := loadAuthority(dir, mainAuthority(), now)
 	if err != nil {
 		return nil, err
 	}
+	proxies, err := loadAuthority(dir, frontProxyAuthority(), now)
+	if err != nil {
+		return nil, err
+	}
+	a.frontProxy = &FrontProxy{authority: proxies}
 	a.tokens, err = serviceaccounttoken.LoadKey(dir, now)
 	return a, err
 }
@@ -77,11 +90,11 @@ func LoadAuthority(dir string, now func() time.Time) (*Authority, error) {
 // ServiceAccounts returns the key of service account tokens.
 func (a *Authority) ServiceAccounts() *serviceaccounttoken.Key { return a.tokens }
 
-func loadAuthority(dir string, now func() time.Time) (*Authority, error) {
-	certPath, keyPath := filepath.Join(dir, authorityFile), filepath.Join(dir, authorityKey)
+func loadAuthority(dir string, files authorityFiles, now func() time.Time) (*Authority, error) {
+	certPath, keyPath := filepath.Join(dir, files.certificate), filepath.Join(dir, files.key)
 	certPEM, err := os.ReadFile(certPath)
 	if errors.Is(err, fs.ErrNotExist) {
-		return createAuthority(dir, now)
+		return createAuthority(dir, files, now)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the certificate authority: %w", err)
@@ -108,12 +121,12 @@ func loadAuthority(dir string, now func() time.Time) (*Authority, error) {
 	return &Authority{pem: certPEM, cert: certs[0], key: signer, now: now}, nil
 }
 
-func createAuthority(dir string, now func() time.Time) (*Authority, error) {
+func createAuthority(dir string, files authorityFiles, now func() time.Time) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("generate the key of the certificate authority: %w", err)
 	}
-	cert, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "coppice-ca", NotBefore: now().Add(-clockSkew).UTC()}, key)
+	cert, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: files.name, NotBefore: now().Add(-clockSkew).UTC()}, key)
 	if err != nil {
 		return nil, fmt.Errorf("create the certificate authority: %w", err)
 	}
@@ -123,10 +136,10 @@ func createAuthority(dir string, now func() time.Time) (*Authority, error) {
 	}
 	a := &Authority{pem: encodeCertificate(cert.Raw), cert: cert, key: key, now: now}
 	// The key is written first: a certificate without its key would look like an authority.
-	if err := keyfile.Store(filepath.Join(dir, authorityKey), keyPEM); err != nil {
+	if err := keyfile.Store(filepath.Join(dir, files.key), keyPEM); err != nil {
 		return nil, fmt.Errorf("write the key of the certificate authority: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, authorityFile), a.pem, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, files.certificate), a.pem, 0o600); err != nil {
 		return nil, fmt.Errorf("write the certificate authority: %w", err)
 	}
 	return a, nil

@@ -2,43 +2,63 @@
 package discovery
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	discoveryendpoint "k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Install serves /apis: aggregated discovery, which k8s.io/apiserver and
-// apiextensions-apiserver fill themselves, and the unaggregated list of groups, to which the
-// groups of CustomResourceDefinitions are added here. changed is called when they have changed.
+// Remote is a group version that another server serves.
+type Remote struct {
+	schema.GroupVersion
+	// Priority is that of the version among those of its group.
+	Priority int32
+}
+
+// Install serves /apis: aggregated discovery, which k8s.io/apiserver, apiextensions-apiserver and
+// package aggregation fill themselves, and the unaggregated list of groups, to which the groups of
+// CustomResourceDefinitions and of other servers (remotes) are added here. changed is called when
+// they have changed.
 //
 // The server of apiextensions-apiserver leaves /apis to kube-aggregator in front of it; there
 // is none here.
-func Install(server *genericapiserver.GenericAPIServer, definitions cache.SharedIndexInformer, changed func()) error {
+func Install(ctx context.Context, server *genericapiserver.GenericAPIServer, definitions cache.SharedIndexInformer, remotes func() []Remote, changed func()) (*Groups, error) {
 	server.Handler.GoRestfulContainer.Add(discoveryendpoint.WrapAggregatedDiscoveryToHandler(
 		server.DiscoveryGroupManager, server.AggregatedDiscoveryGroupManager, nil,
 	).GenerateWebService("/apis", metav1.APIGroupList{}))
 
-	groups := &customGroups{store: definitions.GetStore(), manager: server.DiscoveryGroupManager, listed: map[string]bool{}}
-	refresh := func() {
-		groups.refresh()
-		changed()
+	builtin, err := server.DiscoveryGroupManager.Groups(ctx, &http.Request{})
+	if err != nil {
+		return nil, fmt.Errorf("list the built-in groups: %w", err)
 	}
-	_, err := definitions.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { refresh() },
-		UpdateFunc: func(any, any) { refresh() },
-		DeleteFunc: func(any) { refresh() },
+	groups := &Groups{
+		definitions: definitions.GetStore(), remotes: remotes, changed: changed, manager: server.DiscoveryGroupManager,
+		builtin: map[string]metav1.APIGroup{}, listed: map[string]metav1.APIGroup{},
+	}
+	for _, group := range builtin {
+		group.ServerAddressByClientCIDRs = nil // depends on the client
+		groups.builtin[group.Name] = group
+	}
+	_, err = definitions.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { groups.Refresh() },
+		UpdateFunc: func(any, any) { groups.Refresh() },
+		DeleteFunc: func(any) { groups.Refresh() },
 	})
 	if err != nil {
-		return fmt.Errorf("watch CustomResourceDefinitions for discovery: %w", err)
+		return nil, fmt.Errorf("watch CustomResourceDefinitions for discovery: %w", err)
 	}
-	return nil
+	return groups, nil
 }
 
 // groupManager is the part of discovery.GroupManager of k8s.io/apiserver that is used here.
@@ -47,47 +67,94 @@ type groupManager interface {
 	RemoveGroup(string)
 }
 
-// customGroups keeps the unaggregated list of groups in sync with the definitions.
-type customGroups struct {
-	store   cache.Store
-	manager groupManager
+// Groups keeps the unaggregated list of groups in sync with the definitions and the other servers.
+type Groups struct {
+	definitions cache.Store
+	remotes     func() []Remote
+	changed     func()
+	manager     groupManager
+	builtin     map[string]metav1.APIGroup
 
 	mu     sync.Mutex
-	listed map[string]bool // guarded by mu: the groups that were added
+	listed map[string]metav1.APIGroup // guarded by mu: the groups that were added
+	remote map[string]bool            // guarded by mu: those with versions of other servers
 }
 
-func (g *customGroups) refresh() {
+// Refresh brings the list up to date.
+func (g *Groups) Refresh() {
+	g.refresh()
+	g.changed()
+}
+
+func (g *Groups) refresh() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	versions := map[string][]string{}
-	for _, obj := range g.store.List() {
+	versions := map[string]map[string]int32{} // priorities by group and version
+	add := func(group, version string, priority int32) {
+		if versions[group] == nil {
+			versions[group] = map[string]int32{}
+		}
+		versions[group][version] = priority
+	}
+	for _, obj := range g.definitions.List() {
 		crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 		if !ok {
 			continue
 		}
 		for _, v := range crd.Spec.Versions {
-			if v.Served && !slices.Contains(versions[crd.Spec.Group], v.Name) {
-				versions[crd.Spec.Group] = append(versions[crd.Spec.Group], v.Name)
+			if v.Served {
+				add(crd.Spec.Group, v.Name, CustomPriority)
 			}
 		}
 	}
+	g.remote = map[string]bool{}
+	for _, r := range g.remotes() {
+		add(r.Group, r.Version, r.Priority)
+		g.remote[r.Group] = true
+	}
 	for name, served := range versions {
-		g.manager.AddGroup(apiGroup(name, served))
-		g.listed[name] = true
+		group := apiGroup(name, g.builtin[name], served)
+		g.manager.AddGroup(group)
+		g.listed[name] = group
 	}
 	for name := range g.listed {
-		if len(versions[name]) == 0 {
-			g.manager.RemoveGroup(name)
-			delete(g.listed, name)
+		if len(versions[name]) > 0 {
+			continue
 		}
+		if group, ok := g.builtin[name]; ok {
+			g.manager.AddGroup(group)
+		} else {
+			g.manager.RemoveGroup(name)
+		}
+		delete(g.listed, name)
 	}
 }
 
-// apiGroup returns a group with its versions by priority, the first one preferred.
-func apiGroup(name string, versions []string) metav1.APIGroup {
-	slices.SortFunc(versions, func(a, b string) int { return -apimachineryversion.CompareKubeAwareVersionStrings(a, b) })
-	group := metav1.APIGroup{Name: name}
-	for _, v := range versions {
+// Aggregated returns a group of which other servers serve versions.
+func (g *Groups) Aggregated(name string) (metav1.APIGroup, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	group := g.listed[name]
+	group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+	return group, g.remote[name]
+}
+
+// CustomPriority is the priority of the versions of CustomResourceDefinitions within their group.
+const CustomPriority = 100
+
+// apiGroup returns a group with its versions by priority, the first one preferred. Those that are
+// built in come first.
+func apiGroup(name string, builtin metav1.APIGroup, priorities map[string]int32) metav1.APIGroup {
+	group := metav1.APIGroup{Name: name, Versions: slices.Clone(builtin.Versions)}
+	for _, v := range builtin.Versions {
+		delete(priorities, v.Version)
+	}
+	for _, v := range slices.SortedFunc(maps.Keys(priorities), func(a, b string) int {
+		if priorities[a] != priorities[b] {
+			return cmp.Compare(priorities[b], priorities[a])
+		}
+		return -apimachineryversion.CompareKubeAwareVersionStrings(a, b)
+	}) {
 		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + v, Version: v})
 	}
 	group.PreferredVersion = group.Versions[0]

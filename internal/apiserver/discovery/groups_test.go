@@ -8,6 +8,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -30,14 +31,18 @@ func crd(name, group string, versions ...string) *apiextensionsv1.CustomResource
 
 func TestCustomGroups(t *testing.T) {
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-	listed := listedGroups{"apps": {Name: "apps"}}
-	groups := &customGroups{store: store, manager: listed, listed: map[string]bool{}}
+	listed := listedGroups{"apps": apiGroup("apps", metav1.APIGroup{}, map[string]int32{"v1": 15})}
+	var remotes []Remote
+	groups := &Groups{
+		definitions: store, remotes: func() []Remote { return remotes }, manager: listed, listed: map[string]metav1.APIGroup{},
+		builtin: map[string]metav1.APIGroup{"apps": apiGroup("apps", metav1.APIGroup{}, map[string]int32{"v1": 15})},
+	}
 	check := func(step string, want map[string][]string) {
 		t.Helper()
 		groups.refresh()
 		got := map[string][]string{}
 		for name, g := range listed {
-			if name == "apps" {
+			if name == "apps" && len(g.Versions) == 1 {
 				continue
 			}
 			for _, v := range g.Versions {
@@ -72,4 +77,19 @@ func TestCustomGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("gone", map[string][]string{"c.com": {"v1"}})
+	remote := func(group, version string, priority int32) Remote {
+		return Remote{schema.GroupVersion{Group: group, Version: version}, priority}
+	}
+	remotes = []Remote{remote("c.com", "v2", 200), remote("c.com", "v3", 10), remote("r.com", "v1", 1), remote("apps", "v9", 1000)}
+	check("versions of other servers", map[string][]string{"apps": {"v1", "v9"}, "c.com": {"v2", "v1", "v3"}, "r.com": {"v1"}})
+	for name, want := range map[string]bool{"apps": true, "c.com": true, "r.com": true, "a.com": false, "": false} {
+		if group, ok := groups.Aggregated(name); ok != want || want && group.Name != name {
+			t.Errorf("Aggregated(%q): %+v %t", name, group, ok)
+		}
+	}
+	remotes = nil
+	check("the other servers are gone", map[string][]string{"c.com": {"v1"}})
+	if len(listed["apps"].Versions) != 1 {
+		t.Errorf("apps is left with %v", listed["apps"].Versions)
+	}
 }

@@ -19,6 +19,8 @@ type Served struct {
 	stored  map[schema.GroupResource]bool // the built-in kinds, under the name by which they are stored
 	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
 	definitions atomic.Pointer[cache.Store]
+	// aggregated are the kinds of other servers; nil until SetAggregated.
+	aggregated atomic.Pointer[ownerreferences.Served]
 }
 
 // NewServed returns the built-in kinds.
@@ -44,6 +46,9 @@ func (s *Served) SetDefinitions(definitions cache.Store) { s.definitions.Store(&
 // IsBuiltin reports whether objects of a built-in kind are stored under the name of a resource.
 func (s *Served) IsBuiltin(resource schema.GroupResource) bool { return s.stored[resource] }
 
+// SetAggregated adds the kinds of other servers. It is called before the server serves.
+func (s *Served) SetAggregated(aggregated ownerreferences.Served) { s.aggregated.Store(&aggregated) }
+
 // ResourceOf implements ownerreferences.Served. A kind is served in all versions or in none:
 // the version of an owner reference is a hint (R1).
 func (s *Served) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
@@ -62,6 +67,9 @@ func (s *Served) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResour
 		if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
 			return ownerreferences.ServedResource{Resource: d.Status.AcceptedNames.Plural, Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped}, true
 		}
+	}
+	if aggregated := s.aggregated.Load(); aggregated != nil {
+		return (*aggregated)(kind)
 	}
 	return ownerreferences.ServedResource{}, false
 }

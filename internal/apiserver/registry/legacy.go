@@ -32,8 +32,8 @@ type LegacyVersion struct {
 	Keep, Restore func(legacy runtime.Object)
 }
 
-// groupVersions returns all group versions that serve a resource, the row's own last.
-func (r Resource) groupVersions() []schema.GroupVersion {
+// GroupVersions returns all group versions that serve a resource, the row's own last.
+func (r Resource) GroupVersions() []schema.GroupVersion {
 	var versions []schema.GroupVersion
 	for _, l := range r.Legacy {
 		versions = append(versions, l.GroupVersion)

@@ -67,7 +67,7 @@ func (s restStrategy) content(ctx context.Context, obj, old runtime.Object) fiel
 func (s restStrategy) requestVersion(ctx context.Context) schema.GroupVersion {
 	if info, ok := genericrequest.RequestInfoFrom(ctx); ok {
 		version := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
-		if slices.Contains(s.resource.groupVersions(), version) {
+		if slices.Contains(s.resource.GroupVersions(), version) {
 			return version
 		}
 	}
@@ -154,7 +154,7 @@ func (s restStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 
 func (s restStrategy) reset(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
 	sets := map[fieldpath.APIVersion]*fieldpath.Set{}
-	for _, version := range s.resource.groupVersions() {
+	for _, version := range s.resource.GroupVersions() {
 		sets[fieldpath.APIVersion(version.String())] = fieldpath.NewSet(paths...)
 	}
 	return sets

@@ -109,7 +109,7 @@ func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 // fieldManagers translates the managers of the number of replicas between the two endpoints.
 func (r *scaleREST) fieldManagers(m metav1.Object) *managedfields.ScaleHandler {
 	replicas := managedfields.ResourcePathMappings{}
-	for _, version := range r.resource.groupVersions() {
+	for _, version := range r.resource.GroupVersions() {
 		replicas[version.String()] = fieldpath.MakePathOrDie("spec", "replicas")
 	}
 	return managedfields.NewScaleHandler(m.GetManagedFields(), r.resource.GroupVersion, replicas)

@@ -1,5 +1,6 @@
 // Package systemobjects creates the objects that every cluster has: the system namespaces,
-// the system priority classes and the range of the services' addresses. Default roles are created
+// the system priority classes, the range of the services' addresses, and what aggregated API
+// servers need to believe this one. Default roles are created
 // by package bootstrappolicy, flow schemas by package priorityfairness.
 package systemobjects
 

@@ -69,7 +69,14 @@ func (a *AccessControl) applyAuthentication(base *genericapiserver.Config) error
 	if err := base.Authentication.ApplyClientCert(clientCA, base.SecureServing); err != nil {
 		return fmt.Errorf("verify client certificates: %w", err)
 	}
-	base.Authentication.Authenticator = auth.Authenticator(clientCA.VerifyOptions, a.tokens)
+	proxyCA, err := dynamiccertificates.NewStaticCAContent("front-proxy-ca", a.authority.FrontProxy().Authority())
+	if err != nil {
+		return fmt.Errorf("load the certificate authority of front proxies: %w", err)
+	}
+	if err := base.Authentication.ApplyClientCert(proxyCA, base.SecureServing); err != nil {
+		return fmt.Errorf("verify the certificates of front proxies: %w", err)
+	}
+	base.Authentication.Authenticator = auth.Authenticator(clientCA.VerifyOptions, a.tokens, auth.FrontProxies(proxyCA.VerifyOptions))
 	base.Authentication.APIAudiences = audiences()
 	return nil
 }

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kube-openapi/pkg/aggregator"
 	kubebuilder "k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
@@ -27,25 +29,34 @@ type v2 struct {
 	config      *common.Config
 	routes      func() []*restful.WebService
 	definitions cache.Store // of CustomResourceDefinitions
+	others      func(context.Context) []Document
 
 	mu      sync.Mutex
-	version string       // guarded by mu: of the definitions that handler describes
+	version string       // guarded by mu: of what handler describes
 	handler http.Handler // guarded by mu
 }
 
+// Document describes what another server serves.
+type Document struct {
+	Spec *spec.Swagger // is not changed
+	// Version identifies the document.
+	Version string
+}
+
 // InstallV2 serves OpenAPI v2. version is the version of the server, definitions has the
-// CustomResourceDefinitions.
-func InstallV2(server *genericapiserver.GenericAPIServer, external *runtime.Scheme, version string, definitions cache.Store) {
+// CustomResourceDefinitions, and others returns the documents of other servers.
+func InstallV2(server *genericapiserver.GenericAPIServer, external *runtime.Scheme, version string, definitions cache.Store, others func(context.Context) []Document) {
 	server.Handler.NonGoRestfulMux.Handle(v2Path, &v2{
 		config:      v2Config(external, version),
 		routes:      server.Handler.GoRestfulContainer.RegisteredWebServices,
 		definitions: definitions,
+		others:      others,
 	})
 }
 
 // ServeHTTP implements http.Handler.
 func (s *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	current, err := s.current()
+	current, err := s.current(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -53,15 +64,18 @@ func (s *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	current.ServeHTTP(w, r)
 }
 
-func (s *v2) current() (http.Handler, error) {
-	definitions := served(s.definitions)
+func (s *v2) current(ctx context.Context) (http.Handler, error) {
+	definitions, others := served(s.definitions), s.others(ctx)
 	version := versionOf(definitions)
+	for _, other := range others {
+		version += other.Version + " "
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.handler != nil && s.version == version {
 		return s.handler, nil
 	}
-	document, err := s.build(definitions)
+	document, err := s.build(definitions, others)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +93,9 @@ func versionOf(definitions []*apiextensionsv1.CustomResourceDefinition) string {
 	return version.String()
 }
 
-// build describes the built-in kinds by their routes and custom resources by their definitions.
-func (s *v2) build(definitions []*apiextensionsv1.CustomResourceDefinition) (*spec.Swagger, error) {
+// build describes the built-in kinds by their routes and custom resources by their definitions, and
+// adds what others say of theirs. Types of the same name that differ are renamed.
+func (s *v2) build(definitions []*apiextensionsv1.CustomResourceDefinition, others []Document) (*spec.Swagger, error) {
 	document, err := kubebuilder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(s.routes()), s.config)
 	if err != nil {
 		return nil, fmt.Errorf("describe the built-in kinds: %w", err)
@@ -102,6 +117,11 @@ func (s *v2) build(definitions []*apiextensionsv1.CustomResourceDefinition) (*sp
 	merged, err := builder.MergeSpecs(document, custom...)
 	if err != nil {
 		return nil, fmt.Errorf("merge the descriptions of custom resources: %w", err)
+	}
+	for _, other := range others {
+		if err := aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(merged, other.Spec); err != nil {
+			return nil, fmt.Errorf("merge the description %s: %w", other.Version, err)
+		}
 	}
 	return merged, nil
 }

@@ -3,12 +3,17 @@
 package builtin
 
 import (
+	"slices"
+
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/admissionregistration"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/apiregistration"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/apps"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/autoscaling"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/batch"
@@ -26,10 +31,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/storage"
 )
 
-// groups returns the API groups in the order of discovery. The last two store nothing: package
+// groups returns the API groups in the order of discovery. Two of them store nothing: package
 // reviews serves them.
 func groups(ranges core.ServiceRanges) []registry.Group {
-	return []registry.Group{
+	var all []registry.Group
+	all = []registry.Group{
 		core.Group(ranges),
 		apps.Group(),
 		batch.Group(),
@@ -48,7 +54,31 @@ func groups(ranges core.ServiceRanges) []registry.Group {
 		flowcontrol.Group(),
 		{GroupVersion: authenticationv1.SchemeGroupVersion, AddToScheme: authenticationv1.AddToScheme},
 		{GroupVersion: authorizationv1.SchemeGroupVersion, AddToScheme: authorizationv1.AddToScheme},
+		apiregistration.Group(func(version schema.GroupVersion) bool { return slices.Contains(versionsOf(all), version) }),
 	}
+	return all
+}
+
+// Versions returns every group version that the server serves without CustomResourceDefinitions and
+// APIServices.
+func Versions() []schema.GroupVersion { return versionsOf(groups(core.DefaultServiceRanges())) }
+
+func versionsOf(groups []registry.Group) []schema.GroupVersion {
+	versions := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion}
+	add := func(version schema.GroupVersion) {
+		if !slices.Contains(versions, version) {
+			versions = append(versions, version)
+		}
+	}
+	for _, group := range groups {
+		add(group.GroupVersion)
+		for _, resource := range group.Resources {
+			for _, version := range resource.GroupVersions() {
+				add(version)
+			}
+		}
+	}
+	return versions
 }
 
 // Resources returns the rows of all groups: group by group, and in each in the order in

@@ -162,6 +162,8 @@ func TestEndpoints(t *testing.T) {
 			"daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status",
 			"replicasets", "replicasets/scale", "replicasets/status",
 		},
+		"apiregistration.k8s.io": {"apiservices", "apiservices/status"},
+
 		"batch":       {"cronjobs", "cronjobs/status", "jobs", "jobs/status"},
 		"autoscaling": {"horizontalpodautoscalers", "horizontalpodautoscalers/status"},
 		"certificates.k8s.io": {

@@ -231,7 +231,7 @@ func TestUpdatePermissions(t *testing.T) {
 		"roles": true, "rolebindings": true, "clusterroles": true, "clusterrolebindings": true, "runtimeclasses": true,
 	}
 	conditional := map[string]bool{
-		"serviceaccounts": true, "leases": true, "poddisruptionbudgets": true,
+		"apiservices": true, "serviceaccounts": true, "leases": true, "poddisruptionbudgets": true,
 		"validatingwebhookconfigurations": true, "mutatingwebhookconfigurations": true,
 		"validatingadmissionpolicies": true, "validatingadmissionpolicybindings": true,
 		"mutatingadmissionpolicies": true, "mutatingadmissionpolicybindings": true,

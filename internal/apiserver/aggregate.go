@@ -1,0 +1,103 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	restregistry "k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
+	"github.com/coppice-dev/coppice/internal/apiserver/autoregister"
+	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+)
+
+// aggregate connects aggregation and the registration of the server's own groups with the API that
+// is installed now.
+func (s *Server) aggregate(ctx context.Context, c Config, groups []*genericapiserver.APIGroupInfo, definitions cache.SharedIndexInformer) error {
+	lookup, err := lookupIn(groups)
+	if err != nil {
+		return err
+	}
+	lists, err := discovery.Install(ctx, s.generic, definitions, s.aggregation.Listed, s.mapper.Reset)
+	if err != nil {
+		return err
+	}
+	s.aggregation.Use(lookup, lists)
+	s.served.SetAggregated(s.aggregation.ResourceOf)
+	versions := builtin.Versions()
+	autoregister.Prioritize(s.generic.AggregatedDiscoveryGroupManager, versions)
+	s.registrar = &autoregister.Registrar{
+		Client: s.aggregation.Client(), Services: s.aggregation.Services(), Definitions: definitions, Builtin: versions, Log: c.Log,
+	}
+	return nil
+}
+
+// runAggregation starts both in the background, and returns when the server's own groups are
+// registered and those of other servers are announced.
+func (s *Server) runAggregation(ctx context.Context) error {
+	for name, run := range map[string]func(context.Context) error{"aggregation": s.aggregation.Run, "registration of API groups": s.registrar.Run} {
+		go func() {
+			if err := run(ctx); err != nil {
+				s.log.ErrorContext(ctx, "stopped", "part", name, "error", err)
+			}
+		}()
+	}
+	if err := s.aggregation.Ensure(ctx); err != nil {
+		return err
+	}
+	return s.registrar.Ensure(ctx)
+}
+
+// lookupIn returns how to read what APIServices refer to, from the watch caches of the registries.
+func lookupIn(groups []*genericapiserver.APIGroupInfo) (aggregation.Lookup, error) {
+	storage := func(group, resource string) restregistry.Storage {
+		at := slices.IndexFunc(groups, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == group })
+		return groups[at].VersionedResourcesStorageMap["v1"][resource]
+	}
+	services, servicesOK := storage("", "services").(restregistry.Getter)
+	endpoints, endpointsOK := storage(discoveryv1.GroupName, "endpointslices").(restregistry.Lister)
+	if !servicesOK || !endpointsOK {
+		return aggregation.Lookup{}, errors.New("the registries of services and EndpointSlices lack a method")
+	}
+	return aggregation.Lookup{
+		Service: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+			obj, err := services.Get(genericrequest.WithNamespace(ctx, namespace), name, &metav1.GetOptions{ResourceVersion: "0"})
+			if apierrors.IsNotFound(err) {
+				return nil, nil //nolint:nilnil // as Lookup says
+			}
+			if err != nil {
+				return nil, err
+			}
+			return obj.(*corev1.Service), nil
+		},
+		EndpointSlices: func(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error) {
+			list, err := endpoints.List(genericrequest.WithNamespace(ctx, namespace), &internalversion.ListOptions{
+				LabelSelector: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service}), ResourceVersion: "0",
+			})
+			if err != nil {
+				return nil, err
+			}
+			all, ok := list.(*discoveryv1.EndpointSliceList)
+			if !ok {
+				return nil, fmt.Errorf("the registry of EndpointSlices lists %T", list)
+			}
+			found := make([]*discoveryv1.EndpointSlice, len(all.Items))
+			for i := range all.Items {
+				found[i] = &all.Items[i]
+			}
+			return found, nil
+		},
+	}, nil
+}

@@ -1,0 +1,92 @@
+package aggregation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kube-openapi/pkg/aggregator"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
+)
+
+// maxOpenAPI is the size of the largest OpenAPI v2 document that is read: it describes everything
+// that a server has.
+const maxOpenAPI = 64 << 20
+
+// openAPIV2 is the part of a server's OpenAPI v2 document that is about the group version.
+type openAPIV2 struct {
+	serving.Document
+	asked time.Time
+}
+
+// OpenAPIV2 returns the OpenAPI v2 documents of the group versions whose servers are available and
+// have one. They are fetched when they are wanted, and kept then.
+func (a *Aggregator) OpenAPIV2(ctx context.Context) []serving.Document {
+	all := a.routes.all()
+	if len(all) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, openAPITimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, b := range all {
+		if last := b.openAPIV2.Load(); b.available.Load() && (last == nil || a.config.Now().Sub(last.asked) > openAPIInterval) {
+			asking.Go(func() {
+				if document, err := a.openAPIV2(ctx, b); err == nil {
+					b.openAPIV2.Store(&openAPIV2{document, a.config.Now()})
+				}
+			})
+		}
+	}
+	asking.Wait()
+	var documents []serving.Document
+	for _, b := range all {
+		if last := b.openAPIV2.Load(); b.available.Load() && last != nil {
+			documents = append(documents, last.Document)
+		}
+	}
+	slices.SortFunc(documents, func(x, y serving.Document) int { return strings.Compare(x.Version, y.Version) })
+	return documents
+}
+
+func (a *Aggregator) openAPIV2(ctx context.Context, b *backend) (serving.Document, error) {
+	addresses, err := a.addresses(ctx, b)
+	if err != nil {
+		return serving.Document{}, err
+	}
+	response, err := b.send(ctx, addresses[0], "/openapi/v2", runtime.ContentTypeJSON)
+	if err != nil {
+		return serving.Document{}, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxOpenAPI+1))
+	if err != nil {
+		return serving.Document{}, err
+	}
+	if len(body) > maxOpenAPI {
+		return serving.Document{}, errors.New("the OpenAPI document is too large")
+	}
+	version := fmt.Sprintf("%s@%x", b.version, sha256.Sum256(body))
+	if last := b.openAPIV2.Load(); last != nil && last.Version == version {
+		return last.Document, nil
+	}
+	whole := &spec.Swagger{}
+	if err := json.Unmarshal(body, whole); err != nil {
+		return serving.Document{}, err
+	}
+	if whole.Paths == nil {
+		return serving.Document{}, errors.New("the OpenAPI document has no paths")
+	}
+	part := aggregator.FilterSpecByPathsWithoutSideEffects(whole, []string{"/apis/" + b.version.String() + "/"})
+	return serving.Document{Spec: part, Version: version}, nil
+}

@@ -1,0 +1,60 @@
+package aggregation
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/util/proxy"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	proxyutil "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/client-go/transport"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// What a client is told when a server is not there, as by kube-apiserver.
+const unavailable = "service unavailable"
+
+// proxy sends a request on to the server, in the name of the user who has sent it.
+func (a *Aggregator) proxy(w http.ResponseWriter, r *http.Request, b *backend) {
+	if b.broken != nil {
+		http.Error(w, b.broken.Error(), http.StatusInternalServerError)
+		return
+	}
+	if !b.available.Load() {
+		http.Error(w, unavailable, http.StatusServiceUnavailable)
+		return
+	}
+	user, ok := genericrequest.UserFrom(r.Context())
+	if !ok {
+		http.Error(w, "missing user", http.StatusInternalServerError)
+		return
+	}
+	addresses, err := a.addresses(r.Context(), b)
+	if err != nil {
+		http.Error(w, unavailable, http.StatusServiceUnavailable)
+		return
+	}
+	location := &url.URL{Scheme: "https", Host: addresses[rand.IntN(len(addresses))], Path: r.URL.Path, RawQuery: r.URL.Query().Encode()}
+	onward, done := proxyutil.NewRequestForProxy(location, r)
+	defer done()
+	// Headers of the client that look like these are removed.
+	upgrade := httpstream.IsUpgradeRequest(r)
+	through := transport.NewAuthProxyRoundTripper(user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra(), b.transport)
+	if upgrade { // does not go through the round tripper
+		transport.SetAuthProxyHeaders(onward, user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra())
+	}
+	handler := proxy.NewUpgradeAwareHandler(location, through, true, upgrade, responder{})
+	handler.RejectForwardingRedirects = true // or the server could send users' credentials elsewhere
+	utilflowcontrol.RequestDelegated(r.Context())
+	handler.ServeHTTP(w, onward)
+}
+
+// responder answers requests that did not reach the server.
+type responder struct{}
+
+// Error implements proxy.ErrorResponder.
+func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) {
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}

@@ -1,0 +1,85 @@
+package autoregister
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// managedLabel says that an APIService is kept by the server, and when.
+const managedLabel = "kube-aggregator.kubernetes.io/automanaged"
+
+const (
+	onStart = "onstart" // put right when a server starts; an administrator may change it until then
+	always  = "true"    // put right whenever it is changed
+)
+
+// step is what to do about one APIService: nothing if it is nil.
+//
+//sumtype:decl
+type step interface{ isStep() }
+
+type (
+	create struct{ object *apiregistrationv1.APIService }
+	// update replaces the spec; the object is as observed otherwise.
+	update struct{ object *apiregistrationv1.APIService }
+	// remove deletes the object as it was observed.
+	remove struct{ object *apiregistrationv1.APIService }
+)
+
+func (create) isStep() {}
+func (update) isStep() {}
+func (remove) isStep() {}
+
+// decide returns what brings an APIService from what was observed to what is desired; each may be
+// nil. starting is true when the server starts.
+func decide(desired, observed *apiregistrationv1.APIService, starting bool) step {
+	switch {
+	case observed == nil && desired == nil:
+		return nil
+	case observed == nil:
+		if desired.Labels[managedLabel] == onStart && !starting {
+			return nil
+		}
+		return create{desired}
+	}
+	switch managed := observed.Labels[managedLabel]; {
+	case managed != onStart && managed != always: // a user's
+		return nil
+	case managed == onStart && !starting:
+		return nil
+	case desired == nil:
+		return remove{observed}
+	case equality.Semantic.DeepEqual(desired.Spec, observed.Spec):
+		return nil
+	}
+	changed := observed.DeepCopy()
+	changed.Spec = desired.Spec
+	return update{changed}
+}
+
+// nameOf returns the name of the APIService of a group version.
+func nameOf(version schema.GroupVersion) string { return version.Version + "." + version.Group }
+
+// local returns the APIService of a group version that this server serves.
+func local(version schema.GroupVersion, p Priority, managed string) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: nameOf(version), Labels: map[string]string{managedLabel: managed}},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: version.Group, Version: version.Version, GroupPriorityMinimum: p.Group, VersionPriority: p.Version,
+		},
+	}
+}
+
+// versionsOf returns the group versions that a definition has served.
+func versionsOf(d *apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
+	var served []schema.GroupVersion
+	for _, v := range d.Spec.Versions {
+		if v.Served {
+			served = append(served, schema.GroupVersion{Group: d.Spec.Group, Version: v.Name})
+		}
+	}
+	return served
+}

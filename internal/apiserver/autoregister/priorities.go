@@ -1,0 +1,87 @@
+package autoregister
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	discoveryendpoint "k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
+)
+
+// Priority places a group version in discovery: clients take the group with the higher one for a
+// name that several have.
+type Priority struct{ Group, Version int32 }
+
+// Priorities of versions within their group, where nothing else is said.
+const (
+	stable = 15
+	old    = 9
+)
+
+// others is the priority of a built-in group version that is not in the table.
+func others() Priority { return Priority{15500, old} }
+
+// custom is the priority of the versions of CustomResourceDefinitions. Versions with the same
+// priority are in the order of their names, the most mature first.
+func custom() Priority { return Priority{1000, discovery.CustomPriority} }
+
+// PriorityOf returns the priority of a built-in group version: that in kube-apiserver, which clients
+// may have come to rely on. Versions that kube-apiserver no longer has come after all others.
+func PriorityOf(version schema.GroupVersion) Priority {
+	groups := map[string]int32{
+		"":                             18000,
+		"apps":                         17800,
+		"events.k8s.io":                17750,
+		"authentication.k8s.io":        17700,
+		"authorization.k8s.io":         17600,
+		"autoscaling":                  17500,
+		"batch":                        17400,
+		"certificates.k8s.io":          17300,
+		"networking.k8s.io":            17200,
+		"policy":                       17100,
+		"rbac.authorization.k8s.io":    17000,
+		"storage.k8s.io":               16800,
+		"admissionregistration.k8s.io": 16700,
+		"apiextensions.k8s.io":         16700,
+		"scheduling.k8s.io":            16600,
+		"coordination.k8s.io":          16500,
+		"node.k8s.io":                  16300,
+		"discovery.k8s.io":             16200,
+		"resource.k8s.io":              16200,
+		"flowcontrol.apiserver.k8s.io": 16100,
+		"storagemigration.k8s.io":      15800,
+	}
+	versions := map[schema.GroupVersion]int32{
+		{Version: "v1"}:                                        1,
+		{Group: "autoscaling", Version: "v2"}:                  30,
+		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}: 21,
+		{Group: "resource.k8s.io", Version: "v1"}:              21,
+	}
+	priority := others()
+	if group, ok := groups[version.Group]; ok {
+		priority.Group = group
+	}
+	if version.Version == "v1" {
+		priority.Version = stable
+	}
+	if within, ok := versions[version]; ok {
+		priority.Version = within
+	}
+	return priority
+}
+
+// first is higher than any that an APIService can have, so that the group of APIServices itself is
+// always found.
+const first = 20001
+
+// Prioritize orders the built-in group versions in aggregated discovery.
+func Prioritize(manager discoveryendpoint.ResourceManager, builtin []schema.GroupVersion) {
+	for _, version := range builtin {
+		p := PriorityOf(version)
+		if version.Group == apiregistrationv1.GroupName {
+			p.Group = first
+		}
+		manager.SetGroupVersionPriority(metav1.GroupVersion(version), int(p.Group), int(p.Version))
+	}
+}

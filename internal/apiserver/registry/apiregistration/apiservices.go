@@ -1,0 +1,147 @@
+// Package apiregistration has the row of the API group apiregistration.k8s.io: APIServices, each of
+// which says who serves a group version, this server or the one behind a Service.
+package apiregistration
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// Bounds of priorities.
+const (
+	maxGroupPriority   = 20000
+	maxVersionPriority = 1000
+)
+
+// defaultPort is the port of a Service at which an API server is expected.
+const defaultPort = 443
+
+// Group returns the API group. builtin reports whether this server has a group version itself,
+// whatever APIServices say; no other server may then stand for it.
+func Group(builtin func(schema.GroupVersion) bool) registry.Group {
+	return registry.Group{
+		GroupVersion: apiregistrationv1.SchemeGroupVersion,
+		AddToScheme:  apiregistrationv1.AddToScheme,
+		Resources:    []registry.Resource{apiServices(builtin)},
+	}
+}
+
+func apiServices(builtin func(schema.GroupVersion) bool) registry.Resource {
+	return registry.Define[apiregistrationv1.APIService, apiregistrationv1.APIServiceList](registry.Resource{
+		GroupVersion: apiregistrationv1.SchemeGroupVersion,
+		Kind:         "APIService",
+		Plural:       "apiservices",
+		Categories:   []string{"api-extensions"},
+		ValidateName: path.ValidatePathSegmentName,
+	}, []table.Column{
+		table.Text("Service", "The Service of the server that serves the group version.", serviceText),
+		table.Text("Available", "Whether that server can be reached.", availableText),
+		table.Age(),
+	}, registry.Strategy[*apiregistrationv1.APIService]{
+		Default: func(s *apiregistrationv1.APIService) {
+			if s.Spec.Service != nil {
+				registry.SetDefaultPtr(&s.Spec.Service.Port, defaultPort)
+			}
+		},
+		PrepareForCreate: func(s *apiregistrationv1.APIService) {
+			if s.Spec.Service == nil {
+				helper.SetAPIServiceCondition(s, helper.NewLocalAvailableAPIServiceCondition())
+			}
+		},
+		Validate:             func(s *apiregistrationv1.APIService) field.ErrorList { return validateAPIService(s, builtin) },
+		ValidateStatusUpdate: func(s, _ *apiregistrationv1.APIService) field.ErrorList { return validateConditions(s) },
+		CopyStatus: registry.CopyField(func(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceStatus {
+			return &s.Status
+		}),
+	})
+}
+
+func serviceText(s *apiregistrationv1.APIService) string {
+	if s.Spec.Service == nil {
+		return "Local"
+	}
+	return s.Spec.Service.Namespace + "/" + s.Spec.Service.Name
+}
+
+func availableText(s *apiregistrationv1.APIService) string {
+	available := helper.GetAPIServiceConditionByType(s, apiregistrationv1.Available)
+	switch {
+	case available == nil:
+		return string(apiregistrationv1.ConditionUnknown)
+	case available.Status != apiregistrationv1.ConditionTrue && available.Reason != "":
+		return fmt.Sprintf("%s (%s)", available.Status, available.Reason)
+	}
+	return string(available.Status)
+}
+
+func validateAPIService(s *apiregistrationv1.APIService, builtin func(schema.GroupVersion) bool) field.ErrorList {
+	var errs field.ErrorList
+	spec := field.NewPath("spec")
+	if name := s.Spec.Version + "." + s.Spec.Group; s.Name != name {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", name)))
+	}
+	if s.Spec.Group == "" && s.Spec.Version != "v1" {
+		errs = append(errs, field.Required(spec.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
+	}
+	errs = append(errs, validate.OptionalSubdomain(s.Spec.Group, spec.Child("group"))...)
+	errs = append(errs, validate.FromMessages(s.Spec.Version, spec.Child("version"), utilvalidation.IsDNS1035Label(s.Spec.Version))...)
+	if p := s.Spec.GroupPriorityMinimum; p <= 0 || p > maxGroupPriority {
+		errs = append(errs, field.Invalid(spec.Child("groupPriorityMinimum"), p, "must be positive and less than 20000"))
+	}
+	if p := s.Spec.VersionPriority; p <= 0 || p > maxVersionPriority {
+		errs = append(errs, field.Invalid(spec.Child("versionPriority"), p, "must be positive and less than 1000"))
+	}
+	if s.Spec.Service == nil {
+		return append(errs, validateLocal(s, spec)...)
+	}
+	if version := (schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}); builtin(version) {
+		errs = append(errs, field.Forbidden(spec.Child("service"), fmt.Sprintf("%s is served by this server", version)))
+	}
+	return append(errs, validateService(s, spec)...)
+}
+
+// validateLocal checks one without a Service.
+func validateLocal(s *apiregistrationv1.APIService, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if n := len(s.Spec.CABundle); n != 0 {
+		errs = append(errs, field.Invalid(spec.Child("caBundle"), fmt.Sprintf("%d bytes", n), "local APIServices may not have a caBundle"))
+	}
+	if s.Spec.InsecureSkipTLSVerify {
+		errs = append(errs, field.Invalid(spec.Child("insecureSkipTLSVerify"), true, "local APIServices may not have insecureSkipTLSVerify"))
+	}
+	return errs
+}
+
+// validateService checks how the server is reached.
+func validateService(s *apiregistrationv1.APIService, spec *field.Path) field.ErrorList {
+	service, at := s.Spec.Service, spec.Child("service")
+	errs := slices.Concat(
+		validate.Required(service.Namespace, at.Child("namespace")),
+		validate.Required(service.Name, at.Child("name")),
+	)
+	port := service.Port // never nil after defaulting
+	if complaints := utilvalidation.IsValidPortNum(int(*port)); len(complaints) > 0 {
+		errs = append(errs, field.Invalid(at.Child("port"), *port, "port is not valid: "+complaints[0]))
+	}
+	if s.Spec.InsecureSkipTLSVerify && len(s.Spec.CABundle) > 0 {
+		errs = append(errs, field.Invalid(spec.Child("insecureSkipTLSVerify"), true, "may not be true if caBundle is present"))
+	}
+	return errs
+}
+
+func validateConditions(s *apiregistrationv1.APIService) field.ErrorList {
+	return validate.Each(s.Status.Conditions, field.NewPath("status", "conditions"), func(c *apiregistrationv1.APIServiceCondition, at *field.Path) field.ErrorList {
+		return validate.OneOf(c.Status, at.Child("status"), apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown)
+	})
+}

@@ -1,0 +1,113 @@
+package systemobjects
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+)
+
+// The ConfigMap from which aggregated API servers learn whose requests to believe, and the Role that
+// lets them read it. The names are Kubernetes'.
+const (
+	authenticationConfigMap = "extension-apiserver-authentication"
+	authenticationReader    = "extension-apiserver-authentication-reader"
+	clientAuthority         = "client-ca-file"
+	proxyAuthority          = "requestheader-client-ca-file"
+)
+
+// EnsureAuthentication creates both, or puts them right, and retries until ctx ends.
+func EnsureAuthentication(ctx context.Context, log *slog.Logger, client kubernetes.Interface, authority *auth.Authority, now func() time.Time) error {
+	return poststart.Retry(ctx, log, "publish the authorities of client certificates", func(ctx context.Context) error {
+		if err := ensureAuthenticationReader(ctx, client); err != nil {
+			return err
+		}
+		return ensureAuthentication(ctx, client, authority, now())
+	})
+}
+
+func ensureAuthenticationReader(ctx context.Context, client kubernetes.Interface) error {
+	roles := client.RbacV1().Roles(metav1.NamespaceSystem)
+	if _, err := roles.Get(ctx, authenticationReader, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err := roles.Create(ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: authenticationReader},
+		Rules: []rbacv1.PolicyRule{{
+			Verbs: []string{"get", "list", "watch"}, APIGroups: []string{corev1.GroupName},
+			Resources: []string{"configmaps"}, ResourceNames: []string{authenticationConfigMap},
+		}},
+	}, metav1.CreateOptions{})
+	return ignoreExisting(err)
+}
+
+func ensureAuthentication(ctx context.Context, client kubernetes.Interface, authority *auth.Authority, now time.Time) error {
+	configMaps := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	stored, err := configMaps.Get(ctx, authenticationConfigMap, metav1.GetOptions{})
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return err
+	}
+	if missing {
+		stored = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: authenticationConfigMap}}
+	}
+	data, err := authentication(stored.Data, authority, now)
+	if err != nil {
+		return err
+	}
+	switch {
+	case missing:
+		stored.Data = data
+		_, err = configMaps.Create(ctx, stored, metav1.CreateOptions{})
+	case !maps.Equal(stored.Data, data):
+		stored.Data = data
+		_, err = configMaps.Update(ctx, stored, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// authentication returns the contents of the ConfigMap. Authorities of other servers on the same
+// store stay until they expire.
+func authentication(stored map[string]string, authority *auth.Authority, now time.Time) (map[string]string, error) {
+	data := map[string]string{
+		clientAuthority: joined(string(authority.Certificate()), stored[clientAuthority], now),
+		proxyAuthority:  joined(string(authority.FrontProxy().Authority()), stored[proxyAuthority], now),
+	}
+	for key, names := range auth.FrontProxyHeaders() {
+		text, err := json.Marshal(names)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", key, err)
+		}
+		data[key] = string(text)
+	}
+	return data, nil
+}
+
+// joined returns the own certificates and the others that are valid, each once, in PEM.
+func joined(own, others string, now time.Time) string {
+	text := own
+	certificates, err := certutil.ParseCertsPEM([]byte(others))
+	if err != nil {
+		return text // nothing that anybody could use
+	}
+	for _, c := range certificates {
+		pem, err := certutil.EncodeCertificates(c)
+		if err == nil && now.Before(c.NotAfter) && !strings.Contains(text, string(pem)) {
+			text += string(pem)
+		}
+	}
+	return text
+}

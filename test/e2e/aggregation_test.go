@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// The aggregated API server of this test is another control plane with the same authorities, and a
+// custom resource as its API.
+const (
+	treesDefinition = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: trees.orchards.example.com}
+spec:
+  group: orchards.example.com
+  scope: Namespaced
+  names: {plural: trees, singular: tree, kind: Tree}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, description: What to grow., properties: {height: {type: integer}}}}}}
+`
+	orchardsAPI = `
+apiVersion: v1
+kind: Service
+metadata: {name: orchards, namespace: default}
+spec: {type: ExternalName, externalName: localhost}
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.orchards.example.com}
+spec:
+  group: orchards.example.com
+  version: v1
+  groupPriorityMinimum: 2000
+  versionPriority: 15
+  insecureSkipTLSVerify: true
+  service: {namespace: default, name: orchards, port: %s}
+`
+	tree     = "---\napiVersion: orchards.example.com/v1\nkind: Tree\nmetadata: {name: %s}\nspec: {height: 3}\n"
+	ownedMap = "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: fruit\n  ownerReferences: [{apiVersion: orchards.example.com/v1, kind: Tree, name: pear, uid: %s}]\n"
+)
+
+// TestAggregatedGroup uses the API of another server, which goes down and comes back (NS-06).
+func TestAggregatedGroup(t *testing.T) {
+	pki, data := t.TempDir(), t.TempDir()
+	front := startPlane(t, "--ephemeral", "--secure-port=0", "--pki-dir="+pki, noNodes)
+	orchards := startPlane(t, "--data-dir="+data, "--secure-port=0", "--pki-dir="+pki, noNodes)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(orchards.server, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := kubectls(t, orchards)[0]
+	all := kubectls(t, front)
+	here := all[len(all)-1] // the machine's own, if there is one
+	there.apply(t, "default", treesDefinition)
+	here.apply(t, "default", fmt.Sprintf(orchardsAPI, port))
+	shows := func(name, service, available string) {
+		t.Helper()
+		eventually.Agrees(t, func() string {
+			line := strings.Fields(here.run(t, "get", "apiservices", name, "--no-headers"))
+			if strings.Join(line[1:len(line)-1], " ") == service+" "+available {
+				return ""
+			}
+			return fmt.Sprintf("kubectl get apiservices: %v", line)
+		})
+	}
+	shows("v1.orchards.example.com", "default/orchards", "True")
+	shows("v1.apps", "Local", "True")
+
+	for _, k := range []kubectl{there, here} {
+		k.run(t, "create", "namespace", "garden")
+	}
+	here.apply(t, "garden", fmt.Sprintf(tree, "apple")+fmt.Sprintf(tree, "pear"))
+	here.eventuallyNames(t, "garden", "trees", "tree.orchards.example.com/apple", "tree.orchards.example.com/pear")
+	if text := here.run(t, "explain", "tree.spec"); !strings.Contains(text, "What to grow.") {
+		t.Errorf("kubectl explain: %s", text)
+	}
+	here.apply(t, "garden", fmt.Sprintf(ownedMap, here.get(t, "garden", "tree/pear", "{.metadata.uid}")))
+
+	if err := orchards.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	shows("v1.orchards.example.com", "default/orchards", "False (FailedDiscoveryCheck)")
+	if _, errs, err := here.try(t, "", "get", "-n", "garden", "trees"); err == nil || !strings.Contains(errs, "unable to handle the request") {
+		t.Errorf("kubectl get of a group that is down: %v %s", err, errs)
+	}
+	here.run(t, "create", "-n", "garden", "configmap", "free")
+	here.run(t, "delete", "namespace", "garden", "--wait=false")
+	eventually.Agrees(t, func() string {
+		conditions := here.get(t, "default", "namespace/garden", `{range .status.conditions[?(@.status=="True")]}{.type} {.message}{"\n"}{end}`)
+		for _, words := range []string{"NamespaceDeletionDiscoveryFailure", "orchards.example.com/v1"} {
+			if !strings.Contains(conditions, words) {
+				return fmt.Sprintf("the conditions do not say %s: %s", words, conditions)
+			}
+		}
+		return ""
+	})
+	eventually.Holds(t, "what can be deleted is gone", func() bool { return len(here.names(t, "garden", "configmaps")) == 0 })
+
+	again := startPlane(t, "--data-dir="+data, "--secure-port="+port, "--pki-dir="+pki, noNodes)
+	here.run(t, "wait", "--for=delete", "namespace/garden", "--timeout=2m")
+	there = kubectls(t, again)[0]
+	there.eventuallyNames(t, "garden", "trees")
+	shows("v1.orchards.example.com", "default/orchards", "True")
+
+	// Owners there are followed again, too.
+	here.run(t, "create", "namespace", "meadow")
+	there.run(t, "create", "namespace", "meadow")
+	here.apply(t, "meadow", fmt.Sprintf(tree, "pear"))
+	here.apply(t, "meadow", fmt.Sprintf(ownedMap, here.get(t, "meadow", "tree/pear", "{.metadata.uid}")))
+	there.run(t, "delete", "-n", "meadow", "tree", "pear")
+	eventually.Agrees(t, func() string {
+		if left := own(here.names(t, "meadow", "configmaps")); len(left) > 0 {
+			return fmt.Sprintf("the owner is gone, and %v are left", left)
+		}
+		return ""
+	})
+	here.run(t, "delete", "apiservice", "v1.orchards.example.com")
+	if _, errs, err := here.try(t, "", "get", "-n", "meadow", "trees"); err == nil {
+		t.Errorf("kubectl get of a group that is gone: %s", errs)
+	}
+}
