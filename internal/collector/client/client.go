@@ -61,7 +61,9 @@ func New(config *rest.Config, mapper Mapper) (*Client, error) {
 }
 
 // WrapLists puts a client around the one that lists. It is called before the client is used.
-func (c *Client) WrapLists(wrap func(metadata.Interface) metadata.Interface) { c.lists = wrap(c.metadata) }
+func (c *Client) WrapLists(wrap func(metadata.Interface) metadata.Interface) {
+	c.lists = wrap(c.metadata)
+}
 
 // Get implements Interface.
 func (c *Client) Get(ctx context.Context, ref Ref) (ownership.Object, error) {
