@@ -111,6 +111,31 @@ func TestFlowSchemas(t *testing.T) {
 	}
 }
 
+// Lists of the controllers are never refused, whatever else goes on.
+func TestControllersReadAtOnce(t *testing.T) {
+	s := sharedServer(t)
+	want, err := typed(t, s.config).FlowcontrolV1().FlowSchemas().Get(t.Context(), "coppice-controllers-reading", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if level := want.Spec.PriorityLevelConfiguration.Name; level != "exempt" {
+		t.Errorf("their level is %s", level)
+	}
+	config := s.acting(bootstrappolicy.WorkloadControllers)
+	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			if err == nil && response.Header.Get("X-Kubernetes-PF-FlowSchema-UID") != string(want.UID) {
+				t.Errorf("%s has another flow schema", r.URL)
+			}
+			return response, err
+		})
+	}
+	if _, err := typed(t, config).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 type roundTrip func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -72,8 +74,8 @@ func TestSchemasAreAskedForAtOnce(t *testing.T) {
 	asking.Wait()
 }
 
-// Custom resources are described in OpenAPI v3, by apiextensions-apiserver: it adds them to
-// the server's documents only because serving.InstallV3 makes it believe that they are static.
+// Custom resources are described in OpenAPI v3, by their definitions as they are now. The list of
+// documents has another hash for each, and the old one leads to the new document.
 func TestCustomResourcesAreDescribed(t *testing.T) {
 	s := sharedServer(t)
 	c := s.client(t)
@@ -94,4 +96,54 @@ func TestCustomResourcesAreDescribed(t *testing.T) {
 		}
 		return ""
 	})
+	url := s.documentOf(t, "apis/"+group+"/v1")
+	before := s.read(t, url)
+	if again := s.documentOf(t, "apis/"+group+"/v1"); again != url || !strings.Contains(before, `"kind":"Thing"`) {
+		t.Errorf("the document is at %s, and then at %s: %.200s", url, again, before)
+	}
+	fresh := map[string]any{"type": "object", "description": "a fresh description"}
+	replaced := []any{map[string]any{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema", "value": fresh}}
+	if _, err := s.definitions(t).patch(name, types.JSONPatchType, replaced); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Agrees(t, func() string {
+		if s.documentOf(t, "apis/"+group+"/v1") == url {
+			return "the document has the same hash"
+		}
+		return ""
+	})
+	if after := s.read(t, url); !strings.Contains(after, "a fresh description") {
+		t.Errorf("the old hash leads to %.500s", after)
+	}
+}
+
+// documentOf returns the URL of a document, which the list of documents has.
+func (s *server) documentOf(t *testing.T, path string) string {
+	t.Helper()
+	var index struct {
+		Paths map[string]struct{ ServerRelativeURL string }
+	}
+	if err := json.Unmarshal([]byte(s.read(t, "/openapi/v3")), &index); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := index.Paths["apis/apps/v1"]; !ok {
+		t.Error("the built-in kinds are not in the list")
+	}
+	return index.Paths[path].ServerRelativeURL
+}
+
+// read returns what is served at a URL of the server.
+func (s *server) read(t *testing.T, url string) string {
+	t.Helper()
+	c := s.client(t)
+	response, err := c.http.Get(c.base + url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, response.Status, err)
+	}
+	return string(body)
 }

@@ -178,7 +178,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.served.SetDefinitions(definitions.GetStore())
 	s.mergeTypes.SetDefinitions(definitions.GetStore())
 	if !c.Store.Shared() {
-		s.establisher.SetDefinitions(definitions.GetStore())
+		s.establisher.SetDefinitions(definitions.GetStore(), definitions.HasSynced)
 	}
 	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {

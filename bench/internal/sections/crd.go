@@ -49,7 +49,7 @@ func (b *Bench) customResource(ctx context.Context, p *controlplane.Plane, side 
 	}
 	resource, definition := newDefinition(b.name("thing"))
 	watch := stopwatch.Start()
-	if _, err := p.Dynamic.Resource(definitionsResource).Create(ctx, definition, metav1.CreateOptions{}); err != nil {
+	if _, err := p.Dynamic.Resource(definitionsResource()).Create(ctx, definition, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	things := p.Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault)

@@ -63,7 +63,7 @@ func (b *Bench) definitions(ctx context.Context, p *controlplane.Plane, side str
 	group.SetLimit(definitionClients)
 	for i := range n {
 		group.Go(func() error {
-			_, err := p.Dynamic.Resource(definitionsResource).Create(creating, describedDefinition(describedResource(i)), metav1.CreateOptions{})
+			_, err := p.Dynamic.Resource(definitionsResource()).Create(creating, describedDefinition(describedResource(i)), metav1.CreateOptions{})
 			return err
 		})
 	}
@@ -110,7 +110,9 @@ func (b *Bench) definitions(ctx context.Context, p *controlplane.Plane, side str
 	return nil
 }
 
-var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+func definitionsResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+}
 
 // describedResource returns the ith custom resource. Ten share a group, as those of one operator do.
 func describedResource(i int) schema.GroupVersionResource {

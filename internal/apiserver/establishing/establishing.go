@@ -41,11 +41,18 @@ const (
 type Establisher struct {
 	now func() time.Time
 	// definitions are those that the informer has; nil until SetDefinitions.
-	definitions atomic.Pointer[cache.Store]
+	definitions atomic.Pointer[definitions]
 
 	mu      sync.Mutex
 	pending map[string]created // guarded by mu; by name
 	waiting atomic.Int64       // the length of pending
+}
+
+// definitions are those that an informer has.
+type definitions struct {
+	cache.Store
+
+	synced func() bool
 }
 
 // created is a definition that was created here, and that the informer may not have yet.
@@ -61,8 +68,11 @@ func New(now func() time.Time) *Establisher {
 	return &Establisher{now: now, pending: make(map[string]created)}
 }
 
-// SetDefinitions sets the store of the informer of definitions.
-func (e *Establisher) SetDefinitions(definitions cache.Store) { e.definitions.Store(&definitions) }
+// SetDefinitions sets the store of the informer of definitions. Until that is synced, nothing is
+// established.
+func (e *Establisher) SetDefinitions(store cache.Store, synced func() bool) {
+	e.definitions.Store(&definitions{store, synced})
+}
 
 // Wrap is a storage.Wrap, for the storage of CustomResourceDefinitions.
 func (e *Establisher) Wrap(resource schema.GroupResource, inner storage.Interface) storage.Interface {
@@ -95,7 +105,7 @@ func (s *establishingStorage) Create(ctx context.Context, key string, obj, out r
 // claim reports whether a new definition can be established, and remembers its names.
 func (e *Establisher) claim(definition *apiextensions.CustomResourceDefinition) bool {
 	store := e.definitions.Load()
-	if _, ok := established(definition, metav1.Time{}); !ok || store == nil {
+	if _, ok := established(definition, metav1.Time{}); !ok || store == nil || !store.synced() {
 		return false
 	}
 	names := definition.Spec.Names
@@ -105,13 +115,13 @@ func (e *Establisher) claim(definition *apiextensions.CustomResourceDefinition) 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.settleLocked(*store)
+	e.settleLocked(store)
 	for name, other := range e.pending {
 		if name == definition.Name || other.group == mine.group && mine.conflicts(other.claim) {
 			return false
 		}
 	}
-	for _, obj := range (*store).List() {
+	for _, obj := range store.List() {
 		other, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 		if !ok || other.Spec.Group != mine.group || other.Name == definition.Name {
 			continue
@@ -155,7 +165,7 @@ func (e *Establisher) isPending(name string) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.settleLocked(*store)
+	e.settleLocked(store)
 	_, ok := e.pending[name]
 	return ok
 }

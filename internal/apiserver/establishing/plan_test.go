@@ -72,7 +72,12 @@ func TestClaims(t *testing.T) {
 		t.Error("a claim is granted before the definitions are known")
 	}
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-	e.SetDefinitions(store)
+	synced := false
+	e.SetDefinitions(store, func() bool { return synced })
+	if e.claim(widgets) {
+		t.Error("a claim is granted before all definitions are known")
+	}
+	synced = true
 	expect := func(what string, definition *apiextensions.CustomResourceDefinition, want bool) {
 		t.Helper()
 		if got := e.claim(definition); got != want {

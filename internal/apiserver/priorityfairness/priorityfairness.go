@@ -24,6 +24,7 @@ import (
 // The flow schemas of the control plane's own users.
 const (
 	ControllersFlowSchema    = "coppice-controllers"
+	ControllersReadingSchema = "coppice-controllers-reading"
 	LeaderElectionFlowSchema = "coppice-leader-election"
 )
 
@@ -67,15 +68,26 @@ func createDefaults(ctx context.Context, client flowcontrolclient.FlowcontrolV1I
 	return group.Wait()
 }
 
-// flowSchemas returns the default flow schemas of k8s.io/apiserver, one for the control
-// plane's controllers, and one for leader election among control planes.
+// flowSchemas returns the default flow schemas of k8s.io/apiserver, two for the control plane's
+// controllers, and one for leader election among control planes.
+//
+// Lists and watches of the controllers are exempt. They open them for all kinds at once, when they
+// start and when kinds are defined, and are few otherwise. Refused, they would not see a kind.
 func flowSchemas() []*flowcontrolv1.FlowSchema {
 	all := append([]*flowcontrolv1.FlowSchema{}, bootstrap.MandatoryFlowSchemas...)
 	all = append(all, bootstrap.SuggestedFlowSchemas...)
-	return append(all,
-		flowSchema(ControllersFlowSchema, bootstrap.SuggestedPriorityLevelConfigurationWorkloadHigh.Name, 800,
-			bootstrappolicy.Collector, bootstrappolicy.NamespaceController, bootstrappolicy.ProtectionController, bootstrappolicy.ResourceQuotaController,
-			bootstrappolicy.WorkloadControllers, bootstrappolicy.HorizontalPodAutoscaler),
+	controllers := []string{
+		bootstrappolicy.Collector, bootstrappolicy.NamespaceController, bootstrappolicy.ProtectionController, bootstrappolicy.ResourceQuotaController,
+		bootstrappolicy.WorkloadControllers, bootstrappolicy.HorizontalPodAutoscaler,
+	}
+	reading := flowSchema(ControllersReadingSchema, bootstrap.MandatoryPriorityLevelConfigurationExempt.Name, 790, controllers...)
+	reading.Spec.DistinguisherMethod = nil
+	for i := range reading.Spec.Rules {
+		reading.Spec.Rules[i].ResourceRules[0].Verbs = []string{"list", "watch"}
+		reading.Spec.Rules[i].NonResourceRules = nil
+	}
+	return append(all, reading,
+		flowSchema(ControllersFlowSchema, bootstrap.SuggestedPriorityLevelConfigurationWorkloadHigh.Name, 800, controllers...),
 		flowSchema(LeaderElectionFlowSchema, bootstrap.SuggestedPriorityLevelConfigurationLeaderElection.Name, 100, bootstrappolicy.LeaderElection))
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // protobufPrefix is what objects begin with that are stored as protobuf. All others are JSON.
-var protobufPrefix = []byte("k8s\x00")
+const protobufPrefix = "k8s\x00"
 
 // The numbers of the fields that are read.
 const (
@@ -21,15 +21,17 @@ const (
 	managedFieldsOfMeta = 17 // in ObjectMeta
 )
 
-// typeOfMetadata is the type that the API gives to the metadata of objects.
-var typeOfMetadata = metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: metav1.SchemeGroupVersion.String()}
+// typeOfMetadata returns the type that the API gives to the metadata of objects.
+func typeOfMetadata() metav1.TypeMeta {
+	return metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: metav1.SchemeGroupVersion.String()}
+}
 
 // decode returns the metadata of a stored object, without its managed fields. The rest of the object
 // is not looked at.
 func decode(value []byte, revision int64) (*metav1.PartialObjectMetadata, error) {
-	object := &metav1.PartialObjectMetadata{TypeMeta: typeOfMetadata}
+	object := &metav1.PartialObjectMetadata{TypeMeta: typeOfMetadata()}
 	var err error
-	if message, ok := bytes.CutPrefix(value, protobufPrefix); ok {
+	if message, ok := bytes.CutPrefix(value, []byte(protobufPrefix)); ok {
 		err = decodeProtobuf(message, &object.ObjectMeta)
 	} else {
 		err = decodeJSON(value, &object.ObjectMeta)

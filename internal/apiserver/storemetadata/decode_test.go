@@ -42,7 +42,7 @@ func encoded(t *testing.T, encoder runtime.Encoder) []byte {
 }
 
 func TestDecode(t *testing.T) {
-	want := &metav1.PartialObjectMetadata{TypeMeta: typeOfMetadata, ObjectMeta: object().ObjectMeta}
+	want := &metav1.PartialObjectMetadata{TypeMeta: typeOfMetadata(), ObjectMeta: object().ObjectMeta}
 	want.ManagedFields, want.ResourceVersion = nil, "42"
 	binary := encoded(t, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme))
 	text := encoded(t, json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{}))

@@ -110,7 +110,7 @@ func (d *definitions) serves(resource schema.GroupVersionResource) (namespaced, 
 
 // established is in every definition that is served, as it is encoded. A match within a description
 // would have its quotes escaped.
-var established = []byte(`"type":"Established","status":"True"`)
+const established = `"type":"Established","status":"True"`
 
 // definitionOf returns what a stored CustomResourceDefinition says. It is not served before it is
 // established.
@@ -130,7 +130,7 @@ func definitionOf(value []byte) (definition, bool) {
 			} `json:"conditions"`
 		} `json:"status"`
 	}
-	if !bytes.Contains(value, established) {
+	if !bytes.Contains(value, []byte(established)) {
 		return definition{}, false // what is not served yet need not be parsed
 	}
 	if json.Unmarshal(value, &stored) != nil {

@@ -51,7 +51,7 @@ func (t *target) list(ctx context.Context, prefix string, options metav1.ListOpt
 	if err != nil {
 		return nil, apierrors.NewBadRequest("continue key is not valid: " + err.Error())
 	}
-	list := &metav1.PartialObjectMetadataList{TypeMeta: typeOfMetadata}
+	list := &metav1.PartialObjectMetadataList{TypeMeta: typeOfMetadata()}
 	list.Kind += "List"
 	last, remaining, err := t.read(ctx, prefix, from, options.Limit, func(object *metav1.PartialObjectMetadata) bool {
 		object.TypeMeta = metav1.TypeMeta{} // that of the list says it
@@ -69,6 +69,22 @@ func (t *target) list(ctx context.Context, prefix string, options metav1.ListOpt
 	return list, nil
 }
 
+// page reads what follows the end of another page.
+func (t *target) page(ctx context.Context, prefix string, last continuation, size int64) (storage.Page, error) {
+	after := ""
+	if last.After != "" {
+		after = prefix + last.After
+	}
+	page, err := t.source.Follower.ReadPage(ctx, prefix, after, last.Revision, size)
+	switch {
+	case errors.Is(err, storage.ErrCompacted):
+		return page, apierrors.NewResourceExpired("The provided continue parameter is too old: " + err.Error())
+	case err != nil:
+		return page, apierrors.NewInternalError(err)
+	}
+	return page, nil
+}
+
 // read passes what is stored to a function, until that returns false. It returns where it has ended
 // and how many objects follow.
 func (t *target) read(
@@ -82,16 +98,9 @@ func (t *target) read(
 		if limit > 0 {
 			size = min(size, left)
 		}
-		after := ""
-		if last.After != "" {
-			after = prefix + last.After
-		}
-		page, err := follower.ReadPage(ctx, prefix, after, last.Revision, size)
-		switch {
-		case errors.Is(err, storage.ErrCompacted):
-			return last, 0, apierrors.NewResourceExpired("The provided continue parameter is too old: " + err.Error())
-		case err != nil:
-			return last, 0, apierrors.NewInternalError(err)
+		page, err := t.page(ctx, prefix, last, size)
+		if err != nil {
+			return last, 0, err
 		}
 		if last.Revision == 0 {
 			follower.Read(reached, page.Revision)

@@ -184,8 +184,10 @@ func (t *target) authorize(ctx context.Context, verb string) error {
 	return apierrors.NewForbidden(t.resource.GroupResource(), "", denied)
 }
 
-// definitionsResource are the CustomResourceDefinitions.
-var definitionsResource = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+// definitionsResource returns the resource of CustomResourceDefinitions.
+func definitionsResource() schema.GroupResource {
+	return schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+}
 
 // definitions returns the custom resources that are served.
 func (s *Source) definitions(ctx context.Context) (*definitions, error) {
@@ -194,9 +196,9 @@ func (s *Source) definitions(ctx context.Context) (*definitions, error) {
 	if s.custom != nil && !s.custom.isLost() {
 		return s.custom, nil
 	}
-	prefix, ok := s.Follower.PrefixOf(definitionsResource)
+	prefix, ok := s.Follower.PrefixOf(definitionsResource())
 	if !ok {
-		return nil, fmt.Errorf("the storage of %s is not open", definitionsResource)
+		return nil, fmt.Errorf("the storage of %s is not open", definitionsResource())
 	}
 	custom := newDefinitions(s.endWatches)
 	position, err := s.Follower.Subscribe(ctx, prefix, custom)

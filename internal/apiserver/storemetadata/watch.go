@@ -107,35 +107,40 @@ func (t *target) resume(ctx context.Context, prefix string, w *watcher, from str
 type bookmarks struct {
 	follower *storage.Follower
 	watcher  *watcher
-	deadline time.Time // zero for none
+	limited  bool // left is the time that the watch has
 	allowed  bool
 
 	mu      sync.Mutex
-	timer   *time.Timer // guarded by mu
-	stopped bool        // guarded by mu
+	timer   *time.Timer   // guarded by mu, like all fields below
+	left    time.Duration // when timer fires
+	stopped bool
 }
 
 func newBookmarks(follower *storage.Follower, w *watcher, options metav1.ListOptions) *bookmarks {
-	b := &bookmarks{follower: follower, watcher: w, allowed: options.AllowWatchBookmarks}
-	if options.TimeoutSeconds != nil {
-		b.deadline = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
+	b := &bookmarks{follower: follower, watcher: w, limited: options.TimeoutSeconds != nil, allowed: options.AllowWatchBookmarks}
+	if b.limited {
+		b.left = time.Duration(*options.TimeoutSeconds) * time.Second
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.timer = time.AfterFunc(b.wait(), b.due)
+	b.timer = time.AfterFunc(b.waitLocked(), b.due)
 	return b
 }
 
-// wait returns the time until the next bookmark.
-func (b *bookmarks) wait() time.Duration {
-	if b.deadline.IsZero() {
+// waitLocked returns the time until the next bookmark, and subtracts it from the time that is left.
+func (b *bookmarks) waitLocked() time.Duration {
+	if !b.limited {
 		return bookmarkInterval
 	}
-	return min(bookmarkInterval, time.Until(b.deadline))
+	next := min(bookmarkInterval, b.left)
+	b.left -= next
+	return next
 }
 
 func (b *bookmarks) due() {
-	over := !b.deadline.IsZero() && !time.Now().Before(b.deadline)
+	b.mu.Lock()
+	over := b.limited && b.left <= 0
+	b.mu.Unlock()
 	b.follower.At(func(reached int64) {
 		if b.allowed {
 			b.watcher.bookmark(reached)
@@ -147,7 +152,7 @@ func (b *bookmarks) due() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !over && !b.stopped {
-		b.timer.Reset(b.wait())
+		b.timer.Reset(b.waitLocked())
 	}
 }
 

@@ -120,7 +120,7 @@ func (w *watcher) bookmark(revision int64) {
 
 func bookmarkAt(revision int64) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
-		TypeMeta:   typeOfMetadata,
+		TypeMeta:   typeOfMetadata(),
 		ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatInt(revision, 10)},
 	}
 }

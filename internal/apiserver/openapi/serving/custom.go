@@ -82,8 +82,7 @@ func (s *customV3) serveDocument(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, current, http.StatusMovedPermanently)
 			return
 		}
-		w.Header().Set("Cache-Control", "public, immutable")
-		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).Format(time.RFC1123))
+		w.Header().Set("Cache-Control", "public, immutable, max-age=31536000")
 	}
 	version, _ := versionOfPath(path)
 	document, err := describe(definitions, version)
@@ -136,12 +135,12 @@ func (s *customV3) url(path string, definitions []*apiextensionsv1.CustomResourc
 
 // hash returns what changes when the document of the definitions does.
 func (s *customV3) hash(definitions []*apiextensionsv1.CustomResourceDefinition) string {
-	sum := sha256.New()
-	fmt.Fprintf(sum, "%s\n", s.version)
+	var about strings.Builder
+	about.WriteString(s.version)
 	for _, definition := range definitions {
-		fmt.Fprintf(sum, "%s %d %v\n", definition.UID, definition.Generation, definition.Status.AcceptedNames)
+		fmt.Fprintf(&about, "\n%s %d %v", definition.UID, definition.Generation, definition.Status.AcceptedNames)
 	}
-	return fmt.Sprintf("%X", sum.Sum(nil))
+	return fmt.Sprintf("%X", sha256.Sum256([]byte(about.String())))
 }
 
 // kept is a ResponseWriter that keeps the response.
