@@ -33,9 +33,8 @@ const (
 // longer stored, and each event a state of the cache for lists of that resourceVersion. Neither the
 // time nor the number can be configured to less.
 //
-// What it buys: 100 000 objects of 1 kB that were created and deleted left
-// 560 MB in the heap. A deletion
-// keeps one object now, of those of which the cache would have kept two. Changes advance the clock by
+// What it buys: 100 000 objects of 1 kB that were created and deleted left 560 MB in the heap. A
+// deletion keeps one object now, where the cache would have kept two. Changes advance the clock by
 // which the cache determines the age of its events, so that those that come fast are old sooner.
 // Watchers that resume have to list again if they have missed more than what is kept. Creations do
 // not advance the clock: what they keep is stored anyway.
