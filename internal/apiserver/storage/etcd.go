@@ -9,7 +9,7 @@
 //	cacher.CacheDelegator  k8s.io/apiserver: reads from the watch cache, writes to the storage below
 //	  cacher.Cacher        the watch cache; its clock is progressClock (progress.go), it is filled
 //	                       through what follows, too
-//	history                the cache's watch: events and states of the past that it keeps (history.go)
+//	window                 the cache's watch: events and states of the past that it keeps (window.go)
 //	separateStreams        the cache's watch has a stream to etcd of its own (streams.go)
 //	corruptErrorStorage    errors name the object that cannot be read (corrupt.go)
 //	etcd3.Store            k8s.io/apiserver: objects to bytes; its codec is expiringCodec, its decoder
@@ -22,7 +22,7 @@
 //	  sendQueue            in process only: a stream that does not block its sender (sendqueue.go)
 //
 // Five of these work around a library; their comments say which, what that buys, and which test
-// fails when that library changes: progressClock, history, separateStreams with streamWatcher,
+// fails when that library changes: progressClock, window, separateStreams with streamWatcher,
 // sendQueue, expiringCodec.
 //
 // Besides that, the Store maintains the member: compaction, the quota and defragmentation

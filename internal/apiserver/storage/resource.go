@@ -81,7 +81,7 @@ func (o *restOptions) open(
 		return nil, nil, err
 	}
 	direct := separateStreams{withCorruptErrors(etcd, config.GroupResource), &watchStreams{resource: config.GroupResource}}
-	past := &history{newFunc: newFunc}
+	past := &window{newFunc: newFunc}
 	cached, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage: past.bounded(direct), Versioner: versioner, GroupResource: config.GroupResource,
 		EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,

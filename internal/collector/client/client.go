@@ -17,7 +17,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // requestTimeout bounds one request. A server that takes longer has exceeded its own limit too,
@@ -36,6 +35,7 @@ type Mapper interface {
 type Client struct {
 	metadata metadata.Interface
 	lists    metadata.Interface
+	deleter  *deleter
 	server   rest.Interface // for paths that are no resources
 	mapper   Mapper
 	skip     atomic.Int64 // how many more calls of Newest send no request
@@ -52,12 +52,16 @@ func New(config *rest.Config, mapper Mapper) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)
 	}
+	deleter, err := newDeleter(config)
+	if err != nil {
+		return nil, err
+	}
 	// The discovery client has no group or version in its paths.
 	paths, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	return &Client{metadata: objects, lists: objects, server: paths.RESTClient(), mapper: mapper}, nil
+	return &Client{metadata: objects, lists: objects, deleter: deleter, server: paths.RESTClient(), mapper: mapper}, nil
 }
 
 // WrapLists puts a client around the one that lists. It is called before the client is used.
@@ -79,23 +83,6 @@ func (c *Client) Get(ctx context.Context, ref Ref) (ownership.Object, error) {
 		return ownership.Object{}, aboutObject(ref, err)
 	}
 	return feed.ObjectOf(ref.Kind, meta), nil
-}
-
-// Delete implements Interface.
-func (c *Client) Delete(ctx context.Context, observed ownership.Object, propagation verdict.Propagation) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	ref := RefOf(observed)
-	objects, err := c.objects(ref)
-	if err != nil {
-		return err
-	}
-	uid, policy := types.UID(observed.UID), metav1.DeletionPropagation(propagation)
-	err = objects.Delete(ctx, ref.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &observed.ResourceVersion},
-		PropagationPolicy: &policy,
-	})
-	return aboutObject(ref, err)
 }
 
 // PatchOwners implements Interface.
@@ -222,18 +209,26 @@ func (c *Client) patch(ctx context.Context, observed ownership.Object, field str
 
 // objects returns the client of the resource that serves the reference's kind and namespace.
 func (c *Client) objects(ref Ref) (metadata.ResourceInterface, error) {
-	gvr, namespaced, ok := c.mapper.Mapping(ref.Kind)
+	gvr, err := c.resource(ref)
 	switch {
-	case !ok:
-		return nil, unservedError{ref, nil}
-	case namespaced != (ref.Namespace != ""):
-		// The kind was defined again in another scope after the object was observed.
-		return nil, unservedError{ref, nil}
-	case namespaced:
+	case err != nil:
+		return nil, err
+	case ref.Namespace != "":
 		return c.metadata.Resource(gvr).Namespace(ref.Namespace), nil
 	default:
 		return c.metadata.Resource(gvr), nil
 	}
+}
+
+// resource returns the resource that serves the reference's kind and namespace.
+func (c *Client) resource(ref Ref) (schema.GroupVersionResource, error) {
+	gvr, namespaced, ok := c.mapper.Mapping(ref.Kind)
+	if !ok || namespaced != (ref.Namespace != "") {
+		// If it is the namespace, the kind was defined again in another scope after the object was
+		// observed.
+		return schema.GroupVersionResource{}, unservedError{ref, nil}
+	}
+	return gvr, nil
 }
 
 func referencesOf(owners []ownership.Reference) []metav1.OwnerReference {

@@ -14,7 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -99,6 +103,18 @@ func (w *fakeServer) connect(t *testing.T) *client.Client {
 	return c
 }
 
+// connectBinary connects as to our own server, which reads protobuf.
+func (w *fakeServer) connectBinary(t *testing.T) *client.Client {
+	t.Helper()
+	config := w.config(t)
+	config.ContentType = runtime.ContentTypeProtobuf
+	c, err := client.New(config, mapping{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 const podAnswer = `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{
 	"namespace":"shop","name":"a","uid":"u","resourceVersion":"8",
 	"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"o","controller":false}]}}`
@@ -141,6 +157,41 @@ func TestR12DeleteOnTheWire(t *testing.T) {
 	}
 	sameJSON(t, w.sent, `{"apiVersion":"v1","kind":"DeleteOptions",
 		"preconditions":{"uid":"u","resourceVersion":"7"},"propagationPolicy":"Foreground"}`)
+}
+
+// R12: so it does in protobuf.
+func TestR12DeleteInProtobuf(t *testing.T) {
+	w := answerWith(`{"apiVersion":"v1","kind":"Status","status":"Success"}`)
+	if err := w.connectBinary(t).Delete(t.Context(), ownership.Object{UID: "u", Kind: nodeKind, Name: "n", ResourceVersion: "7"}, verdict.Orphan); err != nil {
+		t.Fatal(err)
+	}
+	if w.path != "/api/v1/nodes/n" || w.sentType != runtime.ContentTypeProtobuf {
+		t.Errorf("%s with %s", w.path, w.sentType)
+	}
+	var options metav1.DeleteOptions
+	if _, _, err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Decode([]byte(w.sent), nil, &options); err != nil {
+		t.Fatal(err)
+	}
+	p, policy := options.Preconditions, options.PropagationPolicy
+	if p == nil || p.UID == nil || *p.UID != "u" || p.ResourceVersion == nil || *p.ResourceVersion != "7" || policy == nil || *policy != metav1.DeletePropagationOrphan {
+		t.Errorf("options %v", options)
+	}
+}
+
+// A server that does not read protobuf gets JSON, at once, and from then on.
+func TestDeleteInJSONAfterRefusal(t *testing.T) {
+	for reason, code := range map[metav1.StatusReason]int{metav1.StatusReasonUnsupportedMediaType: http.StatusUnsupportedMediaType, metav1.StatusReasonNotAcceptable: http.StatusNotAcceptable} {
+		w := &fakeServer{code: code, contentType: "application/json", body: fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, code)}
+		c := w.connectBinary(t)
+		for _, requests := range []int{2, 3} {
+			if err := c.Delete(t.Context(), observedPod, verdict.Background); apierrors.ReasonForError(err) != reason {
+				t.Fatalf("%s: %v", reason, err)
+			}
+			if w.requests != requests || w.sentType != runtime.ContentTypeJSON {
+				t.Errorf("%s: %d requests, the last one in %s; want %d", reason, w.requests, w.sentType, requests)
+			}
+		}
+	}
 }
 
 // R16: a patch writes one list and its conditions, and every flag as it was read.

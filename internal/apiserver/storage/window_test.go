@@ -28,10 +28,10 @@ import (
 func newConfigMap() apiruntime.Object { return &corev1.ConfigMap{} }
 
 // Changes are at least changeTime apart; creations, and initial state, are as old as they are.
-func TestHistoryClock(t *testing.T) {
+func TestWindowClock(t *testing.T) {
 	began := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
-	h := &history{newFunc: newConfigMap}
+	h := &window{newFunc: newConfigMap}
 	step := int(changeTime / time.Millisecond)
 	for i, event := range []struct {
 		kind      watch.EventType
@@ -57,8 +57,8 @@ func TestHistoryClock(t *testing.T) {
 }
 
 // The last keptSnapshots states of a cache are kept, and not more than twice as many.
-func TestHistoryDropsStates(t *testing.T) {
-	h := &history{newFunc: newConfigMap}
+func TestWindowDropsStates(t *testing.T) {
+	h := &window{newFunc: newConfigMap}
 	states := &kept{}
 	h.of(states)
 	for revision := 1; revision <= 10*keptSnapshots; revision++ {
@@ -78,11 +78,11 @@ func (k *kept) Compact(resourceVersion string) error {
 	return err
 }
 
-// Of changes that come fast, the cache keeps historyChanges and at most three times as many.
-func TestHistoryIsBounded(t *testing.T) {
-	const n = 4 * historyChanges
+// Of changes that come fast, the cache keeps windowChanges and at most three times as many.
+func TestWindowIsBounded(t *testing.T) {
+	const n = 4 * windowChanges
 	source := newSource()
-	cached := source.cache(t, &history{newFunc: newConfigMap})
+	cached := source.cache(t, &window{newFunc: newConfigMap})
 	source.send(watch.Added, configMap("a", 2))
 	for revision := 3; revision <= n; revision++ {
 		source.send(watch.Modified, configMap("a", revision))
@@ -90,11 +90,11 @@ func TestHistoryIsBounded(t *testing.T) {
 	if err := cached.arrived(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	if event := <-cached.watch(t, n-3*historyChanges-1); !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
-		t.Errorf("more than %d changes are kept: a watch gets %v", 3*historyChanges, event)
+	if event := <-cached.watch(t, n-3*windowChanges-1); !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
+		t.Errorf("more than %d changes are kept: a watch gets %v", 3*windowChanges, event)
 	}
-	events := cached.watch(t, n-historyChanges)
-	for want := n - historyChanges + 1; want <= n; want++ {
+	events := cached.watch(t, n-windowChanges)
+	for want := n - windowChanges + 1; want <= n; want++ {
 		event := <-events
 		if got := revisionOf(event); event.Type != watch.Modified || got != want {
 			t.Fatalf("%s at %d, want a change at %d", event.Type, got, want)
@@ -103,10 +103,10 @@ func TestHistoryIsBounded(t *testing.T) {
 }
 
 // Creations are kept as by upstream's cache, however fast they come.
-func TestHistoryKeepsCreations(t *testing.T) {
-	const n = 5 * historyChanges
+func TestWindowKeepsCreations(t *testing.T) {
+	const n = 5 * windowChanges
 	source := newSource()
-	cached := source.cache(t, &history{newFunc: newConfigMap})
+	cached := source.cache(t, &window{newFunc: newConfigMap})
 	for revision := 2; revision <= n; revision++ {
 		source.send(watch.Added, configMap(fmt.Sprint(revision), revision))
 	}
@@ -121,7 +121,7 @@ func TestHistoryKeepsCreations(t *testing.T) {
 // The event of a deletion has the whole object, with the resourceVersion of the deletion.
 func TestDeletedObjectIsWhole(t *testing.T) {
 	source := newSource()
-	cached := source.cache(t, &history{newFunc: newConfigMap})
+	cached := source.cache(t, &window{newFunc: newConfigMap})
 	if err := cached.arrived(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -148,10 +148,10 @@ func TestDeletedObjectIsWhole(t *testing.T) {
 	}
 }
 
-// BenchmarkHistory creates 100 000 objects of 1 kB and deletes them, without and with the bounds, and
+// BenchmarkWindow creates 100 000 objects of 1 kB and deletes them, without and with the bounds, and
 // reports how much memory of the heap the watch cache has then, in MB of 2^20 bytes.
-func BenchmarkHistory(b *testing.B) {
-	for name, past := range map[string]*history{"upstream": nil, "history": {newFunc: newConfigMap}} {
+func BenchmarkWindow(b *testing.B) {
+	for name, past := range map[string]*window{"upstream": nil, "window": {newFunc: newConfigMap}} {
 		b.Run(name, func(b *testing.B) {
 			const n = 100_000
 			before := heapInUse()
@@ -227,8 +227,8 @@ func (s *source) RequestWatchProgress(context.Context) error             { retur
 func (s *source) CompactRevision() int64                                 { return 0 }
 func (s *source) EnableResourceSizeEstimation(apistorage.KeysFunc) error { return nil }
 
-// cache returns a watch cache that is filled from the source, through the history if there is one.
-func (s *source) cache(t testing.TB, past *history) cachedObjects {
+// cache returns a watch cache that is filled from the source, through the window if there is one.
+func (s *source) cache(t testing.TB, past *window) cachedObjects {
 	t.Helper()
 	var from apistorage.Interface = s
 	if past != nil {

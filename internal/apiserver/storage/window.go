@@ -15,36 +15,35 @@ import (
 )
 
 const (
-	// historyChanges is how many of the latest updates and deletions a watch cache keeps at least,
+	// windowChanges is how many of the latest updates and deletions a watch cache keeps at least,
 	// however fast they come. It keeps at most three times as many.
-	historyChanges = 5000
-	// changeTime is how far the clock of a history advances, at least, from one change to the next.
-	changeTime = cacher.DefaultEventFreshDuration / historyChanges
+	windowChanges = 5000
+	// changeTime is how far the clock of a window advances, at least, from one change to the next.
+	changeTime = cacher.DefaultEventFreshDuration / windowChanges
 	// keptSnapshots is the number of a resource's latest states that are kept for lists of a certain
 	// resourceVersion, such as the next page of one; at times there are twice as many. Lists of
 	// earlier states are read from etcd.
 	keptSnapshots = 1000
 )
 
-// history bounds the memory that the watch cache of one resource takes for the past.
+// window bounds the memory that the watch cache of one resource takes for the past.
 //
 // What it works around: the cache keeps every event of the last 75 seconds, up to 102 400 of them,
 // until others take their place. Each update and each deletion keeps an object, or two, that is no
 // longer stored, and each event a state of the cache for lists of that resourceVersion. Neither the
 // time nor the number can be configured to less.
 //
-// What it buys: 100 000 objects of 1 kB that were created and deleted left
-// 560 MB in the heap. A deletion
-// keeps one object now, of those of which the cache would have kept two. Changes advance the clock by
+// What it buys: 100 000 objects of 1 kB that were created and deleted left 560 MB in the heap. A
+// deletion keeps one object now, where the cache would have kept two. Changes advance the clock by
 // which the cache determines the age of its events, so that those that come fast are old sooner.
 // Watchers that resume have to list again if they have missed more than what is kept. Creations do
 // not advance the clock: what they keep is stored anyway.
 //
 // The price: in a burst, the metrics of the cache on how long events take are too low.
 //
-// BenchmarkHistory prints the memory with and without it. TestHistoryIsBounded fails should the cache
-// bound its history otherwise.
-type history struct {
+// BenchmarkWindow prints the memory with and without it. TestWindowIsBounded fails should the cache
+// bound what it keeps otherwise.
+type window struct {
 	newFunc  func() runtime.Object
 	compacts atomic.Pointer[compactable] // the cache; nil at first
 
@@ -60,31 +59,31 @@ type compactable interface {
 }
 
 // of sets the watch cache.
-func (h *history) of(c compactable) { h.compacts.Store(&c) }
+func (w *window) of(c compactable) { w.compacts.Store(&c) }
 
 // bounded returns the storage from which the cache is filled.
-func (h *history) bounded(direct apistorage.Interface) apistorage.Interface {
-	return boundedHistory{direct, h}
+func (w *window) bounded(direct apistorage.Interface) apistorage.Interface {
+	return boundedWindow{direct, w}
 }
 
-type boundedHistory struct {
+type boundedWindow struct {
 	apistorage.Interface
-	history *history
+	window *window
 }
 
 // Watch implements storage.Interface.
-func (b boundedHistory) Watch(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
+func (b boundedWindow) Watch(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
 	source, err := b.Interface.Watch(ctx, key, opts)
 	if err != nil {
 		return nil, err
 	}
-	w := &historyWatch{Interface: source, results: make(chan watch.Event), stopped: make(chan struct{})}
-	go w.pass(b.history)
-	return w, nil
+	passing := &windowWatch{Interface: source, results: make(chan watch.Event), stopped: make(chan struct{})}
+	go passing.pass(b.window)
+	return passing, nil
 }
 
-// historyWatch passes on the events of a watch as the history is to keep them.
-type historyWatch struct {
+// windowWatch passes on the events of a watch as the window is to keep them.
+type windowWatch struct {
 	watch.Interface
 	results chan watch.Event
 	once    sync.Once
@@ -92,19 +91,19 @@ type historyWatch struct {
 }
 
 // ResultChan implements watch.Interface.
-func (w *historyWatch) ResultChan() <-chan watch.Event { return w.results }
+func (w *windowWatch) ResultChan() <-chan watch.Event { return w.results }
 
 // Stop implements watch.Interface.
-func (w *historyWatch) Stop() {
+func (w *windowWatch) Stop() {
 	w.once.Do(func() { close(w.stopped) })
 	w.Interface.Stop()
 }
 
-func (w *historyWatch) pass(h *history) {
+func (w *windowWatch) pass(through *window) {
 	defer close(w.results)
 	for event := range w.Interface.ResultChan() {
 		select {
-		case w.results <- h.take(event):
+		case w.results <- through.take(event):
 		case <-w.stopped:
 			return
 		}
@@ -112,8 +111,8 @@ func (w *historyWatch) pass(h *history) {
 }
 
 // take returns an event as the cache is to keep it. Only events with a time, which are those after
-// the cache's initial state, become part of its history.
-func (h *history) take(event watch.Event) watch.Event {
+// the cache's initial state, become part of its window.
+func (w *window) take(event watch.Event) watch.Event {
 	timed, ok := event.Object.(apistorage.WatchEventWithRecordTime)
 	if !ok {
 		return event
@@ -124,17 +123,17 @@ func (h *history) take(event watch.Event) watch.Event {
 		return event
 	}
 	if event.Type == watch.Deleted {
-		object = h.withoutContent(object)
+		object = w.withoutContent(object)
 	}
-	event.Object = timedObject{object, h.advance(timed.RecordTime(), event.Type)}
-	h.compact(m.GetResourceVersion())
+	event.Object = timedObject{object, w.advance(timed.RecordTime(), event.Type)}
+	w.compact(m.GetResourceVersion())
 	return event
 }
 
 // withoutContent returns what the cache needs of a deleted object: its watchers get the state that
 // is in the cache, with the resourceVersion of the deletion.
-func (h *history) withoutContent(deleted runtime.Object) runtime.Object {
-	stub := h.newFunc()
+func (w *window) withoutContent(deleted runtime.Object) runtime.Object {
+	stub := w.newFunc()
 	from, err := meta.Accessor(deleted)
 	if err != nil {
 		return deleted
@@ -151,37 +150,37 @@ func (h *history) withoutContent(deleted runtime.Object) runtime.Object {
 }
 
 // advance returns the time of an event: its own, or a later one after many changes.
-func (h *history) advance(now time.Time, kind watch.EventType) time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	next := h.clock
+func (w *window) advance(now time.Time, kind watch.EventType) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := w.clock
 	if kind != watch.Added {
 		next = next.Add(changeTime)
 	}
 	if now.After(next) {
 		next = now
 	}
-	h.clock = next
+	w.clock = next
 	return next
 }
 
 // compact has the cache drop its states before the previous call's first event, once for every
 // keptSnapshots events.
-func (h *history) compact(resourceVersion string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.events++
-	if h.first == "" {
-		h.first = resourceVersion
+func (w *window) compact(resourceVersion string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events++
+	if w.first == "" {
+		w.first = resourceVersion
 	}
-	if h.events < keptSnapshots {
+	if w.events < keptSnapshots {
 		return
 	}
-	if c := h.compacts.Load(); c != nil {
+	if c := w.compacts.Load(); c != nil {
 		// It fails for something that is no resourceVersion.
-		_ = (*c).Compact(h.first)
+		_ = (*c).Compact(w.first)
 	}
-	h.events, h.first = 0, resourceVersion
+	w.events, w.first = 0, resourceVersion
 }
 
 // timedObject is an object with the time of its event.
