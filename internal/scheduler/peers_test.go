@@ -65,34 +65,39 @@ func TestPodWaitsForOthers(t *testing.T) {
 		then  func(*cluster) error
 	}{
 		"the pod comes that it needs": {
-			[]runtime.Object{inZone("1", "n1")}, waiting(near(term("b"))),
+			[]runtime.Object{inZone("1", "n1")},
+			waiting(near(term("b"))),
 			func(c *cluster) error {
 				c.create(placed("b", "b", ""))
 				return nil
 			},
 		},
 		"the pod goes that it avoids": {
-			[]runtime.Object{inZone("1", "n1"), placed("other", "a", "n1")}, waiting(apart),
+			[]runtime.Object{inZone("1", "n1"), placed("other", "a", "n1")},
+			waiting(apart),
 			func(c *cluster) error {
 				return c.CoreV1().Pods("ns").Delete(c.t.Context(), "other", metav1.DeleteOptions{})
 			},
 		},
 		"the pod has other labels": {
-			[]runtime.Object{inZone("1", "n1"), placed("other", "a", "n1")}, waiting(apart),
+			[]runtime.Object{inZone("1", "n1"), placed("other", "a", "n1")},
+			waiting(apart),
 			func(c *cluster) error {
 				_, err := c.CoreV1().Pods("ns").Update(c.t.Context(), placed("other", "b", "n1"), metav1.UpdateOptions{})
 				return err
 			},
 		},
 		"the node has another label": {
-			[]runtime.Object{inZone("1", "n1"), inZone("1", "n2"), placed("other", "a", "n1")}, waiting(apart),
+			[]runtime.Object{inZone("1", "n1"), inZone("1", "n2"), placed("other", "a", "n1")},
+			waiting(apart),
 			func(c *cluster) error {
 				_, err := c.CoreV1().Nodes().Update(c.t.Context(), inZone("2", "n2"), metav1.UpdateOptions{})
 				return err
 			},
 		},
 		"the namespace has another label": {
-			[]runtime.Object{inZone("1", "n1"), placed("other", "a", "n1"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}, waiting(near(ofTeam)),
+			[]runtime.Object{inZone("1", "n1"), placed("other", "a", "n1"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}},
+			waiting(near(ofTeam)),
 			func(c *cluster) error {
 				ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "a"}}}
 				_, err := c.CoreV1().Namespaces().Update(c.t.Context(), ns, metav1.UpdateOptions{})
@@ -100,7 +105,8 @@ func TestPodWaitsForOthers(t *testing.T) {
 			},
 		},
 		"a pod of the full zone is being deleted": {
-			[]runtime.Object{inZone("1", "n1"), cordoned, placed("other", "a", "n1")}, waiting(evenly),
+			[]runtime.Object{inZone("1", "n1"), cordoned, placed("other", "a", "n1")},
+			waiting(evenly),
 			func(c *cluster) error {
 				p := placed("other", "a", "n1")
 				p.DeletionTimestamp, p.Finalizers = new(metav1.Now()), []string{"x/y"}
@@ -109,7 +115,8 @@ func TestPodWaitsForOthers(t *testing.T) {
 			},
 		},
 		"the empty zone is gone": {
-			[]runtime.Object{inZone("1", "n1"), cordoned, placed("other", "a", "n1")}, waiting(evenly),
+			[]runtime.Object{inZone("1", "n1"), cordoned, placed("other", "a", "n1")},
+			waiting(evenly),
 			func(c *cluster) error {
 				return c.CoreV1().Nodes().Delete(c.t.Context(), "n2", metav1.DeleteOptions{})
 			},

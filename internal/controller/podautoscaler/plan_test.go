@@ -40,7 +40,7 @@ func pods(n int) []*corev1.Pod {
 	return all
 }
 
-// using is a reading about the pods p0, p1, …
+// using is a reading about the pods p0, p1 and so on.
 func using(values ...int64) Reading {
 	r := Reading{Pods: map[string]Sample{}}
 	for i, v := range values {

@@ -108,6 +108,24 @@ func (c *census) replicas(current int32, u usage, t tolerances) (int32, error) {
 		}
 		return ceiling(ratio * float64(c.ready)), nil
 	}
+	values := c.dampen(ratio, u)
+	dampened, err := u.ratio(values)
+	if err != nil {
+		return 0, err
+	}
+	called := ceiling(dampened * float64(len(values)))
+	if t.admit(dampened) || turns(dampened > 1, ratio > 1, ratio < 1) || turns(dampened > 1, called > current, called < current) {
+		return current, nil
+	}
+	return called, nil
+}
+
+// turns reports whether what calls for more goes down, or what calls for fewer goes up.
+func turns(more, up, down bool) bool { return more && down || !more && up }
+
+// dampen adds the pods of which too little is known: busy ones where fewer pods would do, and idle
+// ones where more are called for.
+func (c *census) dampen(ratio float64, u usage) map[string]int64 {
 	values := maps.Clone(c.values)
 	for _, pod := range c.missing {
 		if ratio < 1 {
@@ -116,23 +134,12 @@ func (c *census) replicas(current int32, u usage, t tolerances) (int32, error) {
 			values[pod] = 0
 		}
 	}
-	if unreadyMatter {
+	if ratio > 1 {
 		for _, pod := range c.unready {
 			values[pod] = 0
 		}
 	}
-	dampened, err := u.ratio(values)
-	if err != nil {
-		return 0, err
-	}
-	if t.admit(dampened) || ratio < 1 && dampened > 1 || ratio > 1 && dampened < 1 {
-		return current, nil
-	}
-	called := ceiling(dampened * float64(len(values)))
-	if dampened < 1 && called > current || dampened > 1 && called < current {
-		return current, nil
-	}
-	return called, nil
+	return values
 }
 
 // ceiling returns the next whole number, as far as it can be one of replicas.

@@ -40,7 +40,7 @@ type group struct {
 // tally is how many pods there are, and how many of them are being deleted.
 type tally struct{ all, terminating int }
 
-// peering is where a pod on a node is counted.
+// peering is where a pod on a node is counted; nil if nowhere.
 type peering struct {
 	group  *group
 	avoids []*avoidance
@@ -92,10 +92,13 @@ func (c *Cluster) SetNamespace(name string, now labels.Set) bool {
 func (c *Cluster) RemoveNamespace(name string) { delete(c.namespaces, name) }
 
 // join counts a pod that is on a node.
-func (c *Cluster) join(n *Node, pod *corev1.Pod) peering {
-	p := peering{of: c}
+func (c *Cluster) join(n *Node, pod *corev1.Pod) *peering {
 	// What is wrong with a term was refused when the pod was created; nobody can avoid anything by it.
 	terms, _ := requiredAntiAffinity(pod)
+	if len(terms) == 0 && c.groups == nil {
+		return nil
+	}
+	p := &peering{of: c}
 	for _, t := range terms {
 		text := t.text()
 		a := c.avoided[text]
@@ -142,7 +145,10 @@ func (g *group) count(n *Node, pod *corev1.Pod, sign int) {
 }
 
 // leave counts a pod no longer.
-func (p peering) leave(n *Node, pod *corev1.Pod) {
+func (p *peering) leave(n *Node, pod *corev1.Pod) {
+	if p == nil {
+		return
+	}
 	for _, a := range p.avoids {
 		if a.nodes[n]--; a.nodes[n] == 0 {
 			delete(a.nodes, n)
@@ -185,8 +191,11 @@ func (c *Cluster) group() {
 	c.groups = map[string]map[string]*group{}
 	for _, n := range c.order {
 		for uid, u := range n.pods {
-			u.group = c.joinGroup(n, u.pod)
-			n.pods[uid] = u
+			if u.peering == nil {
+				u.peering = &peering{of: c}
+				n.pods[uid] = u
+			}
+			u.peering.group = c.joinGroup(n, u.pod)
 		}
 	}
 }

@@ -40,8 +40,8 @@ type Node struct {
 
 // use is what a pod uses on a node.
 type use struct {
-	pod *corev1.Pod
-	peering
+	pod      *corev1.Pod
+	peering  *peering
 	requests map[corev1.ResourceName]int64
 	ports    []port
 	owner    types.UID
@@ -105,7 +105,7 @@ func (n *Node) Remove(uid types.UID) {
 		return
 	}
 	delete(n.pods, uid)
-	u.leave(n, u.pod)
+	u.peering.leave(n, u.pod)
 	n.take(u.requests, 1)
 	for _, p := range u.ports {
 		if n.ports[p]--; n.ports[p] == 0 {
