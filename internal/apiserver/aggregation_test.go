@@ -386,7 +386,6 @@ func TestProxiedRequests(t *testing.T) {
 	backend := httptest.NewUnstartedServer(w)
 	backend.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
 	backend.StartTLS()
-	defer backend.Close()
 	s.expose(t, "seen")
 	s.register(t, "seen.example.com", "seen", backend.URL, map[string]any{"insecureSkipTLSVerify": true})
 	s.becomes(t, "v1.seen.example.com", "True Passed")
@@ -428,6 +427,12 @@ func TestProxiedRequests(t *testing.T) {
 		t.Errorf("a redirect is answered with %d %v", status, err)
 	}
 	upgraded(t, s, "/apis/seen.example.com/v1/namespaces/default/things/a/upgrade")
+
+	backend.Close() // what fails is checked
+	if status, _, _ := s.client(t).exchange(http.MethodGet, "/apis/seen.example.com/v1/things/a", "", nil); status != http.StatusServiceUnavailable {
+		t.Errorf("a server that is gone is answered for with %d", status)
+	}
+	s.becomes(t, "v1.seen.example.com", "False FailedDiscoveryCheck")
 }
 
 // upgraded speaks another protocol through the proxy.

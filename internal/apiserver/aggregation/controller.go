@@ -258,7 +258,7 @@ func (b *backend) resources(ctx context.Context, address string) (*metav1.APIRes
 	}
 	list := &metav1.APIResourceList{}
 	if json.Unmarshal(body, list) != nil || list.GroupVersion != b.version.String() {
-		return nil, nil //nolint:nilerr,nilnil // it answers, if not with discovery
+		return nil, nil //nolint:nilnil // it answers, if not with discovery
 	}
 	for i := range list.APIResources {
 		if r := &list.APIResources[i]; r.Group == "" && r.Version == "" { // that of the list

@@ -33,7 +33,7 @@ func slice(port string, number int32, endpoints ...string) *discoveryv1.Endpoint
 		host, waits := strings.CutPrefix(e, "-")
 		endpoint := discoveryv1.Endpoint{Addresses: []string{host}}
 		if waits {
-			endpoint.Conditions.Ready = ptr.To(false)
+			endpoint.Conditions.Ready = new(false)
 		}
 		s.Endpoints = append(s.Endpoints, endpoint)
 	}
@@ -58,7 +58,7 @@ func TestRoute(t *testing.T) {
 		"an empty slice":              {service(nil), list{slice("https", 8443)}, "MissingEndpoints"},
 		"nothing is ready":            {service(nil), list{slice("https", 8443, "-10.0.0.1")}, "MissingEndpoints"},
 		"another port's endpoints":    {service(nil), list{slice("metrics", 9090, "10.0.0.1")}, "MissingEndpoints"},
-		"a port without number":       {service(nil), list{{Ports: []discoveryv1.EndpointPort{{Name: ptr.To("https")}}, Endpoints: slice("", 0, "10.0.0.1").Endpoints}}, "MissingEndpoints"},
+		"a port without number":       {service(nil), list{{Ports: []discoveryv1.EndpointPort{{Name: new("https")}}, Endpoints: slice("", 0, "10.0.0.1").Endpoints}}, "MissingEndpoints"},
 		"those that are ready":        {service(nil), list{slice("https", 8443, "10.0.0.2", "-10.0.0.3"), slice("https", 8444, "10.0.0.1", "10.0.0.1")}, "[{10.0.0.1 8444} {10.0.0.2 8443}]"},
 		"the other port's do not mix": {service(nil), list{slice("https", 8443, "10.0.0.1"), slice("metrics", 9090, "10.0.0.1")}, "[{10.0.0.1 8443}]"},
 		"IPv6":                        {service(nil), list{slice("https", 8443, "fd00::1")}, "[{fd00::1 8443}]"},

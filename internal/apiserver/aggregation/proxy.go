@@ -9,8 +9,11 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	proxyutil "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/coppice-dev/coppice/internal/controller"
 )
 
 // What a client is told when a server is not there, as by kube-apiserver.
@@ -45,16 +48,28 @@ func (a *Aggregator) proxy(w http.ResponseWriter, r *http.Request, b *backend) {
 	if upgrade { // does not go through the round tripper
 		transport.SetAuthProxyHeaders(onward, user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra())
 	}
-	handler := proxy.NewUpgradeAwareHandler(location, through, true, upgrade, responder{})
+	handler := proxy.NewUpgradeAwareHandler(location, through, true, upgrade, responder{func() { a.suspect(b) }})
 	handler.RejectForwardingRedirects = true // or the server could send users' credentials elsewhere
 	utilflowcontrol.RequestDelegated(r.Context())
 	handler.ServeHTTP(w, onward)
 }
 
 // responder answers requests that did not reach the server.
-type responder struct{}
+type responder struct{ failed func() }
 
 // Error implements proxy.ErrorResponder.
-func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) {
+func (p responder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() == nil { // the client is still there
+		p.failed()
+	}
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}
+
+// suspect asks for a check of a server that a request did not reach, so that discovery and its
+// condition need not wait for the next one.
+func (a *Aggregator) suspect(b *backend) {
+	select {
+	case a.requests <- controller.Request{Key: cache.ObjectName{Name: b.version.Version + "." + b.version.Group}}:
+	default: // others ask, too
+	}
 }

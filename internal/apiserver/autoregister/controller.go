@@ -62,7 +62,7 @@ func (r *Registrar) ensure(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(poststart.Concurrency)
 	for name := range names {
-		group.Go(func() error { return r.carryOut(ctx, decide(desired[name], r.observed(name), true)) })
+		group.Go(func() error { return r.carryOut(ctx, decide(desired[name], r.observed(name), starting)) })
 	}
 	return group.Wait()
 }
@@ -76,7 +76,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 			{Informer: r.Definitions, Keys: definedVersions, Ignore: sameVersions},
 		},
 		Reconcile: func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-			return 0, r.carryOut(ctx, decide(r.desiredOf(key.Name), r.observed(key.Name), false))
+			return 0, r.carryOut(ctx, decide(r.desiredOf(key.Name), r.observed(key.Name), running))
 		},
 		Workers: workers,
 	}

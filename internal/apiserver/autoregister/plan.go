@@ -33,14 +33,22 @@ func (create) isStep() {}
 func (update) isStep() {}
 func (remove) isStep() {}
 
+// moment is when a decision is made.
+type moment int
+
+const (
+	running moment = iota
+	starting
+)
+
 // decide returns what brings an APIService from what was observed to what is desired; each may be
-// nil. starting is true when the server starts.
-func decide(desired, observed *apiregistrationv1.APIService, starting bool) step {
+// nil.
+func decide(desired, observed *apiregistrationv1.APIService, now moment) step {
 	switch {
 	case observed == nil && desired == nil:
 		return nil
 	case observed == nil:
-		if desired.Labels[managedLabel] == onStart && !starting {
+		if desired.Labels[managedLabel] == onStart && now != starting {
 			return nil
 		}
 		return create{desired}
@@ -48,7 +56,7 @@ func decide(desired, observed *apiregistrationv1.APIService, starting bool) step
 	switch managed := observed.Labels[managedLabel]; {
 	case managed != onStart && managed != always: // a user's
 		return nil
-	case managed == onStart && !starting:
+	case managed == onStart && now != starting:
 		return nil
 	case desired == nil:
 		return remove{observed}

@@ -26,25 +26,25 @@ func TestDecide(t *testing.T) {
 	never := local(version, Priority{1000, 100}, "false")
 	for name, c := range map[string]struct {
 		desired, observed *apiregistrationv1.APIService
-		starting          bool
+		at                moment
 		want              step
 	}{
-		"neither":                                     {nil, nil, true, nil},
-		"a definition's is missing":                   {of(always, nil), nil, false, create{of(always, nil)}},
-		"a definition's is missing at the start":      {of(always, nil), nil, true, create{of(always, nil)}},
-		"a built-in one is missing at the start":      {of(onStart, nil), nil, true, create{of(onStart, nil)}},
-		"a built-in one was deleted":                  {of(onStart, nil), nil, false, nil},
-		"as desired":                                  {of(always, nil), of(always, nil), true, nil},
-		"a definition's was changed":                  {of(always, nil), of(always, theirsAnnotated), false, update{of(always, annotated)}},
-		"a built-in one was changed":                  {of(onStart, nil), of(onStart, theirs), false, nil},
-		"a built-in one was changed before the start": {of(onStart, nil), of(onStart, theirsAnnotated), true, update{of(onStart, annotated)}},
-		"the definition is gone":                      {nil, of(always, nil), false, remove{of(always, nil)}},
-		"a group is no longer built in":               {nil, of(onStart, nil), true, remove{of(onStart, nil)}},
-		"somebody labels one like a built-in one":     {nil, of(onStart, nil), false, nil},
-		"a user's":                            {nil, never, true, nil},
-		"a user's, of a definition's version": {of(always, nil), of("", theirs), true, nil},
+		"neither":                                     {nil, nil, starting, nil},
+		"a definition's is missing":                   {of(always, nil), nil, running, create{of(always, nil)}},
+		"a definition's is missing at the start":      {of(always, nil), nil, starting, create{of(always, nil)}},
+		"a built-in one is missing at the start":      {of(onStart, nil), nil, starting, create{of(onStart, nil)}},
+		"a built-in one was deleted":                  {of(onStart, nil), nil, running, nil},
+		"as desired":                                  {of(always, nil), of(always, nil), starting, nil},
+		"a definition's was changed":                  {of(always, nil), of(always, theirsAnnotated), running, update{of(always, annotated)}},
+		"a built-in one was changed":                  {of(onStart, nil), of(onStart, theirs), running, nil},
+		"a built-in one was changed before the start": {of(onStart, nil), of(onStart, theirsAnnotated), starting, update{of(onStart, annotated)}},
+		"the definition is gone":                      {nil, of(always, nil), running, remove{of(always, nil)}},
+		"a group is no longer built in":               {nil, of(onStart, nil), starting, remove{of(onStart, nil)}},
+		"somebody labels one like a built-in one":     {nil, of(onStart, nil), running, nil},
+		"a user's":                            {nil, never, starting, nil},
+		"a user's, of a definition's version": {of(always, nil), of("", theirs), starting, nil},
 	} {
-		got := decide(c.desired, c.observed, c.starting)
+		got := decide(c.desired, c.observed, c.at)
 		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(create{}, update{}, remove{})); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -54,8 +54,12 @@ func TestDecide(t *testing.T) {
 // TestPriorities: groups and versions are in upstream's order.
 func TestPriorities(t *testing.T) {
 	order := []schema.GroupVersion{
-		{Version: "v1"}, {Group: "apps", Version: "v1"}, {Group: "events.k8s.io", Version: "v1"},
-		{Group: "autoscaling", Version: "v2"}, {Group: "autoscaling", Version: "v1"}, {Group: "batch", Version: "v1"},
+		{Version: "v1"},
+		{Group: "apps", Version: "v1"},
+		{Group: "events.k8s.io", Version: "v1"},
+		{Group: "autoscaling", Version: "v2"},
+		{Group: "autoscaling", Version: "v1"},
+		{Group: "batch", Version: "v1"},
 		{Group: "extensions", Version: "v1beta1"},
 	}
 	for i, higher := range order[:len(order)-1] {

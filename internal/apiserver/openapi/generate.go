@@ -1,8 +1,8 @@
-// Package openapi holds the OpenAPI definitions of the built-in resources' types: those of
-// the groups that package registry/builtin serves (k8s.io/api, and APIServices of
-// k8s.io/kube-aggregator), and what they are made of
-// (metadata, quantities, int-or-string, raw extensions, Scale). kubectl explain and
-// client-side validation use them, and server-side apply cannot merge a type without one.
+// Package openapi holds the OpenAPI definitions of the built-in resources' types: those of the
+// groups that package registry/builtin serves (k8s.io/api, and APIServices of
+// k8s.io/kube-aggregator), and what they are made of (metadata, quantities, int-or-string, raw
+// extensions, Scale). kubectl explain and client-side validation use them, and server-side apply
+// cannot merge a type without one.
 //
 // k8s.io/api has the names and documentation of these types, but not their definitions,
 // so these are generated. After a change of the k8s.io versions in go.mod, or when a

@@ -66,10 +66,7 @@ func (s *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *v2) current(ctx context.Context) (http.Handler, error) {
 	definitions, others := served(s.definitions), s.others(ctx)
-	version := versionOf(definitions)
-	for _, other := range others {
-		version += other.Version + " "
-	}
+	version := versionOf(definitions, others)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.handler != nil && s.version == version {
@@ -85,10 +82,13 @@ func (s *v2) current(ctx context.Context) (http.Handler, error) {
 	return s.handler, nil
 }
 
-func versionOf(definitions []*apiextensionsv1.CustomResourceDefinition) string {
+func versionOf(definitions []*apiextensionsv1.CustomResourceDefinition, others []Document) string {
 	var version strings.Builder
 	for _, crd := range definitions {
 		fmt.Fprintf(&version, "%s@%s ", crd.UID, crd.ResourceVersion)
+	}
+	for _, other := range others {
+		fmt.Fprintf(&version, "%s ", other.Version)
 	}
 	return version.String()
 }
