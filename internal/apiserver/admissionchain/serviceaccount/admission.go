@@ -28,10 +28,12 @@ const PluginName = "ServiceAccount"
 const defaultAccount = "default"
 
 // How long a pod waits for the account "default" of a namespace that has just been made. The first
-// waits are short: the controller is usually done by then.
+// waits are short: the controller is usually done by then. All of them are longer than in Kubernetes,
+// because a control plane is ready here before its controllers have begun.
 const (
 	firstWait = 5 * time.Millisecond
-	longest   = 1500 * time.Millisecond
+	lastWait  = 200 * time.Millisecond
+	longest   = 5 * time.Second
 )
 
 // Admission is the plug-in.
@@ -151,7 +153,7 @@ func (p *Admission) account(ctx context.Context, a admission.Attributes, name st
 // await reads an account live, and for a while again if it is one that is about to appear.
 func (p *Admission) await(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	began := p.clock.Now()
-	for wait := firstWait; ; wait *= 2 {
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		account, err := p.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case !apierrors.IsNotFound(err):
