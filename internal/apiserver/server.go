@@ -89,6 +89,9 @@ type Config struct {
 	// ProtectionDisabled is set if no volume protection controller runs against this server:
 	// PersistentVolumeClaims and PersistentVolumes then get no finalizers that only it removes.
 	ProtectionDisabled bool
+	// ServiceAccountsUnchecked is set if no controller creates the service account "default" in
+	// namespaces: pods then get neither an account that exists nor a token.
+	ServiceAccountsUnchecked bool
 	// OwnersUnchecked disables the admission of package ownerreferences.
 	OwnersUnchecked bool
 	// Services are the ranges of cluster IPs and node ports; zero: the defaults.
@@ -240,7 +243,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 		Policy: s.access.Policy, Restrictions: s.access.Restrictions,
 		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: owners}.Exists, Backlog: s.countBacklog,
 		MergeTypes:               s.mergeTypes,
-		VolumeProtectionDisabled: c.ProtectionDisabled, OwnersUnchecked: c.OwnersUnchecked,
+		ServiceAccountsUnchecked: c.ServiceAccountsUnchecked, VolumeProtectionDisabled: c.ProtectionDisabled, OwnersUnchecked: c.OwnersUnchecked,
 	})
 }
 

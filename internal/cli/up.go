@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"strconv"
 	"syscall"
 	"time"
@@ -92,7 +93,7 @@ stops it; its data stays, unless --ephemeral.`,
 	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "run a garbage collector, here or elsewhere; without one deletions do not cascade, and add no finalizers for a collector")
 	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "controllers to run in this process: gc, namespace, protection, workloads (those of Deployments, Jobs and the like) and scheduler; none if empty. The server expects that gc and namespace run, if not here then by coppice collect")
 	f.order.add(c)
-	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "admission plug-ins to disable: "+system.OwnerReferencesPlugin+", which refuses owner references that are invalid, or that their writer has no right to")
+	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "admission plug-ins to disable: "+system.OwnerReferencesPlugin+", which refuses owner references that are invalid, or that their writer has no right to, and "+system.ServiceAccountPlugin+", which refuses pods whose service account does not exist, and mounts a token of it into others")
 	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", defaults.Services.Addresses.String(), "range of the cluster IPs of services")
 	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default: audit.log in the data directory)`)
 	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, instead of the etcd in this process; several control planes may share it")
@@ -110,7 +111,7 @@ stops it; its data stays, unless --ephemeral.`,
 	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "files for kubeconfigs for coppice node, as NAME=FILE: the credential of the node of that name has rights to that node and its pods only; may be repeated")
 	flags.StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
 	completeWith(c, "controllers", controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
-	completeWith(c, "disable-admission-plugins", system.OwnerReferencesPlugin)
+	completeWith(c, "disable-admission-plugins", system.OptionalPlugins()...)
 	completeWith(c, "node-runtime", nodeconfig.Simulated, nodeconfig.CRI)
 	completeWith(c, "log-level", logLevels()...)
 	return c
@@ -149,8 +150,8 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 		return system.Options{}, err
 	}
 	for _, name := range f.unplugged {
-		if name != system.OwnerReferencesPlugin {
-			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: the only one that can be disabled is %s", name, system.OwnerReferencesPlugin)}
+		if !slices.Contains(system.OptionalPlugins(), name) {
+			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: those that can be disabled are %s", name, strings.Join(system.OptionalPlugins(), " and "))}
 		}
 	}
 	if err := f.checkKubeconfigs(); err != nil {

@@ -206,11 +206,7 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, queue workqueue
 			}
 		case ctx.Err() != nil:
 		default:
-			level := slog.LevelWarn
-			if isStaleCache(err) {
-				level = slog.LevelDebug
-			}
-			log.Log(ctx, level, "not reconciled", "controller", c.Name, "object", key, "error", err)
+			log.Log(ctx, levelOf(err, queue.NumRequeues(key)), "not reconciled", "controller", c.Name, "object", key, "error", err)
 			queue.AddRateLimited(key)
 		}
 		queue.Done(key)
@@ -223,6 +219,15 @@ func IgnoreNotFound(err error) error {
 		return nil
 	}
 	return err
+}
+
+// levelOf returns the level at which an error is logged that came after so many failures in a row. What
+// is refused, by a quota for example, is refused again until somebody changes that: once is enough.
+func levelOf(err error, failures int) slog.Level {
+	if isStaleCache(err) || (failures > 0 && apierrors.IsForbidden(err)) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 // isStaleCache reports whether an error only means that the cache was behind.

@@ -124,3 +124,26 @@ func TestRequests(t *testing.T) {
 		}
 	})
 }
+
+// What is refused is logged as a warning once, until it succeeds; a stale cache never is.
+func TestLevelOfErrors(t *testing.T) {
+	pods := corev1.Resource("pods")
+	refused := fmt.Errorf("create a pod: %w", apierrors.NewForbidden(pods, "a", errors.New("exceeded quota")))
+	for name, test := range map[string]struct {
+		err      error
+		failures int
+		want     slog.Level
+	}{
+		"refused":              {refused, 0, slog.LevelWarn},
+		"refused again":        {refused, 1, slog.LevelDebug},
+		"refused among others": {errors.Join(refused, refused), 3, slog.LevelDebug},
+		"failed again":         {apierrors.NewInternalError(errors.New("broken")), 3, slog.LevelWarn},
+		"stale":                {apierrors.NewConflict(pods, "a", errors.New("changed")), 0, slog.LevelDebug},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := levelOf(test.err, test.failures); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}

@@ -29,9 +29,19 @@ const (
 	Disabled
 )
 
-// OwnerReferencesPlugin is the admission plug-in that rejects owner references which are invalid or
-// which their writer has no permission for. It is the only one that can be disabled.
-const OwnerReferencesPlugin = "OwnerReferencesPermissionEnforcement"
+// The admission plug-ins that can be disabled.
+const (
+	// OwnerReferencesPlugin rejects owner references which are invalid or which their writer has no
+	// permission for.
+	OwnerReferencesPlugin = "OwnerReferencesPermissionEnforcement"
+	// ServiceAccountPlugin rejects pods whose service account does not exist, and mounts a token of it
+	// into the others. It is disabled too where the controllers of workloads do not run: one of them
+	// creates the accounts.
+	ServiceAccountPlugin = "ServiceAccount"
+)
+
+// OptionalPlugins returns the admission plug-ins that can be disabled.
+func OptionalPlugins() []string { return []string{OwnerReferencesPlugin, ServiceAccountPlugin} }
 
 // NoAuditLog is the AuditPath of a control plane that writes no audit log.
 const NoAuditLog = os.DevNull
@@ -97,7 +107,7 @@ type Options struct {
 	// Scheduler runs the scheduler, which assigns pods to nodes.
 	Scheduler bool
 
-	// DisableAdmissionPlugins lists admission plug-ins to disable: OwnerReferencesPlugin.
+	// DisableAdmissionPlugins lists admission plug-ins to disable, of OptionalPlugins.
 	DisableAdmissionPlugins []string
 	// Services are the ranges of service addresses and ports. The zero value means the default
 	// ranges.
@@ -121,7 +131,7 @@ func (o Options) complete() (Options, error) {
 		return o, errors.New("system: a DataDir is required, or Ephemeral")
 	}
 	for _, name := range o.DisableAdmissionPlugins {
-		if name != OwnerReferencesPlugin {
+		if !slices.Contains(OptionalPlugins(), name) {
 			return o, errors.New("system: the admission plug-in " + name + " cannot be disabled")
 		}
 	}

@@ -123,7 +123,8 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 		Listener: listener, Store: store, Authority: authority, ServingNames: o.servingNames(), AdvertiseAddress: o.AdvertiseAddress,
 		Version: o.Version, Audit: o.audit,
 		CollectorDisabled: o.GarbageCollector == Disabled, ProtectionDisabled: o.VolumeProtection != InProcess,
-		OwnersUnchecked: o.disablesAdmission(OwnerReferencesPlugin), Services: o.Services, Now: time.Now, Log: o.Log,
+		ServiceAccountsUnchecked: o.Workloads != InProcess || o.disablesAdmission(ServiceAccountPlugin),
+		OwnersUnchecked:          o.disablesAdmission(OwnerReferencesPlugin), Services: o.Services, Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return Plane{}, nil, err

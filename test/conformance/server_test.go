@@ -262,8 +262,8 @@ func startBare(a admission) (_ *server, err error) {
 		return nil, err
 	}
 	api, err := apiserver.New(ctx, apiserver.Config{
-		OwnersUnchecked: a == unchecked,
-		Listener:        listener, Store: store, Authority: authority, Version: "v1.37.2", Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		OwnersUnchecked: a == unchecked, ServiceAccountsUnchecked: true,
+		Listener: listener, Store: store, Authority: authority, Version: "v1.37.2", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())

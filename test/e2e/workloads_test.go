@@ -205,6 +205,22 @@ spec:
 	}
 }
 
+// TestPodsHaveServiceAccounts creates a pod at once in a new namespace: its account appears in time, and
+// the pod gets a token of it. An account that does not exist is refused.
+func TestPodsHaveServiceAccounts(t *testing.T) {
+	t.Parallel()
+	k := shipped(t)
+	namespace := newNamespace(t, k)
+	k.run(t, "run", "-n", namespace, "web", "--image=nginx")
+	if got := k.get(t, namespace, "pod/web", "{.spec.serviceAccountName} {.spec.containers[0].volumeMounts[0].mountPath}"); got != "default /var/run/secrets/kubernetes.io/serviceaccount" {
+		t.Errorf("it has %q", got)
+	}
+	_, complaint, err := k.try(t, "", "run", "-n", namespace, "deploy", "--image=nginx", `--overrides={"spec":{"serviceAccountName":"deploy"}}`)
+	if want := fmt.Sprintf(`error looking up service account %s/deploy: serviceaccount "deploy" not found`, namespace); err == nil || !strings.Contains(complaint, want) {
+		t.Errorf("%v: %q, want %s", err, complaint, want)
+	}
+}
+
 // TestNamespaceDefaultsComeBack removes what every namespace has: it is recreated.
 func TestNamespaceDefaultsComeBack(t *testing.T) {
 	t.Parallel()

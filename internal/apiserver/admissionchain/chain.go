@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain/limitranger"
+	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain/serviceaccount"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/certificateadmission"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/claimadmission"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
@@ -46,7 +47,7 @@ const (
 	ownerBacklogName           = "OwnerBacklog"
 )
 
-// Config configures the plug-ins. All fields but the last two are required.
+// Config configures the plug-ins. All fields but the last three are required.
 type Config struct {
 	Client       kubernetes.Interface
 	Informers    informers.SharedInformerFactory
@@ -61,6 +62,8 @@ type Config struct {
 	// MergeTypes are the types by which MutatingAdmissionPolicies apply their changes.
 	MergeTypes patch.TypeConverterManager
 
+	// ServiceAccountsUnchecked leaves out the plug-in of package serviceaccount.
+	ServiceAccountsUnchecked bool
 	// VolumeProtectionDisabled leaves out StorageObjectInUseProtection.
 	VolumeProtectionDisabled bool
 	// OwnersUnchecked leaves out the plug-ins for owner references.
@@ -87,11 +90,16 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
 		}},
 		{limitranger.PluginName, instance(limitranger.NewAdmission())},
+	}
+	if !c.ServiceAccountsUnchecked {
+		all = append(all, plugin{serviceaccount.PluginName, instance(serviceaccount.NewAdmission())})
+	}
+	all = append(all, []plugin{
 		{mutatingpolicy.PluginName, instance(newMutatingPolicies(c.MergeTypes))},
 		{mutatingwebhook.PluginName, func() (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(nil) }},
 		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},
 		{rbacEscalationName, instance(rbacauthorizer.NewEscalationCheck(c.Policy, authorize))},
-	}
+	}...)
 	if !c.VolumeProtectionDisabled {
 		all = append(all, plugin{storageInUseProtectionName, instance(storageInUseProtection{})})
 	}

@@ -24,7 +24,9 @@ const defaultAccount = "default"
 const evictAfter = 300
 
 func createPod(p *corev1.Pod) {
-	registry.SetDefault(&p.Spec.ServiceAccountName, defaultAccount)
+	if !isStatic(p) { // its node runs it without the server
+		registry.SetDefault(&p.Spec.ServiceAccountName, defaultAccount)
+	}
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
 	p.Spec.Tolerations = tolerateLostNodes(p.Spec.Tolerations)
 	podspec.MergeLabelKeys(&p.Spec, p.Labels)

@@ -1,0 +1,170 @@
+// Package serviceaccount is the admission plug-in that gives pods their service account: it must
+// exist, pods get its pull secrets, and a token of it in a volume. What a pod gets is in mount.go and
+// secrets.go, which are pure.
+package serviceaccount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/clock"
+)
+
+// PluginName is Kubernetes' name of the plug-in.
+const PluginName = "ServiceAccount"
+
+// defaultAccount is the account of pods that name none. A controller creates it in every namespace.
+const defaultAccount = "default"
+
+// How long a pod waits for the account "default" of a namespace that has just been made. The first
+// waits are short: the controller is usually done by then. All of them are longer than in Kubernetes,
+// because a control plane is ready here before its controllers have begun.
+const (
+	firstWait = 5 * time.Millisecond
+	lastWait  = 200 * time.Millisecond
+	longest   = 5 * time.Second
+)
+
+// Admission is the plug-in.
+type Admission struct {
+	*admission.Handler
+	client   kubernetes.Interface
+	accounts corev1listers.ServiceAccountLister
+	// clock is that of the waits.
+	clock clock.Clock
+	// volumeName returns the name of the volume with the token.
+	volumeName func() string
+}
+
+var (
+	_ admission.MutationInterface                  = (*Admission)(nil)
+	_ admission.ValidationInterface                = (*Admission)(nil)
+	_ admission.InitializationValidator            = (*Admission)(nil)
+	_ initializer.WantsExternalKubeClientSet       = (*Admission)(nil)
+	_ initializer.WantsExternalKubeInformerFactory = (*Admission)(nil)
+)
+
+// NewAdmission returns the plug-in, without its client and informers.
+func NewAdmission() *Admission {
+	return &Admission{
+		Handler: admission.NewHandler(admission.Create, admission.Update), clock: clock.RealClock{},
+		volumeName: func() string { return names.SimpleNameGenerator.GenerateName(volumePrefix) },
+	}
+}
+
+// SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet.
+func (p *Admission) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+
+// SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory. Until the
+// informer has synced, accounts are read live.
+func (p *Admission) SetExternalKubeInformerFactory(shared informers.SharedInformerFactory) {
+	p.accounts = shared.Core().V1().ServiceAccounts().Lister()
+}
+
+// ValidateInitialization implements admission.InitializationValidator.
+func (p *Admission) ValidateInitialization() error {
+	if p.client == nil || p.accounts == nil {
+		return errors.New("a client and informers are required")
+	}
+	return nil
+}
+
+// Admit implements admission.MutationInterface.
+func (p *Admission) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok || !isNewPod(a) || isMirror(pod) {
+		return nil
+	}
+	if pod.Spec.ServiceAccountName == "" {
+		pod.Spec.ServiceAccountName = defaultAccount
+	}
+	account, err := p.account(ctx, a, pod.Spec.ServiceAccountName)
+	if err != nil {
+		return err
+	}
+	if mountsToken(account, pod) {
+		mountToken(pod, p.volumeName)
+	}
+	if len(pod.Spec.ImagePullSecrets) == 0 {
+		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, account.ImagePullSecrets...)
+	}
+	return nil
+}
+
+// Validate implements admission.ValidationInterface. Others may have changed the pod since Admit.
+func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	isDebugged := a.GetOperation() == admission.Update && a.GetResource().GroupResource() == corev1.Resource("pods") && a.GetSubresource() == "ephemeralcontainers"
+	switch {
+	case !ok || !isNewPod(a) && !isDebugged:
+		return nil
+	case isMirror(pod):
+		return refuse(a, checkMirror(pod))
+	case pod.Spec.ServiceAccountName == "":
+		return refuse(a, fmt.Errorf("no service account specified for pod %s/%s", a.GetNamespace(), pod.Name))
+	}
+	account, err := p.account(ctx, a, pod.Spec.ServiceAccountName)
+	if err != nil {
+		return err
+	}
+	return refuse(a, checkSecrets(account, pod, isDebugged))
+}
+
+func refuse(a admission.Attributes, err error) error {
+	if err == nil {
+		return nil
+	}
+	return admission.NewForbidden(a, err)
+}
+
+func isNewPod(a admission.Attributes) bool {
+	return a.GetOperation() == admission.Create && a.GetResource().GroupResource() == corev1.Resource("pods") && a.GetSubresource() == ""
+}
+
+// isMirror reports whether a pod stands for one that a node has from elsewhere.
+func isMirror(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return ok
+}
+
+// account returns the account of a pod. One that the cache does not show is read live.
+func (p *Admission) account(ctx context.Context, a admission.Attributes, name string) (*corev1.ServiceAccount, error) {
+	account, err := p.accounts.ServiceAccounts(a.GetNamespace()).Get(name)
+	if apierrors.IsNotFound(err) {
+		account, err = p.await(ctx, a.GetNamespace(), name)
+	}
+	if err != nil {
+		return nil, admission.NewForbidden(a, fmt.Errorf("error looking up service account %s/%s: %w", a.GetNamespace(), name, err))
+	}
+	return account, nil
+}
+
+// await reads an account live, and for a while again if it is one that is about to appear.
+func (p *Admission) await(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	began := p.clock.Now()
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		account, err := p.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case !apierrors.IsNotFound(err):
+			return account, err
+		case name != defaultAccount || p.clock.Since(began)+wait > longest:
+			return nil, apierrors.NewNotFound(corev1.Resource("serviceaccount"), name)
+		}
+		select {
+		case <-p.clock.After(wait):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
