@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -72,6 +73,26 @@ func (r *references) Secret(ctx context.Context, namespace, name string) (*corev
 		return nil, errNotServed
 	}
 	return cri.FromAPI(client).Secret(ctx, namespace, name)
+}
+
+// Services implements cri.Objects.
+func (r *references) Services(ctx context.Context, namespace string) ([]corev1.Service, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotServed
+	}
+	return cri.FromAPI(client).Services(ctx, namespace)
+}
+
+// Token implements cri.Objects.
+func (r *references) Token(
+	ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest,
+) (*authenticationv1.TokenRequest, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotServed
+	}
+	return cri.FromAPI(client).Token(ctx, namespace, account, request)
 }
 
 // newNodes returns the agent of the nodes of this process.

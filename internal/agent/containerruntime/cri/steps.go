@@ -82,7 +82,7 @@ func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if err := r.removeSandboxes(ctx, there); err != nil {
 		return err
 	}
-	if err := r.store.prepare(of, gatherVolumes(ctx, r.objects, of)); err != nil {
+	if err := r.prepare(of, gatherVolumes(ctx, r.objects, r.tokens, of)); err != nil {
 		return lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	}
 	config, err := r.sandboxConfig(of, s.Attempt)
@@ -112,7 +112,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if err := r.removeSandboxes(ctx, listings[of.UID]); err != nil || !s.Final {
 		return err
 	}
-	if err := r.store.remove(of.UID); err != nil {
+	if err := r.removeFiles(of.UID); err != nil {
 		return fmt.Errorf("remove the files of the pod: %w", err)
 	}
 	return nil
