@@ -14,7 +14,7 @@ import (
 
 // TestFollowingVolumes: a volume has a token of the pod's service account that the API server
 // accepts, and follows a config map, a secret and the pod's labels while the pod runs. Variables
-// do not.
+// do not, but tell where the API server is.
 func TestFollowingVolumes(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
@@ -26,7 +26,7 @@ func TestFollowingVolumes(t *testing.T) {
 	}}}
 	followed := corev1.LocalObjectReference{Name: "followed"}
 	s.create(corev1.PodSpec{
-		ServiceAccountName: "robot",
+		ServiceAccountName: "robot", HostNetwork: true,
 		Volumes: []corev1.Volume{{Name: "all", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(600))}},
 			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: followed}},
@@ -37,13 +37,17 @@ func TestFollowingVolumes(t *testing.T) {
 		}}}}},
 		Containers: []corev1.Container{{
 			Name: "main", Env: []corev1.EnvVar{at}, VolumeMounts: []corev1.VolumeMount{{Name: "all", MountPath: "/all"}},
-			Command: shell(`trap 'exit 0' TERM; cat /all/token > /out/token
+			Command: shell(`trap 'exit 0' TERM; cat /all/token > /out/token; echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT > /out/api
 				while :; do echo $(cat /all/a) $(cat /all/key) $(cat /all/labels) $A > /out/new; mv /out/new /out/seen; touch /out/up; sleep 0.2; done`),
 		}},
 	})
 	pod := p.eventuallyReady(t, s.name)
 	s.mark("up")
 	s.authenticates(pod, s.read("token"))
+	server := p.run(t, "config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+	if got, want := strings.TrimSpace(s.read("api")), strings.TrimPrefix(server, "https://"); got != want {
+		t.Errorf("its variables name the server %s, want %s", got, want)
+	}
 	if got := s.read("seen"); got != "first first first\n" {
 		t.Errorf("it sees %q", got)
 	}

@@ -22,6 +22,7 @@ import (
 type world struct {
 	settings map[string]string // the ConfigMap settings; nil: there is none
 	keys     map[string][]byte // the Secret keys
+	kind     corev1.SecretType // of keys
 	services []corev1.Service
 	refuses  error // what requests for tokens are answered with
 	clock    *testclock.FakeClock
@@ -42,8 +43,10 @@ func (w *world) Secret(_ context.Context, _, name string) (*corev1.Secret, error
 	if name != "keys" || w.keys == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
 	}
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: w.keys}, nil
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: w.kind, Data: w.keys}, nil
 }
+
+func (w *world) Server() string { return "https://127.0.0.1:6443" }
 
 func (w *world) Services(context.Context, string) ([]corev1.Service, error) { return w.services, nil }
 

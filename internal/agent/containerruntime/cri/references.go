@@ -18,16 +18,26 @@ import (
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// Server returns the URL at which this node reaches the API server.
+	Server() string
 	// Services returns the services of a namespace.
 	Services(ctx context.Context, namespace string) ([]corev1.Service, error)
 	// Token requests a token of a service account.
 	Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
-// FromAPI returns Objects of the API. The client needs the permissions for these requests.
-func FromAPI(client kubernetes.Interface) Objects { return fromAPI{client.CoreV1()} }
+// FromAPI returns Objects of the API at the URL server. The client needs the permissions for these requests.
+func FromAPI(client kubernetes.Interface, server string) Objects {
+	return fromAPI{client.CoreV1(), server}
+}
 
-type fromAPI struct{ client corev1client.CoreV1Interface }
+type fromAPI struct {
+	client corev1client.CoreV1Interface
+	server string
+}
+
+// Server implements Objects.
+func (a fromAPI) Server() string { return a.server }
 
 // ConfigMap implements Objects.
 func (a fromAPI) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {

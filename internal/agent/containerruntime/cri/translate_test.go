@@ -60,11 +60,17 @@ func TestEnvironment(t *testing.T) {
 		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
 	}
 	for name, test := range map[string]struct {
-		from  []corev1.EnvFromSource
-		env   []corev1.EnvVar
-		want  []variable
-		wrong string
+		services []variable
+		from     []corev1.EnvFromSource
+		env      []corev1.EnvVar
+		want     []variable
+		wrong    string
 	}{
+		"services give way, and can be referred to": {
+			services: []variable{{"B", "of a service"}, {"C_HOST", "10.0.0.1"}},
+			env:      []corev1.EnvVar{{Name: "A", Value: "$(C_HOST)"}, {Name: "B", Value: "b"}},
+			want:     []variable{{"B", "b"}, {"C_HOST", "10.0.0.1"}, {"A", "10.0.0.1"}},
+		},
 		"literals, in their order": {
 			env:  []corev1.EnvVar{{Name: "B", Value: "b"}, {Name: "A", Value: "$(B)$(C)"}, {Name: "C", Value: "c"}},
 			want: []variable{{"B", "b"}, {"A", "b$(C)"}, {"C", "c"}},
@@ -110,7 +116,7 @@ func TestEnvironment(t *testing.T) {
 		pod := aPod()
 		c := &pod.Spec.Containers[0]
 		c.EnvFrom, c.Env = test.from, test.env
-		got, err := environment(pod, c, m)
+		got, err := environment(pod, c, test.services, m)
 		if test.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%s: %v, want %s", name, err, test.wrong)
