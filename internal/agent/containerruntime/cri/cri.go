@@ -190,9 +190,10 @@ func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	ctx = quiet(ctx)
 	ticker := r.clock.NewTicker(lookEvery)
 	defer ticker.Stop()
-	var following sync.WaitGroup
-	following.Go(func() { r.keepFollowing(ctx) })
-	defer following.Wait()
+	var background sync.WaitGroup
+	background.Go(func() { r.keepFollowing(ctx) })
+	background.Go(func() { r.keepRotating(ctx) })
+	defer background.Wait()
 	answers := true
 	for {
 		select {

@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// world is an API with these objects, in the namespace of aPod. It counts requests.
-type world struct {
+// cluster is an API with these objects, in the namespace of aPod. It counts requests.
+type cluster struct {
 	settings map[string]string // the ConfigMap settings; nil: there is none
 	keys     map[string][]byte // the Secret keys
 	kind     corev1.SecretType // of keys
@@ -30,7 +30,7 @@ type world struct {
 	issued   []authenticationv1.TokenRequest
 }
 
-func (w *world) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
+func (w *cluster) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	w.requests++
 	if name != "settings" || w.settings == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("configmaps"), name)
@@ -38,7 +38,7 @@ func (w *world) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap,
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: w.settings}, nil
 }
 
-func (w *world) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+func (w *cluster) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
 	w.requests++
 	if name != "keys" || w.keys == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
@@ -46,11 +46,11 @@ func (w *world) Secret(_ context.Context, _, name string) (*corev1.Secret, error
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: w.kind, Data: w.keys}, nil
 }
 
-func (w *world) Server() string { return "https://127.0.0.1:6443" }
+func (w *cluster) Server() string { return "https://127.0.0.1:6443" }
 
-func (w *world) Services(context.Context, string) ([]corev1.Service, error) { return w.services, nil }
+func (w *cluster) Services(context.Context, string) ([]corev1.Service, error) { return w.services, nil }
 
-func (w *world) Token(_ context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (w *cluster) Token(_ context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	if w.refuses != nil {
 		return nil, w.refuses
 	}
@@ -60,10 +60,10 @@ func (w *world) Token(_ context.Context, namespace, account string, r *authentic
 	return r, nil
 }
 
-// inWorld returns a runtime with the objects of a world.
-func inWorld(t *testing.T) (*world, *Runtime) {
+// inCluster returns a runtime with the objects of a cluster.
+func inCluster(t *testing.T) (*cluster, *Runtime) {
 	t.Helper()
-	w := &world{settings: map[string]string{"a": "1"}, keys: map[string][]byte{"k": []byte("s3")}, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
+	w := &cluster{settings: map[string]string{"a": "1"}, keys: map[string][]byte{"k": []byte("s3")}, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
 	r := newFake().open(t, t.TempDir())
 	r.objects, r.clock = w, w.clock
 	r.tokens = newTokens(w, w.clock)
@@ -83,7 +83,7 @@ func tokenVolume(seconds int64) corev1.Volume {
 // Volumes follow their objects and the pod while the pod runs; what cannot be read leaves them as
 // they are.
 func TestFollow(t *testing.T) {
-	w, r := inWorld(t)
+	w, r := inCluster(t)
 	pod := aPod()
 	pod.Spec.Volumes = []corev1.Volume{tokenVolume(3600)}
 	r.Update(pod)
@@ -123,7 +123,7 @@ func TestFollow(t *testing.T) {
 
 // What several pods refer to is read once.
 func TestFollowReadsOnce(t *testing.T) {
-	w, r := inWorld(t)
+	w, r := inCluster(t)
 	for _, name := range []string{"u-1", "u-2", "u-3"} {
 		pod := aPod()
 		pod.Name, pod.UID = name, types.UID(name)
@@ -156,7 +156,7 @@ func TestTokens(t *testing.T) {
 		"a week, a day old":     {7 * 24 * 3600, 24 * time.Hour, nil, "token 2", false},
 		"ten minutes, at eight": {600, 8 * time.Minute, nil, "token 2", false},
 	} {
-		w := &world{clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
+		w := &cluster{clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
 		kept, pod := newTokens(w, w.clock), aPod()
 		pod.Spec.ServiceAccountName = "robot"
 		p := &corev1.ServiceAccountTokenProjection{ExpirationSeconds: &test.seconds}
@@ -201,7 +201,7 @@ func TestTokenMode(t *testing.T) {
 		pod := aPod()
 		test.change(&pod.Spec)
 		pod.Spec.Volumes = []corev1.Volume{tokenVolume(3600)}
-		w := &world{settings: map[string]string{}, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
+		w := &cluster{settings: map[string]string{}, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
 		files, err := filesOf(pod, &pod.Spec.Volumes[0].VolumeSource, gatherVolumes(t.Context(), w, newTokens(w, w.clock), pod))
 		if err != nil {
 			t.Fatal(err)

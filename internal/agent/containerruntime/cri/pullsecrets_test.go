@@ -116,7 +116,7 @@ func TestPull(t *testing.T) {
 		"the second":              {"bob", []string{"none", "keys"}, []string{"ann", "bob"}, ""},
 		"nobody":                  {"eve", []string{"keys"}, []string{"ann", "bob"}, "unauthorized: ann\nunauthorized: bob"},
 	} {
-		w, r := inWorld(t)
+		w, r := inCluster(t)
 		w.kind = corev1.SecretTypeDockercfg
 		w.keys = map[string][]byte{corev1.DockerConfigKey: []byte(`{"quay.io/team":{"username":"ann"},"quay.io":{"username":"bob"},"gcr.io":{"username":"eve"}}`)}
 		images := &registry{ImageManagerService: r.images, accepts: test.accepts}

@@ -37,7 +37,7 @@ func TestServiceVariables(t *testing.T) {
 // The API server is where the node reaches it; its loopback is the node's address for pods with a
 // network of their own.
 func TestServicesOf(t *testing.T) {
-	w, r := inWorld(t)
+	w, r := inCluster(t)
 	w.services = []corev1.Service{service("web", "10.0.0.6", corev1.ServicePort{Port: 80}), service("kubernetes", "10.0.0.1", corev1.ServicePort{Port: 443})}
 	for name, test := range map[string]struct {
 		namespace string
