@@ -87,6 +87,7 @@ func (a *Agent) find(uid types.UID) (r *record, found bool, err error) {
 		}
 	}
 	r.pod = pod
+	a.runtime.Update(pod)
 	return r, true, nil
 }
 

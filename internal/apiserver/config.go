@@ -113,7 +113,7 @@ func handlerChain(s *Server) func(http.Handler, *genericapiserver.Config) http.H
 // what k8s.io/apiserver exempts.
 func longRunning(next apirequest.LongRunningRequestCheck) apirequest.LongRunningRequestCheck {
 	return func(r *http.Request, info *apirequest.RequestInfo) bool {
-		streams := []string{"log", "exec", "attach", "portforward"}
+		streams := []string{"log", "exec", "attach", "portforward", "proxy"}
 		isStream := info != nil && info.IsResourceRequest && slices.Contains(streams, info.Subresource)
 		return isStream || info != nil && storageendpoints.IsSnapshot(info) || next(r, info)
 	}

@@ -50,6 +50,10 @@ func newNodeCluster(t *testing.T) *nodeCluster {
 		t.Fatal(err)
 	}
 	for name, node := range map[string]string{"own": w.own, "far": w.far, "waiting": ""} {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "of-" + name}}
+		if _, err := admin.CoreV1().ServiceAccounts(w.namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-" + name}, StringData: map[string]string{"key": "secret-content"}}
 		if _, err := admin.CoreV1().Secrets(w.namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -57,7 +61,13 @@ func newNodeCluster(t *testing.T) *nodeCluster {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 			NodeName:   node,
 			Containers: []corev1.Container{{Name: "c", Image: "i", EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}}},
-			Volumes:    []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "of-" + name}}}},
+			Volumes: []corev1.Volume{
+				{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "of-" + name}}},
+				{Name: "t", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+					{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}},
+				}}}},
+			},
+			ServiceAccountName: "of-" + name,
 		}}
 		if w.pods[name], err = admin.CoreV1().Pods(w.namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -79,6 +89,15 @@ func (s *server) as(t *testing.T, issue func(*auth.Authority) (auth.Pair, error)
 
 func (w *nodeCluster) pod(name string, more ...string) string {
 	return strings.Join(append([]string{"/api/v1/namespaces/" + w.namespace + "/pods/" + name}, more...), "/")
+}
+
+func (w *nodeCluster) tokens(account string) string {
+	return "/api/v1/namespaces/" + w.namespace + "/serviceaccounts/" + account + "/token"
+}
+
+// tokenOf returns a request for a token that is bound to a pod.
+func (w *nodeCluster) tokenOf(pod, audience string) string {
+	return fmt.Sprintf(`{"spec":{"audiences":[%q],"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":%q,"uid":%q}}}`, audience, pod, w.pods[pod].UID)
 }
 
 func (w *nodeCluster) deletion(pod string) string {
@@ -181,7 +200,18 @@ func (w *nodeCluster) forgedOfNode() map[string]struct {
 		"read another's secret":               {get(secrets + "/of-far"), "no pod that is bound to node " + w.own + " refers to secrets of-far"},
 		"list secrets":                        {get(secrets), "cannot list"},
 		"read what nobody refers to":          {get("/api/v1/namespaces/default/configmaps/settings"), "refers to configmaps settings"},
-		"a token":                             {create("/api/v1/namespaces/"+w.namespace+"/serviceaccounts/default/token", `{}`), "cannot create resource"},
+		"a token of another's account":        {create(w.tokens("of-far"), w.tokenOf("far", "vault")), "no pod that is bound to node " + w.own + " has the service account of-far"},
+		"a token that is bound to nothing":    {create(w.tokens("of-own"), `{"spec":{"audiences":["vault"]}}`), "only that are bound to a pod"},
+		"a token that is bound to a secret":   {create(w.tokens("of-own"), `{"spec":{"audiences":["vault"],"boundObjectRef":{"apiVersion":"v1","kind":"Secret","name":"of-own"}}}`), "only that are bound to a pod"},
+		"a token for another's pod":           {create(w.tokens("of-own"), w.tokenOf("far", "vault")), "no pod far"},
+		"a token for an earlier pod":          {create(w.tokens("of-own"), strings.Replace(w.tokenOf("own", "vault"), string(w.pods["own"].UID), "u", 1)), "no pod own with uid u"},
+		"a token for a pod of any uid":        {create(w.tokens("of-own"), strings.Replace(w.tokenOf("own", "vault"), string(w.pods["own"].UID), "", 1)), "must name the uid"},
+		"a token for another audience":        {create(w.tokens("of-own"), w.tokenOf("own", "bank")), `for [\"bank\"] is bound to node`},
+		"a token for the API server":          {create(w.tokens("of-own"), strings.Replace(w.tokenOf("own", "vault"), `"audiences":["vault"],`, "", 1)), "svc.cluster.local"},
+		"read a service account":              {get("/api/v1/namespaces/" + w.namespace + "/serviceaccounts/of-own"), "cannot"},
+		"list all services":                   {get("/api/v1/services"), "services of one namespace only"},
+		"list another namespace's services":   {get("/api/v1/namespaces/kube-system/services"), "no pod that is bound to node " + w.own + " is in namespace kube-system"},
+		"watch services":                      {get("/api/v1/namespaces/" + w.namespace + "/services?watch=true"), "cannot watch"},
 		"an event about another's pod":        {create(events, anEvent("Pod", w.namespace, "far")), "is not bound to its node"},
 		"an event about a secret":             {create(events, anEvent("Secret", w.namespace, "of-own")), "can create Events about its node and its pods only"},
 		"an event about another node":         {create("/api/v1/namespaces/default/events", anEvent("Node", "", w.far)), "can create Events about its node and its pods only"},
@@ -302,6 +332,8 @@ func TestTheNodesOwnRequests(t *testing.T) {
 		{"report about its pod", merge(w.pod("own", "status"), `{"metadata":{"uid":"`+string(w.pods["own"].UID)+`"},"status":{"phase":"Running"}}`), http.StatusOK},
 		{"read a secret of its pod", get("/api/v1/namespaces/" + w.namespace + "/secrets/of-own"), http.StatusOK},
 		{"read a config map of its pod", get("/api/v1/namespaces/" + w.namespace + "/configmaps/settings"), http.StatusOK},
+		{"request a token of its pod", create(w.tokens("of-own"), w.tokenOf("own", "vault")), http.StatusCreated},
+		{"find the services of its pod", get("/api/v1/namespaces/" + w.namespace + "/services"), http.StatusOK},
 		{"tell of its pod", create("/api/v1/namespaces/"+w.namespace+"/events", anEvent("Pod", w.namespace, "own")), http.StatusCreated},
 		{"tell of itself", create("/api/v1/namespaces/default/events", anEvent("Node", "", w.own)), http.StatusCreated},
 		{"ask what it may do", create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`), http.StatusCreated},

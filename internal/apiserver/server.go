@@ -55,6 +55,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/mergetypes"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
+	"github.com/coppice-dev/coppice/internal/apiserver/podproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
 	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -268,8 +269,8 @@ func (s *Server) install(c Config, builtin, reviews []*genericapiserver.APIGroup
 }
 
 // extendCore adds what is in the core group but not in its table: pods/log, pods/exec,
-// pods/attach, pods/portforward, pods/eviction, serviceaccounts/token, bindings and
-// componentstatuses.
+// pods/attach, pods/portforward, the proxies of pods and services, pods/eviction,
+// serviceaccounts/token, bindings and componentstatuses.
 func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupInfo) error {
 	storages := legacy.VersionedResourcesStorageMap["v1"]
 	if err := s.access.UseRegistries(storages); err != nil {
@@ -286,6 +287,12 @@ func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupI
 	storages["pods/log"] = s.logs
 	s.streams = podstreams.New(podstreams.Config{Pods: pods, Nodes: nodes, TLS: agents.TLS, Authorizer: s.access.Authorizer})
 	s.streams.AddTo(storages)
+	services, servicesOK := storages["services"].(restregistry.Getter)
+	endpoints, endpointsOK := storages["endpoints"].(restregistry.Getter)
+	if !servicesOK || !endpointsOK {
+		return errors.New("the registries of services and endpoints lack a method")
+	}
+	podproxy.Registries{Pods: pods, Nodes: nodes, Services: services, Endpoints: endpoints}.AddTo(storages)
 	evictions, err := eviction.FromStorages(storages, policy.VersionedResourcesStorageMap["v1"])
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 )
 
 // listen opens the port. That comes first, so that nothing has been done if the port is in use.
@@ -57,6 +59,11 @@ func (o Options) servingNames() []string {
 	}
 	if o.AdvertiseAddress != nil {
 		names = append(names, o.AdvertiseAddress.String())
+	}
+	if o.Nodes.Runtime == nodeconfig.CRI && o.machine != nil {
+		for _, node := range o.machine.Nodes { // pods reach the server there (package cri)
+			names = append(names, node.Addresses...)
+		}
 	}
 	return names
 }

@@ -73,7 +73,7 @@ func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error 
 	defer logs.close()
 	own, err := nodeconfig.Open(ctx, nodeconfig.Options{
 		Runtime: o.Runtime, Socket: o.Socket, Dir: o.Dir, Nodes: 1, Name: o.Name, Address: o.Address.String(), Version: o.Version, Log: o.Log,
-		Objects: cri.FromAPI(client),
+		Objects: cri.FromAPI(client, o.Config.Host),
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -52,6 +53,15 @@ func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine fu
 // before there is an API server to read from.
 type references struct {
 	client atomic.Pointer[kubernetes.Clientset]
+	server atomic.Pointer[string]
+}
+
+// Server implements cri.Objects.
+func (r *references) Server() string {
+	if server := r.server.Load(); server != nil {
+		return *server
+	}
+	return ""
 }
 
 var errNotServed = errors.New("the API is not served yet")
@@ -62,7 +72,7 @@ func (r *references) ConfigMap(ctx context.Context, namespace, name string) (*co
 	if client == nil {
 		return nil, errNotServed
 	}
-	return cri.FromAPI(client).ConfigMap(ctx, namespace, name)
+	return cri.FromAPI(client, r.Server()).ConfigMap(ctx, namespace, name)
 }
 
 // Secret implements cri.Objects.
@@ -71,7 +81,27 @@ func (r *references) Secret(ctx context.Context, namespace, name string) (*corev
 	if client == nil {
 		return nil, errNotServed
 	}
-	return cri.FromAPI(client).Secret(ctx, namespace, name)
+	return cri.FromAPI(client, r.Server()).Secret(ctx, namespace, name)
+}
+
+// Services implements cri.Objects.
+func (r *references) Services(ctx context.Context, namespace string) ([]corev1.Service, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotServed
+	}
+	return cri.FromAPI(client, r.Server()).Services(ctx, namespace)
+}
+
+// Token implements cri.Objects.
+func (r *references) Token(
+	ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest,
+) (*authenticationv1.TokenRequest, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotServed
+	}
+	return cri.FromAPI(client, r.Server()).Token(ctx, namespace, account, request)
 }
 
 // newNodes returns the agent of the nodes of this process.

@@ -130,6 +130,9 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 		return Plane{}, nil, err
 	}
 	plane := Plane{Server: o.serverURL(listener.Addr()), Kubeconfig: dir.join(kubeconfigFile), Config: api.Client()}
+	if o.references != nil {
+		o.references.server.Store(&plane.Server)
+	}
 	plane.keepFresh, err = writeCredentials(o, authority, plane)
 	if err != nil {
 		return Plane{}, nil, err

@@ -62,7 +62,7 @@ func (s *story) streams(environment []string) {
 	t.Helper()
 	served := port()
 	script := fmt.Sprintf(`trap 'exit 0' TERM; mkdir /tmp/served; echo page > /tmp/served/index.html
-		httpd -p 127.0.0.1:%d -h /tmp/served; touch /out/up; while read line; do echo "read $line"; done; %s`, served, idle)
+		httpd -p %d -h /tmp/served; touch /out/up; while read line; do echo "read $line"; done; %s`, served, idle)
 	s.create(corev1.PodSpec{Containers: []corev1.Container{
 		{Name: "main", Command: shell(script), Stdin: true, StdinOnce: true},
 		{Name: "beside", Command: shell(idle)},
@@ -73,6 +73,9 @@ func (s *story) streams(environment []string) {
 	s.copyFiles(environment)
 	s.attach(environment)
 	s.forward(environment, served)
+	if got := p.run(t, "get", "--raw", fmt.Sprintf("/api/v1/namespaces/default/pods/%s:%d/proxy/index.html", s.name, served)); got != "page\n" {
+		t.Errorf("through the proxy: %q", got)
+	}
 	if out, err := s.kubectl(environment, "", "exec", s.name, "-c", "other", "--", "true"); err == nil || !strings.Contains(err.Error(), "container other is not valid for pod "+s.name) {
 		t.Errorf("exec in a container that does not exist: %s %v", out, err)
 	}

@@ -35,6 +35,9 @@ type Runtime interface {
 	// Adopt tells the runtime about a pod that this agent has not seen before; pod.Status is the
 	// status that was last reported.
 	Adopt(pod *corev1.Pod)
+	// Update tells the runtime about a pod as it is in the API now, before its steps and whenever it
+	// has changed.
+	Update(pod *corev1.Pod)
 	// Observe returns the sandbox and the containers of a pod.
 	Observe(uid types.UID) lifecycle.Observed
 	// Known returns the pods that have a sandbox, containers or files on the node.

@@ -80,9 +80,15 @@ type Runtime struct {
 	log           *slog.Logger
 	cache         *podCache
 
-	mu      sync.Mutex
-	stopped bool           // guarded by mu; no further step may begin
-	steps   sync.WaitGroup // the steps that are under way
+	tokens *tokens
+
+	mu       sync.Mutex
+	stopped  bool                      // guarded by mu; no further step may begin
+	steps    sync.WaitGroup            // the steps that are under way
+	pods     map[types.UID]*corev1.Pod // guarded by mu; as last seen in the API
+	troubles map[types.UID]string      // guarded by mu; why the volumes of a pod are not up to date
+
+	files sync.Mutex // held while volumes of API objects are written or removed
 }
 
 var _ containerruntime.Runtime = (*Runtime)(nil)
@@ -147,6 +153,7 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	r := &Runtime{
 		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
 		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, cache: newPodCache(),
+		tokens: newTokens(c.Objects, c.Clock), pods: map[types.UID]*corev1.Pod{}, troubles: map[types.UID]string{},
 	}
 	if _, err := r.look(ctx); err != nil {
 		return nil, err
@@ -173,7 +180,7 @@ func (r *Runtime) Known() []types.UID { return append(r.cache.known(), r.store.k
 // Forget implements containerruntime.Runtime.
 func (r *Runtime) Forget(uid types.UID) {
 	r.cache.forget(uid)
-	if err := r.store.remove(uid); err != nil {
+	if err := r.removeFiles(uid); err != nil {
 		r.log.Warn("files of a pod not removed", "uid", uid, "error", err)
 	}
 }
@@ -183,6 +190,10 @@ func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	ctx = quiet(ctx)
 	ticker := r.clock.NewTicker(lookEvery)
 	defer ticker.Stop()
+	var background sync.WaitGroup
+	background.Go(func() { r.keepFollowing(ctx) })
+	background.Go(func() { r.keepRotating(ctx) })
+	defer background.Wait()
 	answers := true
 	for {
 		select {

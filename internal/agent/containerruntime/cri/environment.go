@@ -14,10 +14,14 @@ import (
 // variable is an environment variable.
 type variable struct{ name, value string }
 
-// environment returns the environment of a container: first the variables of envFrom, then those of
-// env, which may refer to earlier ones as $(NAME).
-func environment(of *corev1.Pod, c *corev1.Container, m *references) ([]variable, error) {
+// environment returns the environment of a container: first the variables of services, then those
+// of envFrom, then those of env, which may refer to earlier ones as $(NAME). The last one of a name
+// counts.
+func environment(of *corev1.Pod, c *corev1.Container, services []variable, m *references) ([]variable, error) {
 	var e entries
+	for _, v := range services {
+		e.set(v.name, v.value)
+	}
 	for _, from := range c.EnvFrom {
 		if err := e.addAll(from, m); err != nil {
 			return nil, err

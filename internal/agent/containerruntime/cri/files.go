@@ -13,13 +13,14 @@ import (
 
 // file is a file of a volume.
 type file struct {
-	path string // relative to the volume
-	data []byte
-	mode os.FileMode
+	path    string // relative to the volume
+	data    []byte
+	mode    os.FileMode
+	private bool // a token: it belongs to the user of the pod's containers
 }
 
-// isFiles reports whether a volume is made of API objects: ConfigMaps, Secrets and fields of the
-// pod. Its contents are read once, when the pod's sandbox is created.
+// isFiles reports whether a volume is made of API objects: ConfigMaps, Secrets, tokens and fields of
+// the pod. Its contents follow them while the pod runs (follow.go).
 func isFiles(v *corev1.VolumeSource) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
 }
@@ -83,6 +84,9 @@ func modeOf(mode *int32) os.FileMode {
 	return os.FileMode(*mode) & os.ModePerm
 }
 
+// tokenMode is the mode of a token if it is known who is to read it.
+const tokenMode = 0o600
+
 // projected returns the files of one source.
 func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *references, mode os.FileMode) ([]file, error) {
 	switch {
@@ -107,6 +111,15 @@ func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *references, mod
 		return picked(object.Data, from.Secret.Items, mode, isOptional(from.Secret.Optional), "secret "+object.Name)
 	case from.DownwardAPI != nil:
 		return ofPod(of, from.DownwardAPI.Items, mode)
+	case from.ServiceAccountToken != nil:
+		text, err := m.token(from.ServiceAccountToken)
+		if err != nil {
+			return nil, err
+		}
+		if owned := ownersOf(of); owned.user != nil || owned.group != nil {
+			mode = tokenMode
+		}
+		return []file{{path: from.ServiceAccountToken.Path, data: []byte(text), mode: mode, private: true}}, nil
 	}
 	return nil, fmt.Errorf("%s in a projected volume is not supported by this node", kindOf(from))
 }
@@ -116,7 +129,7 @@ func picked(data map[string][]byte, items []corev1.KeyToPath, mode os.FileMode, 
 	var files []file
 	if len(items) == 0 {
 		for key, value := range data {
-			files = append(files, file{key, value, mode})
+			files = append(files, file{path: key, data: value, mode: mode})
 		}
 		return files, nil
 	}
@@ -124,7 +137,7 @@ func picked(data map[string][]byte, items []corev1.KeyToPath, mode os.FileMode, 
 		value, found := data[item.Key]
 		switch {
 		case found:
-			files = append(files, file{item.Path, value, ownMode(item.Mode, mode)})
+			files = append(files, file{path: item.Path, data: value, mode: ownMode(item.Mode, mode)})
 		case !optional:
 			return nil, fmt.Errorf("%s has no key %q", object, item.Key)
 		}
@@ -149,7 +162,7 @@ func ofPod(of *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode os.FileMod
 		if err != nil {
 			return nil, fmt.Errorf("file %s: %w", item.Path, err)
 		}
-		files = append(files, file{item.Path, []byte(value), ownMode(item.Mode, mode)})
+		files = append(files, file{path: item.Path, data: []byte(value), mode: ownMode(item.Mode, mode)})
 	}
 	return files, nil
 }
@@ -159,66 +172,4 @@ func ownMode(own *int32, otherwise os.FileMode) os.FileMode {
 		return otherwise
 	}
 	return modeOf(own)
-}
-
-// write creates a volume of files. Only processes in the pod can read them: the directories above
-// are not accessible to other users.
-func write(dir string, files []file, group *int64) error {
-	if err := os.RemoveAll(dir); err != nil { // from an earlier sandbox of the pod
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return err
-	}
-	if err := writeDir(dir, group); err != nil {
-		return err
-	}
-	for _, f := range files {
-		below := dir
-		for _, name := range splitPath(path.Dir(f.path)) {
-			below = filepath.Join(below, name)
-			if err := writeDir(below, group); err != nil {
-				return err
-			}
-		}
-		if err := writeFile(filepath.Join(dir, f.path), f, group); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// splitPath returns the names of the directories in a clean path.
-func splitPath(at string) []string {
-	if at == "." {
-		return nil
-	}
-	parent, name := path.Split(at)
-	return append(splitPath(path.Clean(parent)), name)
-}
-
-func writeDir(dir string, group *int64) error {
-	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
-		return err
-	}
-	return give(dir, 0o755, 0o050, group)
-}
-
-func writeFile(at string, f file, group *int64) error {
-	if err := os.WriteFile(at, f.data, 0o600); err != nil {
-		return err
-	}
-	return give(at, f.mode, 0o040, group)
-}
-
-// give sets the mode of a file. If group is not nil, it also sets that group and adds the
-// permissions ofGroup.
-func give(at string, mode, ofGroup os.FileMode, group *int64) error {
-	if group != nil {
-		if err := os.Chown(at, -1, int(*group)); err != nil {
-			return err
-		}
-		mode |= ofGroup
-	}
-	return os.Chmod(at, mode)
 }

@@ -1,9 +1,6 @@
 package cri
 
 import (
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,13 +39,13 @@ func TestFilesOf(t *testing.T) {
 	}{
 		"a whole map": {
 			volume: maps(corev1.ConfigMapVolumeSource{LocalObjectReference: ref("settings")}),
-			want:   []file{{"a", []byte("1"), 0o644}, {"b", []byte("2"), 0o644}, {"c", []byte{0xff}, 0o644}},
+			want:   []file{{"a", []byte("1"), 0o644, false}, {"b", []byte("2"), 0o644, false}, {"c", []byte{0xff}, 0o644, false}},
 		},
 		"some keys, some with modes": {
 			volume: maps(corev1.ConfigMapVolumeSource{LocalObjectReference: ref("settings"), DefaultMode: new(int32(0o400)), Items: items(
 				corev1.KeyToPath{Key: "b", Path: "deep/down/b"}, corev1.KeyToPath{Key: "a", Path: "x", Mode: new(int32(0o755))},
 			)}),
-			want: []file{{"deep/down/b", []byte("2"), 0o400}, {"x", []byte("1"), 0o755}},
+			want: []file{{"deep/down/b", []byte("2"), 0o400, false}, {"x", []byte("1"), 0o755, false}},
 		},
 		"a key that is not there": {
 			volume: maps(corev1.ConfigMapVolumeSource{LocalObjectReference: ref("settings"), Items: items(corev1.KeyToPath{Key: "z", Path: "z"})}),
@@ -66,7 +63,7 @@ func TestFilesOf(t *testing.T) {
 		},
 		"a secret": {
 			volume: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "keys", DefaultMode: new(int32(0o440))}},
-			want:   []file{{"k", []byte("s3"), 0o440}},
+			want:   []file{{"k", []byte("s3"), 0o440, false}},
 		},
 		"fields and resources": {
 			volume: own(
@@ -74,7 +71,7 @@ func TestFilesOf(t *testing.T) {
 				corev1.DownwardAPIVolumeFile{Path: "labels", FieldRef: field("metadata.labels")},
 				corev1.DownwardAPIVolumeFile{Path: "cpu", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "c", Resource: "requests.cpu"}},
 			),
-			want: []file{{"cpu", []byte("2"), 0o644}, {"labels", []byte(`app="web"`), 0o644}, {"name", []byte("web"), 0o644}},
+			want: []file{{"cpu", []byte("2"), 0o644, false}, {"labels", []byte(`app="web"`), 0o644, false}, {"name", []byte("web"), 0o644, false}},
 		},
 		"resources of no container": {
 			volume: own(corev1.DownwardAPIVolumeFile{Path: "cpu", ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "requests.cpu"}}),
@@ -85,7 +82,7 @@ func TestFilesOf(t *testing.T) {
 				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref("settings")}},
 				{Secret: &corev1.SecretProjection{LocalObjectReference: ref("keys"), Items: items(corev1.KeyToPath{Key: "k", Path: "a"})}},
 			}}},
-			want: []file{{"a", []byte("s3"), 0o644}, {"b", []byte("2"), 0o644}, {"c", []byte{0xff}, 0o644}},
+			want: []file{{"a", []byte("s3"), 0o644, false}, {"b", []byte("2"), 0o644, false}, {"c", []byte{0xff}, 0o644, false}},
 		},
 	} {
 		got, err := filesOf(pod, &test.volume, someReferences())
@@ -95,39 +92,6 @@ func TestFilesOf(t *testing.T) {
 		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(file{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-	}
-}
-
-// write replaces earlier files, and other users of the machine cannot access the new ones.
-func TestWrite(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "volumes", "v")
-	for _, files := range [][]file{
-		{{"old", []byte("x"), 0o644}},
-		{{"deep/down/b", []byte("2"), 0o400}, {"x", []byte("1"), 0o755}},
-	} {
-		if err := write(dir, files, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := map[string]string{}
-	err := filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		relative, _ := filepath.Rel(dir, at)
-		got[relative] = info.Mode().String()
-		return nil
-	})
-	want := map[string]string{".": "drwxr-xr-x", "deep": "drwxr-xr-x", "deep/down": "drwxr-xr-x", "deep/down/b": "-r--------", "x": "-rwxr-xr-x"}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	if above, err := os.Stat(filepath.Dir(dir)); err != nil || above.Mode().Perm() != 0o700 {
-		t.Errorf("the directory above: %v, %v", above.Mode(), err)
 	}
 }
 

@@ -12,9 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// image returns the image of a container, after pulling it if the pull policy requires that. Pulls
-// are anonymous.
-func (r *Runtime) image(ctx context.Context, c *corev1.Container, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+// image returns the image of a container, after pulling it if the pull policy requires that.
+func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	spec := &runtimeapi.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image}
 	there, err := r.images.ImageStatus(ctx, spec, false)
 	if err != nil {
@@ -22,7 +21,7 @@ func (r *Runtime) image(ctx context.Context, c *corev1.Container, sandbox *runti
 	}
 	if isPulled(c, there.GetImage() != nil) {
 		// The pulled image may be another than the one that was present.
-		if spec.Image, err = r.images.PullImage(ctx, spec, nil, sandbox); err != nil {
+		if spec.Image, err = r.pull(ctx, of, spec, sandbox); err != nil {
 			return nil, pullError(c.Image, err)
 		}
 		if there, err = r.images.ImageStatus(ctx, spec, false); err != nil {
@@ -35,6 +34,28 @@ func (r *Runtime) image(ctx context.Context, c *corev1.Container, sandbox *runti
 		}
 	}
 	return there.GetImage(), nil
+}
+
+// pull pulls an image with the credentials of the pod's pull secrets, one after the other until one
+// is accepted, or anonymously if there are none for it.
+func (r *Runtime) pull(ctx context.Context, of *corev1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	all, err := pullSecrets(ctx, r.objects, of)
+	if err != nil {
+		r.log.WarnContext(ctx, "pull secrets not used", "pod", of.Namespace+"/"+of.Name, "error", err)
+	}
+	secrets := matching(all, spec.Image)
+	if len(secrets) == 0 {
+		return r.images.PullImage(ctx, spec, nil, sandbox)
+	}
+	var failed []error
+	for _, secret := range secrets {
+		id, err := r.images.PullImage(ctx, spec, secret, sandbox)
+		if err == nil {
+			return id, nil
+		}
+		failed = append(failed, err)
+	}
+	return "", errors.Join(failed...)
 }
 
 // isPulled reports whether the image of a container is pulled before its start.

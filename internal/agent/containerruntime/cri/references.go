@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,16 +13,31 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// Objects reads the ConfigMaps and Secrets that pods refer to. A missing one is an error of reason NotFound.
+// Objects reads the objects that pods refer to, and requests tokens. A missing one is an error of
+// reason NotFound.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// Server returns the URL at which this node reaches the API server.
+	Server() string
+	// Services returns the services of a namespace.
+	Services(ctx context.Context, namespace string) ([]corev1.Service, error)
+	// Token requests a token of a service account.
+	Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
-// FromAPI returns Objects that reads from the API. The client needs permission to get both kinds.
-func FromAPI(client kubernetes.Interface) Objects { return fromAPI{client.CoreV1()} }
+// FromAPI returns Objects of the API at the URL server. The client needs the permissions for these requests.
+func FromAPI(client kubernetes.Interface, server string) Objects {
+	return fromAPI{client.CoreV1(), server}
+}
 
-type fromAPI struct{ client corev1client.CoreV1Interface }
+type fromAPI struct {
+	client corev1client.CoreV1Interface
+	server string
+}
+
+// Server implements Objects.
+func (a fromAPI) Server() string { return a.server }
 
 // ConfigMap implements Objects.
 func (a fromAPI) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
@@ -33,10 +49,26 @@ func (a fromAPI) Secret(ctx context.Context, namespace, name string) (*corev1.Se
 	return a.client.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// references are the ConfigMaps and Secrets that a pod refers to, or the errors of reading them.
+// Services implements Objects.
+func (a fromAPI) Services(ctx context.Context, namespace string) ([]corev1.Service, error) {
+	list, err := a.client.Services(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// Token implements Objects.
+func (a fromAPI) Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	return a.client.ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+}
+
+// references are the ConfigMaps and Secrets that a pod refers to, and its tokens, or the errors of
+// reading them.
 type references struct {
 	configMaps map[string]found[corev1.ConfigMap]
 	secrets    map[string]found[corev1.Secret]
+	tokens     map[*corev1.ServiceAccountTokenProjection]found[string]
 }
 
 // found is an object, or the error of reading it.
@@ -55,6 +87,14 @@ func (m *references) secret(name string, optional *bool) (*corev1.Secret, error)
 	return f.object, unlessOptional(f.err, optional)
 }
 
+func (m *references) token(p *corev1.ServiceAccountTokenProjection) (string, error) {
+	f := m.tokens[p]
+	if f.object == nil {
+		return "", f.err
+	}
+	return *f.object, f.err
+}
+
 // unlessOptional returns err unless it is NotFound and the reference is optional.
 func unlessOptional(err error, optional *bool) error {
 	if isOptional(optional) && apierrors.IsNotFound(err) {
@@ -63,14 +103,17 @@ func unlessOptional(err error, optional *bool) error {
 	return err
 }
 
-var errNoObjects = errors.New("config maps and secrets cannot be read by this node")
+var errNoObjects = errors.New("config maps, secrets and tokens cannot be read by this node")
 
 func newReferences() *references {
-	return &references{configMaps: map[string]found[corev1.ConfigMap]{}, secrets: map[string]found[corev1.Secret]{}}
+	return &references{
+		configMaps: map[string]found[corev1.ConfigMap]{}, secrets: map[string]found[corev1.Secret]{},
+		tokens: map[*corev1.ServiceAccountTokenProjection]found[string]{},
+	}
 }
 
-// gatherVolumes reads the objects that the volumes of a pod refer to.
-func gatherVolumes(ctx context.Context, objects Objects, of *corev1.Pod) *references {
+// gatherVolumes reads the objects that the volumes of a pod refer to, and gets their tokens.
+func gatherVolumes(ctx context.Context, objects Objects, t *tokens, of *corev1.Pod) *references {
 	m := newReferences()
 	for i := range of.Spec.Volumes {
 		for _, source := range sourcesOf(&of.Spec.Volumes[i].VolumeSource) {
@@ -79,6 +122,10 @@ func gatherVolumes(ctx context.Context, objects Objects, of *corev1.Pod) *refere
 			}
 			if source.Secret != nil {
 				m.addSecret(ctx, objects, of.Namespace, source.Secret.Name)
+			}
+			if p := source.ServiceAccountToken; p != nil {
+				text, err := t.get(ctx, of, p)
+				m.tokens[p] = found[string]{&text, err}
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if err := r.removeSandboxes(ctx, there); err != nil {
 		return err
 	}
-	if err := r.store.prepare(of, gatherVolumes(ctx, r.objects, of)); err != nil {
+	if err := r.prepare(of, gatherVolumes(ctx, r.objects, r.tokens, of)); err != nil {
 		return lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	}
 	config, err := r.sandboxConfig(of, s.Attempt)
@@ -112,7 +112,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if err := r.removeSandboxes(ctx, listings[of.UID]); err != nil || !s.Final {
 		return err
 	}
-	if err := r.store.remove(of.UID); err != nil {
+	if err := r.removeFiles(of.UID); err != nil {
 		return fmt.Errorf("remove the files of the pod: %w", err)
 	}
 	return nil
@@ -180,7 +180,7 @@ func (r *Runtime) create(ctx context.Context, of *corev1.Pod, s lifecycle.Start,
 	if err != nil {
 		return "", lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	}
-	if b.image, err = r.image(ctx, b.container, config); err != nil {
+	if b.image, err = r.image(ctx, of, b.container, config); err != nil {
 		return "", err
 	}
 	if err := r.furnish(ctx, &b); err != nil {
@@ -202,7 +202,11 @@ func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 			return fmt.Errorf("container %s, whose processes are to be seen, does not run", target)
 		}
 	}
-	b.variables, err = environment(b.pod, b.container, gather(ctx, r.objects, b.pod.Namespace, b.container))
+	services, err := r.servicesOf(ctx, b.pod)
+	if err != nil {
+		return fmt.Errorf("find the services: %w", err)
+	}
+	b.variables, err = environment(b.pod, b.container, serviceVariables(services), gather(ctx, r.objects, b.pod.Namespace, b.container))
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ const mostMessage = 4096
 // store is an agent's directory, which only the agent's user may read:
 //
 //	agent-id                              identifies the agent's sandboxes and containers
-//	pods/UID/logs/CONTAINER/ATTEMPT.log   written by the runtime
+//	pods/UID/logs/CONTAINER/ATTEMPT.log   written by the runtime, and ATTEMPT.log.TIME before
 //	pods/UID/ended/CONTAINER/ATTEMPT      termination messages, written by the container
 //	pods/UID/volumes/NAME                 volumes
 type store struct {
@@ -121,7 +121,7 @@ func (s *store) addMessage(uid types.UID, i *lifecycle.Instance) {
 
 // removeLog removes the log and the termination message of an instance.
 func (s *store) removeLog(uid types.UID, container string, attempt int32) error {
-	return errors.Join(missingIsFine(os.Remove(s.log(uid, container, attempt))), missingIsFine(os.Remove(s.message(uid, container, attempt))))
+	return errors.Join(removeOldest(s.log(uid, container, attempt), 0), missingIsFine(os.Remove(s.log(uid, container, attempt))), missingIsFine(os.Remove(s.message(uid, container, attempt))))
 }
 
 func missingIsFine(err error) error {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
@@ -59,11 +60,17 @@ func TestEnvironment(t *testing.T) {
 		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
 	}
 	for name, test := range map[string]struct {
-		from  []corev1.EnvFromSource
-		env   []corev1.EnvVar
-		want  []variable
-		wrong string
+		services []variable
+		from     []corev1.EnvFromSource
+		env      []corev1.EnvVar
+		want     []variable
+		wrong    string
 	}{
+		"services give way, and can be referred to": {
+			services: []variable{{"B", "of a service"}, {"C_HOST", "10.0.0.1"}},
+			env:      []corev1.EnvVar{{Name: "A", Value: "$(C_HOST)"}, {Name: "B", Value: "b"}},
+			want:     []variable{{"B", "b"}, {"C_HOST", "10.0.0.1"}, {"A", "10.0.0.1"}},
+		},
 		"literals, in their order": {
 			env:  []corev1.EnvVar{{Name: "B", Value: "b"}, {Name: "A", Value: "$(B)$(C)"}, {Name: "C", Value: "c"}},
 			want: []variable{{"B", "b"}, {"A", "b$(C)"}, {"C", "c"}},
@@ -109,7 +116,7 @@ func TestEnvironment(t *testing.T) {
 		pod := aPod()
 		c := &pod.Spec.Containers[0]
 		c.EnvFrom, c.Env = test.from, test.env
-		got, err := environment(pod, c, m)
+		got, err := environment(pod, c, test.services, m)
 		if test.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%s: %v, want %s", name, err, test.wrong)
@@ -346,7 +353,7 @@ func TestVolumes(t *testing.T) {
 		"host":          {source: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}},
 		"host, no file": {corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/", Type: new(corev1.HostPathFile)}}, "is not a file"},
 		"claim":         {corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, "persistentVolumeClaim volumes are not supported"},
-		"token":         {corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}, "serviceAccountToken in a projected volume is not supported"},
+		"token":         {corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t"}}}}}, "tokens cannot be read by this node"},
 		"no such map":   {corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "m"}}}, errNoObjects.Error()},
 	} {
 		s, err := openStore(t.TempDir())
@@ -356,7 +363,7 @@ func TestVolumes(t *testing.T) {
 		pod := aPod()
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: test.source}}
 		for range 2 { // also if the pod gets another sandbox
-			if err := s.prepare(pod, gatherVolumes(t.Context(), nil, pod)); (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
+			if err := s.prepare(pod, gatherVolumes(t.Context(), nil, newTokens(nil, clock.RealClock{}), pod)); (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%s: %v, want %q", name, err, test.wrong)
 			}
 		}

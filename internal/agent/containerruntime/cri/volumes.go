@@ -30,11 +30,8 @@ func (s *store) prepare(of *corev1.Pod, m *references) error {
 func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume, m *references) error {
 	switch {
 	case isFiles(&v.VolumeSource):
-		files, err := filesOf(of, &v.VolumeSource, m)
-		if err != nil {
-			return err
-		}
-		return write(s.volume(of.UID, v.Name), files, groupOf(of))
+		_, err := s.writeFiles(of, v, m)
+		return err
 	case v.EmptyDir != nil:
 		if v.EmptyDir.Medium != corev1.StorageMediumDefault {
 			return fmt.Errorf("emptyDir with medium %s is not supported by this node", v.EmptyDir.Medium)
@@ -44,6 +41,29 @@ func (s *store) prepareVolume(of *corev1.Pod, v *corev1.Volume, m *references) e
 		return checkHostPath(v.HostPath)
 	}
 	return fmt.Errorf("%s volumes are not supported by this node", kindOf(&v.VolumeSource))
+}
+
+// writeFiles writes the files of a volume of API objects, and reports whether they have changed.
+func (s *store) writeFiles(of *corev1.Pod, v *corev1.Volume, m *references) (changed bool, err error) {
+	files, err := filesOf(of, &v.VolumeSource, m)
+	if err != nil {
+		return false, err
+	}
+	return write(s.volume(of.UID, v.Name), files, ownersOf(of))
+}
+
+// ownersOf returns the owners of the files in a pod's volumes: the pod's fsGroup, and the user that
+// all of its containers run as, if they name the same one.
+func ownersOf(of *corev1.Pod) owners {
+	o := owners{group: groupOf(of)}
+	for _, c := range slices.Concat(of.Spec.InitContainers, of.Spec.Containers) {
+		id := userOf(of, &c).id
+		if id == nil || o.user != nil && *o.user != *id {
+			return owners{group: o.group}
+		}
+		o.user = id
+	}
+	return o
 }
 
 // groupOf returns the fsGroup of a pod, or nil.
@@ -78,7 +98,7 @@ func makeEmptyDir(dir string, group *int64) error {
 	} else if err != nil {
 		return err
 	}
-	return give(dir, 0o777, os.ModeSetgid, group)
+	return give(dir, 0o777, os.ModeSetgid, owners{group: group})
 }
 
 // checkHostPath verifies that the host path is of the required type, and creates it if the type

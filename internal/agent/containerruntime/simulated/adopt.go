@@ -10,6 +10,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
+// Update implements containerruntime.Runtime. Simulated containers go by the pod of each step.
+func (r *Runtime) Update(*corev1.Pod) {}
+
 // Adopt implements containerruntime.Runtime. It continues what an earlier process simulated from
 // the state in the pod's status: a running container has been running since its start, and whatever
 // was due meanwhile happens now.

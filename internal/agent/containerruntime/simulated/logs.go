@@ -28,8 +28,10 @@ type trouble struct {
 func (i *instance) note(at time.Time, text string) {
 	if len(i.trouble) == mostTrouble {
 		i.trouble = slices.Delete(i.trouble, 0, 1)
+		i.dropped++
 	}
 	i.trouble = append(i.trouble, trouble{at, text})
+	i.tell()
 }
 
 // lines returns the log of an instance: its start, its failed probes, TERM, and its end.
@@ -50,9 +52,8 @@ func (i *instance) lines() []trouble {
 	return lines
 }
 
-// Logs implements containerruntime.Runtime. The log ends at once, also with follow: a simulated
-// container that just runs writes nothing more.
-func (r *Runtime) Logs(_ context.Context, of *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+// Logs implements containerruntime.Runtime. A log that is followed ends with the instance.
+func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	run := r.run(of, o)
@@ -63,11 +64,17 @@ func (r *Runtime) Logs(_ context.Context, of *corev1.Pod, o *corev1.PodLogOption
 		}
 		return nil, fmt.Errorf("%s %q in pod %q: %w", which, o.Container, of.Name, containerruntime.ErrNoContainer)
 	}
-	var lines []containerruntime.Line
-	for _, line := range run.lines() {
-		lines = append(lines, containerruntime.Line{At: line.at, Text: line.text + "\n"})
+	if !o.Follow {
+		return io.NopCloser(strings.NewReader(containerruntime.Select(run.since(0), o, r.clock.Now()))), nil
 	}
-	return io.NopCloser(strings.NewReader(containerruntime.Select(lines, o, r.clock.Now()))), nil
+	reader, writer := io.Pipe()
+	ctx, cancel := context.WithCancel(ctx)
+	f := &follower{r, run, *o, 0}
+	go func() {
+		defer cancel()
+		writer.CloseWithError(f.copyTo(ctx, writer))
+	}()
+	return &followed{reader, cancel}, nil
 }
 
 // Stream implements containerruntime.Runtime.

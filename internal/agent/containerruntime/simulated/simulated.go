@@ -53,8 +53,11 @@ type pod struct {
 type instance struct {
 	lifecycle.Instance
 	settings settings
-	told     time.Time // when it received TERM
-	trouble  []trouble // the events in its log besides start and end
+	told     time.Time     // when it received TERM
+	trouble  []trouble     // the events in its log besides start and end
+	dropped  int           // the number of these that are no longer known
+	gone     bool          // it was removed
+	news     chan struct{} // closed when it writes to its log; nil if nobody follows it
 }
 
 // New returns a runtime that uses the given clock.
@@ -125,13 +128,22 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 	case lifecycle.RemoveSandbox:
 		if p := r.pods[of.UID]; p != nil {
 			r.addresses.free(p.sandbox.IPs)
+			for _, run := range p.runs {
+				run.remove()
+			}
 			delete(r.pods, of.UID)
 		}
 	case lifecycle.Start:
 		return r.prepare(of, s, done)
 	case lifecycle.Remove:
 		if p := r.pods[of.UID]; p != nil {
-			p.runs = slices.DeleteFunc(p.runs, func(i *instance) bool { return i.ID == s.ID })
+			p.runs = slices.DeleteFunc(p.runs, func(i *instance) bool {
+				if i.ID != s.ID {
+					return false
+				}
+				i.remove()
+				return true
+			})
 		}
 	case lifecycle.Probe:
 		return false, r.probe(of, s)
@@ -148,6 +160,12 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 	case lifecycle.Delete: // carried out by the agent
 	}
 	return false, nil
+}
+
+// remove marks an instance as removed. The caller holds the lock.
+func (i *instance) remove() {
+	i.gone = true
+	i.tell()
 }
 
 // prepare starts a container, either now or after its start delay.
@@ -235,6 +253,7 @@ func (r *Runtime) endAt(at time.Time, uid types.UID, id string, how end) {
 func (r *Runtime) finish(uid types.UID, id string, how end) {
 	if run := r.alive(uid, id); run != nil {
 		run.Finished, run.ExitCode, run.Reason = r.clock.Now(), how.code, how.reason
+		run.tell()
 	}
 }
 
@@ -257,6 +276,7 @@ func (r *Runtime) signal(uid types.UID, id string) {
 		return
 	}
 	run.told = r.clock.Now()
+	run.tell()
 	switch set := run.settings; {
 	case set.ignoreTerm:
 	case set.termTakes > 0:

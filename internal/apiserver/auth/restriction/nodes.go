@@ -2,6 +2,7 @@ package restriction
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -75,6 +76,10 @@ func (n nodeRequests) check(r *http.Request, info *genericrequest.RequestInfo) e
 		return n.checkPod(r, info, "get", "update", "patch")
 	case corev1.Resource("configmaps"), corev1.Resource("secrets"):
 		return n.checkReferenced(r, info)
+	case corev1.Resource("serviceaccounts/token"):
+		return n.checkAccount(r, info)
+	case corev1.Resource("services"):
+		return n.checkServices(r, info)
 	case corev1.Resource("events"), eventsv1.Resource("events"):
 		return checkVerb(info, "create")
 	case certificatesv1.Resource("certificatesigningrequests"):
@@ -135,6 +140,35 @@ func (n nodeRequests) checkReferenced(r *http.Request, info *genericrequest.Requ
 	found, err := n.pods.HasMatch(r.Context(), n.node, info.Namespace, refers)
 	if err == nil && !found {
 		err = fmt.Errorf("no pod that is bound to node %s refers to %s %s", n.node, info.Resource, info.Name)
+	}
+	return err
+}
+
+// checkAccount allows requests for tokens of the service account of a pod on the node. Admission
+// checks which pod they are bound to.
+func (n nodeRequests) checkAccount(r *http.Request, info *genericrequest.RequestInfo) error {
+	if err := checkVerb(info, "create"); err != nil {
+		return err
+	}
+	found, err := n.pods.HasMatch(r.Context(), n.node, info.Namespace, func(pod *corev1.Pod) bool { return accountOf(pod) == info.Name })
+	if err == nil && !found {
+		err = fmt.Errorf("no pod that is bound to node %s has the service account %s", n.node, info.Name)
+	}
+	return err
+}
+
+// checkServices allows listing the services of a namespace in which the node has a pod: their
+// names and addresses are in the environment of its containers.
+func (n nodeRequests) checkServices(r *http.Request, info *genericrequest.RequestInfo) error {
+	if err := checkVerb(info, "list"); err != nil {
+		return err
+	}
+	if info.Namespace == "" {
+		return errors.New("it can list the services of one namespace only")
+	}
+	found, err := n.pods.HasMatch(r.Context(), n.node, info.Namespace, func(*corev1.Pod) bool { return true })
+	if err == nil && !found {
+		err = fmt.Errorf("no pod that is bound to node %s is in namespace %s", n.node, info.Namespace)
 	}
 	return err
 }

@@ -22,8 +22,8 @@ var errOwnOnly = errors.New("it can write its node, the lease of the node, and t
 // nodeWrites checks the writes of a node agent: of the node of that name or, without a name,
 // of the agent in the control plane's own process, which acts for all nodes there.
 //
-// An agent creates nodes and their leases, writes the status of nodes and pods, and deletes
-// pods, with their UID as precondition. It may not cause a node or a pod to be deleted, kept
+// An agent creates nodes and their leases, writes the status of nodes and pods, deletes pods,
+// with their UID as precondition, and requests the tokens that their volumes hold. It may not cause a node or a pod to be deleted, kept
 // or moved: it sets no owner references, finalizers or taints, except that a node owns its lease.
 type nodeWrites struct {
 	node string
@@ -49,6 +49,8 @@ func (n nodeWrites) check(ctx context.Context, a admission.Attributes) error {
 		return n.checkLease(a)
 	case (resource == corev1.Resource("events") || resource == eventsv1.Resource("events")) && operation == admission.Create:
 		return n.checkEvent(ctx, a)
+	case resource == corev1.Resource("serviceaccounts/token") && operation == admission.Create:
+		return n.checkToken(ctx, a)
 	case resource == certificatesv1.Resource("certificatesigningrequests") && operation == admission.Create:
 		return n.checkCertificateRequest(a)
 	}

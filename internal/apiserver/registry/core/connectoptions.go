@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// addToScheme registers the types of the group, and how the options of pods/exec, pods/attach and
-// pods/portforward are read from the query parameters of a request.
+// addToScheme registers the types of the group, and how the options of pods/exec, pods/attach,
+// pods/portforward and the proxies are read from the query parameters of a request.
 func addToScheme(scheme *runtime.Scheme) error {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return err
@@ -27,6 +27,18 @@ func addToScheme(scheme *runtime.Scheme) error {
 		q, o := &query{values: *from.(*url.Values), scope: scope}, to.(*corev1.PodAttachOptions)
 		q.process(&o.Container, &o.Stdin, &o.Stdout, &o.Stderr, &o.TTY)
 		return q.err
+	}); err != nil {
+		return err
+	}
+	if err := scheme.AddConversionFunc((*url.Values)(nil), (*corev1.PodProxyOptions)(nil), func(from, to any, _ conversion.Scope) error {
+		to.(*corev1.PodProxyOptions).Path = from.(*url.Values).Get("path")
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := scheme.AddConversionFunc((*url.Values)(nil), (*corev1.ServiceProxyOptions)(nil), func(from, to any, _ conversion.Scope) error {
+		to.(*corev1.ServiceProxyOptions).Path = from.(*url.Values).Get("path")
+		return nil
 	}); err != nil {
 		return err
 	}

@@ -1,0 +1,180 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// followEvery is the interval at which volumes are compared with the objects that they are made of,
+// and tokens are renewed that are due.
+const followEvery = 40 * time.Second
+
+// Update implements containerruntime.Runtime.
+func (r *Runtime) Update(pod *corev1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pods[pod.UID] = pod
+}
+
+// drop forgets a pod whose files are being removed.
+func (r *Runtime) drop(uid types.UID) {
+	r.mu.Lock()
+	delete(r.pods, uid)
+	delete(r.troubles, uid)
+	r.mu.Unlock()
+	r.tokens.forget(uid)
+}
+
+// current returns the pod with that UID as it was last seen in the API, or nil if its files are
+// being removed.
+func (r *Runtime) current(uid types.UID) *corev1.Pod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pods[uid]
+}
+
+// prepare creates the volumes of a pod.
+func (r *Runtime) prepare(of *corev1.Pod, m *references) error {
+	r.files.Lock()
+	defer r.files.Unlock()
+	return r.store.prepare(of, m)
+}
+
+// removeFiles removes the volumes and logs of a pod.
+func (r *Runtime) removeFiles(uid types.UID) error {
+	r.drop(uid)
+	r.files.Lock()
+	defer r.files.Unlock()
+	return r.store.remove(uid)
+}
+
+// keepFollowing follows until ctx ends.
+func (r *Runtime) keepFollowing(ctx context.Context) {
+	if r.objects == nil {
+		return
+	}
+	ticker := r.clock.NewTicker(followEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			r.follow(ctx)
+		}
+	}
+}
+
+// follow updates the volumes of API objects of all pods that run. The objects that several pods
+// refer to are read once.
+func (r *Runtime) follow(ctx context.Context) {
+	r.mu.Lock()
+	pods := make([]*corev1.Pod, 0, len(r.pods))
+	for _, pod := range r.pods {
+		pods = append(pods, pod)
+	}
+	r.mu.Unlock()
+	once := &onceObjects{Objects: r.objects}
+	for _, pod := range pods {
+		if ctx.Err() != nil {
+			return
+		}
+		if !hasFiles(pod) || !r.Observe(pod.UID).Sandbox.Ready {
+			continue
+		}
+		r.report(ctx, pod, r.followPod(ctx, once, pod))
+	}
+}
+
+// followPod updates the volumes of a pod. A volume whose objects cannot be read keeps its contents.
+func (r *Runtime) followPod(ctx context.Context, objects Objects, pod *corev1.Pod) error {
+	pod = r.withAddresses(pod)
+	found := gatherVolumes(ctx, objects, r.tokens, pod)
+	r.files.Lock()
+	defer r.files.Unlock()
+	if r.current(pod.UID) == nil {
+		return nil
+	}
+	var failed []error
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if !isFiles(&v.VolumeSource) {
+			continue
+		}
+		changed, err := r.store.writeFiles(pod, v, found)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("volume %q: %w", v.Name, err))
+		}
+		if changed {
+			r.log.DebugContext(ctx, "volume updated", "pod", pod.Namespace+"/"+pod.Name, "volume", v.Name)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// report logs that the volumes of a pod are not up to date: once for each reason.
+func (r *Runtime) report(ctx context.Context, pod *corev1.Pod, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	r.mu.Lock()
+	before := r.troubles[pod.UID]
+	if text == "" {
+		delete(r.troubles, pod.UID)
+	} else {
+		r.troubles[pod.UID] = text
+	}
+	r.mu.Unlock()
+	if text != "" && text != before {
+		r.log.WarnContext(ctx, "volumes of a pod not updated", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+	}
+}
+
+func hasFiles(pod *corev1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		if isFiles(&pod.Spec.Volumes[i].VolumeSource) {
+			return true
+		}
+	}
+	return false
+}
+
+// onceObjects reads each ConfigMap and Secret once. It is not safe for concurrent use.
+type onceObjects struct {
+	Objects
+
+	configMaps map[types.NamespacedName]found[corev1.ConfigMap]
+	secrets    map[types.NamespacedName]found[corev1.Secret]
+}
+
+// ConfigMap implements Objects.
+func (o *onceObjects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return readOnce(&o.configMaps, types.NamespacedName{Namespace: namespace, Name: name}, func() (*corev1.ConfigMap, error) {
+		return o.Objects.ConfigMap(ctx, namespace, name)
+	})
+}
+
+// Secret implements Objects.
+func (o *onceObjects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return readOnce(&o.secrets, types.NamespacedName{Namespace: namespace, Name: name}, func() (*corev1.Secret, error) {
+		return o.Objects.Secret(ctx, namespace, name)
+	})
+}
+
+func readOnce[T any](all *map[types.NamespacedName]found[T], key types.NamespacedName, read func() (*T, error)) (*T, error) {
+	known, ok := (*all)[key]
+	if !ok {
+		known.object, known.err = read()
+		if *all == nil {
+			*all = map[types.NamespacedName]found[T]{}
+		}
+		(*all)[key] = known
+	}
+	return known.object, known.err
+}

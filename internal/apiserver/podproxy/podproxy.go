@@ -1,0 +1,180 @@
+// Package podproxy serves pods/proxy and services/proxy: HTTP requests through the API server to a
+// port of a pod.
+//
+// Where a request goes is decided by addresses that others have written: nodes into the status of
+// pods, and anyone who may write Endpoints into those. So it goes to addresses of pods only, and
+// never to this machine's loopback, a link-local address, or the address of a simulated pod, which
+// somebody else may have.
+package podproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// connectWithin limits connecting to a pod.
+const connectWithin = 30 * time.Second
+
+// Registries read what requests are about. All fields are required.
+type Registries struct{ Pods, Nodes, Services, Endpoints rest.Getter }
+
+// AddTo adds the subresources to the storages of the core group.
+func (r Registries) AddTo(core map[string]rest.Storage) {
+	// The certificates of pods are signed by nobody that the server knows.
+	transport := &http.Transport{
+		DialContext:     (&net.Dialer{Timeout: connectWithin}).DialContext,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
+	}
+	core["pods/proxy"] = &endpoint{r.pod, transport, func() runtime.Object { return &corev1.PodProxyOptions{} }}
+	core["services/proxy"] = &endpoint{r.service, transport, func() runtime.Object { return &corev1.ServiceProxyOptions{} }}
+}
+
+// endpoint is one subresource.
+type endpoint struct {
+	locate    func(ctx context.Context, scheme, name, port string) (*url.URL, error)
+	transport http.RoundTripper
+	options   func() runtime.Object
+}
+
+var _ rest.Connecter = (*endpoint)(nil)
+
+// New implements rest.Storage.
+func (e *endpoint) New() runtime.Object { return e.options() }
+
+// Destroy implements rest.Storage. The storage belongs to the main endpoint.
+func (e *endpoint) Destroy() {}
+
+// ConnectMethods implements rest.Connecter.
+func (e *endpoint) ConnectMethods() []string {
+	return []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions}
+}
+
+// NewConnectOptions implements rest.Connecter.
+func (e *endpoint) NewConnectOptions() (options runtime.Object, subpath bool, path string) {
+	return e.options(), true, "path"
+}
+
+// Connect implements rest.Connecter. A name may be NAME, NAME:PORT or SCHEME:NAME:PORT.
+func (e *endpoint) Connect(ctx context.Context, id string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
+	scheme, name, port, valid := utilnet.SplitSchemeNamePort(id)
+	if !valid {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid request %q", id))
+	}
+	to, err := e.locate(ctx, scheme, name, port)
+	if err != nil {
+		return nil, err
+	}
+	switch o := options.(type) {
+	case *corev1.PodProxyOptions:
+		to.Path = utilnet.JoinPreservingTrailingSlash(to.Path, o.Path)
+	case *corev1.ServiceProxyOptions:
+		to.Path = utilnet.JoinPreservingTrailingSlash(to.Path, o.Path)
+	default:
+		return nil, fmt.Errorf("invalid options object: %T", options)
+	}
+	return proxy.NewUpgradeAwareHandler(to, e.transport, true, false, proxy.NewErrorResponder(responder)), nil
+}
+
+// pod returns where a port of a pod is served: the one that is given, or the first of the pod.
+func (r Registries) pod(ctx context.Context, scheme, name, port string) (*url.URL, error) {
+	pod, err := get[corev1.Pod](ctx, r.Pods, name)
+	if err != nil {
+		return nil, err
+	}
+	if port == "" {
+		port = firstPort(pod)
+	}
+	return r.at(ctx, pod, pod.Status.PodIP, scheme, port)
+}
+
+// at returns the URL of a port at an address of a pod. Without a port it is that of the scheme.
+func (r Registries) at(ctx context.Context, pod *corev1.Pod, address, scheme, port string) (*url.URL, error) {
+	ip := net.ParseIP(address)
+	if ip == nil || !ip.IsGlobalUnicast() {
+		return nil, apierrors.NewBadRequest("address not allowed")
+	}
+	node, err := get[corev1.Node](genericrequest.WithNamespace(ctx, ""), r.Nodes, pod.Spec.NodeName)
+	if err != nil {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("cannot reach pod %s: find its node: %s", pod.Name, err))
+	}
+	if strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "simulated:") {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s is on node %s, which is simulated: nothing is served there", pod.Name, node.Name))
+	}
+	host := net.JoinHostPort(address, port)
+	if port == "" {
+		host = strings.TrimSuffix(host, ":")
+	}
+	return &url.URL{Scheme: scheme, Host: host}, nil
+}
+
+// firstPort returns the first port that a container of a pod declares, or "".
+func firstPort(pod *corev1.Pod) string {
+	for i := range pod.Spec.Containers {
+		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
+			return strconv.Itoa(int(ports[0].ContainerPort))
+		}
+	}
+	return ""
+}
+
+// service returns where a port of a service is served by one of its pods that are ready. The port
+// is a name or a number; without one it is the port without a name.
+func (r Registries) service(ctx context.Context, scheme, name, port string) (*url.URL, error) {
+	service, err := get[corev1.Service](ctx, r.Services, name)
+	if err != nil {
+		return nil, err
+	}
+	if port, err = portName(service, port); err != nil {
+		return nil, err
+	}
+	endpoints, err := get[corev1.Endpoints](ctx, r.Endpoints, name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	if endpoints == nil || len(endpoints.Subsets) == 0 {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
+	}
+	all := candidates(endpoints, port)
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] }) // requests are spread over the pods
+	for _, candidate := range all {
+		pod, err := get[corev1.Pod](ctx, r.Pods, candidate.pod)
+		if err != nil || !hasAddress(pod, candidate.address) {
+			continue
+		}
+		if to, err := r.at(ctx, pod, candidate.address, scheme, candidate.port); err == nil {
+			return to, nil
+		}
+	}
+	return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
+}
+
+// get reads an object of one type.
+func get[T any](ctx context.Context, from rest.Getter, name string) (*T, error) {
+	obj, err := from.Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	object, ok := any(obj).(*T)
+	if !ok {
+		return nil, errors.New("another type than expected: " + fmt.Sprintf("%T", obj))
+	}
+	return object, nil
+}
