@@ -207,7 +207,7 @@ type source struct {
 func newSource() *source { return &source{events: watch.NewFake()} }
 
 func (s *source) send(kind watch.EventType, object apiruntime.Object) {
-	s.events.Action(kind, timedObject{object, time.Now()}) //nolint:forbidigo // events have real times
+	s.events.Action(kind, timedObject{object, time.Now()})
 }
 
 func (s *source) GetList(_ context.Context, _ string, _ apistorage.ListOptions, list apiruntime.Object) error {
