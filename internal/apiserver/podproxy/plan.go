@@ -16,7 +16,7 @@ type candidate struct{ pod, address, port string }
 func portName(service *corev1.Service, port string) (string, error) {
 	number, err := strconv.ParseInt(port, 10, 32)
 	if err != nil {
-		return port, nil
+		return port, nil //nolint:nilerr // it is a name
 	}
 	for _, p := range service.Spec.Ports {
 		if int64(p.Port) == number {

@@ -21,7 +21,7 @@ func (r *Runtime) servicesOf(ctx context.Context, of *corev1.Pod) ([]corev1.Serv
 		return nil, nil
 	}
 	var all []corev1.Service
-	if api, ok := apiService(r.objects.Server(), of.Spec.HostNetwork, r.hostIPs); ok {
+	if api, ok := apiService(r.objects.Server(), of, r.hostIPs); ok {
 		all = append(all, api)
 	}
 	if links := of.Spec.EnableServiceLinks; links == nil || *links {
@@ -41,7 +41,7 @@ func (r *Runtime) servicesOf(ctx context.Context, of *corev1.Pod) ([]corev1.Serv
 // apiService returns the service of the API server with the address at which the node itself
 // reaches it, since cluster IPs lead nowhere here. A pod with a network of its own reaches what
 // serves on the node's loopback at the node's address, if it serves there too.
-func apiService(server string, hostNetwork bool, hostIPs []string) (corev1.Service, bool) {
+func apiService(server string, of *corev1.Pod, hostIPs []string) (corev1.Service, bool) {
 	at, err := url.Parse(server)
 	if err != nil {
 		return corev1.Service{}, false
@@ -51,7 +51,7 @@ func apiService(server string, hostNetwork bool, hostIPs []string) (corev1.Servi
 		return corev1.Service{}, false
 	}
 	host := at.Hostname()
-	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() && !hostNetwork && len(hostIPs) > 0 {
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() && !of.Spec.HostNetwork && len(hostIPs) > 0 {
 		host = hostIPs[0]
 	}
 	return corev1.Service{

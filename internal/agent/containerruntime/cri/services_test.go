@@ -20,7 +20,8 @@ func TestServiceVariables(t *testing.T) {
 		service("six", "fd00::5", corev1.ServicePort{Port: 80}),
 	})
 	want := []variable{
-		{"MY_DB_SERVICE_HOST", "10.0.0.5"}, {"MY_DB_SERVICE_PORT", "5432"}, {"MY_DB_SERVICE_PORT_SQL_1", "5432"},
+		{"MY_DB_SERVICE_HOST", "10.0.0.5"},
+		{"MY_DB_SERVICE_PORT", "5432"}, {"MY_DB_SERVICE_PORT_SQL_1", "5432"},
 		{"MY_DB_PORT", "tcp://10.0.0.5:5432"}, {"MY_DB_PORT_5432_TCP", "tcp://10.0.0.5:5432"},
 		{"MY_DB_PORT_5432_TCP_PROTO", "tcp"}, {"MY_DB_PORT_5432_TCP_PORT", "5432"}, {"MY_DB_PORT_5432_TCP_ADDR", "10.0.0.5"},
 		{"MY_DB_PORT_53_UDP", "udp://10.0.0.5:53"},
