@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -53,6 +54,9 @@ func validateSubset(s *corev1.EndpointSubset, path *field.Path) field.ErrorList 
 		validate.Each(s.NotReadyAddresses, path.Child("notReadyAddresses"), address),
 		validate.Each(s.Ports, path.Child("ports"), func(p *corev1.EndpointPort, at *field.Path) field.ErrorList {
 			errs := append(validate.Port(p.Port, at.Child("port")), validate.Protocol(p.Protocol, at.Child("protocol"))...)
+			if p.AppProtocol != nil {
+				errs = append(errs, validate.FromMessages(*p.AppProtocol, at.Child("appProtocol"), validation.IsQualifiedName(*p.AppProtocol))...)
+			}
 			if p.Name == "" && len(s.Ports) > 1 {
 				return append(errs, field.Required(at.Child("name"), ""))
 			}
