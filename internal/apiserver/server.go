@@ -28,7 +28,10 @@ import (
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restregistry "k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -109,9 +112,11 @@ type Server struct {
 	aggregator *rbacauthorizer.Aggregator
 	mapper     *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
 	served     *discovery.Served
-	mergeTypes *mergetypes.Types
-	publisher  *kubernetesservice.Publisher
-	logs       *podlogs.Endpoint
+	// definitions is by loopback, too.
+	definitions apiextensionsclient.Interface
+	mergeTypes  *mergetypes.Types
+	publisher   *kubernetesservice.Publisher
+	logs        *podlogs.Endpoint
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
 
@@ -159,7 +164,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.generic = crds.GenericAPIServer
 	own.SetHandler(s.generic.Handler)
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
-	s.served.SetDefinitions(definitions.GetStore())
+	s.served.SetDefinitions(definitions.GetStore(), s.readDefinition)
 	s.mergeTypes.SetDefinitions(definitions.GetStore())
 	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {
@@ -191,10 +196,18 @@ func (s *Server) connect() error {
 	if s.client, err = kubernetes.NewForConfig(s.loopback); err != nil {
 		return fmt.Errorf("create the loopback client: %w", err)
 	}
+	if s.definitions, err = apiextensionsclient.NewForConfig(s.loopback); err != nil {
+		return fmt.Errorf("create the loopback client of definitions: %w", err)
+	}
 	s.informers = informers.NewSharedInformerFactory(s.client, 0)
 	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
 	s.aggregator, err = rbacauthorizer.NewAggregator(s.informers, s.client.RbacV1())
 	return err
+}
+
+// readDefinition reads a CustomResourceDefinition.
+func (s *Server) readDefinition(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	return s.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
 }
 
 // secure sets up authentication, authorization, priority and fairness, and admission.

@@ -27,8 +27,8 @@ func persistentVolumeClaims() registry.Resource {
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
 	}, claimColumns(), registry.Strategy[*corev1.PersistentVolumeClaim]{
-		Default:          podspec.DefaultVolumeClaim,
-		BeginCreate:      resolveClass,
+		Default:     podspec.DefaultVolumeClaim,
+		BeginCreate: resolveClass,
 		PrepareForCreate: func(c *corev1.PersistentVolumeClaim) {
 			c.Status.Phase = corev1.ClaimPending
 			podspec.NormalizeDataSources(&c.Spec, nil)

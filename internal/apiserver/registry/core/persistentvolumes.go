@@ -37,9 +37,9 @@ func persistentVolumes() registry.Resource {
 			pv.Status.Phase = corev1.VolumePending
 			pv.Status.LastPhaseTransitionTime = &pv.CreationTimestamp
 		},
-		Validate:         validateVolume,
-		ValidateUpdate:   validateVolumeUpdate,
-		CopyStatus:       registry.CopyField(func(pv *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &pv.Status }),
+		Validate:       validateVolume,
+		ValidateUpdate: validateVolumeUpdate,
+		CopyStatus:     registry.CopyField(func(pv *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &pv.Status }),
 	})
 }
 

@@ -31,7 +31,7 @@ func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 type containerChecks struct {
 	spec    *corev1.PodSpec
 	volumes map[string]*corev1.Volume // those that are valid
-	names   map[string]bool // of the containers checked so far
+	names   map[string]bool           // of the containers checked so far
 }
 
 // checkInit checks an init container. Unless it is a sidecar, it has no probes and no
