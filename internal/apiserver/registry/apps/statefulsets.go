@@ -37,6 +37,7 @@ func statefulSets() registry.Resource {
 	)), registry.Strategy[*appsv1.StatefulSet]{
 		Default:        defaultStatefulSet,
 		Validate:       validateStatefulSet,
+		ValidateCreate: validateClaimTemplates,
 		ValidateUpdate: validateStatefulSetUpdate,
 		Desired:        func(s *appsv1.StatefulSet) any { return s.Spec },
 		CopyStatus:     registry.CopyField(func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status }),
@@ -133,6 +134,13 @@ func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 		}
 	}
 	return &template
+}
+
+// validateClaimTemplates checks the volume claims that each pod gets.
+func validateClaimTemplates(s *appsv1.StatefulSet) field.ErrorList {
+	return validate.Each(s.Spec.VolumeClaimTemplates, field.NewPath("spec", "volumeClaimTemplates"), func(c *corev1.PersistentVolumeClaim, at *field.Path) field.ErrorList {
+		return podspec.ValidateVolumeClaimSpec(&c.Spec, at.Child("spec"))
+	})
 }
 
 func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {

@@ -9,7 +9,6 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
@@ -47,7 +46,10 @@ func validateSubset(s *corev1.EndpointSubset, path *field.Path) field.ErrorList 
 	address := func(a *corev1.EndpointAddress, at *field.Path) field.ErrorList {
 		errs := validateReachable(a.IP, at.Child("ip"))
 		errs = append(errs, validate.OptionalLabel(a.Hostname, at.Child("hostname"))...)
-		return append(errs, validate.OptionalSubdomain(ptr.Deref(a.NodeName, ""), at.Child("nodeName"))...)
+		if a.NodeName == nil {
+			return errs
+		}
+		return append(errs, validate.FromMessages(*a.NodeName, at.Child("nodeName"), validation.IsDNS1123Subdomain(*a.NodeName))...)
 	}
 	errs := slices.Concat(
 		validate.Each(s.Addresses, path.Child("addresses"), address),

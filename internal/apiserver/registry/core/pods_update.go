@@ -14,7 +14,7 @@ import (
 
 // podChangeable names what an update may change in a pod's spec.
 const podChangeable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
-	"`spec.tolerations` (only additions to existing tolerations),`spec.schedulingGates` (only removals)," +
+	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
 // validatePodUpdate checks what an update changes in a pod's spec.

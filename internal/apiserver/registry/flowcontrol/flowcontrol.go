@@ -56,8 +56,11 @@ func flowSchemas() registry.Resource {
 		table.Age(),
 		table.Text("MissingPL", "Whether its priority level is missing.", missingLevel),
 	}, registry.Strategy[*flowcontrolv1.FlowSchema]{
-		Default:    func(f *flowcontrolv1.FlowSchema) { registry.SetDefault(&f.Spec.MatchingPrecedence, defaultPrecedence) },
-		Validate:   validateFlowSchema,
+		Default:  func(f *flowcontrolv1.FlowSchema) { registry.SetDefault(&f.Spec.MatchingPrecedence, defaultPrecedence) },
+		Validate: validateFlowSchema,
+		ValidateStatusUpdate: func(f, _ *flowcontrolv1.FlowSchema) field.ErrorList {
+			return validateConditions(f.Status.Conditions, func(c flowcontrolv1.FlowSchemaCondition) string { return string(c.Type) })
+		},
 		Desired:    func(f *flowcontrolv1.FlowSchema) any { return f.Spec },
 		CopyStatus: registry.CopyField(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &f.Status }),
 		// The server creates the default flow schemas after their priority levels, and says in
@@ -187,6 +190,22 @@ func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorLi
 	return errs
 }
 
+// validateConditions checks that the conditions of a status have types, each of its own.
+func validateConditions[C any](conditions []C, kind func(C) string) field.ErrorList {
+	path := field.NewPath("status", "conditions")
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, c := range conditions {
+		at := path.Index(i).Child("type")
+		if seen[kind(c)] {
+			errs = append(errs, field.Duplicate(at, kind(c)))
+		}
+		seen[kind(c)] = true
+		errs = append(errs, validate.Required(kind(c), at)...)
+	}
+	return errs
+}
+
 func notEmpty(values []string, at *field.Path) field.ErrorList {
 	if len(values) == 0 {
 		return field.ErrorList{field.Required(at, "")}
@@ -214,7 +233,10 @@ func priorityLevels() registry.Resource {
 	}, registry.Strategy[*flowcontrolv1.PriorityLevelConfiguration]{
 		Default:  defaultPriorityLevel,
 		Validate: validatePriorityLevel,
-		Desired:  func(p *flowcontrolv1.PriorityLevelConfiguration) any { return p.Spec },
+		ValidateStatusUpdate: func(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+			return validateConditions(p.Status.Conditions, func(c flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+		},
+		Desired: func(p *flowcontrolv1.PriorityLevelConfiguration) any { return p.Spec },
 		CopyStatus: registry.CopyField(func(p *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationStatus {
 			return &p.Status
 		}),

@@ -40,6 +40,13 @@ func validatePodResources(r *corev1.ResourceRequirements, at *field.Path) field.
 		return nil
 	}
 	errs := validateResources(r, at)
+	for name, list := range map[string]corev1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
+		for resource := range list {
+			if resource != corev1.ResourceCPU && resource != corev1.ResourceMemory && !isHugePages(resource) {
+				errs = append(errs, field.NotSupported(at.Child(name).Key(string(resource)), resource, []string{"cpu", corev1.ResourceHugePagesPrefix, "memory"}))
+			}
+		}
+	}
 	if r.Claims != nil {
 		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for Resources at pod-level"))
 	}

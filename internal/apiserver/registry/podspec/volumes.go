@@ -209,6 +209,9 @@ func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLi
 	}
 	if s := v.CSI; s != nil {
 		errs = append(errs, ValidateDriverName(s.Driver, at.Child("csi", "driver"))...)
+		if s.NodePublishSecretRef != nil {
+			errs = append(errs, validate.Required(s.NodePublishSecretRef.Name, at.Child("csi", "nodePublishSecretRef", "name"))...)
+		}
 	}
 	if s := v.Image; s != nil && s.PullPolicy != "" {
 		errs = append(errs, validate.OneOf(s.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)

@@ -110,7 +110,8 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) f
 		expressions := path.Index(i).Child("matchLabelExpressions")
 		errs = append(errs, validate.NoDuplicates(term.MatchLabelExpressions, expressions, func(r corev1.TopologySelectorLabelRequirement) string { return r.Key }, "key")...)
 		errs = append(errs, validate.Each(term.MatchLabelExpressions, expressions, validateTopologyRequirement)...)
-		if text := fmt.Sprint(term.MatchLabelExpressions); seen[text] {
+		// A term without expressions, which is for every place, counts as a repetition.
+		if text := fmt.Sprint(term.MatchLabelExpressions); seen[text] || len(term.MatchLabelExpressions) == 0 {
 			errs = append(errs, field.Duplicate(expressions, ""))
 		} else {
 			seen[text] = true
