@@ -146,13 +146,15 @@ func (c *objectComparison) store(ctx context.Context, k *objectKind) (stored [2]
 	if err := c.play(ctx, experiment{kind: k, verb: "store"}, stored); err != nil {
 		return stored, err
 	}
+	for _, s := range c.pair {
+		if err := s.settled(ctx, k); err != nil {
+			return stored, err
+		}
+	}
 	if err := c.play(ctx, experiment{kind: k, verb: "get"}, stored); err != nil {
 		return stored, err
 	}
 	for i, s := range c.pair {
-		if err := s.settled(ctx, k); err != nil {
-			return stored, err
-		}
 		code, answer, err := s.send(ctx, http.MethodGet, k.collection+"/"+k.name(), "", nil)
 		if err != nil || code != http.StatusOK {
 			return stored, fmt.Errorf("%s: get the valid object: %d %v %w", s.name, code, answer, err)

@@ -107,7 +107,7 @@ func validateImage(image string, path *field.Path) field.ErrorList {
 const maxRestartRules = 20
 
 func validateRestart(container *corev1.Container, at *field.Path) field.ErrorList {
-	errs := oneOfEvenEmpty(container.RestartPolicy, at.Child("restartPolicy"),
+	errs := validate.OneOfPtr(container.RestartPolicy, at.Child("restartPolicy"),
 		corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
 	rules := at.Child("restartPolicyRules")
 	if len(container.RestartPolicyRules) > maxRestartRules {
@@ -117,11 +117,11 @@ func validateRestart(container *corev1.Container, at *field.Path) field.ErrorLis
 		errs = append(errs, field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
 	}
 	return append(errs, validate.Each(container.RestartPolicyRules, rules, func(r *corev1.ContainerRestartRule, at *field.Path) field.ErrorList {
-		errs := oneOfEvenEmpty(&r.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
+		errs := validate.OneOfPtr(&r.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
 		if r.ExitCodes == nil {
 			return append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 		}
-		return append(errs, oneOfEvenEmpty(&r.ExitCodes.Operator, at.Child("exitCodes", "operator"),
+		return append(errs, validate.OneOfPtr(&r.ExitCodes.Operator, at.Child("exitCodes", "operator"),
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
 	})...)
 }
@@ -219,7 +219,7 @@ func validateMount(mount *corev1.VolumeMount, at *field.Path) field.ErrorList {
 func validatePropagation(mount *corev1.VolumeMount, security *corev1.SecurityContext, mounts *field.Path) field.ErrorList {
 	propagation, recursive := mounts.Child("mountPropagation"), mounts.Child("recursiveReadOnly")
 	mode := ptr.Deref(mount.MountPropagation, corev1.MountPropagationNone)
-	errs := oneOfEvenEmpty(mount.MountPropagation, propagation,
+	errs := validate.OneOfPtr(mount.MountPropagation, propagation,
 		corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
 	if mode == corev1.MountPropagationBidirectional && (security == nil || !ptr.Deref(security.Privileged, false)) {
 		errs = append(errs, field.Forbidden(propagation, "Bidirectional mount propagation is available only to privileged containers"))
@@ -233,18 +233,10 @@ func validatePropagation(mount *corev1.VolumeMount, security *corev1.SecurityCon
 			errs = append(errs, field.Forbidden(recursive, "may only be specified when mountPropagation is None or not specified"))
 		}
 	default:
-		errs = append(errs, oneOfEvenEmpty(mount.RecursiveReadOnly, recursive,
+		errs = append(errs, validate.OneOfPtr(mount.RecursiveReadOnly, recursive,
 			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)...)
 	}
 	return errs
-}
-
-// oneOfEvenEmpty checks a field of which an empty value is one that is not supported.
-func oneOfEvenEmpty[T ~string](value *T, path *field.Path, allowed ...T) field.ErrorList {
-	if value == nil || slices.Contains(allowed, *value) {
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(path, *value, slices.Sorted(slices.Values(allowed)))}
 }
 
 // relativePath checks a path that must not lead out of its root.

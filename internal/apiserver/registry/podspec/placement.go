@@ -85,9 +85,9 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 			validate.Positive(&c.MaxSkew, at.Child("maxSkew")),
 			validate.Positive(c.MinDomains, at.Child("minDomains")),
 			validateTopologyKey(c.TopologyKey, at.Child("topologyKey")),
-			oneOfEvenEmpty(&c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway),
-			oneOfEvenEmpty(c.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
-			oneOfEvenEmpty(c.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
+			validate.OneOfPtr(&c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway),
+			validate.OneOfPtr(c.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
+			validate.OneOfPtr(c.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
 			validate.OptionalLabelSelector(c.LabelSelector, at.Child("labelSelector")),
 		)
 		if c.MinDomains != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {

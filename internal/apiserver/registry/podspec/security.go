@@ -37,7 +37,7 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 			return validate.Required(c.Name, at.Child("name"))
 		}),
 		// MountOption is behind a feature gate that is off by default.
-		oneOfEvenEmpty(s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive),
+		validate.OneOfPtr(s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive),
 		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
 		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
 	)
@@ -75,7 +75,7 @@ func validateContainerSecurity(s *corev1.SecurityContext, at *field.Path) field.
 	errs := slices.Concat(
 		userID(s.RunAsUser, at.Child("runAsUser")),
 		groupID(s.RunAsGroup, at.Child("runAsGroup")),
-		oneOfEvenEmpty(s.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount),
+		validate.OneOfPtr(s.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount),
 		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
 		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
 	)
