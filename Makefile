@@ -8,7 +8,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes replicas nodes generate
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas nodes generate
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -23,7 +23,7 @@ race: ## the tests under the race detector
 	go test -race ./...
 
 # Nested modules that have code: each is vetted, linted and tested on its own.
-MODULES := bench deploy test/e2e/operator
+MODULES := bench deploy test/e2e/operator test/suites
 LINT    := $(CURDIR)/bin/golangci-lint
 
 lint: ## golangci-lint, built from its module, in this module and the nested ones
@@ -66,8 +66,11 @@ exhaustive: ## all graphs of 4 objects, and of 5 that have up to 6 references or
 mutants: ## build the simulator with each planted bug; it must find them
 	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 2h -sim.mutants=all
 
-kubernetes: ## the conformance suite, and the comparison of deletions, against a real kube-apiserver, which is built first (4 minutes)
+kubernetes: ## the conformance suite, and the comparison of deletions and of a sample of whole objects, against a real kube-apiserver, which is built first (4 minutes)
 	cd bench && go run ./onkubernetes -dir .. go test -count=1 -p 1 ./test/conformance ./test/differential
+
+differential: ## the comparison of whole objects with a real kube-apiserver: every field of every kind, right and wrong (half an hour)
+	cd bench && COPPICE_TEST_OBJECTS=all go run ./onkubernetes -dir .. go test -count=1 -timeout 2h -v -run 'TestObjects$$' ./test/differential
 
 replicas: ## two control planes on three etcd members, each of the five killed in turn under load (a minute)
 	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all

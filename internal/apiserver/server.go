@@ -29,7 +29,10 @@ import (
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restregistry "k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -119,8 +122,10 @@ type Server struct {
 	aggregator *rbacauthorizer.Aggregator
 	mapper     *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
 	served     *discovery.Served
-	mergeTypes *mergetypes.Types
-	metadata   *storemetadata.Source
+	// definitions is by loopback, too.
+	definitions apiextensionsclient.Interface
+	mergeTypes  *mergetypes.Types
+	metadata    *storemetadata.Source
 	// establisher establishes definitions; not on a store that several servers share.
 	establisher *establishing.Establisher
 	publisher   *kubernetesservice.Publisher
@@ -179,7 +184,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.generic = crds.GenericAPIServer
 	own.SetHandler(s.generic.Handler)
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
-	s.served.SetDefinitions(definitions.GetStore())
+	s.served.SetDefinitions(definitions.GetStore(), s.readDefinition)
 	s.mergeTypes.SetDefinitions(definitions.GetStore())
 	if !c.Store.Shared() {
 		s.establisher.SetDefinitions(definitions.GetStore(), definitions.HasSynced)
@@ -215,6 +220,9 @@ func (s *Server) connect(c Config, base *genericapiserver.Config, schemes regist
 	if s.client, err = kubernetes.NewForConfig(s.loopback); err != nil {
 		return fmt.Errorf("create the loopback client: %w", err)
 	}
+	if s.definitions, err = apiextensionsclient.NewForConfig(s.loopback); err != nil {
+		return fmt.Errorf("create the loopback client of definitions: %w", err)
+	}
 	s.informers = informers.NewSharedInformerFactory(s.client, 0)
 	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
 	s.aggregation, err = aggregation.New(aggregation.Config{
@@ -225,6 +233,11 @@ func (s *Server) connect(c Config, base *genericapiserver.Config, schemes regist
 	}
 	s.aggregator, err = rbacauthorizer.NewAggregator(s.informers, s.client.RbacV1())
 	return err
+}
+
+// readDefinition reads a CustomResourceDefinition.
+func (s *Server) readDefinition(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	return s.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
 }
 
 // secure sets up authentication, authorization, priority and fairness, and admission.

@@ -11,8 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 

@@ -10,6 +10,8 @@
 // which nothing may differ. COPPICE_TEST_DIFFERENTIAL is the number of requests (default
 // 2000). A failure prints the seed of its sequence, which COPPICE_TEST_SEED runs alone.
 //
+// TestObjects compares what the two make of manifests (objects_test.go).
+//
 //	cd bench && go run ./onkubernetes -dir .. go test ./test/differential -count=1 -v
 package differential
 

@@ -56,7 +56,7 @@ type Config struct {
 	Policy       rbac.Policy
 	Restrictions *restriction.Restrictions
 	// Served, OwnerExists and Backlog are used by the plug-ins for owner references.
-	Served      ownerreferences.Served
+	Served      ownerreferences.FindServed
 	OwnerExists ownerreferences.Exists
 	Backlog     func(namespace string) int
 	// MergeTypes are the types by which MutatingAdmissionPolicies apply their changes.

@@ -1,10 +1,13 @@
 package discovery
 
 import (
+	"context"
+	"strings"
 	"sync/atomic"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -12,16 +15,25 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
-// Served knows which kinds the server serves, from the server's own tables and caches:
-// nothing is requested over the API.
+// Served knows which kinds the server serves, from the server's own tables and caches. Only what is
+// in neither is read.
 type Served struct {
 	builtin map[schema.GroupKind]ownerreferences.ServedResource
 	stored  map[schema.GroupResource]bool // the built-in kinds, under the name by which they are stored
 	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
-	definitions atomic.Pointer[cache.Store]
+	definitions atomic.Pointer[definitions]
 	// aggregated are the kinds of other servers; nil until SetAggregated.
 	aggregated atomic.Pointer[ownerreferences.Served]
 }
+
+// definitions are the CustomResourceDefinitions as a cache has them, and as they are.
+type definitions struct {
+	cache cache.Store
+	read  ReadDefinition
+}
+
+// ReadDefinition reads a CustomResourceDefinition live.
+type ReadDefinition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 
 // NewServed returns the built-in kinds.
 func NewServed() *Served {
@@ -41,7 +53,9 @@ func NewServed() *Served {
 
 // SetDefinitions adds the kinds of established CustomResourceDefinitions. It is called
 // before the server serves.
-func (s *Served) SetDefinitions(definitions cache.Store) { s.definitions.Store(&definitions) }
+func (s *Served) SetDefinitions(known cache.Store, read ReadDefinition) {
+	s.definitions.Store(&definitions{known, read})
+}
 
 // IsBuiltin reports whether objects of a built-in kind are stored under the name of a resource.
 func (s *Served) IsBuiltin(resource schema.GroupResource) bool { return s.stored[resource] }
@@ -49,9 +63,9 @@ func (s *Served) IsBuiltin(resource schema.GroupResource) bool { return s.stored
 // SetAggregated adds the kinds of other servers. It is called before the server serves.
 func (s *Served) SetAggregated(aggregated ownerreferences.Served) { s.aggregated.Store(&aggregated) }
 
-// ResourceOf implements ownerreferences.Served. A kind is served in all versions or in none:
+// ResourceOf implements ownerreferences.FindServed. A kind is served in all versions or in none:
 // the version of an owner reference is a hint (R1).
-func (s *Served) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
+func (s *Served) ResourceOf(ctx context.Context, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
 	if resource, ok := s.builtin[kind]; ok {
 		return resource, true
 	}
@@ -59,17 +73,40 @@ func (s *Served) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResour
 	if definitions == nil {
 		return ownerreferences.ServedResource{}, false
 	}
-	for _, obj := range (*definitions).List() {
-		d, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
-		if !ok || d.Spec.Group != kind.Group || d.Status.AcceptedNames.Kind != kind.Kind {
-			continue
-		}
-		if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
-			return ownerreferences.ServedResource{Resource: d.Status.AcceptedNames.Plural, Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped}, true
+	for _, obj := range definitions.cache.List() {
+		if d, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
+			if resource, ok := serves(d, kind); ok {
+				return resource, true
+			}
 		}
 	}
 	if aggregated := s.aggregated.Load(); aggregated != nil {
-		return (*aggregated)(kind)
+		if resource, ok := (*aggregated)(kind); ok {
+			return resource, true
+		}
 	}
-	return ownerreferences.ServedResource{}, false
+	return definitions.readKind(ctx, kind)
+}
+
+// readKind looks for a kind that the cache does not have: a client that saw its definition
+// established may be ahead of the cache. The definition is looked for under the plural that a kind
+// usually has; one with another plural is served once the cache has it.
+func (d *definitions) readKind(ctx context.Context, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
+	if !strings.Contains(kind.Group, ".") || kind.Kind == "" {
+		return ownerreferences.ServedResource{}, false // the group of a definition has a dot
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion("v1"))
+	found, err := d.read(ctx, plural.Resource+"."+kind.Group)
+	if err != nil {
+		return ownerreferences.ServedResource{}, false // not found; and what cannot be read cannot be served
+	}
+	return serves(found, kind)
+}
+
+// serves returns the resource of a kind if a definition is the kind's, and established.
+func serves(d *apiextensionsv1.CustomResourceDefinition, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
+	if d.Spec.Group != kind.Group || d.Status.AcceptedNames.Kind != kind.Kind || !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+		return ownerreferences.ServedResource{}, false
+	}
+	return ownerreferences.ServedResource{Resource: d.Status.AcceptedNames.Plural, Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped}, true
 }

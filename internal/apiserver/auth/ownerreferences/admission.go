@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -20,14 +21,14 @@ const PluginName = "OwnerReferencesPermissionEnforcement"
 // safe for concurrent use.
 type Admission struct {
 	*admission.Handler
-	served    Served
+	served    FindServed
 	authorize authorizer.UnconditionalAuthorizer
 }
 
 var _ admission.ValidationInterface = (*Admission)(nil)
 
 // NewAdmission returns an Admission; authorize decides about permissions.
-func NewAdmission(served Served, authorize authorizer.UnconditionalAuthorizer) (*Admission, error) {
+func NewAdmission(served FindServed, authorize authorizer.UnconditionalAuthorizer) (*Admission, error) {
 	if served == nil || authorize == nil {
 		return nil, errors.New("ownerreferences: served and authorize are required")
 	}
@@ -40,7 +41,7 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	if !ok {
 		return nil
 	}
-	permissions, errs := Check(w, p.served)
+	permissions, errs := Check(w, func(kind schema.GroupKind) (ServedResource, bool) { return p.served(ctx, kind) })
 	if len(errs) > 0 {
 		return admission.NewForbidden(a, errs.ToAggregate())
 	}

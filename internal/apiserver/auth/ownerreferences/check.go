@@ -20,6 +20,7 @@
 package ownerreferences
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -46,6 +47,9 @@ type Write struct {
 
 // Served returns the resource of a kind; ok is false for a kind that is not served.
 type Served func(schema.GroupKind) (r ServedResource, ok bool)
+
+// FindServed is Served where the answer may have to be read.
+type FindServed func(context.Context, schema.GroupKind) (r ServedResource, ok bool)
 
 // ServedResource is the resource at which the objects of a kind are served.
 type ServedResource struct {

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
+func findServed(_ context.Context, kind schema.GroupKind) (ServedResource, bool) { return served(kind) }
+
 func served(kind schema.GroupKind) (ServedResource, bool) {
 	where, ok := map[schema.GroupKind]ServedResource{
 		{Kind: "ConfigMap"}:                 {"configmaps", true},
@@ -170,7 +172,7 @@ func TestRefusalNamesTheMissingRule(t *testing.T) {
 			`metadata.ownerReferences[0].kind: Invalid value: "Widget"`,
 		}},
 	} {
-		p, err := NewAdmission(served, test.may)
+		p, err := NewAdmission(findServed, test.may)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,9 +193,9 @@ func TestRefusalNamesTheMissingRule(t *testing.T) {
 // AD-06: the plug-in needs its dependencies.
 func TestAdmissionNeedsBoth(t *testing.T) {
 	for _, p := range []struct {
-		served    Served
+		served    FindServed
 		authorize authorizer.UnconditionalAuthorizer
-	}{{nil, rights{}}, {served, nil}} {
+	}{{nil, rights{}}, {findServed, nil}} {
 		if _, err := NewAdmission(p.served, p.authorize); err == nil {
 			t.Error("no error")
 		}

@@ -6,6 +6,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -30,8 +31,9 @@ func validatingAdmissionPolicies() registry.Resource {
 			registry.SetDefaultPtr(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)
 		},
-		Validate: validateAdmissionPolicy,
-		Desired:  func(p *admissionregistrationv1.ValidatingAdmissionPolicy) any { return p.Spec },
+		Validate:             validateAdmissionPolicy,
+		ValidateStatusUpdate: validatePolicyStatus,
+		Desired:              func(p *admissionregistrationv1.ValidatingAdmissionPolicy) any { return p.Spec },
 		CopyStatus: registry.CopyField(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) *admissionregistrationv1.ValidatingAdmissionPolicyStatus {
 			return &p.Status
 		}),
@@ -82,7 +84,6 @@ func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolic
 		validate.OneOfPtr(p.Spec.FailurePolicy, spec.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore),
 		validateParamKind(p.Spec.ParamKind, spec.Child("paramKind")),
 		validateMatchConditions(p.Spec.MatchConditions, p.Spec.ParamKind != nil, spec.Child("matchConditions")),
-		validate.NoDuplicates(p.Spec.Variables, spec.Child("variables"), func(v admissionregistrationv1.Variable) string { return v.Name }, "name"),
 		validate.Each(p.Spec.Variables, spec.Child("variables"), expressions.add),
 		validate.Each(p.Spec.Validations, spec.Child("validations"), expressions.validateValidation),
 		validate.NoDuplicates(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a admissionregistrationv1.AuditAnnotation) string { return a.Key }, "key"),
@@ -100,6 +101,19 @@ func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolic
 		errs = append(errs, field.Required(constraints.Child("resourceRules"), ""))
 	}
 	return append(errs, validateMatch(p.Spec.MatchConstraints, constraints)...)
+}
+
+// validatePolicyStatus checks what the type checker and others report of a policy.
+func validatePolicyStatus(p, _ *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+	status := field.NewPath("status")
+	errs := metav1validation.ValidateConditions(p.Status.Conditions, status.Child("conditions"))
+	if p.Status.TypeChecking == nil {
+		return errs
+	}
+	warnings := status.Child("typeChecking", "expressionWarnings")
+	return append(errs, validate.Each(p.Status.TypeChecking.ExpressionWarnings, warnings, func(w *admissionregistrationv1.ExpressionWarning, at *field.Path) field.ErrorList {
+		return append(validate.Required(w.Warning, at.Child("warning")), validate.Required(w.FieldRef, at.Child("fieldRef"))...)
+	})...)
 }
 
 func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) field.ErrorList {

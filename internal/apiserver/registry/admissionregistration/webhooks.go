@@ -192,6 +192,7 @@ func validateRuleWithOperations(r *admissionregistrationv1.RuleWithOperations, a
 	errs := slices.Concat(
 		validateWildcards(r.APIGroups, at.Child("apiGroups")),
 		validateWildcards(r.APIVersions, at.Child("apiVersions")),
+		validate.Each(r.APIVersions, at.Child("apiVersions"), func(version *string, at *field.Path) field.ErrorList { return validate.Required(*version, at) }),
 		validate.OneOfPtr(r.Scope, at.Child("scope"), admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope, admissionregistrationv1.AllScopes),
 	)
 	if len(r.Operations) == 0 {

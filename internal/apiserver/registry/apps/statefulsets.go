@@ -37,6 +37,7 @@ func statefulSets() registry.Resource {
 	)), registry.Strategy[*appsv1.StatefulSet]{
 		Default:        defaultStatefulSet,
 		Validate:       validateStatefulSet,
+		ValidateCreate: validateClaimTemplates,
 		ValidateUpdate: validateStatefulSetUpdate,
 		Desired:        func(s *appsv1.StatefulSet) any { return s.Spec },
 		CopyStatus:     registry.CopyField(func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status }),
@@ -120,15 +121,26 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 // claims: containers may mount them.
 func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 	template := s.Spec.Template
-	template.Spec.Volumes = slices.Clone(template.Spec.Volumes)
+	template.Spec.Volumes = nil
 	for _, claim := range s.Spec.VolumeClaimTemplates {
-		if !slices.ContainsFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim.Name }) {
-			template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
-			}})
+		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
+		}})
+	}
+	// A claim replaces the volume of its name.
+	for _, volume := range s.Spec.Template.Spec.Volumes {
+		if !slices.ContainsFunc(s.Spec.VolumeClaimTemplates, func(c corev1.PersistentVolumeClaim) bool { return c.Name == volume.Name }) {
+			template.Spec.Volumes = append(template.Spec.Volumes, volume)
 		}
 	}
 	return &template
+}
+
+// validateClaimTemplates checks the volume claims that each pod gets.
+func validateClaimTemplates(s *appsv1.StatefulSet) field.ErrorList {
+	return validate.Each(s.Spec.VolumeClaimTemplates, field.NewPath("spec", "volumeClaimTemplates"), func(c *corev1.PersistentVolumeClaim, at *field.Path) field.ErrorList {
+		return podspec.ValidateVolumeClaimSpec(&c.Spec, at.Child("spec"))
+	})
 }
 
 func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {

@@ -162,16 +162,18 @@ func validateAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	spec := field.NewPath("spec")
 	ref := spec.Child("scaleTargetRef")
 	errs := slices.Concat(
-		requiredSegment(a.Spec.ScaleTargetRef.Kind, ref.Child("kind")),
-		requiredSegment(a.Spec.ScaleTargetRef.Name, ref.Child("name")),
+		validateReference(a.Spec.ScaleTargetRef, ref),
 		validate.Each(a.Spec.Metrics, spec.Child("metrics"), validateMetric),
 	)
 	least := ptr.Deref(a.Spec.MinReplicas, 1)
 	if least < 1 {
 		errs = append(errs, field.Invalid(spec.Child("minReplicas"), least, "must be greater than or equal to 1"))
 	}
-	if a.Spec.MaxReplicas < 1 {
-		errs = append(errs, field.Invalid(spec.Child("maxReplicas"), a.Spec.MaxReplicas, "must be greater than 0"))
+	switch most := a.Spec.MaxReplicas; {
+	case most == 0:
+		errs = append(errs, field.Required(spec.Child("maxReplicas"), "must be set and greater than 0"))
+	case most < 0:
+		errs = append(errs, field.Invalid(spec.Child("maxReplicas"), most, "must be greater than or equal to 1"))
 	}
 	if a.Spec.MaxReplicas < least {
 		errs = append(errs, field.Invalid(spec.Child("maxReplicas"), a.Spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
@@ -191,51 +193,6 @@ func requiredSegment(value string, at *field.Path) field.ErrorList {
 	return validate.FromMessages(value, at, content.IsPathSegmentName(value))
 }
 
-func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
-	if m.Type == "" {
-		return field.ErrorList{field.Required(at.Child("type"), "must specify a metric source type")}
-	}
-	errs := validate.OneOf(m.Type, at.Child("type"), autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
-		autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)
-	name := strings.ToLower(string(m.Type)[:1]) + string(m.Type)[1:]
-	set := validate.SetMembers(m)
-	for _, other := range set {
-		if other != name {
-			errs = append(errs, field.Forbidden(at.Child(other), "must populate the given metric source only"))
-		}
-	}
-	if len(errs) > 0 {
-		return errs
-	}
-	if !slices.Contains(set, name) {
-		return field.ErrorList{field.Required(at.Child(name), "must populate information for the given metric source")}
-	}
-	if m.Resource != nil && m.Resource.Name == "" {
-		errs = append(errs, field.Required(at.Child(name, "name"), "must specify a resource name"))
-	}
-	return append(errs, validateTarget(targetOf(m), at.Child(name, "target"))...)
-}
-
-func validateTarget(t *autoscalingv2.MetricTarget, at *field.Path) field.ErrorList {
-	if t.Type == "" {
-		return field.ErrorList{field.Required(at.Child("type"), "must specify a metric target type")}
-	}
-	errs := validate.OneOf(t.Type, at.Child("type"), autoscalingv2.AverageValueMetricType, autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType)
-	if t.AverageUtilization != nil && *t.AverageUtilization < 1 {
-		errs = append(errs, field.Invalid(at.Child("averageUtilization"), *t.AverageUtilization, "must be greater than 0"))
-	}
-	if t.Value != nil && t.Value.Sign() != 1 {
-		errs = append(errs, field.Invalid(at.Child("value"), t.Value.String(), "must be positive"))
-	}
-	if t.AverageValue != nil && t.AverageValue.Sign() != 1 {
-		errs = append(errs, field.Invalid(at.Child("averageValue"), t.AverageValue.String(), "must be positive"))
-	}
-	if t.AverageUtilization == nil && t.AverageValue == nil && t.Value == nil {
-		errs = append(errs, field.Required(at, "must set either a target raw value or a target utilization"))
-	}
-	return errs
-}
-
 // Bounds of scaling policies, in seconds.
 const (
 	maxStabilization = 3600
@@ -248,17 +205,23 @@ func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) fiel
 	}
 	errs := validate.OneOfPtr(r.SelectPolicy, at.Child("selectPolicy"),
 		autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)
-	if seconds := ptr.Deref(r.StabilizationWindowSeconds, 0); seconds < 0 || seconds > maxStabilization {
-		errs = append(errs, field.Invalid(at.Child("stabilizationWindowSeconds"), seconds, fmt.Sprintf("must be between 0 and %d", maxStabilization)))
+	switch seconds := ptr.Deref(r.StabilizationWindowSeconds, 0); {
+	case seconds < 0:
+		errs = append(errs, field.Invalid(at.Child("stabilizationWindowSeconds"), seconds, "must be greater than or equal to zero"))
+	case seconds > maxStabilization:
+		errs = append(errs, field.Invalid(at.Child("stabilizationWindowSeconds"), seconds, fmt.Sprintf("must be less than or equal to %d", maxStabilization)))
 	}
 	if len(r.Policies) == 0 {
 		errs = append(errs, field.Required(at.Child("policies"), "must specify at least one Policy"))
 	}
 	return append(errs, validate.Each(r.Policies, at.Child("policies"), func(p *autoscalingv2.HPAScalingPolicy, at *field.Path) field.ErrorList {
-		errs := append(validate.OneOf(p.Type, at.Child("type"), autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy),
-			validate.Positive(&p.Value, at.Child("value"))...)
-		if p.PeriodSeconds <= 0 || p.PeriodSeconds > maxPolicyPeriod {
-			errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, fmt.Sprintf("must be between 1 and %d", maxPolicyPeriod)))
+		errs := validate.Positive(&p.Value, at.Child("value"))
+		if types := []autoscalingv2.HPAScalingPolicyType{autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy}; !slices.Contains(types, p.Type) {
+			errs = append(errs, field.NotSupported(at.Child("type"), p.Type, types))
+		}
+		errs = append(errs, validate.Positive(&p.PeriodSeconds, at.Child("periodSeconds"))...)
+		if p.PeriodSeconds > maxPolicyPeriod {
+			errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", maxPolicyPeriod)))
 		}
 		return errs
 	})...)

@@ -89,6 +89,9 @@ func validateCronJob(c *batchv1.CronJob) field.ErrorList {
 	if ptr.Deref(c.Spec.JobTemplate.Spec.ManualSelector, false) {
 		errs = append(errs, field.NotSupported(template.Child("manualSelector"), true, []string{"nil", "false"}))
 	}
+	if selector := c.Spec.JobTemplate.Spec.Selector; selector != nil {
+		errs = append(errs, field.Invalid(template.Child("selector"), selector, "`selector` will be auto-generated"))
+	}
 	if len(c.Name) > cronJobNameLimit {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, fmt.Sprintf("must be no more than %d characters", cronJobNameLimit)))
 	}

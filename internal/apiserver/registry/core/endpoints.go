@@ -7,8 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
@@ -46,13 +46,19 @@ func validateSubset(s *corev1.EndpointSubset, path *field.Path) field.ErrorList 
 	address := func(a *corev1.EndpointAddress, at *field.Path) field.ErrorList {
 		errs := validateReachable(a.IP, at.Child("ip"))
 		errs = append(errs, validate.OptionalLabel(a.Hostname, at.Child("hostname"))...)
-		return append(errs, validate.OptionalSubdomain(ptr.Deref(a.NodeName, ""), at.Child("nodeName"))...)
+		if a.NodeName == nil {
+			return errs
+		}
+		return append(errs, validate.FromMessages(*a.NodeName, at.Child("nodeName"), validation.IsDNS1123Subdomain(*a.NodeName))...)
 	}
 	errs := slices.Concat(
 		validate.Each(s.Addresses, path.Child("addresses"), address),
 		validate.Each(s.NotReadyAddresses, path.Child("notReadyAddresses"), address),
 		validate.Each(s.Ports, path.Child("ports"), func(p *corev1.EndpointPort, at *field.Path) field.ErrorList {
 			errs := append(validate.Port(p.Port, at.Child("port")), validate.Protocol(p.Protocol, at.Child("protocol"))...)
+			if p.AppProtocol != nil {
+				errs = append(errs, validate.FromMessages(*p.AppProtocol, at.Child("appProtocol"), validation.IsQualifiedName(*p.AppProtocol))...)
+			}
 			if p.Name == "" && len(s.Ports) > 1 {
 				return append(errs, field.Required(at.Child("name"), ""))
 			}

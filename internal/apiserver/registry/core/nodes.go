@@ -27,6 +27,7 @@ func nodes() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, nodeColumns(), registry.Strategy[*corev1.Node]{
+		Default: defaultNode,
 		Validate: func(n *corev1.Node) field.ErrorList {
 			spec, status := field.NewPath("spec"), field.NewPath("status")
 			return slices.Concat(
@@ -45,6 +46,21 @@ func nodes() registry.Resource {
 			return fields.Set{"spec.unschedulable": strconv.FormatBool(n.Spec.Unschedulable)}
 		},
 	})
+}
+
+// defaultNode sets each of two fields that say the same from the other, and drops the dynamic
+// configuration of kubelets, which is no more.
+func defaultNode(n *corev1.Node) {
+	switch spec := &n.Spec; {
+	case spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR):
+		spec.PodCIDRs = []string{spec.PodCIDR}
+	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:
+		spec.PodCIDR = spec.PodCIDRs[0]
+	}
+	n.Spec.ConfigSource, n.Status.Config = nil, nil
+	if len(n.Status.Allocatable) == 0 {
+		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	}
 }
 
 func nodeColumns() []table.Column {
@@ -131,6 +147,9 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	}
 	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
 		errs = append(errs, field.Forbidden(spec.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
+	}
+	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
+		errs = append(errs, field.Forbidden(spec.Child("externalID"), "may not be updated"))
 	}
 	return errs
 }

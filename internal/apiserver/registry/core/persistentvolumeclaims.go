@@ -27,9 +27,13 @@ func persistentVolumeClaims() registry.Resource {
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
 	}, claimColumns(), registry.Strategy[*corev1.PersistentVolumeClaim]{
-		Default:          podspec.DefaultVolumeClaim,
-		BeginCreate:      resolveClass,
-		PrepareForCreate: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending },
+		Default:     podspec.DefaultVolumeClaim,
+		BeginCreate: resolveClass,
+		PrepareForCreate: func(c *corev1.PersistentVolumeClaim) {
+			c.Status.Phase = corev1.ClaimPending
+			podspec.NormalizeDataSources(&c.Spec, nil)
+		},
+		PrepareForUpdate: func(c, old *corev1.PersistentVolumeClaim) { podspec.NormalizeDataSources(&c.Spec, &old.Spec) },
 		Validate: func(c *corev1.PersistentVolumeClaim) field.ErrorList {
 			return podspec.ValidateVolumeClaimSpec(&c.Spec, field.NewPath("spec"))
 		},
@@ -95,7 +99,9 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	spec := field.NewPath("spec")
 	undone := c.Spec.DeepCopy()
 	undone.Resources.Requests = old.Spec.Resources.Requests
-	undone.VolumeAttributesClassName = old.Spec.VolumeAttributesClassName
+	if old.Spec.VolumeName != "" {
+		undone.VolumeAttributesClassName = old.Spec.VolumeAttributesClassName
+	}
 	if old.Spec.VolumeName == "" {
 		undone.VolumeName = ""
 	}

@@ -33,10 +33,13 @@ func persistentVolumes() registry.Resource {
 				registry.SetDefaultPtr(&pv.Spec.HostPath.Type, corev1.HostPathUnset)
 			}
 		},
-		PrepareForCreate: func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumePending },
-		Validate:         validateVolume,
-		ValidateUpdate:   validateVolumeUpdate,
-		CopyStatus:       registry.CopyField(func(pv *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &pv.Status }),
+		PrepareForCreate: func(pv *corev1.PersistentVolume) {
+			pv.Status.Phase = corev1.VolumePending
+			pv.Status.LastPhaseTransitionTime = &pv.CreationTimestamp
+		},
+		Validate:       validateVolume,
+		ValidateUpdate: validateVolumeUpdate,
+		CopyStatus:     registry.CopyField(func(pv *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &pv.Status }),
 	})
 }
 
@@ -139,6 +142,17 @@ func validateVolumeSource(pv *corev1.PersistentVolume, spec *field.Path) field.E
 			errs = append(errs, field.Required(affinity.Child("required"), "must specify required node constraints"))
 		} else {
 			errs = append(errs, podspec.ValidateNodeSelector(a.Required, affinity.Child("required"))...)
+		}
+	}
+	if name := pv.Spec.VolumeAttributesClassName; name != nil {
+		path := spec.Child("volumeAttributesClassName")
+		if *name == "" {
+			errs = append(errs, field.Required(path, "an empty string is disallowed"))
+		} else {
+			errs = append(errs, validate.OptionalSubdomain(*name, path)...)
+		}
+		if pv.Spec.CSI == nil {
+			errs = append(errs, field.Required(spec.Child("csi"), "has to be specified when using volumeAttributesClassName"))
 		}
 	}
 	if s := pv.Spec.HostPath; s != nil {

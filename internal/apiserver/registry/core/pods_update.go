@@ -14,29 +14,41 @@ import (
 
 // podChangeable names what an update may change in a pod's spec.
 const podChangeable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
-	"`spec.tolerations` (only additions to existing tolerations),`spec.schedulingGates` (only removals)," +
+	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
 // validatePodUpdate checks what an update changes in a pod's spec.
 func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
+	for name, counts := range map[string][2]int{
+		"containers":     {len(pod.Spec.Containers), len(old.Spec.Containers)},
+		"initContainers": {len(pod.Spec.InitContainers), len(old.Spec.InitContainers)},
+	} {
+		if counts[0] != counts[1] {
+			return field.ErrorList{field.Forbidden(spec.Child(name), "pod updates may not add or remove containers")}
+		}
+	}
 	// Allowed changes are undone one by one; any remaining difference is not allowed.
 	undone := pod.Spec.DeepCopy()
 	undoImages(undone.Containers, old.Spec.Containers)
 	undoImages(undone.InitContainers, old.Spec.InitContainers)
 	errs := undoDeadline(undone, &old.Spec, spec.Child("activeDeadlineSeconds"))
-	if onlyAdds(undone.Tolerations, old.Spec.Tolerations) {
-		undone.Tolerations = old.Spec.Tolerations
+	if !onlyAdds(undone.Tolerations, old.Spec.Tolerations) {
+		errs = append(errs, field.Forbidden(spec.Child("tolerations"), "existing toleration can not be modified except its tolerationSeconds"))
 	}
-	if onlyRemoves(undone.SchedulingGates, old.Spec.SchedulingGates) {
-		undone.SchedulingGates = old.Spec.SchedulingGates
+	undone.Tolerations = old.Spec.Tolerations
+	for i, gate := range undone.SchedulingGates {
+		if !slices.Contains(old.Spec.SchedulingGates, gate) {
+			errs = append(errs, field.Forbidden(spec.Child("schedulingGates").Index(i), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
+		}
 	}
+	undone.SchedulingGates = old.Spec.SchedulingGates
 	if was := old.Spec.TerminationGracePeriodSeconds; was != nil && *was < 0 && ptr.Deref(undone.TerminationGracePeriodSeconds, 0) == 1 {
 		undone.TerminationGracePeriodSeconds = was
 	}
 	if changed := changedFields(undone, &old.Spec); len(changed) > 0 {
 		errs = append(errs, field.Forbidden(spec, fmt.Sprintf(
-			"pod updates may not change fields other than %s; changed: %s", podChangeable, strings.Join(changed, ", "))))
+			"pod updates may not change fields other than %s\nchanged: %s", podChangeable, strings.Join(changed, ", "))))
 	}
 	return errs
 }
@@ -73,15 +85,6 @@ func onlyAdds(tolerations, old []corev1.Toleration) bool {
 			return equality.Semantic.DeepEqual(t, old[i])
 		}
 		if !slices.ContainsFunc(tolerations, same) {
-			return false
-		}
-	}
-	return true
-}
-
-func onlyRemoves(gates, old []corev1.PodSchedulingGate) bool {
-	for _, gate := range gates {
-		if !slices.Contains(old, gate) {
 			return false
 		}
 	}

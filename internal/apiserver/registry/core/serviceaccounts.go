@@ -20,5 +20,12 @@ func serviceAccounts() registry.Resource {
 	}, []table.Column{
 		table.Number("Secrets", "Secrets that pods of the account may mount.", func(sa *corev1.ServiceAccount) int { return len(sa.Secrets) }),
 		table.Age(),
-	}, registry.Strategy[*corev1.ServiceAccount]{})
+	}, registry.Strategy[*corev1.ServiceAccount]{
+		// Only the name of a secret counts: it is in the namespace of the account.
+		Default: func(sa *corev1.ServiceAccount) {
+			for i, secret := range sa.Secrets {
+				sa.Secrets[i] = corev1.ObjectReference{Name: secret.Name}
+			}
+		},
+	})
 }

@@ -31,6 +31,7 @@ func Group() registry.Group {
 const (
 	slicePorts     = 100  // maximum of ports in one slice
 	sliceEndpoints = 1000 // maximum of endpoints in one slice
+	maxHints       = 8    // maximum of zones, and of nodes, that an endpoint is meant for
 )
 
 func endpointSlices() registry.Resource {
@@ -51,6 +52,12 @@ func endpointSlices() registry.Resource {
 			for i := range s.Ports {
 				registry.SetDefaultPtr(&s.Ports[i].Name, "")
 				registry.SetDefaultPtr(&s.Ports[i].Protocol, corev1.ProtocolTCP)
+			}
+		},
+		// What v1beta1 called topology cannot be written in v1.
+		PrepareForCreate: func(s *discoveryv1.EndpointSlice) {
+			for i := range s.Endpoints {
+				s.Endpoints[i].DeprecatedTopology = nil
 			}
 		},
 		Validate: validateEndpointSlice,
@@ -120,6 +127,9 @@ func validateSlicePort(p *discoveryv1.EndpointPort, at *field.Path) field.ErrorL
 	if name := ptr.Deref(p.Name, ""); name != "" {
 		errs = append(errs, validate.FromMessages(name, at.Child("name"), validation.IsDNS1123Label(name))...)
 	}
+	if p.AppProtocol != nil {
+		errs = append(errs, validate.FromMessages(*p.AppProtocol, at.Child("appProtocol"), validation.IsQualifiedName(*p.AppProtocol))...)
+	}
 	return errs
 }
 
@@ -139,6 +149,37 @@ func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType
 		case discoveryv1.AddressTypeFQDN:
 			errs = append(errs, validation.IsFullyQualifiedDomainName(addresses.Index(i), address)...)
 		}
+	}
+	if e.NodeName != nil {
+		errs = append(errs, validate.FromMessages(*e.NodeName, at.Child("nodeName"), validation.IsDNS1123Subdomain(*e.NodeName))...)
+	}
+	if e.Hostname != nil {
+		errs = append(errs, validate.FromMessages(*e.Hostname, at.Child("hostname"), validation.IsDNS1123Label(*e.Hostname))...)
+	}
+	if e.Hints == nil {
+		return errs
+	}
+	return append(errs, validateHints(e.Hints, at.Child("hints"))...)
+}
+
+// validateHints checks for whom an endpoint is meant.
+func validateHints(h *discoveryv1.EndpointHints, at *field.Path) field.ErrorList {
+	zones, nodes := at.Child("forZones"), at.Child("forNodes")
+	errs := slices.Concat(
+		validate.NoDuplicates(h.ForZones, zones, func(z discoveryv1.ForZone) string { return z.Name }, "name"),
+		validate.NoDuplicates(h.ForNodes, nodes, func(n discoveryv1.ForNode) string { return n.Name }, "name"),
+		validate.Each(h.ForZones, zones, func(z *discoveryv1.ForZone, at *field.Path) field.ErrorList {
+			return validate.FromMessages(z.Name, at.Child("name"), validation.IsValidLabelValue(z.Name))
+		}),
+		validate.Each(h.ForNodes, nodes, func(n *discoveryv1.ForNode, at *field.Path) field.ErrorList {
+			return validate.FromMessages(n.Name, at.Child("name"), validation.IsDNS1123Subdomain(n.Name))
+		}),
+	)
+	if len(h.ForZones) > maxHints {
+		errs = append(errs, field.TooMany(zones, len(h.ForZones), maxHints))
+	}
+	if len(h.ForNodes) > maxHints {
+		errs = append(errs, field.TooMany(nodes, len(h.ForNodes), maxHints))
 	}
 	return errs
 }

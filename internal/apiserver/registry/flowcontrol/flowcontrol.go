@@ -5,6 +5,7 @@ package flowcontrol
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -55,8 +56,11 @@ func flowSchemas() registry.Resource {
 		table.Age(),
 		table.Text("MissingPL", "Whether its priority level is missing.", missingLevel),
 	}, registry.Strategy[*flowcontrolv1.FlowSchema]{
-		Default:    func(f *flowcontrolv1.FlowSchema) { registry.SetDefault(&f.Spec.MatchingPrecedence, defaultPrecedence) },
-		Validate:   validateFlowSchema,
+		Default:  func(f *flowcontrolv1.FlowSchema) { registry.SetDefault(&f.Spec.MatchingPrecedence, defaultPrecedence) },
+		Validate: validateFlowSchema,
+		ValidateStatusUpdate: func(f, _ *flowcontrolv1.FlowSchema) field.ErrorList {
+			return validateConditions(f.Status.Conditions, func(c flowcontrolv1.FlowSchemaCondition) string { return string(c.Type) })
+		},
 		Desired:    func(f *flowcontrolv1.FlowSchema) any { return f.Spec },
 		CopyStatus: registry.CopyField(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &f.Status }),
 		// The server creates the default flow schemas after their priority levels, and says in
@@ -79,6 +83,7 @@ func validateFlowSchema(f *flowcontrolv1.FlowSchema) field.ErrorList {
 	errs := slices.Concat(
 		validate.InRange(f.Spec.MatchingPrecedence, spec.Child("matchingPrecedence"), 1, maxPrecedence),
 		validate.Required(f.Spec.PriorityLevelConfiguration.Name, spec.Child("priorityLevelConfiguration", "name")),
+		validate.OptionalSubdomain(f.Spec.PriorityLevelConfiguration.Name, spec.Child("priorityLevelConfiguration", "name")),
 		validate.Each(f.Spec.Rules, spec.Child("rules"), validateFlowRule),
 	)
 	if f.Spec.MatchingPrecedence == 1 && f.Name != flowcontrolv1.FlowSchemaNameExempt {
@@ -101,15 +106,60 @@ func validateFlowRule(r *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) 
 	}
 	errs = append(errs, validate.Each(r.Subjects, at.Child("subjects"), validateFlowSubject)...)
 	errs = append(errs, validate.Each(r.ResourceRules, at.Child("resourceRules"), func(r *flowcontrolv1.ResourcePolicyRule, at *field.Path) field.ErrorList {
-		errs := slices.Concat(notEmpty(r.Verbs, at.Child("verbs")), notEmpty(r.APIGroups, at.Child("apiGroups")), notEmpty(r.Resources, at.Child("resources")))
+		errs := slices.Concat(validateVerbs(r.Verbs, at.Child("verbs"), resourceVerbs()), notEmpty(r.APIGroups, at.Child("apiGroups")), notEmpty(r.Resources, at.Child("resources")))
 		if len(r.Namespaces) == 0 && !r.ClusterScope {
 			errs = append(errs, field.Required(at.Child("namespaces"), "resource rules that are not cluster scoped must supply at least one namespace"))
 		}
-		return errs
+		return append(errs, validateFlowNamespaces(r.Namespaces, at.Child("namespaces"))...)
 	})...)
 	return append(errs, validate.Each(r.NonResourceRules, at.Child("nonResourceRules"), func(r *flowcontrolv1.NonResourcePolicyRule, at *field.Path) field.ErrorList {
-		return append(notEmpty(r.Verbs, at.Child("verbs")), notEmpty(r.NonResourceURLs, at.Child("nonResourceURLs"))...)
+		errs := append(validateVerbs(r.Verbs, at.Child("verbs"), nonResourceVerbs()), notEmpty(r.NonResourceURLs, at.Child("nonResourceURLs"))...)
+		return append(errs, validate.Each(r.NonResourceURLs, at.Child("nonResourceURLs"), func(path *string, at *field.Path) field.ErrorList {
+			if *path != flowcontrolv1.NonResourceAll && !strings.HasPrefix(*path, "/") {
+				return field.ErrorList{field.Invalid(at, *path, "must start with slash")}
+			}
+			return nil
+		})...)
 	})...)
+}
+
+func resourceVerbs() []string {
+	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"}
+}
+
+func nonResourceVerbs() []string {
+	return []string{"get", "head", "post", "put", "patch", "delete", "options"}
+}
+
+// validateVerbs checks that the verbs are known, or all.
+func validateVerbs(verbs []string, at *field.Path, known []string) field.ErrorList {
+	if len(verbs) == 0 || slices.Contains(verbs, flowcontrolv1.VerbAll) {
+		if len(verbs) > 1 {
+			return field.ErrorList{field.Invalid(at, verbs, "if '*' is present, must not specify other verbs")}
+		}
+		return notEmpty(verbs, at)
+	}
+	if slices.ContainsFunc(verbs, func(verb string) bool { return !slices.Contains(known, verb) }) {
+		return field.ErrorList{field.NotSupported(at, verbs, slices.Sorted(slices.Values(known)))}
+	}
+	return nil
+}
+
+// validateFlowNamespaces checks the namespaces of a rule, or that it is for all.
+func validateFlowNamespaces(namespaces []string, at *field.Path) field.ErrorList {
+	if len(namespaces) > 1 && slices.Contains(namespaces, flowcontrolv1.NamespaceEvery) {
+		return field.ErrorList{field.Invalid(at, namespaces, "if '*' is present, must not specify other namespaces")}
+	}
+	return validate.Each(namespaces, at, func(name *string, at *field.Path) field.ErrorList {
+		if *name == flowcontrolv1.NamespaceEvery {
+			return nil
+		}
+		var errs field.ErrorList
+		for _, complaint := range apivalidation.ValidateNamespaceName(*name, false) {
+			errs = append(errs, field.Invalid(at, *name, "each member of this list must be '*' or a DNS-1123 label; "+complaint))
+		}
+		return errs
+	})
 }
 
 // validateFlowSubject checks that the one of the three fields that the kind names is set.
@@ -130,6 +180,28 @@ func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorLi
 		case s.Kind != of.kind && of.given:
 			errs = append(errs, field.Forbidden(at.Child(of.path), "forbidden when subject kind is not '"+string(of.kind)+"'"))
 		}
+	}
+	if s.User != nil && s.Kind == flowcontrolv1.SubjectKindUser {
+		errs = append(errs, validate.Required(s.User.Name, at.Child("user", "name"))...)
+	}
+	if s.Group != nil && s.Kind == flowcontrolv1.SubjectKindGroup {
+		errs = append(errs, validate.Required(s.Group.Name, at.Child("group", "name"))...)
+	}
+	return errs
+}
+
+// validateConditions checks that the conditions of a status have types, each of its own.
+func validateConditions[C any](conditions []C, kind func(C) string) field.ErrorList {
+	path := field.NewPath("status", "conditions")
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, c := range conditions {
+		at := path.Index(i).Child("type")
+		if seen[kind(c)] {
+			errs = append(errs, field.Duplicate(at, kind(c)))
+		}
+		seen[kind(c)] = true
+		errs = append(errs, validate.Required(kind(c), at)...)
 	}
 	return errs
 }
@@ -161,7 +233,10 @@ func priorityLevels() registry.Resource {
 	}, registry.Strategy[*flowcontrolv1.PriorityLevelConfiguration]{
 		Default:  defaultPriorityLevel,
 		Validate: validatePriorityLevel,
-		Desired:  func(p *flowcontrolv1.PriorityLevelConfiguration) any { return p.Spec },
+		ValidateStatusUpdate: func(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+			return validateConditions(p.Status.Conditions, func(c flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+		},
+		Desired: func(p *flowcontrolv1.PriorityLevelConfiguration) any { return p.Spec },
 		CopyStatus: registry.CopyField(func(p *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationStatus {
 			return &p.Status
 		}),

@@ -78,9 +78,9 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 		return errs
 	}
 	at = spec.Child("parameters")
-	errs = append(errs, validate.Required(p.Kind, at.Child("kind"))...)
-	errs = append(errs, validate.Required(p.Name, at.Child("name"))...)
-	errs = append(errs, validate.OptionalSubdomain(ptr.Deref(p.APIGroup, ""), at.Child("apiGroup"))...)
+	errs = append(errs, validateGivenGroup(p.APIGroup, at.Child("apiGroup"))...)
+	errs = append(errs, validateSegment(p.Kind, at.Child("kind"))...)
+	errs = append(errs, validateSegment(p.Name, at.Child("name"))...)
 	errs = append(errs, validate.OneOfPtr(p.Scope, at.Child("scope"), parametersInCluster, parametersInNamespace)...)
 	switch local := ptr.Deref(p.Scope, "") == parametersInNamespace; {
 	case local && ptr.Deref(p.Namespace, "") == "":

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -140,12 +142,29 @@ func validateIngressPath(p *networkingv1.HTTPIngressPath, at *field.Path) field.
 	return errs
 }
 
+// validateSegment checks a required name that is part of a URL.
+func validateSegment(value string, at *field.Path) field.ErrorList {
+	if value == "" {
+		return validate.Required(value, at)
+	}
+	return validate.FromMessages(value, at, content.IsPathSegmentName(value))
+}
+
+// validateGivenGroup checks an API group that may be absent, but not empty.
+func validateGivenGroup(group *string, at *field.Path) field.ErrorList {
+	if group == nil {
+		return nil
+	}
+	return validate.FromMessages(*group, at, validation.IsDNS1123Subdomain(*group))
+}
+
 func validateIngressBackend(b *networkingv1.IngressBackend, at *field.Path) field.ErrorList {
 	switch {
 	case b.Resource != nil && b.Service != nil:
 		return field.ErrorList{field.Invalid(at, "", "cannot set both resource and service backends")}
 	case b.Resource != nil:
-		return append(validate.Required(b.Resource.Kind, at.Child("resource", "kind")), validate.Required(b.Resource.Name, at.Child("resource", "name"))...)
+		r, at := b.Resource, at.Child("resource")
+		return slices.Concat(validateGivenGroup(r.APIGroup, at.Child("apiGroup")), validateSegment(r.Kind, at.Child("kind")), validateSegment(r.Name, at.Child("name")))
 	case b.Service == nil:
 		return field.ErrorList{field.Required(at, "")}
 	}

@@ -14,34 +14,38 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
+// validateContainers checks the containers and the volumes that they mount.
 func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	c := containerChecks{spec: spec, volumes: map[string]*corev1.Volume{}, names: map[string]bool{}, claims: resourceClaimNames(spec)}
-	for i := range spec.Volumes {
-		c.volumes[spec.Volumes[i].Name] = &spec.Volumes[i]
-	}
-	errs = append(errs, validate.Each(spec.InitContainers, path.Child("initContainers"), c.checkInit)...)
+	volumes, errs := validateVolumes(spec.Volumes, path.Child("volumes"))
+	c := containerChecks{spec: spec, volumes: volumes, names: map[string]bool{}, claims: resourceClaimNames(spec)}
 	if len(spec.Containers) == 0 {
 		errs = append(errs, field.Required(path.Child("containers"), ""))
 	}
 	errs = append(errs, validate.Each(spec.Containers, path.Child("containers"), c.check)...)
-	return append(errs, validateHostPorts(spec, path)...)
+	errs = append(errs, validate.Each(spec.InitContainers, path.Child("initContainers"), c.checkInit)...)
+	errs = append(errs, validateHostPorts(spec, path)...)
+	return append(errs, c.checkEphemeral(path.Child("ephemeralContainers"))...)
 }
 
 // containerChecks checks the containers of one pod.
 type containerChecks struct {
 	spec    *corev1.PodSpec
-	volumes map[string]*corev1.Volume
-	names   map[string]bool // of the containers checked so far
-	claims  []string        // names of the pod's resource claims
+	volumes map[string]*corev1.Volume // those that are valid
+	names   map[string]bool           // of the containers checked so far
+	claims  []string                  // names of the pod's resource claims
 }
 
 // checkInit checks an init container. Unless it is a sidecar, it has no probes and no
 // hooks.
 func (c containerChecks) checkInit(container *corev1.Container, at *field.Path) field.ErrorList {
-	errs := c.check(container, at)
+	errs := c.checkCommon(container, at)
+	if container.RestartPolicy != nil || len(container.RestartPolicyRules) == 0 {
+		errs = append(errs, validateRestart(container, at)...)
+	} else {
+		errs = append(errs, field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
+	}
 	if ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
-		return errs
+		return append(errs, c.checkHealth(container, at)...)
 	}
 	const text = "may not be set for init containers without restartPolicy=Always"
 	for _, f := range []struct {
@@ -61,6 +65,11 @@ func (c containerChecks) checkInit(container *corev1.Container, at *field.Path) 
 }
 
 func (c containerChecks) check(container *corev1.Container, at *field.Path) field.ErrorList {
+	return slices.Concat(c.checkCommon(container, at), validateRestart(container, at), c.checkHealth(container, at))
+}
+
+// checkCommon checks what containers of every kind may have.
+func (c containerChecks) checkCommon(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := validate.RequiredLabel(container.Name, at.Child("name"))
 	if container.Name != "" && c.names[container.Name] {
 		errs = append(errs, field.Duplicate(at.Child("name"), container.Name))
@@ -73,16 +82,14 @@ func (c containerChecks) check(container *corev1.Container, at *field.Path) fiel
 		validate.Required(container.TerminationMessagePath, at.Child("terminationMessagePath")),
 		validate.OneOf(container.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
 			corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile),
-		validateRestart(container, at),
 		validateResizePolicy(container.ResizePolicy, c.spec.RestartPolicy, at.Child("resizePolicy")),
 		validate.Each(container.Env, at.Child("env"), c.checkEnv),
-		validate.Each(container.EnvFrom, at.Child("envFrom"), validateEnvFrom),
+		validateEnvFrom(container.EnvFrom, at.Child("envFrom")),
 		c.checkPorts(container.Ports, at.Child("ports")),
 		c.checkMounts(container, at.Child("volumeMounts")),
 		c.checkDevices(container, at.Child("volumeDevices")),
 		validateResources(&container.Resources, at.Child("resources")),
 		validateClaimReferences(container.Resources.Claims, c.claims, at.Child("resources", "claims")),
-		c.checkHealth(container, at),
 		validateContainerSecurity(container.SecurityContext, at.Child("securityContext")),
 	)
 }
@@ -111,11 +118,11 @@ func validateRestart(container *corev1.Container, at *field.Path) field.ErrorLis
 		errs = append(errs, field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
 	}
 	return append(errs, validate.Each(container.RestartPolicyRules, rules, func(r *corev1.ContainerRestartRule, at *field.Path) field.ErrorList {
-		errs := validate.OneOf(r.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
+		errs := validate.OneOfPtr(&r.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
 		if r.ExitCodes == nil {
 			return append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 		}
-		return append(errs, validate.OneOf(r.ExitCodes.Operator, at.Child("exitCodes", "operator"),
+		return append(errs, validate.OneOfPtr(&r.ExitCodes.Operator, at.Child("exitCodes", "operator"),
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
 	})...)
 }
@@ -140,9 +147,6 @@ func (c containerChecks) checkPort(port *corev1.ContainerPort, at *field.Path) f
 		if c.spec.HostNetwork && port.HostPort != port.ContainerPort {
 			errs = append(errs, field.Invalid(at.Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
 		}
-	}
-	if port.HostIP != "" {
-		errs = append(errs, validation.IsValidIP(at.Child("hostIP"), port.HostIP)...)
 	}
 	return append(errs, validate.Protocol(port.Protocol, at.Child("protocol"))...)
 }
@@ -170,14 +174,15 @@ func (c containerChecks) checkMounts(container *corev1.Container, path *field.Pa
 	var errs field.ErrorList
 	paths := map[string]bool{}
 	devices := map[string]bool{}
+	names := map[string]bool{}
 	for _, device := range container.VolumeDevices {
-		devices[device.DevicePath] = true
+		devices[device.DevicePath], names[device.Name] = true, true
 	}
 	for i, mount := range container.VolumeMounts {
 		at := path.Index(i)
 		switch {
 		case mount.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
+			errs = append(errs, field.Required(at.Child("name"), ""), field.NotFound(at.Child("name"), mount.Name))
 		case c.volumes[mount.Name] == nil:
 			errs = append(errs, field.NotFound(at.Child("name"), mount.Name))
 		}
@@ -190,7 +195,11 @@ func (c containerChecks) checkMounts(container *corev1.Container, path *field.Pa
 			errs = append(errs, field.Invalid(at.Child("mountPath"), mount.MountPath, "must not already exist as a path in volumeDevices"))
 		}
 		paths[mount.MountPath] = true
+		if names[mount.Name] {
+			errs = append(errs, field.Invalid(at.Child("name"), mount.Name, "must not already exist in volumeDevices"))
+		}
 		errs = append(errs, validateMount(&mount, at)...)
+		errs = append(errs, validatePropagation(&mount, container.SecurityContext, path)...)
 	}
 	return errs
 }
@@ -199,16 +208,34 @@ func validateMount(mount *corev1.VolumeMount, at *field.Path) field.ErrorList {
 	errs := slices.Concat(
 		relativePath(mount.SubPath, at.Child("subPath")),
 		relativePath(mount.SubPathExpr, at.Child("subPathExpr")),
-		validate.OneOfPtr(mount.MountPropagation, at.Child("mountPropagation"),
-			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone),
-		validate.OneOfPtr(mount.RecursiveReadOnly, at.Child("recursiveReadOnly"),
-			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled),
 	)
 	if mount.SubPath != "" && mount.SubPathExpr != "" {
 		errs = append(errs, field.Invalid(at.Child("subPathExpr"), mount.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
 	}
-	if recursive := ptr.Deref(mount.RecursiveReadOnly, corev1.RecursiveReadOnlyDisabled); recursive != corev1.RecursiveReadOnlyDisabled && !mount.ReadOnly {
-		errs = append(errs, field.Forbidden(at.Child("recursiveReadOnly"), "may only be specified when readOnly is true"))
+	return errs
+}
+
+// validatePropagation checks how mounts below a mount are treated. Kubernetes reports that for the
+// list of mounts, not for the one mount.
+func validatePropagation(mount *corev1.VolumeMount, security *corev1.SecurityContext, mounts *field.Path) field.ErrorList {
+	propagation, recursive := mounts.Child("mountPropagation"), mounts.Child("recursiveReadOnly")
+	mode := ptr.Deref(mount.MountPropagation, corev1.MountPropagationNone)
+	errs := validate.OneOfPtr(mount.MountPropagation, propagation,
+		corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	if mode == corev1.MountPropagationBidirectional && (security == nil || !ptr.Deref(security.Privileged, false)) {
+		errs = append(errs, field.Forbidden(propagation, "Bidirectional mount propagation is available only to privileged containers"))
+	}
+	switch ptr.Deref(mount.RecursiveReadOnly, corev1.RecursiveReadOnlyDisabled) {
+	case corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible:
+		if !mount.ReadOnly {
+			errs = append(errs, field.Forbidden(recursive, "may only be specified when readOnly is true"))
+		}
+		if mode != corev1.MountPropagationNone {
+			errs = append(errs, field.Forbidden(recursive, "may only be specified when mountPropagation is None or not specified"))
+		}
+	default:
+		errs = append(errs, validate.OneOfPtr(mount.RecursiveReadOnly, recursive,
+			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)...)
 	}
 	return errs
 }
@@ -231,19 +258,25 @@ func ValidateNoBacksteps(p string, at *field.Path) field.ErrorList {
 
 func (c containerChecks) checkDevices(container *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	paths, names := map[string]bool{}, map[string]bool{}
+	paths, names, mounted := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, mount := range container.VolumeMounts {
+		mounted[mount.Name] = true
+	}
 	for i, device := range container.VolumeDevices {
 		at := path.Index(i)
 		volume := c.volumes[device.Name]
 		switch {
 		case device.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
+			errs = append(errs, field.Required(at.Child("name"), ""), field.NotFound(at.Child("name"), device.Name))
 		case names[device.Name]:
 			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "must be unique"))
 		case volume == nil:
 			errs = append(errs, field.NotFound(at.Child("name"), device.Name))
 		case volume.PersistentVolumeClaim == nil && volume.Ephemeral == nil:
 			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
+		}
+		if mounted[device.Name] {
+			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "must not already exist in volumeMounts"))
 		}
 		switch {
 		case device.DevicePath == "":

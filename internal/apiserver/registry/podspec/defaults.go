@@ -35,10 +35,7 @@ func DefaultSpec(spec *corev1.PodSpec) {
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i])
 	}
-	for i := range spec.TopologySpreadConstraints {
-		registry.SetDefaultPtr(&spec.TopologySpreadConstraints[i].NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor)
-		registry.SetDefaultPtr(&spec.TopologySpreadConstraints[i].NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore)
-	}
+	dropDisabled(spec)
 }
 
 // DefaultPod fills in what has defaults in pods, but not in templates.
@@ -145,6 +142,8 @@ func defaultVolume(v *corev1.Volume) {
 		defaultProjection(v.Projected)
 	case v.HostPath != nil:
 		registry.SetDefaultPtr(&v.HostPath.Type, corev1.HostPathUnset)
+	case v.Image != nil:
+		registry.SetDefault(&v.Image.PullPolicy, pullPolicyOf(v.Image.Reference))
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
 		registry.SetDefaultPtr(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 	}

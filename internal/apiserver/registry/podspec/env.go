@@ -22,7 +22,7 @@ func (c containerChecks) checkEnv(env *corev1.EnvVar, at *field.Path) field.Erro
 	}
 	source := at.Child("valueFrom")
 	switch set := len(validate.SetMembers(env.ValueFrom)); {
-	case env.Value != "":
+	case env.Value != "" && set > 0:
 		errs = append(errs, field.Invalid(source, "", "may not be specified when `value` is not empty"))
 	case set == 0:
 		errs = append(errs, field.Invalid(source, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
@@ -49,10 +49,17 @@ func (c containerChecks) checkEnvSource(source *corev1.EnvVarSource, at *field.P
 	if ref := source.FileKeyRef; ref != nil {
 		at := at.Child("fileKeyRef")
 		errs = append(errs, validate.Required(ref.Key, at.Child("key"))...)
-		errs = append(errs, requiredRelativePath(ref.Path, at.Child("path"))...)
-		errs = append(errs, validate.Required(ref.VolumeName, at.Child("volumeName"))...)
-		if ref.VolumeName != "" && c.volumes[ref.VolumeName] == nil {
+		if ref.Key != "" {
+			errs = append(errs, validate.FromMessages(ref.Key, at.Child("key"), validation.IsRelaxedEnvVarName(ref.Key))...)
+		}
+		errs = append(errs, validate.Required(ref.Path, at.Child("path"))...)
+		errs = append(errs, ValidateNoBacksteps(ref.Path, at.Child("path"))...)
+		errs = append(errs, validate.RequiredLabel(ref.VolumeName, at.Child("volumeName"))...)
+		switch i := slices.IndexFunc(c.spec.Volumes, func(v corev1.Volume) bool { return v.Name == ref.VolumeName }); {
+		case i < 0:
 			errs = append(errs, field.NotFound(at.Child("volumeName"), ref.VolumeName))
+		case c.spec.Volumes[i].EmptyDir == nil:
+			errs = append(errs, field.Invalid(at.Child("volumeName"), ref.VolumeName, "referenced volume must be of type emptyDir"))
 		}
 	}
 	return errs
@@ -67,25 +74,41 @@ func validateKeyRef(name, key string, at *field.Path) field.ErrorList {
 	return append(errs, validate.FromMessages(key, at.Child("key"), validation.IsConfigMapKey(key))...)
 }
 
-func validateEnvFrom(source *corev1.EnvFromSource, at *field.Path) field.ErrorList {
+// validateEnvFrom checks where environment variables come from. Kubernetes reports a source that
+// is none, or more than one, for the whole list.
+func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.ErrorList {
+	errs := validate.Each(sources, path, validateEnvFromSource)
+	for i := range sources {
+		switch len(validate.SetMembers(&sources[i])) {
+		case 0:
+			errs = append(errs, field.Invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+		case 1:
+		default:
+			errs = append(errs, field.Invalid(path, "", "may not have more than one field specified at a time"))
+		}
+	}
+	return errs
+}
+
+func validateEnvFromSource(source *corev1.EnvFromSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if source.Prefix != "" {
 		errs = append(errs, validate.FromMessages(source.Prefix, at.Child("prefix"), validation.IsRelaxedEnvVarName(source.Prefix))...)
 	}
 	if ref := source.ConfigMapRef; ref != nil {
-		errs = append(errs, validate.FromMessages(ref.Name, at.Child("configMapRef", "name"), validation.IsDNS1123Subdomain(ref.Name))...)
+		errs = append(errs, requiredSubdomain(ref.Name, at.Child("configMapRef", "name"))...)
 	}
 	if ref := source.SecretRef; ref != nil {
-		errs = append(errs, validate.FromMessages(ref.Name, at.Child("secretRef", "name"), validation.IsDNS1123Subdomain(ref.Name))...)
-	}
-	switch set := len(validate.SetMembers(source)); set {
-	case 0:
-		errs = append(errs, field.Invalid(at, "", "must specify one of: `configMapRef` or `secretRef`"))
-	case 1:
-	default:
-		errs = append(errs, field.Invalid(at, "", "may not have more than one field specified at a time"))
+		errs = append(errs, requiredSubdomain(ref.Name, at.Child("secretRef", "name"))...)
 	}
 	return errs
+}
+
+func requiredSubdomain(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return validate.Required(name, at)
+	}
+	return validate.OptionalSubdomain(name, at)
 }
 
 // Fields of a pod that its containers may read. What changes while the pod runs can be
@@ -158,13 +181,19 @@ func validateDivisor(ref *corev1.ResourceFieldSelector, name string, at *field.P
 	if ref.Divisor.IsZero() {
 		return nil
 	}
-	units := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
-	if name == string(corev1.ResourceCPU) {
-		units = []string{"1m", "1"}
+	units, what := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}, name
+	listed := strings.Join(units, ", ")
+	switch {
+	case name == string(corev1.ResourceCPU):
+		units, listed = []string{"1m", "1"}, "1m and 1"
+	case name == string(corev1.ResourceEphemeralStorage):
+		what = "local ephemeral storage"
+	case name != string(corev1.ResourceMemory):
+		what = "hugepages"
 	}
 	divisor := ref.Divisor.String()
 	if slices.Contains(units, divisor) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at.Child(name), "divisor", fmt.Sprintf("only divisor's values %s are supported with the %s resource", strings.Join(units, ", "), name))}
+	return field.ErrorList{field.Invalid(at, ref.Resource, fmt.Sprintf("only divisor's values %s are supported with the %s resource", listed, what))}
 }

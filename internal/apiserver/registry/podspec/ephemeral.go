@@ -12,10 +12,12 @@ import (
 // ValidateEphemeralContainers checks the containers that were added to debug a pod, against its
 // other containers.
 func ValidateEphemeralContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	c := containerChecks{spec: spec, volumes: map[string]*corev1.Volume{}, names: map[string]bool{}}
-	for i := range spec.Volumes {
-		c.volumes[spec.Volumes[i].Name] = &spec.Volumes[i]
-	}
+	volumes, _ := validateVolumes(spec.Volumes, path)
+	return containerChecks{spec: spec, volumes: volumes, names: map[string]bool{}}.checkEphemeral(path)
+}
+
+func (c containerChecks) checkEphemeral(path *field.Path) field.ErrorList {
+	spec := c.spec
 	targets := map[string]bool{}
 	for _, other := range slices.Concat(spec.Containers, spec.InitContainers) {
 		c.names[other.Name], targets[other.Name] = true, true
@@ -24,7 +26,7 @@ func ValidateEphemeralContainers(spec *corev1.PodSpec, path *field.Path) field.E
 	for i := range spec.EphemeralContainers {
 		e := &spec.EphemeralContainers[i]
 		at := path.Index(i)
-		errs = append(errs, c.check((*corev1.Container)(&e.EphemeralContainerCommon), at)...)
+		errs = append(errs, c.checkCommon((*corev1.Container)(&e.EphemeralContainerCommon), at)...)
 		if e.TargetContainerName != "" && !targets[e.TargetContainerName] {
 			errs = append(errs, field.NotFound(at.Child("targetContainerName"), e.TargetContainerName))
 		}

@@ -3,7 +3,6 @@ package podspec
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +37,7 @@ func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 }
 
 func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList {
+	operators := []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}
 	var errs field.ErrorList
 	if t.Key != "" {
 		errs = metav1validation.ValidateLabelName(t.Key, path.Child("key"))
@@ -55,9 +55,10 @@ func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList 
 			errs = append(errs, field.Invalid(path.Child("operator"), t, "value must be empty when `operator` is 'Exists'"))
 		}
 	case corev1.TolerationOpGt, corev1.TolerationOpLt:
-		errs = append(errs, validate.FromMessages(t.Value, path.Child("value"), wholeNumber(t.Value))...)
+		// These are known, and behind a feature gate that is off by default.
+		errs = append(errs, field.NotSupported(path.Child("operator"), t.Operator, operators))
 	default:
-		errs = append(errs, validate.OneOf(t.Operator, path.Child("operator"), corev1.TolerationOpEqual, corev1.TolerationOpExists)...)
+		errs = append(errs, validate.OneOf(t.Operator, path.Child("operator"), operators...)...)
 	}
 	if t.Effect != "" {
 		errs = append(errs, ValidateTaintEffect(t.Effect, path.Child("effect"))...)
@@ -70,25 +71,21 @@ func ValidateTaintEffect(effect corev1.TaintEffect, at *field.Path) field.ErrorL
 	return validate.OneOf(effect, at, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
 
-func wholeNumber(s string) []string {
-	if _, err := strconv.ParseInt(s, 10, 64); err != nil {
-		return []string{"must be an integer"}
-	}
-	return nil
-}
-
 func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	type pair struct {
 		topologyKey string
 		otherwise   corev1.UnsatisfiableConstraintAction
 	}
-	seen := map[pair]bool{}
+	count := map[pair]int{}
+	for _, c := range constraints {
+		count[pair{c.TopologyKey, c.WhenUnsatisfiable}]++
+	}
 	return validate.Each(constraints, path, func(c *corev1.TopologySpreadConstraint, at *field.Path) field.ErrorList {
 		errs := slices.Concat(
 			validate.Positive(&c.MaxSkew, at.Child("maxSkew")),
 			validate.Positive(c.MinDomains, at.Child("minDomains")),
 			validateTopologyKey(c.TopologyKey, at.Child("topologyKey")),
-			validate.OneOf(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway),
+			validate.OneOfPtr(&c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway),
 			validate.OneOfPtr(c.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
 			validate.OneOfPtr(c.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
 			validateLabelKeys(c.MatchLabelKeys, nil, c.LabelSelector, at),
@@ -98,12 +95,30 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 			errs = append(errs, field.Invalid(at.Child("minDomains"), *c.MinDomains, "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway"))
 		}
 		p := pair{c.TopologyKey, c.WhenUnsatisfiable}
-		if seen[p] {
+		if count[p]--; count[p] > 0 {
 			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%s, %s}", p.topologyKey, p.otherwise)))
 		}
-		seen[p] = true
-		return errs
+		return append(errs, validateSpreadKeys(c, at.Child("matchLabelKeys"))...)
 	})
+}
+
+// validateSpreadKeys checks the keys of labels that are compared with those of the pod itself.
+func validateSpreadKeys(c *corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(c.MatchLabelKeys) > 0 && c.LabelSelector == nil {
+		errs = append(errs, field.Forbidden(path, "must not be specified when labelSelector is not set"))
+	}
+	return append(errs, validate.Each(c.MatchLabelKeys, path, func(key *string, at *field.Path) field.ErrorList {
+		errs := metav1validation.ValidateLabelName(*key, at)
+		if c.LabelSelector == nil {
+			return errs
+		}
+		_, selected := c.LabelSelector.MatchLabels[*key]
+		if selected || slices.ContainsFunc(c.LabelSelector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key == *key }) {
+			errs = append(errs, field.Invalid(at, *key, "exists in both matchLabelKeys and labelSelector"))
+		}
+		return errs
+	})...)
 }
 
 func validateTopologyKey(key string, at *field.Path) field.ErrorList {
@@ -165,13 +180,19 @@ func validateNodeTerm(t *corev1.NodeSelectorTerm, at *field.Path) field.ErrorLis
 		return append(validateNodeRequirement(r, at), metav1validation.ValidateLabelName(r.Key, at.Child("key"))...)
 	})
 	return append(errs, validate.Each(t.MatchFields, at.Child("matchFields"), func(r *corev1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
+		var errs field.ErrorList
+		switch {
+		case r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn:
+			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+		case len(r.Values) != 1:
+			errs = append(errs, field.Required(at.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+		}
 		if r.Key != metav1.ObjectNameField {
-			return field.ErrorList{field.Invalid(at.Child("key"), r.Key, "not a valid field selector key")}
+			return append(errs, field.Invalid(at.Child("key"), r.Key, "not a valid field selector key"))
 		}
-		if len(r.Values) != 1 {
-			return field.ErrorList{field.Required(at.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector")}
-		}
-		return validate.OneOf(r.Operator, at.Child("operator"), corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn)
+		return append(errs, validate.Each(r.Values, at.Child("values"), func(name *string, at *field.Path) field.ErrorList {
+			return validate.FromMessages(*name, at, validation.IsDNS1123Subdomain(*name))
+		})...)
 	})...)
 }
 
@@ -200,10 +221,26 @@ func validatePodTerm(t *corev1.PodAffinityTerm, at *field.Path) field.ErrorList 
 	return slices.Concat(
 		validate.OptionalLabelSelector(t.LabelSelector, at.Child("labelSelector")),
 		validate.OptionalLabelSelector(t.NamespaceSelector, at.Child("namespaceSelector")),
-		validate.Each(t.Namespaces, at.Child("namespaces"), func(name *string, at *field.Path) field.ErrorList {
-			return validate.FromMessages(*name, at, validation.IsDNS1123Label(*name))
-		}),
+		validateTermNamespaces(t.Namespaces, at.Child("namespace")),
+		requiredTopologyKey(t.TopologyKey, at.Child("topologyKey")),
 		validateLabelKeys(t.MatchLabelKeys, t.MismatchLabelKeys, t.LabelSelector, at),
-		validateTopologyKey(t.TopologyKey, at.Child("topologyKey")),
 	)
+}
+
+// requiredTopologyKey checks the topology key of a term, which is reported as absent and as
+// invalid.
+func requiredTopologyKey(key string, at *field.Path) field.ErrorList {
+	if key == "" {
+		return append(validateTopologyKey(key, at), metav1validation.ValidateLabelName(key, at)...)
+	}
+	return validateTopologyKey(key, at)
+}
+
+// validateTermNamespaces checks names of namespaces. Kubernetes reports them for the whole list.
+func validateTermNamespaces(names []string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range names {
+		errs = append(errs, validate.FromMessages(name, at, validation.IsDNS1123Label(name))...)
+	}
+	return errs
 }

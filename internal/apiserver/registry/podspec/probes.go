@@ -3,7 +3,6 @@ package podspec
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -67,8 +66,8 @@ func (c containerChecks) checkHandler(h *corev1.LifecycleHandler, at *field.Path
 	errs := validateAction(action{exec: h.Exec, get: h.HTTPGet, tcp: h.TCPSocket}, validate.SetMembers(h), at)
 	grace := ptr.Deref(c.spec.TerminationGracePeriodSeconds, 0)
 	if h.Sleep != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > grace) {
-		errs = append(errs, field.Invalid(at.Child("sleep", "seconds"), h.Sleep.Seconds,
-			fmt.Sprintf("must be non-negative and less than or equal to terminationGracePeriodSeconds (%d)", grace)))
+		errs = append(errs, field.Invalid(at.Child("sleep"), h.Sleep.Seconds,
+			fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace)))
 	}
 	return errs
 }
@@ -110,8 +109,15 @@ func validateHTTPGet(get *corev1.HTTPGetAction, at *field.Path) field.ErrorList 
 		validate.Required(get.Path, at.Child("path")),
 		validate.TargetPort(get.Port, at.Child("port")),
 		validate.OneOf(get.Scheme, at.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS),
-		validate.Each(get.HTTPHeaders, at.Child("httpHeaders"), func(h *corev1.HTTPHeader, at *field.Path) field.ErrorList {
-			return validate.FromMessages(h.Name, at.Child("name"), validation.IsHTTPHeaderName(strings.TrimSpace(h.Name)))
-		}),
+		validateHeaders(get.HTTPHeaders, at.Child("httpHeaders")),
 	)
+}
+
+// validateHeaders checks the names of headers. Kubernetes reports them for the whole list.
+func validateHeaders(headers []corev1.HTTPHeader, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, h := range headers {
+		errs = append(errs, validate.FromMessages(h.Name, at, validation.IsHTTPHeaderName(h.Name))...)
+	}
+	return errs
 }

@@ -34,6 +34,25 @@ func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.Err
 	return append(errs, validateHugePages(r, at)...)
 }
 
+// validatePodResources checks the resources of a pod as a whole.
+func validatePodResources(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	if r == nil {
+		return nil
+	}
+	errs := validateResources(r, at)
+	for name, list := range map[string]corev1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
+		for resource := range list {
+			if resource != corev1.ResourceCPU && resource != corev1.ResourceMemory && !isHugePages(resource) {
+				errs = append(errs, field.NotSupported(at.Child(name).Key(string(resource)), resource, []string{"cpu", corev1.ResourceHugePagesPrefix, "memory"}))
+			}
+		}
+	}
+	if r.Claims != nil {
+		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for Resources at pod-level"))
+	}
+	return errs
+}
+
 // validateResizePolicy checks what is to happen when a container is resized. A pod that does not
 // restart its containers does not do so for that either.
 func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev1.RestartPolicy, path *field.Path) field.ErrorList {
@@ -88,7 +107,7 @@ func validateContainerQuantities(list corev1.ResourceList, at *field.Path) field
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		quantity := list[name]
 		key := at.Key(string(name))
-		errs = append(errs, validateContainerResource(name, key)...)
+		errs = append(errs, ValidateContainerResource(name, key)...)
 		errs = append(errs, validateQuantity(quantity, key)...)
 		if isExtended(name) && quantity.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(key, quantity.String(), "must be an integer"))
@@ -97,8 +116,8 @@ func validateContainerQuantities(list corev1.ResourceList, at *field.Path) field
 	return errs
 }
 
-// validateContainerResource checks the name of a resource that a container can have.
-func validateContainerResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
+// ValidateContainerResource checks the name of a resource that a container can have.
+func ValidateContainerResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	if errs := validate.FromMessages(name, at, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}

@@ -19,7 +19,7 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 		errs = append(errs, field.Invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if spec.OS != nil {
-		errs = append(errs, validate.OneOf(spec.OS.Name, path.Child("os", "name"), corev1.Linux, corev1.Windows)...)
+		errs = append(errs, validateOS(spec.OS.Name, path.Child("os"))...)
 	}
 	s, at := spec.SecurityContext, path.Child("securityContext")
 	if s == nil {
@@ -36,9 +36,18 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 		validate.Each(s.Sysctls, at.Child("sysctls"), func(c *corev1.Sysctl, at *field.Path) field.ErrorList {
 			return validate.Required(c.Name, at.Child("name"))
 		}),
+		// MountOption is behind a feature gate that is off by default.
+		validate.OneOfPtr(s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive),
 		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
 		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
 	)
+}
+
+func validateOS(name corev1.OSName, at *field.Path) field.ErrorList {
+	if name == "" {
+		return validate.Required(name, at.Child("name"))
+	}
+	return validate.OneOf(name, at, corev1.Linux, corev1.Windows)
 }
 
 func userID(id *int64, at *field.Path) field.ErrorList {
@@ -87,6 +96,9 @@ func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
+	if p.Type == "" {
+		return field.ErrorList{field.Required(at.Child("type"), "type is required when seccompProfile is set")}
+	}
 	errs := validate.OneOf(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
 	profile := at.Child("localhostProfile")
 	switch local := p.Type == corev1.SeccompProfileTypeLocalhost; {
@@ -103,6 +115,9 @@ func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
+	}
+	if p.Type == "" {
+		return field.ErrorList{field.Required(at.Child("type"), "type is required when appArmorProfile is set")}
 	}
 	errs := validate.OneOf(p.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
 	profile := at.Child("localhostProfile")

@@ -3,16 +3,17 @@
 package podspec
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
@@ -25,12 +26,13 @@ func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		validate.OneOf(spec.RestartPolicy, path.Child("restartPolicy"),
 			corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever),
 		validateContainers(spec, path),
-		validateVolumes(spec.Volumes, path.Child("volumes")),
 		validateResourceClaims(spec.ResourceClaims, path.Child("resourceClaims")),
+		validatePodResources(spec.Resources, path.Child("resources")),
 		validateDeadline(spec.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds")),
 		validate.OptionalSubdomain(spec.ServiceAccountName, path.Child("serviceAccountName")),
 		validate.OptionalSubdomain(spec.PriorityClassName, path.Child("priorityClassName")),
-		validate.OptionalSubdomain(ptr.Deref(spec.RuntimeClassName, ""), path.Child("runtimeClassName")),
+		givenSubdomain(spec.RuntimeClassName, path.Child("runtimeClassName")),
+		givenSubdomain(spec.HostnameOverride, path.Child("hostnameOverride")),
 		validate.OneOfPtr(spec.PreemptionPolicy, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever),
 		ValidateOverhead(spec.Overhead, path.Child("overhead")),
 		validate.Each(spec.ReadinessGates, path.Child("readinessGates"), func(g *corev1.PodReadinessGate, at *field.Path) field.ErrorList {
@@ -40,6 +42,14 @@ func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		validatePlacement(spec, path),
 		validatePodSecurity(spec, path),
 	)
+}
+
+// givenSubdomain checks a name that may be absent, but not empty.
+func givenSubdomain(name *string, path *field.Path) field.ErrorList {
+	if name == nil {
+		return nil
+	}
+	return validate.FromMessages(*name, path, validation.IsDNS1123Subdomain(*name))
 }
 
 func validateDeadline(seconds *int64, path *field.Path) field.ErrorList {
@@ -53,6 +63,8 @@ func validateDeadline(seconds *int64, path *field.Path) field.ErrorList {
 const (
 	maxNameservers = 3
 	maxSearches    = 32
+
+	maxSearchLength = 2048
 )
 
 // validateHosts checks the host names of the pod and its DNS configuration.
@@ -69,20 +81,46 @@ func validateHosts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 			})...)
 		}),
 	)
-	dns := path.Child("dnsConfig")
-	if spec.DNSPolicy == corev1.DNSNone && (spec.DNSConfig == nil || len(spec.DNSConfig.Nameservers) == 0) {
-		errs = append(errs, field.Required(dns.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"))
+	return append(errs, validateResolver(spec, path.Child("dnsConfig"))...)
+}
+
+// validateResolver checks how the pod's containers resolve names.
+func validateResolver(spec *corev1.PodSpec, dns *field.Path) field.ErrorList {
+	switch none := spec.DNSPolicy == corev1.DNSNone; {
+	case none && spec.DNSConfig == nil:
+		return field.ErrorList{field.Required(dns, "must provide `dnsConfig` when `dnsPolicy` is None")}
+	case none && len(spec.DNSConfig.Nameservers) == 0:
+		return field.ErrorList{field.Required(dns.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None")}
+	case spec.DNSConfig == nil:
+		return nil
 	}
-	if spec.DNSConfig == nil {
-		return errs
-	}
+	var errs field.ErrorList
 	errs = append(errs, atMost(len(spec.DNSConfig.Nameservers), spec.DNSConfig.Nameservers, dns.Child("nameservers"), maxNameservers, "nameservers")...)
 	errs = append(errs, validate.Each(spec.DNSConfig.Nameservers, dns.Child("nameservers"), func(ip *string, at *field.Path) field.ErrorList {
 		return validation.IsValidIP(at, *ip)
 	})...)
-	errs = append(errs, atMost(len(spec.DNSConfig.Searches), spec.DNSConfig.Searches, dns.Child("searches"), maxSearches, "search paths")...)
+	errs = append(errs, validateSearches(spec.DNSConfig.Searches, dns.Child("searches"))...)
 	return append(errs, validate.Each(spec.DNSConfig.Options, dns.Child("options"), func(o *corev1.PodDNSConfigOption, at *field.Path) field.ErrorList {
-		return validate.Required(o.Name, at.Child("name"))
+		if o.Name == "" {
+			return field.ErrorList{field.Required(at, "must not be empty")}
+		}
+		return nil
+	})...)
+}
+
+// validateSearches checks the search list of a resolver: its parts may have underscores, and a dot
+// is the root.
+func validateSearches(searches []string, path *field.Path) field.ErrorList {
+	errs := atMost(len(searches), searches, path, maxSearches, "search paths")
+	if len(strings.Join(searches, " ")) > maxSearchLength {
+		errs = append(errs, field.Invalid(path, searches, fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", maxSearchLength)))
+	}
+	return append(errs, validate.Each(searches, path, func(search *string, at *field.Path) field.ErrorList {
+		if *search == "." {
+			return nil
+		}
+		name := strings.TrimSuffix(*search, ".")
+		return validate.FromMessages(name, at, validation.IsDNS1123SubdomainWithUnderscore(name))
 	})...)
 }
 

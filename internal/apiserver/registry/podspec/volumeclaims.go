@@ -1,10 +1,16 @@
 package podspec
 
 import (
+	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -28,12 +34,10 @@ func ValidateVolumeClaimSpec(s *corev1.PersistentVolumeClaimSpec, spec *field.Pa
 	errs = append(errs, validate.OptionalSubdomain(ptr.Deref(s.StorageClassName, ""), spec.Child("storageClassName"))...)
 	errs = append(errs, validate.OptionalSubdomain(ptr.Deref(s.VolumeAttributesClassName, ""), spec.Child("volumeAttributesClassName"))...)
 	if source := s.DataSource; source != nil {
-		errs = append(errs, validate.Required(source.Name, spec.Child("dataSource", "name"))...)
-		errs = append(errs, validate.Required(source.Kind, spec.Child("dataSource", "kind"))...)
+		errs = append(errs, validateDataSource(source.APIGroup, source.Kind, source.Name, spec.Child("dataSource"))...)
 	}
 	if source := s.DataSourceRef; source != nil {
-		errs = append(errs, validate.Required(source.Name, spec.Child("dataSourceRef", "name"))...)
-		errs = append(errs, validate.Required(source.Kind, spec.Child("dataSourceRef", "kind"))...)
+		errs = append(errs, validateDataSource(source.APIGroup, source.Kind, source.Name, spec.Child("dataSourceRef"))...)
 	}
 	path := spec.Child("resources").Key(string(corev1.ResourceStorage))
 	size, ok := s.Resources.Requests[corev1.ResourceStorage]
@@ -42,6 +46,59 @@ func ValidateVolumeClaimSpec(s *corev1.PersistentVolumeClaimSpec, spec *field.Pa
 		errs = append(errs, field.Required(path, ""))
 	case size.Cmp(resource.Quantity{}) <= 0:
 		errs = append(errs, field.Invalid(path, size.String(), "must be greater than zero"))
+	}
+	return errs
+}
+
+// NormalizeDataSources brings the two fields that say what a volume is filled from into agreement:
+// the older one, which takes volume claims and snapshots only, and the one that takes anything. One
+// that names a namespace is dropped: that is behind a feature gate that is off by default.
+func NormalizeDataSources(s, old *corev1.PersistentVolumeClaimSpec) {
+	if s.DataSource != nil && (old == nil || old.DataSource == nil) && !isClaimOrSnapshot(s.DataSource) {
+		s.DataSource = nil
+	}
+	if ref := s.DataSourceRef; ref != nil && ptr.Deref(ref.Namespace, "") != "" && (old == nil || old.DataSourceRef == nil) {
+		s.DataSourceRef = nil
+	}
+	switch source, ref := s.DataSource, s.DataSourceRef; {
+	case source != nil && ref == nil:
+		s.DataSourceRef = &corev1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}
+	case source == nil && ref != nil && ptr.Deref(ref.Namespace, "") == "":
+		s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
+	}
+}
+
+func isClaimOrSnapshot(source *corev1.TypedLocalObjectReference) bool {
+	group := ptr.Deref(source.APIGroup, "")
+	return group == "" && source.Kind == "PersistentVolumeClaim" || group == "snapshot.storage.k8s.io" && source.Kind == "VolumeSnapshot"
+}
+
+// validateClaimTemplateMeta checks the metadata that the volume claims of pods get: labels and
+// annotations only.
+func validateClaimTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	errs := apivalidation.ValidateAnnotations(m.Annotations, path.Child("annotations"))
+	errs = append(errs, metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)
+	others := m.DeepCopy()
+	others.Annotations, others.Labels = nil, nil
+	fields := reflect.ValueOf(others).Elem()
+	for i := range fields.NumField() {
+		if f := fields.Field(i); !f.IsZero() {
+			name := fields.Type().Field(i).Name
+			errs = append(errs, field.Forbidden(path.Child(strings.ToLower(name[:1])+name[1:]), "cannot be set"))
+		}
+	}
+	return errs
+}
+
+// validateDataSource checks what a volume is filled from. Without a group it can only be another
+// volume claim.
+func validateDataSource(group *string, kind, name string, path *field.Path) field.ErrorList {
+	errs := append(validate.Required(name, path.Child("name")), validate.Required(kind, path.Child("kind"))...)
+	switch group := ptr.Deref(group, ""); {
+	case group == "" && kind != "PersistentVolumeClaim":
+		errs = append(errs, field.Invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+	case group != "":
+		errs = append(errs, validate.FromMessages(group, path.Child("apiGroup"), validation.IsDNS1123Subdomain(group))...)
 	}
 	return errs
 }

@@ -13,20 +13,44 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-func validateVolumes(volumes []corev1.Volume, path *field.Path) field.ErrorList {
-	errs := validate.NoDuplicates(volumes, path, func(v corev1.Volume) string { return v.Name }, "name")
-	return append(errs, validate.Each(volumes, path, func(v *corev1.Volume, at *field.Path) field.ErrorList {
-		errs := validate.RequiredLabel(v.Name, at.Child("name"))
-		sources := sourcesOf(&v.VolumeSource)
-		if len(sources) == 0 {
-			return append(errs, field.Required(at, "must specify a volume type"))
+// validateVolumes checks the volumes. It returns those that are valid by their names: the others
+// count as absent where they are mounted.
+func validateVolumes(volumes []corev1.Volume, path *field.Path) (map[string]*corev1.Volume, field.ErrorList) {
+	valid := map[string]*corev1.Volume{}
+	errs := validate.Each(volumes, path, func(v *corev1.Volume, at *field.Path) field.ErrorList {
+		errs := append(validateSources(&v.VolumeSource, at), validate.RequiredLabel(v.Name, at.Child("name"))...)
+		if valid[v.Name] != nil {
+			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
 		}
-		for _, extra := range sources[1:] {
+		if len(errs) == 0 {
+			valid[v.Name] = v
+		}
+		return errs
+	})
+	return valid, errs
+}
+
+// validateSources checks that a volume has one source, and that it is valid.
+func validateSources(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
+	sources := sourcesOf(v)
+	if len(sources) == 0 {
+		return field.ErrorList{field.Required(at, "must specify a volume type")}
+	}
+	if len(sources) == 1 {
+		return append(validateOwnSource(v, at), validateForeignSource(v, at)...)
+	}
+	// The first is the one that counts; hostPath and emptyDir change places in the type.
+	first := sources[0]
+	if v.EmptyDir != nil {
+		first = "emptyDir"
+	}
+	var errs field.ErrorList
+	for _, extra := range sources {
+		if extra != first {
 			errs = append(errs, field.Forbidden(at.Child(extra), "may not specify more than 1 volume type"))
 		}
-		errs = append(errs, validateOwnSource(&v.VolumeSource, at)...)
-		return append(errs, validateForeignSource(&v.VolumeSource, at)...)
-	})...)
+	}
+	return errs
 }
 
 // validateOwnSource checks volume sources that the API server and the node provide.
@@ -53,12 +77,14 @@ func validateOwnSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	if s := v.DownwardAPI; s != nil {
 		at := at.Child("downwardAPI")
 		errs = append(errs, validateMode(s.DefaultMode, at.Child("defaultMode"))...)
-		errs = append(errs, validate.Each(s.Items, at.Child("items"), validateDownwardFile)...)
+		errs = append(errs, validateDownwardFiles(s.Items, at)...)
 	}
 	if s := v.Projected; s != nil {
 		at := at.Child("projected")
 		errs = append(errs, validateMode(s.DefaultMode, at.Child("defaultMode"))...)
-		errs = append(errs, validate.Each(s.Sources, at.Child("sources"), validateProjection)...)
+		for i := range s.Sources {
+			errs = append(errs, validateProjection(&s.Sources[i], at.Child("sources").Index(i), at)...)
+		}
 	}
 	return errs
 }
@@ -98,6 +124,16 @@ func requiredRelativePath(p string, at *field.Path) field.ErrorList {
 	return relativePath(p, at)
 }
 
+// validateDownwardFiles checks the files of the downward API. Kubernetes reports errors for the
+// volume, not for the file.
+func validateDownwardFiles(files []corev1.DownwardAPIVolumeFile, volume *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range files {
+		errs = append(errs, validateDownwardFile(&files[i], volume)...)
+	}
+	return errs
+}
+
 func validateDownwardFile(file *corev1.DownwardAPIVolumeFile, at *field.Path) field.ErrorList {
 	errs := append(requiredRelativePath(file.Path, at.Child("path")), validateMode(file.Mode, at.Child("mode"))...)
 	switch {
@@ -121,14 +157,12 @@ const (
 	maxTokenSeconds = 1 << 32
 )
 
-func validateProjection(p *corev1.VolumeProjection, at *field.Path) field.ErrorList {
+// validateProjection checks a source of the volume at the path volume, for which Kubernetes reports
+// the paths of tokens.
+func validateProjection(p *corev1.VolumeProjection, at, volume *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	sources := validate.SetMembers(p)
-	if len(sources) == 0 {
-		return field.ErrorList{field.Required(at, "must specify a volume type")}
-	}
-	for _, extra := range sources[1:] {
-		errs = append(errs, field.Forbidden(at.Child(extra), "may not specify more than 1 volume type"))
+	if len(validate.SetMembers(p)) > 1 {
+		errs = append(errs, field.Forbidden(at, "may not specify more than 1 volume type per source"))
 	}
 	if s := p.Secret; s != nil {
 		errs = append(errs, validate.Required(s.Name, at.Child("secret", "name"))...)
@@ -139,11 +173,11 @@ func validateProjection(p *corev1.VolumeProjection, at *field.Path) field.ErrorL
 		errs = append(errs, validate.Each(s.Items, at.Child("configMap", "items"), validateKeyToPath)...)
 	}
 	if s := p.DownwardAPI; s != nil {
-		errs = append(errs, validate.Each(s.Items, at.Child("downwardAPI", "items"), validateDownwardFile)...)
+		errs = append(errs, validateDownwardFiles(s.Items, at.Child("downwardAPI"))...)
 	}
 	if s := p.ServiceAccountToken; s != nil {
 		at := at.Child("serviceAccountToken")
-		errs = append(errs, requiredRelativePath(s.Path, at.Child("path"))...)
+		errs = append(errs, requiredRelativePath(s.Path, volume.Child("path"))...)
 		switch seconds := ptr.Deref(s.ExpirationSeconds, minTokenSeconds); {
 		case seconds < minTokenSeconds:
 			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes"))
@@ -166,6 +200,7 @@ func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLi
 		if s.VolumeClaimTemplate == nil {
 			errs = append(errs, field.Required(template, ""))
 		} else {
+			errs = append(errs, validateClaimTemplateMeta(&s.VolumeClaimTemplate.ObjectMeta, template.Child("metadata"))...)
 			errs = append(errs, ValidateVolumeClaimSpec(&s.VolumeClaimTemplate.Spec, template.Child("spec"))...)
 		}
 	}
@@ -174,6 +209,9 @@ func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLi
 	}
 	if s := v.CSI; s != nil {
 		errs = append(errs, ValidateDriverName(s.Driver, at.Child("csi", "driver"))...)
+		if s.NodePublishSecretRef != nil {
+			errs = append(errs, validate.Required(s.NodePublishSecretRef.Name, at.Child("csi", "nodePublishSecretRef", "name"))...)
+		}
 	}
 	if s := v.Image; s != nil && s.PullPolicy != "" {
 		errs = append(errs, validate.OneOf(s.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)

@@ -3,6 +3,7 @@
 package storage
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -86,11 +88,51 @@ func validateStorageClass(s *storagev1.StorageClass) field.ErrorList {
 	return slices.Concat(
 		validateProvisioner(s.Provisioner, field.NewPath("provisioner")),
 		validateParameters(s.Parameters, field.NewPath("parameters")),
-		validate.OneOfPtr(s.ReclaimPolicy, field.NewPath("reclaimPolicy"),
-			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain),
+		validateReclaimPolicy(ptr.Deref(s.ReclaimPolicy, ""), field.NewPath("reclaimPolicy")),
+		validateTopologies(s.AllowedTopologies, field.NewPath("allowedTopologies")),
 		validate.OneOfPtr(s.VolumeBindingMode, field.NewPath("volumeBindingMode"),
 			storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer),
 	)
+}
+
+func validateReclaimPolicy(policy corev1.PersistentVolumeReclaimPolicy, path *field.Path) field.ErrorList {
+	if policy == "" {
+		return nil
+	}
+	return validate.OneOf(policy, path, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
+}
+
+// validateTopologies checks where the volumes of a class may be.
+func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, term := range terms {
+		expressions := path.Index(i).Child("matchLabelExpressions")
+		errs = append(errs, validate.NoDuplicates(term.MatchLabelExpressions, expressions, func(r corev1.TopologySelectorLabelRequirement) string { return r.Key }, "key")...)
+		errs = append(errs, validate.Each(term.MatchLabelExpressions, expressions, validateTopologyRequirement)...)
+		// A term without expressions, which is for every place, counts as a repetition.
+		if text := fmt.Sprint(term.MatchLabelExpressions); seen[text] || len(term.MatchLabelExpressions) == 0 {
+			errs = append(errs, field.Duplicate(expressions, ""))
+		} else {
+			seen[text] = true
+		}
+	}
+	return errs
+}
+
+func validateTopologyRequirement(r *corev1.TopologySelectorLabelRequirement, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(r.Values) == 0 {
+		errs = append(errs, field.Required(at.Child("values"), ""))
+	}
+	seen := map[string]bool{}
+	for i, value := range r.Values {
+		if seen[value] {
+			errs = append(errs, field.Duplicate(at.Child("values").Index(i), value))
+		}
+		seen[value] = true
+	}
+	return append(errs, metav1validation.ValidateLabelName(r.Key, at.Child("key"))...)
 }
 
 func validateProvisioner(provisioner string, path *field.Path) field.ErrorList {

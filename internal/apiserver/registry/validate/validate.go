@@ -38,12 +38,12 @@ func OneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	return nil
 }
 
-// OneOfPtr checks a field that may be absent.
+// OneOfPtr checks a field that may be absent. If it is there, it cannot be empty.
 func OneOfPtr[T ~string](value *T, path *field.Path, allowed ...T) field.ErrorList {
-	if value == nil {
+	if value == nil || slices.Contains(allowed, *value) {
 		return nil
 	}
-	return OneOf(*value, path, allowed...)
+	return field.ErrorList{field.NotSupported(path, *value, slices.Sorted(slices.Values(allowed)))}
 }
 
 // FromMessages turns the messages of a check of apimachinery into errors.

@@ -1,0 +1,136 @@
+package differential
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// declaration permits differences. The pattern is about the whole line of a difference: what
+// each side does is part of it.
+type declaration struct {
+	pattern *regexp.Regexp
+	reason  string
+}
+
+func permit(reason, pattern string) declaration {
+	return declaration{regexp.MustCompile("^(?:" + pattern + ")$"), reason}
+}
+
+// inTree are volumes that the node or a cloud provides, which nothing here mounts.
+const inTree = `volumes\[\]\.(persistentDisk|gcePersistentDisk|awsElasticBlockStore|azureDisk|azureFile|cephfs|cinder|fc|flexVolume|flocker|` +
+	`gitRepo|glusterfs|iscsi|photonPersistentDisk|portworxVolume|quobyte|rbd|scaleIO|storageos|vsphereVolume)\b`
+
+// declarations are the differences of whole objects that docs/semantics.md declares.
+var declarations = []declaration{
+	permit("owner references that can only be mistakes are refused", `\w+: answer: ours 403 Forbidden ".* is forbidden: .*metadata\.ownerReferences.*`),
+	permit("apimachinery 1.37 names the field of an owner reference, 1.36 the list", `\w+: only (ours|theirs): (\(the other accepts\) )?FieldValue(Required|Invalid) metadata\.ownerReferences.*`),
+	permit("pods have the service account default; upstream's admission plug-in is off in these tests", `Pod: only ours has spec\.serviceAccount(Name)? = default`),
+	permit("in-tree volumes are stored without being validated or defaulted", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec\.`+inTree+`.*`),
+	permit("in-tree volumes are stored without being validated or defaulted", `Pod: only theirs has spec\.`+inTree+`.*`),
+	permit("containers of Windows are stored without being validated", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec(\.\w+(\[\])?)?\.securityContext\.windowsOptions.*`),
+	permit("containers of Windows are stored without being validated", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec(\.hostNetwork)?: .*(HostProcess|hostProcess).*`),
+	permit("sysctls are left to the node", `Pod: only theirs: (\(the other accepts\) )?FieldValueInvalid spec\.securityContext\.sysctls\[\]\.name.*`),
+	permit("there are no warnings about deprecated fields, or values without effect", `\w+: only theirs warns: 299 - .*`),
+	permit("a new node is not tainted", `Node: (only theirs has spec\.taints|spec\.taints).*node\.kubernetes\.io/not-ready.*`),
+	permit("a new node is not tainted, so that lists of taints differ", `Node: spec\.taints\[\]\..*`),
+	permit("the status of a CSINode is new in 1.37", `CSINode: only ours has status = map\[\]`),
+	permit("VolumeAttributesClasses are not protected", `VolumeAttributesClass: .*kubernetes\.io/vac-protection.*`),
+}
+
+// onChange are declarations for requests that change a stored object.
+var onChange = []declaration{
+	permit("generateName is validated when it is used, on create", `\w+: (only theirs: (\(the other accepts\) )?|message of )FieldValueInvalid metadata\.generateName: .*`),
+}
+
+// declaredOfObjects returns the reason why a difference is permitted; empty if it is not.
+func declaredOfObjects(e experiment, line string) string {
+	all := declarations
+	if e.verb != "create" {
+		all = slices.Concat(declarations, onChange)
+	}
+	for _, d := range all {
+		if d.pattern.MatchString(line) {
+			return d.reason
+		}
+	}
+	return ""
+}
+
+const (
+	recordedFile   = "testdata/objects.txt"
+	recordedHeader = "# Differences of whole objects between our server and kube-apiserver 1.36 that are to be mended.\n" +
+		"# go test -run 'TestObjects$' -rewrite records those that it finds.\n"
+)
+
+// knownDifferences reads the differences that are recorded.
+func knownDifferences() (map[string]bool, error) {
+	data, err := os.ReadFile(recordedFile)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimRight(line, "\n"); line != "" && !strings.HasPrefix(line, "#") {
+			known[line] = true
+		}
+	}
+	return known, nil
+}
+
+// reconcileObjects replaces what a server chooses freely: the addresses and ports of
+// services, and generated names; and who the requests are from.
+func reconcileObjects(e experiment, ours, theirs map[string]any) {
+	for _, object := range []map[string]any{ours, theirs} {
+		reconcileName(object)
+		if spec, ok := nested(object, "spec"); ok && e.kind.gvk.Kind == "CertificateSigningRequest" {
+			for _, requester := range []string{"username", "groups", "uid", "extra"} {
+				delete(spec, requester)
+			}
+		}
+		if object == nil || e.kind.gvk.Kind != "Service" {
+			continue
+		}
+		spec, _ := nested(object, "spec")
+		if isAddress(spec["clusterIP"]) {
+			spec["clusterIP"] = "(address)"
+		}
+		for i, address := range asList(spec["clusterIPs"]) {
+			if isAddress(address) {
+				asList(spec["clusterIPs"])[i] = "(address)"
+			}
+		}
+		for _, port := range asList(spec["ports"]) {
+			if port, ok := port.(map[string]any); ok && port["nodePort"] != nil {
+				port["nodePort"] = "(port)"
+			}
+		}
+		if spec["healthCheckNodePort"] != nil {
+			_ = unstructured.SetNestedField(object, "(port)", "spec", "healthCheckNodePort")
+		}
+	}
+}
+
+func isAddress(value any) bool {
+	_, err := netip.ParseAddr(fmt.Sprint(value))
+	return err == nil
+}
+
+// reconcileName replaces the part of a name that the server has made up.
+func reconcileName(object map[string]any) {
+	meta, _ := nested(object, "metadata")
+	prefix, _ := meta["generateName"].(string)
+	name, _ := meta["name"].(string)
+	if prefix == "" || len(name) != len(prefix)+5 || !strings.HasPrefix(name, prefix) {
+		return
+	}
+	meta["name"] = prefix + "(made up)"
+	if labels, ok := nested(meta, "labels"); ok && labels["kubernetes.io/metadata.name"] == name {
+		labels["kubernetes.io/metadata.name"] = meta["name"]
+	}
+}
