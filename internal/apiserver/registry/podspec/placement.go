@@ -98,27 +98,8 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 		if count[p]--; count[p] > 0 {
 			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%s, %s}", p.topologyKey, p.otherwise)))
 		}
-		return append(errs, validateSpreadKeys(c, at.Child("matchLabelKeys"))...)
-	})
-}
-
-// validateSpreadKeys checks the keys of labels that are compared with those of the pod itself.
-func validateSpreadKeys(c *corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(c.MatchLabelKeys) > 0 && c.LabelSelector == nil {
-		errs = append(errs, field.Forbidden(path, "must not be specified when labelSelector is not set"))
-	}
-	return append(errs, validate.Each(c.MatchLabelKeys, path, func(key *string, at *field.Path) field.ErrorList {
-		errs := metav1validation.ValidateLabelName(*key, at)
-		if c.LabelSelector == nil {
-			return errs
-		}
-		_, selected := c.LabelSelector.MatchLabels[*key]
-		if selected || slices.ContainsFunc(c.LabelSelector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key == *key }) {
-			errs = append(errs, field.Invalid(at, *key, "exists in both matchLabelKeys and labelSelector"))
-		}
 		return errs
-	})...)
+	})
 }
 
 func validateTopologyKey(key string, at *field.Path) field.ErrorList {
