@@ -1,10 +1,10 @@
 package conformance
 
 import (
-	"bytes"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -87,8 +87,12 @@ func TestConflicts(t *testing.T) {
 			t.Errorf("%d deletions, and the first was to conflict", len(deletes))
 		}
 		for _, c := range deletes {
-			if !bytes.Contains(c.body, []byte("resourceVersion")) || !bytes.Contains(c.body, []byte("uid")) {
-				t.Errorf("a deletion without conditions: %s", c.body)
+			var options metav1.DeleteOptions // as JSON or as protobuf
+			if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(c.body, nil, &options); err != nil {
+				t.Fatal(err)
+			}
+			if p := options.Preconditions; p == nil || p.UID == nil || p.ResourceVersion == nil {
+				t.Errorf("a deletion without conditions: %v", &options)
 			}
 		}
 	})
