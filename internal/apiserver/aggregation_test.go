@@ -5,10 +5,10 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -42,11 +42,9 @@ const (
 // startOrchards starts a server that serves trees.orchards.example.com, and waits until it does.
 func startOrchards(t *testing.T, authority *auth.Authority) *server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "apiserver-test-*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
 	s := &server{dir: dir, authority: authority, ended: make(chan error, 1)}
+	var err error
 	if s.store, err = storage.Open(context.Background(), storage.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,9 +90,7 @@ func (s *server) register(t *testing.T, group, service, url string, change map[s
 		"group": group, "version": "v1", "groupPriorityMinimum": int64(2000), "versionPriority": int64(15),
 		"service": map[string]any{"namespace": metav1.NamespaceDefault, "name": service, "port": number},
 	}
-	for key, value := range change {
-		spec[key] = value
-	}
+	maps.Copy(spec, change)
 	o := s.apiServices(t).named("v1." + group)
 	o.Object["spec"] = spec
 	return s.apiServices(t).post(o)

@@ -50,7 +50,7 @@ func (s *server) startResourceClaims(t *testing.T) {
 	})
 }
 
-func gpu(adminAccess bool) resourcev1.ResourceClaimSpec { //nolint:revive // a property of the claim
+func gpu(adminAccess bool) resourcev1.ResourceClaimSpec {
 	exactly := &resourcev1.ExactDeviceRequest{DeviceClassName: "gpus"}
 	if adminAccess {
 		exactly.AdminAccess = &adminAccess

@@ -41,6 +41,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
@@ -184,11 +185,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.generic = crds.GenericAPIServer
 	own.SetHandler(s.generic.Handler)
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
-	s.served.SetDefinitions(definitions.GetStore(), s.readDefinition)
-	s.mergeTypes.SetDefinitions(definitions.GetStore())
-	if !c.Store.Shared() {
-		s.establisher.SetDefinitions(definitions.GetStore(), definitions.HasSynced)
-	}
+	s.setDefinitions(c, definitions)
 	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
@@ -205,15 +202,29 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := s.addHooks(c.Services, c.Now); err != nil { //nolint:contextcheck // a hook is given its own, later
 		return nil, err
 	}
+	s.prepare(c, base, schemes, definitions.GetStore())
+	return s, nil
+}
+
+// setDefinitions gives the informer of CustomResourceDefinitions to those who need to know them.
+func (s *Server) setDefinitions(c Config, definitions cache.SharedIndexInformer) {
+	s.served.SetDefinitions(definitions.GetStore(), s.readDefinition)
+	s.mergeTypes.SetDefinitions(definitions.GetStore())
+	if !c.Store.Shared() {
+		s.establisher.SetDefinitions(definitions.GetStore(), definitions.HasSynced)
+	}
+}
+
+// prepare adds the paths that are no resources, and what is needed once all resources are there.
+func (s *Server) prepare(c Config, base *genericapiserver.Config, schemes registry.Schemes, definitions cache.Store) {
 	s.generic.ShutdownTimeout = connectionGrace
 	s.prepared = s.generic.PrepareRun().RunWithContext
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
-	serving.InstallV2(s.generic, schemes.External, c.Version, definitions.GetStore(), s.aggregation.OpenAPIV2)
-	serving.InstallV3(s.generic, base.OpenAPIV3Config, c.Version, definitions.GetStore())
+	serving.InstallV2(s.generic, schemes.External, c.Version, definitions, s.aggregation.OpenAPIV2)
+	serving.InstallV3(s.generic, base.OpenAPIV3Config, c.Version, definitions)
 	// What the groups were installed with. Who describes types later makes definitions of its own.
 	base.OpenAPIV3Config.Definitions = nil
-	return s, nil
 }
 
 // connect creates the clients, informers and controllers that work through the loopback.

@@ -123,6 +123,7 @@ func common(documents [2]document, schemas [2]map[string]any, above []string) *s
 		ourElement, _ := ours[key].(map[string]any)
 		theirElement, _ := theirs[key].(map[string]any)
 		s.element = common(documents, [2]map[string]any{ourElement, theirElement}, above)
+	default: // a single value
 	}
 	return s
 }
@@ -202,6 +203,7 @@ func places(s *shape, path []any) []place {
 		if s.element.form == formObject {
 			all = append(all, places(s.element, append(slices.Clone(path), 0))...)
 		}
+	default: // no fields
 	}
 	return all
 }

@@ -57,6 +57,7 @@ func sample(name string, s *shape) any {
 		return "1"
 	case formString:
 		return text(word, known, s.format)
+	case formAny:
 	}
 	return map[string]any{}
 }
@@ -168,8 +169,9 @@ func elementVariants(s *shape) map[string]any {
 		return map[string]any{"empty": "", "bad": "-Bad_Name!", "type": int64(1)}
 	case formQuantity:
 		return map[string]any{"negative": "-1", "bad": "x", "milli": "1m"}
+	default:
+		return map[string]any{"null": nil}
 	}
-	return map[string]any{"null": nil}
 }
 
 // unions are types of which one field is set, besides those listed.

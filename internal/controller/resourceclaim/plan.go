@@ -50,11 +50,25 @@ func DecidePod(pod *corev1.Pod, known PodClaims) PodPlan {
 	if pod.DeletionTimestamp != nil || pods.IsFinished(pod) {
 		return plan
 	}
-	made := map[string]corev1.PodResourceClaimStatus{}
+	made, changed := plan.make(pod, known)
+	if changed {
+		for _, name := range slices.Sorted(maps.Keys(made)) {
+			plan.Statuses = append(plan.Statuses, made[name])
+		}
+	}
+	if pod.Spec.NodeName != "" { // before, the scheduler reserves
+		plan.Reserve = toReserve(pod, known.Claims)
+	}
+	return plan
+}
+
+// make plans the claims that are made from templates. It returns what the pod's status is to say of
+// them, by their names in the pod, and whether it says something else.
+func (p *PodPlan) make(pod *corev1.Pod, known PodClaims) (made map[string]corev1.PodResourceClaimStatus, changed bool) {
+	made = map[string]corev1.PodResourceClaimStatus{}
 	for _, s := range pod.Status.ResourceClaimStatuses {
 		made[s.Name] = s
 	}
-	changed := false
 	for _, c := range pod.Spec.ResourceClaims {
 		if c.ResourceClaimTemplateName == nil {
 			continue
@@ -66,25 +80,17 @@ func DecidePod(pod *corev1.Pod, known PodClaims) PodPlan {
 		if claim == nil {
 			template := known.Templates[*c.ResourceClaimTemplateName]
 			if template == nil {
-				plan.Missing = append(plan.Missing, c)
+				p.Missing = append(p.Missing, c)
 				continue
 			}
 			claim = newClaim(pod, c.Name, template)
-			plan.Create = append(plan.Create, claim)
+			p.Create = append(p.Create, claim)
 		}
 		if s := made[c.Name]; s.ResourceClaimName == nil || *s.ResourceClaimName != claim.Name {
 			made[c.Name], changed = corev1.PodResourceClaimStatus{Name: c.Name, ResourceClaimName: &claim.Name}, true
 		}
 	}
-	if changed {
-		for _, name := range slices.Sorted(maps.Keys(made)) {
-			plan.Statuses = append(plan.Statuses, made[name])
-		}
-	}
-	if pod.Spec.NodeName != "" { // before, the scheduler reserves
-		plan.Reserve = toReserve(pod, known.Claims)
-	}
-	return plan
+	return made, changed
 }
 
 // isMadeFor reports whether there is a claim, and the pod owns it.

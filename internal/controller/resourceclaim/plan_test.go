@@ -93,8 +93,12 @@ func TestDecidePod(t *testing.T) {
 		"somebody deleted it":   {podWith(named("a")), nil, []string{"t"}, "create " + made + ", gpu is " + made},
 		"deleted, same name":    {podWith(named(made)), nil, []string{"t"}, "create " + made},
 		"another pod's":         {podWith(named("a")), []*resourcev1.ResourceClaim{claimOf("a", "v", "gpu")}, []string{"t"}, "create " + made + ", gpu is " + made},
-		"of another of its claims": {podWith(nil), []*resourcev1.ResourceClaim{claimOf("a", "u", "disk")}, []string{"t"},
-			"create " + made + ", gpu is " + made},
+		"of another of its claims": {
+			podWith(nil),
+			[]*resourcev1.ResourceClaim{claimOf("a", "u", "disk")},
+			[]string{"t"},
+			"create " + made + ", gpu is " + made,
+		},
 		"it needs none": {podWith(func(p *corev1.Pod) {
 			p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu"}}
 		}), nil, []string{"t"}, ""},

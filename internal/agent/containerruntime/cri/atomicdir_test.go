@@ -55,19 +55,27 @@ func TestWrite(t *testing.T) {
 		want    map[string]string
 	}{
 		{
-			"the first", []file{{path: "old", data: []byte("x"), mode: 0o644}, {path: "deep/a", data: []byte("1"), mode: 0o644}}, true,
+			"the first",
+			[]file{{path: "old", data: []byte("x"), mode: 0o644}, {path: "deep/a", data: []byte("1"), mode: 0o644}},
+			true,
 			map[string]string{"old": "-rw-r--r-- x", "deep/a": "-rw-r--r-- 1"},
 		},
 		{
-			"others", []file{{path: "deep/down/b", data: []byte("2"), mode: 0o400}, {path: "x", data: []byte("1"), mode: 0o755}}, true,
+			"others",
+			[]file{{path: "deep/down/b", data: []byte("2"), mode: 0o400}, {path: "x", data: []byte("1"), mode: 0o755}},
+			true,
 			map[string]string{"deep/down/b": "-r-------- 2", "x": "-rwxr-xr-x 1"},
 		},
 		{
-			"the same", []file{{path: "deep/down/b", data: []byte("2"), mode: 0o400}, {path: "x", data: []byte("1"), mode: 0o755}}, false,
+			"the same",
+			[]file{{path: "deep/down/b", data: []byte("2"), mode: 0o400}, {path: "x", data: []byte("1"), mode: 0o755}},
+			false,
 			map[string]string{"deep/down/b": "-r-------- 2", "x": "-rwxr-xr-x 1"},
 		},
 		{
-			"another mode", []file{{path: "deep/down/b", data: []byte("2"), mode: 0o440}, {path: "x", data: []byte("1"), mode: 0o755}}, true,
+			"another mode",
+			[]file{{path: "deep/down/b", data: []byte("2"), mode: 0o440}, {path: "x", data: []byte("1"), mode: 0o755}},
+			true,
 			map[string]string{"deep/down/b": "-r--r----- 2", "x": "-rwxr-xr-x 1"},
 		},
 		{"one less", []file{{path: "x", data: []byte("1"), mode: 0o755}}, true, map[string]string{"x": "-rwxr-xr-x 1"}},

@@ -21,14 +21,24 @@ func TestServiceVariables(t *testing.T) {
 	})
 	want := []variable{
 		{"MY_DB_SERVICE_HOST", "10.0.0.5"},
-		{"MY_DB_SERVICE_PORT", "5432"}, {"MY_DB_SERVICE_PORT_SQL_1", "5432"},
-		{"MY_DB_PORT", "tcp://10.0.0.5:5432"}, {"MY_DB_PORT_5432_TCP", "tcp://10.0.0.5:5432"},
-		{"MY_DB_PORT_5432_TCP_PROTO", "tcp"}, {"MY_DB_PORT_5432_TCP_PORT", "5432"}, {"MY_DB_PORT_5432_TCP_ADDR", "10.0.0.5"},
+		{"MY_DB_SERVICE_PORT", "5432"},
+		{"MY_DB_SERVICE_PORT_SQL_1", "5432"},
+		{"MY_DB_PORT", "tcp://10.0.0.5:5432"},
+		{"MY_DB_PORT_5432_TCP", "tcp://10.0.0.5:5432"},
+		{"MY_DB_PORT_5432_TCP_PROTO", "tcp"},
+		{"MY_DB_PORT_5432_TCP_PORT", "5432"},
+		{"MY_DB_PORT_5432_TCP_ADDR", "10.0.0.5"},
 		{"MY_DB_PORT_53_UDP", "udp://10.0.0.5:53"},
-		{"MY_DB_PORT_53_UDP_PROTO", "udp"}, {"MY_DB_PORT_53_UDP_PORT", "53"}, {"MY_DB_PORT_53_UDP_ADDR", "10.0.0.5"},
-		{"SIX_SERVICE_HOST", "fd00::5"}, {"SIX_SERVICE_PORT", "80"},
-		{"SIX_PORT", "tcp://[fd00::5]:80"}, {"SIX_PORT_80_TCP", "tcp://[fd00::5]:80"},
-		{"SIX_PORT_80_TCP_PROTO", "tcp"}, {"SIX_PORT_80_TCP_PORT", "80"}, {"SIX_PORT_80_TCP_ADDR", "fd00::5"},
+		{"MY_DB_PORT_53_UDP_PROTO", "udp"},
+		{"MY_DB_PORT_53_UDP_PORT", "53"},
+		{"MY_DB_PORT_53_UDP_ADDR", "10.0.0.5"},
+		{"SIX_SERVICE_HOST", "fd00::5"},
+		{"SIX_SERVICE_PORT", "80"},
+		{"SIX_PORT", "tcp://[fd00::5]:80"},
+		{"SIX_PORT_80_TCP", "tcp://[fd00::5]:80"},
+		{"SIX_PORT_80_TCP_PROTO", "tcp"},
+		{"SIX_PORT_80_TCP_PORT", "80"},
+		{"SIX_PORT_80_TCP_ADDR", "fd00::5"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(variable{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

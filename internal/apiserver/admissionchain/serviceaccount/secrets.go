@@ -37,7 +37,7 @@ func checkMirror(pod *corev1.Pod) error {
 // checkSecrets checks that a pod uses only secrets that its account lists, if the account says so. Of a
 // pod that runs, only its ephemeral containers are checked.
 func checkSecrets(account *corev1.ServiceAccount, pod *corev1.Pod, running bool) error { //nolint:revive // a state of the pod
-	if enforced, err := strconv.ParseBool(account.Annotations[enforceAnnotation]); err != nil || !enforced {
+	if enforced, _ := strconv.ParseBool(account.Annotations[enforceAnnotation]); !enforced {
 		return nil
 	}
 	used := ephemeralSecretsOf(pod)

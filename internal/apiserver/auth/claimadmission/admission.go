@@ -168,11 +168,17 @@ type onSubresource struct {
 	verb, subresource, namespace, name string
 }
 
-// GetVerb implements authorizer.Attributes, and so do the other methods.
-func (a onSubresource) GetVerb() string        { return a.verb }
+// GetVerb implements authorizer.Attributes.
+func (a onSubresource) GetVerb() string { return a.verb }
+
+// GetSubresource implements authorizer.Attributes.
 func (a onSubresource) GetSubresource() string { return a.subresource }
-func (a onSubresource) GetNamespace() string   { return a.namespace }
-func (a onSubresource) GetName() string        { return a.name }
+
+// GetNamespace implements authorizer.Attributes.
+func (a onSubresource) GetNamespace() string { return a.namespace }
+
+// GetName implements authorizer.Attributes.
+func (a onSubresource) GetName() string { return a.name }
 
 // changedDrivers returns the drivers of devices whose status was added, changed or removed.
 func changedDrivers(devices, old []resourcev1.AllocatedDeviceStatus) []string {

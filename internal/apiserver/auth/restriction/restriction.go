@@ -80,7 +80,9 @@ func componentRestrictions(namespaces Namespaces) map[string]Restriction {
 		},
 		bootstrappolicy.ProtectionController: {
 			Whole: []schema.GroupResource{
-				{Resource: "pods"}, {Resource: "persistentvolumeclaims"}, {Resource: "persistentvolumes"},
+				{Resource: "pods"},
+				{Resource: "persistentvolumeclaims"},
+				{Resource: "persistentvolumes"},
 				{Group: storagev1.GroupName, Resource: "volumeattributesclasses"},
 			},
 			Patches: true, checkWrite: checkProtectionWrite,

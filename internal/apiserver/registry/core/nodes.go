@@ -57,7 +57,7 @@ func defaultNode(n *corev1.Node) {
 	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:
 		spec.PodCIDR = spec.PodCIDRs[0]
 	}
-	n.Spec.ConfigSource, n.Status.Config = nil, nil
+	n.Spec.ConfigSource, n.Status.Config = nil, nil //nolint:staticcheck // SA1019: kube-apiserver drops the deprecated field
 	if len(n.Status.Allocatable) == 0 {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}

@@ -112,7 +112,7 @@ func validateSelectors(selectors []resourcev1.DeviceSelector, at *field.Path, st
 	})
 }
 
-func validateExpression(expression string, at *field.Path, stored bool) field.ErrorList {
+func validateExpression(expression string, at *field.Path, stored bool) field.ErrorList { //nolint:revive // flag-parameter: a property of the expression
 	if len(expression) > resourcev1.CELSelectorExpressionMaxLength {
 		return field.ErrorList{field.TooLong(at, "", resourcev1.CELSelectorExpressionMaxLength)}
 	}
@@ -136,7 +136,7 @@ func validateExpression(expression string, at *field.Path, stored bool) field.Er
 }
 
 // validateConfig checks the configuration of devices, which only their driver understands.
-func validateConfig(c *resourcev1.DeviceConfiguration, at *field.Path, stored bool) field.ErrorList {
+func validateConfig(c *resourcev1.DeviceConfiguration, at *field.Path, stored bool) field.ErrorList { //nolint:revive // flag-parameter: a property of the configuration
 	opaque := at.Child("opaque")
 	if c.Opaque == nil {
 		return field.ErrorList{field.Required(opaque, "")}

@@ -96,7 +96,7 @@ func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList 
 	forbid(m.Name != "", "name")
 	forbid(m.GenerateName != "", "generateName")
 	forbid(m.Namespace != "", "namespace")
-	forbid(m.SelfLink != "", "selfLink")
+	forbid(m.SelfLink != "", "selfLink") //nolint:staticcheck // SA1019: kube-apiserver refuses the deprecated field, too
 	forbid(m.UID != "", "uid")
 	forbid(m.ResourceVersion != "", "resourceVersion")
 	forbid(m.Generation != 0, "generation")

@@ -76,7 +76,7 @@ func prepareSlice(s *resourcev1.ResourceSlice) {
 		}
 		for j := range device.Taints {
 			if device.Taints[j].TimeAdded == nil {
-				device.Taints[j].TimeAdded = ptr.To(metav1.Now().Rfc3339Copy())
+				device.Taints[j].TimeAdded = new(metav1.Now().Rfc3339Copy())
 			}
 		}
 		for j := range device.ConsumesCounters {
