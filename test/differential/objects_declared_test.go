@@ -40,7 +40,7 @@ var declarations = []declaration{
 	permit("a new node is not tainted", `Node: (only theirs has spec\.taints|spec\.taints).*node\.kubernetes\.io/not-ready.*`),
 	permit("a new node is not tainted, so that lists of taints differ", `Node: spec\.taints\[\]\..*`),
 	permit("the status of a CSINode is new in 1.37", `CSINode: only ours has status = map\[\]`),
-	permit("VolumeAttributesClasses are not protected", `VolumeAttributesClass: .*kubernetes\.io/vac-protection.*`),
+	permit("definitions are established in the write that creates them", `CustomResourceDefinition: (only ours has )?status\.(acceptedNames|conditions).*`),
 }
 
 // onChange are declarations for requests that change a stored object.

@@ -32,7 +32,14 @@ func resourceClaims() registry.Resource {
 		table.Text("State", "Summary of the state of the claim.", claimState),
 		table.Age(),
 	}, registry.Strategy[*resourcev1.ResourceClaim]{
-		Default: func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) },
+		Default: func(c *resourcev1.ResourceClaim) {
+			defaultClaim(&c.Spec)
+			if c.Status.Allocation != nil {
+				for i := range c.Status.Allocation.Devices.Results {
+					defaultTolerations(c.Status.Allocation.Devices.Results[i].Tolerations)
+				}
+			}
+		},
 		BeginCreate: func(ctx context.Context, rs registry.Registries, c *resourcev1.ResourceClaim) error {
 			return allowAdminAccess(ctx, rs, &c.Spec.Devices, "ResourceClaim", c.Name)
 		},
@@ -126,16 +133,24 @@ func claimState(c *resourcev1.ResourceClaim) string {
 	return strings.Join(words, ",")
 }
 
-// defaultClaim fills in that a request is for one device.
+// defaultClaim fills in that a request is for one device, and how taints are compared.
 func defaultClaim(spec *resourcev1.ResourceClaimSpec) {
 	for i := range spec.Devices.Requests {
 		request := &spec.Devices.Requests[i]
 		if request.Exactly != nil {
 			defaultCount(&request.Exactly.AllocationMode, &request.Exactly.Count)
+			defaultTolerations(request.Exactly.Tolerations)
 		}
 		for j := range request.FirstAvailable {
 			defaultCount(&request.FirstAvailable[j].AllocationMode, &request.FirstAvailable[j].Count)
+			defaultTolerations(request.FirstAvailable[j].Tolerations)
 		}
+	}
+}
+
+func defaultTolerations(tolerations []resourcev1.DeviceToleration) {
+	for i := range tolerations {
+		registry.SetDefault(&tolerations[i].Operator, resourcev1.DeviceTolerationOpEqual)
 	}
 }
 
