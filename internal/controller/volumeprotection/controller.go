@@ -128,9 +128,9 @@ func (p *Controller) Run(ctx context.Context) error {
 		},
 	}
 	ofClasses := p.classController()
-	group, ctx := errgroup.WithContext(ctx)
+	group, together := errgroup.WithContext(ctx)
 	for _, c := range []*controller.Controller{&c, ofClasses} {
-		group.Go(func() error { return c.Run(ctx, p.log, clock.RealClock{}) })
+		group.Go(func() error { return c.Run(together, p.log, clock.RealClock{}) })
 	}
 	return group.Wait()
 }
