@@ -185,7 +185,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.generic = crds.GenericAPIServer
 	own.SetHandler(s.generic.Handler)
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
-	s.setDefinitions(c, definitions)
+	if err := s.setDefinitions(c, definitions); err != nil {
+		return nil, err
+	}
 	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
@@ -207,12 +209,17 @@ func New(ctx context.Context, c Config) (*Server, error) {
 }
 
 // setDefinitions gives the informer of CustomResourceDefinitions to those who need to know them.
-func (s *Server) setDefinitions(c Config, definitions cache.SharedIndexInformer) {
+func (s *Server) setDefinitions(c Config, definitions cache.SharedIndexInformer) error {
 	s.served.SetDefinitions(definitions.GetStore(), s.readDefinition)
 	s.mergeTypes.SetDefinitions(definitions.GetStore())
-	if !c.Store.Shared() {
-		s.establisher.SetDefinitions(definitions.GetStore(), definitions.HasSynced)
+	if c.Store.Shared() {
+		return nil
 	}
+	s.establisher.SetDefinitions(definitions.GetStore(), definitions.HasSynced)
+	if err := definitions.SetTransform(s.establisher.Transform); err != nil {
+		return fmt.Errorf("watch the definitions: %w", err)
+	}
+	return nil
 }
 
 // prepare adds the paths that are no resources, and what is needed once all resources are there.

@@ -8,7 +8,8 @@
 //
 // A client may see that a definition is established before this server's informer does, by which the
 // handler of custom resources knows what it serves. WithDefinitions has requests for it wait, for
-// milliseconds.
+// milliseconds. The handler itself would have the first objects wait for two seconds, for the sake of
+// servers that are behind; here there are none (SetDefinitions).
 package establishing
 
 import (
@@ -72,6 +73,15 @@ func New(now func() time.Time) *Establisher {
 // established.
 func (e *Establisher) SetDefinitions(store cache.Store, synced func() bool) {
 	e.definitions.Store(&definitions{store, synced})
+}
+
+// Transform is a cache.TransformFunc for that informer, so that the handler of custom resources has
+// nobody wait (inEffect).
+func (e *Establisher) Transform(obj any) (any, error) {
+	if definition, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
+		inEffect(definition, e.now())
+	}
+	return obj, nil
 }
 
 // Wrap is a storage.Wrap, for the storage of CustomResourceDefinitions.

@@ -2,8 +2,11 @@ package establishing
 
 import (
 	"slices"
+	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -43,4 +46,17 @@ func established(definition *apiextensions.CustomResourceDefinition, now metav1.
 		status.Conditions = append(status.Conditions, condition)
 	}
 	return status, true
+}
+
+// catchUp is the time that apiextensions-apiserver gives other servers to learn of a definition
+// before the first object is created (customresource_handler.go, 1.37).
+const catchUp = 2 * time.Second
+
+// inEffect makes a definition look as if it had been established before that time. It is not for
+// what is stored: at most, a controller writes a transition two seconds early.
+func inEffect(definition *apiextensionsv1.CustomResourceDefinition, now time.Time) {
+	c := apihelpers.FindCRDCondition(definition, apiextensionsv1.Established)
+	if before := now.Add(-catchUp); c != nil && c.LastTransitionTime.After(before) {
+		c.LastTransitionTime = metav1.NewTime(before)
+	}
 }

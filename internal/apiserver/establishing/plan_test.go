@@ -114,3 +114,25 @@ func TestClaims(t *testing.T) {
 		t.Error("definitions that the informer never shows are pending for ever")
 	}
 }
+
+// Whoever serves a definition in this process sees it as established for long enough.
+func TestDefinitionsAreInEffect(t *testing.T) {
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct{ established, want time.Time }{
+		"just now":   {now, now.Add(-catchUp)},
+		"a while":    {now.Add(-time.Second), now.Add(-catchUp)},
+		"long ago":   {now.Add(-time.Minute), now.Add(-time.Minute)},
+		"once again": {now.Add(-catchUp), now.Add(-catchUp)},
+	} {
+		d := &apiextensionsv1.CustomResourceDefinition{}
+		d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
+			{Type: apiextensionsv1.NamesAccepted, LastTransitionTime: metav1.NewTime(now)},
+			{Type: apiextensionsv1.Established, LastTransitionTime: metav1.NewTime(test.established)},
+		}
+		inEffect(d, now)
+		if c := d.Status.Conditions; !c[0].LastTransitionTime.Time.Equal(now) || !c[1].LastTransitionTime.Time.Equal(test.want) {
+			t.Errorf("%s: %v", name, c)
+		}
+	}
+	inEffect(&apiextensionsv1.CustomResourceDefinition{}, now)
+}
