@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -252,42 +251,12 @@ func TestDeleteCollection(t *testing.T) {
 func TestWatchAndWait(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, configMap("a", ""))
-		watch := exec.Command(k.command[0], append(append([]string{}, k.command[1:]...), "get", "-n", namespace, "configmaps", "--watch", "-o", "name")...)
-		watch.Env = append(os.Environ(), "KUBECONFIG="+k.plane.kubeconfig)
-		stdout, err := watch.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := watch.Start(); err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			_ = watch.Process.Kill()
-			_ = watch.Wait()
-		}()
-		seen := make(chan string, 100)
-		go func() {
-			buffer := make([]byte, 4096)
-			for {
-				n, err := stdout.Read(buffer)
-				if n > 0 {
-					seen <- string(buffer[:n])
-				}
-				if err != nil {
-					close(seen)
-					return
-				}
-			}
-		}()
+		watch := k.begin(t, "get", "-n", namespace, "configmaps", "--watch", "-o", "name")
 		k.apply(t, namespace, configMap("b", ""))
-		for all := ""; !strings.Contains(all, "configmap/b"); {
-			select {
-			case more, open := <-seen:
-				if all += more; !open {
-					t.Fatalf("the watch ended and saw %q", all)
-				}
-			case <-time.After(patience):
-				t.Fatalf("the watch saw %q", all)
+		for line := ""; strings.TrimSpace(line) != "configmap/b"; {
+			var err error
+			if line, err = watch.ReadString('\n'); err != nil {
+				t.Fatalf("the watch ended with %q: %v", line, err)
 			}
 		}
 		k.run(t, "delete", "-n", namespace, "configmap", "b", "--wait=false")

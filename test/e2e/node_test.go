@@ -3,6 +3,7 @@ package e2e
 import (
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -244,7 +245,6 @@ func TestNodeLogs(t *testing.T) {
 	const started = "simulated: container web started, attempt 1"
 	for _, test := range []struct{ args, want string }{
 		{"", started},
-		{"-f", started},
 		{"--previous", "simulated: container web started, attempt 0\nsimulated: exit code 0"},
 		{"--previous --tail=1", "simulated: exit code 0"},
 		{"--limit-bytes=10", started[:10]},
@@ -264,6 +264,17 @@ func TestNodeLogs(t *testing.T) {
 			t.Errorf("with %s the agent answers %s", kubeconfig, status)
 		}
 	}
+	k.run(t, "run", "-n", namespace, "followed", "--image=web")
+	k.run(t, "wait", "-n", namespace, "pod/followed", "--for=condition=Ready", "--timeout=2m")
+	logs := k.begin(t, "logs", "-n", namespace, "followed", "-f")
+	if line, err := logs.ReadString('\n'); line != "simulated: container followed started, attempt 0\n" {
+		t.Errorf("kubectl logs -f begins with %q: %v", line, err)
+	}
+	k.run(t, "delete", "-n", namespace, "pod/followed", "--wait=false")
+	if rest, err := io.ReadAll(logs); err != nil { // it ends with the pod
+		t.Errorf("kubectl logs -f goes on with %q: %v", rest, err)
+	}
+
 	agent.end(t, syscall.SIGKILL)
 	if _, errs, err := k.try(t, "", "logs", "-n", namespace, "web"); err == nil || !strings.Contains(errs, "the agent of node worker, which does not answer at "+address) {
 		t.Errorf("without an agent: %v %s", err, errs)

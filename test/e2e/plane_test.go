@@ -197,6 +197,27 @@ func (k kubectl) try(t *testing.T, stdin string, args ...string) (stdout, stderr
 	return out.String(), errs.String(), err
 }
 
+// begin starts kubectl and returns what it writes to stdout. It ends with the test, or after
+// patience.
+func (k kubectl) begin(t *testing.T, args ...string) *bufio.Reader {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	command := exec.CommandContext(ctx, k.command[0], append(slices.Clone(k.command[1:]), args...)...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+k.plane.kubeconfig)
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = command.Wait()
+	})
+	return bufio.NewReader(out)
+}
+
 // run runs kubectl, which must succeed, and returns its standard output.
 func (k kubectl) run(t *testing.T, args ...string) string {
 	t.Helper()
