@@ -281,6 +281,13 @@ func TestPodsOfTheAgent(t *testing.T) {
 	if _, err := h.agent.Pod("ns", "web"); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("before the informer has synced: %v", err)
 	}
+	only, err := h.agent.Only("node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := only.Pods(); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("all pods, before the informer has synced: %v", err)
+	}
 	close(release)
 	if _, err := h.CoreV1().Pods("ns").Create(t.Context(), pod("far", "other", nil), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -294,6 +301,15 @@ func TestPodsOfTheAgent(t *testing.T) {
 		if p, err := h.agent.Pod("ns", name); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v, %v", name, p, err)
 		}
+	}
+	if all, err := only.Pods(); err != nil || len(all) != 1 || all[0].Name != "web" {
+		t.Errorf("all pods: %v, %v", all, err)
+	}
+	if p, err := only.Pod("ns", "web"); err != nil || p.UID != "web-uid" {
+		t.Errorf("the node's own: %v, %v", p, err)
+	}
+	if _, err := h.agent.Only("other"); !apierrors.IsNotFound(err) {
+		t.Errorf("a node of another agent: %v", err)
 	}
 	if p, err := h.agent.Pod("other", "web"); !apierrors.IsNotFound(err) {
 		t.Errorf("in another namespace: %v, %v", p, err)

@@ -234,7 +234,7 @@ func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 // Pod returns a pod on a node of this agent, as last seen. The error is NotFound if there is none.
 func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
 	if !a.pods.HasSynced() {
-		return nil, apierrors.NewServiceUnavailable("the agent has not seen its pods yet")
+		return nil, errNotSeen()
 	}
 	obj, _, err := a.pods.GetIndexer().GetByKey(namespace + "/" + name)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
 	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
 )
@@ -90,6 +91,9 @@ func (s *Server) ServeLogs(source podlogs.Source) { s.logs.SetSource(source) }
 
 // ServeStreams sets the source of streams to pods on nodes in this process; nil means none.
 func (s *Server) ServeStreams(source podstreams.Source) { s.streams.SetSource(source) }
+
+// ServeAgents sets what the agents of nodes in this process serve; nil means nothing.
+func (s *Server) ServeAgents(source nodeproxy.Source) { s.agents.SetSource(source) }
 
 // CountBacklog sets the function that returns how many objects of a namespace wait for the
 // collector, which limits the owner references that may be added there (package

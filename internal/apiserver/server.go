@@ -56,6 +56,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/eviction"
 	"github.com/coppice-dev/coppice/internal/apiserver/kubernetesservice"
 	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
+	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/mergetypes"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
@@ -135,6 +136,7 @@ type Server struct {
 	registrar   *autoregister.Registrar
 	logs        *podlogs.Endpoint
 	streams     *podstreams.Streams
+	agents      *nodeproxy.Endpoint
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
 
@@ -302,7 +304,7 @@ func (s *Server) install(c Config, builtin, reviews []*genericapiserver.APIGroup
 }
 
 // extendCore adds what is in the core group but not in its table: pods/log, pods/exec,
-// pods/attach, pods/portforward, the proxies of pods and services, pods/eviction,
+// pods/attach, pods/portforward, the proxies of pods, services and nodes, pods/eviction,
 // serviceaccounts/token, bindings and componentstatuses.
 func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupInfo) error {
 	storages := legacy.VersionedResourcesStorageMap["v1"]
@@ -320,6 +322,8 @@ func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupI
 	storages["pods/log"] = s.logs
 	s.streams = podstreams.New(podstreams.Config{Pods: pods, Nodes: nodes, TLS: agents.TLS, Authorizer: s.access.Authorizer})
 	s.streams.AddTo(storages)
+	s.agents = nodeproxy.New(nodeproxy.Config{Nodes: nodes, TLS: agents.TLS, Authorizer: s.access.Authorizer})
+	storages["nodes/proxy"] = s.agents
 	services, servicesOK := storages["services"].(restregistry.Getter)
 	endpoints, endpointsOK := storages["endpoints"].(restregistry.Getter)
 	if !servicesOK || !endpointsOK {

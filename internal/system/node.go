@@ -86,8 +86,12 @@ func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error 
 	if err != nil {
 		return err
 	}
+	served, err := a.Only(o.Name)
+	if err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return logs.serve(ctx, a) })
+	group.Go(func() error { return logs.serve(ctx, served) })
 	group.Go(func() error { return a.Run(ctx) })
 	group.Go(func() error {
 		credential.keepFresh(ctx, clock.RealClock{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/cri"
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/agent/nodeserver"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/scheduler"
 )
@@ -143,6 +145,11 @@ func runNodes(ctx context.Context, api *apiserver.Server, nodes *agent.Agent) er
 	defer api.ServeLogs(nil)
 	api.ServeStreams(nodes.Stream)
 	defer api.ServeStreams(nil)
+	api.ServeAgents(func(node string) (http.Handler, error) {
+		served, err := nodes.Only(node)
+		return nodeserver.Handler(served), err
+	})
+	defer api.ServeAgents(nil)
 	return nodes.Run(ctx)
 }
 

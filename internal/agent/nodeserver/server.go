@@ -1,6 +1,7 @@
 // Package nodeserver serves the logs of a node's pods, and streams to their processes and ports, to
 // an API server in another process. Packages internal/containerlogs and internal/containerstreams
-// document the protocols.
+// document the protocols. Users reach it too, by nodes/proxy: for them there are /healthz and
+// /pods, as on a kubelet.
 //
 // Logs may contain secrets, and who can run a command in a container has whatever the container
 // has. The server therefore answers a single client, which it identifies by its certificate, and
@@ -12,6 +13,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +25,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/containerlogs"
@@ -40,6 +43,8 @@ const (
 type Agent interface {
 	// Pod returns a pod of the node. The error is NotFound if the node has no such pod.
 	Pod(namespace, name string) (*corev1.Pod, error)
+	// Pods returns all pods of the node.
+	Pods() ([]*corev1.Pod, error)
 	// Logs returns the lines that a container of a pod has written. The error is NotFound if there
 	// is no such container.
 	Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
@@ -97,9 +102,11 @@ func (s *Server) tls() *tls.Config {
 }
 
 // Handler serves the requests that containerlogs.RequestURL and containerstreams.Request.URL
-// describe. It does not authenticate them.
+// describe, /healthz and /pods. It does not authenticate them.
 func Handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) { listPods(w, agent) })
 	mux.HandleFunc("GET "+containerlogs.PathPrefix+"{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
 		log, err := open(r, agent)
 		if err != nil {
@@ -115,6 +122,21 @@ func Handler(agent Agent) http.Handler {
 		}
 	}
 	return mux
+}
+
+// listPods writes the pods of the node as a PodList.
+func listPods(w http.ResponseWriter, agent Agent) {
+	pods, err := agent.Pods()
+	if err != nil {
+		http.Error(w, err.Error(), statusOf(err))
+		return
+	}
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: make([]corev1.Pod, 0, len(pods))}
+	for _, pod := range pods {
+		list.Items = append(list.Items, *pod)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list)
 }
 
 // open opens the log that a request asks for.

@@ -50,6 +50,14 @@ func (a *anAgent) Pod(namespace, name string) (*corev1.Pod, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
+// Pods returns aPod.
+func (a *anAgent) Pods() ([]*corev1.Pod, error) {
+	if a.broken != nil {
+		return nil, a.broken
+	}
+	return []*corev1.Pod{aPod()}, nil
+}
+
 func (a *anAgent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	a.o.Store(o)
 	switch {
@@ -251,7 +259,10 @@ func TestHandler(t *testing.T) {
 		"a container by":     {s, "/containerLogs/default/web/app?container=other", http.StatusOK, "one line"},
 		"no container":       {s, "/containerLogs/default/web", http.StatusNotFound, ""},
 		"a bad option":       {s, "/containerLogs/default/web/app?tailLines=-1", http.StatusBadRequest, "tailLines"},
-		"another path":       {s, "/pods", http.StatusNotFound, ""},
+		"another path":       {s, "/podz", http.StatusNotFound, ""},
+		"health":             {s, "/healthz", http.StatusOK, "ok"},
+		"all pods":           {s, "/pods", http.StatusOK, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"web","namespace":"default"`},
+		"no pods yet":        {early, "/pods", http.StatusServiceUnavailable, "not yet"},
 		"out of order":       {broken, "/containerLogs/default/web/app", http.StatusInternalServerError, "no runtime"},
 		"not yet to be told": {early, "/containerLogs/default/web/app", http.StatusServiceUnavailable, "not yet"},
 	} {

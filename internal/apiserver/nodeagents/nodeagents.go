@@ -36,20 +36,38 @@ func Find(ctx context.Context, nodes rest.Getter, pod *corev1.Pod, task string) 
 	if !ok {
 		return "", fmt.Errorf("node %s is a %T", node, obj)
 	}
-	port := n.Status.DaemonEndpoints.KubeletEndpoint.Port
-	if port < 1 || port > 65535 {
-		return "", Unavailable(pod, task, "runs in another process and serves neither logs nor streams")
+	address, flaw := locate(n)
+	if flaw != "" {
+		return "", Unavailable(pod, task, flaw)
 	}
-	for _, at := range n.Status.Addresses {
+	return address, nil
+}
+
+// Address returns the address of the agent of a node.
+func Address(node *corev1.Node) (string, error) {
+	address, flaw := locate(node)
+	if flaw != "" {
+		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("cannot reach the agent of node %s, which %s", node.Name, flaw))
+	}
+	return address, nil
+}
+
+// locate returns the address of the agent of a node, or why it cannot be reached.
+func locate(node *corev1.Node) (address, flaw string) {
+	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
+	if port < 1 || port > 65535 {
+		return "", "runs in another process and serves neither logs nor streams"
+	}
+	for _, at := range node.Status.Addresses {
 		if at.Type != corev1.NodeInternalIP {
 			continue
 		}
 		if net.ParseIP(at.Address) == nil {
-			return "", Unavailable(pod, task, fmt.Sprintf("has the address %q in its status, which is not an IP address", at.Address))
+			return "", fmt.Sprintf("has the address %q in its status, which is not an IP address", at.Address)
 		}
-		return net.JoinHostPort(at.Address, strconv.Itoa(int(port))), nil
+		return net.JoinHostPort(at.Address, strconv.Itoa(int(port))), ""
 	}
-	return "", Unavailable(pod, task, "has no address in its status")
+	return "", "has no address in its status"
 }
 
 // Unavailable returns the error for an agent that cannot be reached.

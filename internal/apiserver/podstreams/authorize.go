@@ -16,8 +16,8 @@ import (
 // has authorized "get" only: who may read pods must not be able to run commands in them.
 const verb = "create"
 
-// authorizeCreate returns an error unless the user of a request may create the stream.
-func authorizeCreate(ctx context.Context, a authorizer.Authorizer) error {
+// AuthorizeCreate returns an error unless the user of a request may create the subresource.
+func AuthorizeCreate(ctx context.Context, a authorizer.Authorizer) error {
 	info, ok := genericrequest.RequestInfoFrom(ctx)
 	if !ok {
 		return apierrors.NewInternalError(errors.New("no request info in context"))

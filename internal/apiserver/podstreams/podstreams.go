@@ -102,7 +102,7 @@ func (e *endpoint) NewConnectOptions() (options runtime.Object, subpath bool, pa
 
 // Connect implements rest.Connecter.
 func (e *endpoint) Connect(ctx context.Context, name string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
-	if err := authorizeCreate(ctx, e.Authorizer); err != nil {
+	if err := AuthorizeCreate(ctx, e.Authorizer); err != nil {
 		return nil, err
 	}
 	request, err := requestOf(options)

@@ -42,6 +42,12 @@ func addToScheme(scheme *runtime.Scheme) error {
 	}); err != nil {
 		return err
 	}
+	if err := scheme.AddConversionFunc((*url.Values)(nil), (*corev1.NodeProxyOptions)(nil), func(from, to any, _ conversion.Scope) error {
+		to.(*corev1.NodeProxyOptions).Path = from.(*url.Values).Get("path")
+		return nil
+	}); err != nil {
+		return err
+	}
 	return scheme.AddConversionFunc((*url.Values)(nil), (*corev1.PodPortForwardOptions)(nil), func(from, to any, scope conversion.Scope) error {
 		ports := (*from.(*url.Values))["ports"]
 		if len(ports) == 0 {

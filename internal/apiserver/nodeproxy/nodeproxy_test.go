@@ -1,0 +1,95 @@
+package nodeproxy
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func aNode(runtime, address string, port int32) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	node.Status.NodeInfo.ContainerRuntimeVersion = runtime
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = port
+	if address != "" {
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "worker"}, {Type: corev1.NodeInternalIP, Address: address}}
+	}
+	return node
+}
+
+// The agent is reached as the agent of that very node, whatever scheme was asked for; another port
+// only at an address that can be that of another machine.
+func TestLocate(t *testing.T) {
+	const real = "containerd://2"
+	asked := ""
+	e := New(Config{TLS: func(node string) (*tls.Config, error) {
+		asked = node
+		return &tls.Config{MinVersion: tls.VersionTLS13}, nil
+	}})
+	for name, test := range map[string]struct {
+		node         *corev1.Node
+		scheme, port string
+		want, wrong  string
+		asAgent      bool
+	}{
+		"the agent":          {aNode(real, "192.0.2.1", 10250), "", "", "https://192.0.2.1:10250", "", true},
+		"its port":           {aNode(real, "127.0.0.1", 10250), "http", "10250", "https://127.0.0.1:10250", "", true},
+		"another port":       {aNode(real, "192.0.2.1", 10250), "http", "9100", "http://192.0.2.1:9100", "", false},
+		"IPv6":               {aNode(real, "2001:db8::1", 10250), "https", "9100", "https://[2001:db8::1]:9100", "", false},
+		"no agent":           {aNode(real, "192.0.2.1", 0), "", "", "", "cannot reach the agent of node worker, which runs in another process and serves neither logs nor streams", false},
+		"port 0 is no agent": {aNode(real, "192.0.2.1", 0), "http", "0", "http://192.0.2.1:0", "", false},
+		"no address":         {aNode(real, "", 10250), "", "", "", "cannot reach the agent of node worker, which has no address in its status", false},
+		"a loopback":         {aNode(real, "127.0.0.1", 10250), "", "22", "", "address not allowed", false},
+		"a link-local one":   {aNode(real, "169.254.169.254", 10250), "", "80", "", "address not allowed", false},
+		"a simulated node":   {aNode("simulated://1", "192.0.2.1", 0), "", "80", "", "node worker is simulated: it has no ports", false},
+	} {
+		asked = ""
+		got, transport, err := e.locate(test.node, test.scheme, test.port)
+		if test.wrong != "" {
+			if err == nil || err.Error() != test.wrong {
+				t.Errorf("%s: %v, %v; want %s", name, got, err, test.wrong)
+			}
+			continue
+		}
+		if err != nil || got.String() != test.want || (asked == "worker") != test.asAgent {
+			t.Errorf("%s: %v, %v, the certificate of %q; want %s", name, got, err, asked, test.want)
+			continue
+		}
+		if unverified := transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify; unverified == test.asAgent {
+			t.Errorf("%s: unverified is %t", name, unverified)
+		}
+	}
+}
+
+// A node in this process is asked there, for the path that is left; one that is not there is looked
+// for elsewhere.
+func TestSource(t *testing.T) {
+	e := New(Config{})
+	e.SetSource(func(node string) (http.Handler, error) {
+		if node != "worker" {
+			return nil, apierrors.NewNotFound(corev1.Resource("nodes"), node)
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.RequestURI()) }), nil
+	})
+	for of, want := range map[string]string{"": "/?a=b", "/healthz": "/healthz?a=b", "pods/": "/pods/?a=b", "/../x": "/x?a=b"} {
+		handler, err := e.handler(aNode("simulated://1", "", 0), "", "", of, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/nodes/worker/proxy"+of+"?a=b", http.NoBody))
+		if got := w.Body.String(); got != want {
+			t.Errorf("%q: %s, want %s", of, got, want)
+		}
+	}
+	other := aNode("simulated://1", "", 0)
+	other.Name = "other"
+	if _, err := e.handler(other, "", "", "", nil); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("a node that is not there: %v", err)
+	}
+}

@@ -1,0 +1,112 @@
+package apiserver_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// proxied makes this process have the agent of the node here, and another have that of elsewhere.
+func (s *server) proxied(t *testing.T) {
+	t.Helper()
+	s.ServeAgents(func(node string) (http.Handler, error) {
+		if node != "here" {
+			return nil, apierrors.NewNotFound(corev1.Resource("nodes"), node)
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" "+r.URL.RequestURI()) }), nil
+	})
+	for _, name := range []string{"here", "elsewhere"} {
+		if _, err := typed(t, s.config).CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A request reaches the agent of a node with its method and the rest of its path.
+func TestNodeProxy(t *testing.T) {
+	s := startServer(t, nil)
+	s.proxied(t)
+	for name, test := range map[string]struct {
+		method, target string
+		status         int
+		says           string
+	}{
+		"a path":           {http.MethodGet, "here/proxy/healthz?verbose=1", http.StatusOK, "GET /healthz?verbose=1"},
+		"no path":          {http.MethodGet, "here/proxy", http.StatusOK, "GET /"},
+		"another method":   {http.MethodPost, "here/proxy/run/a/b", http.StatusOK, "POST /run/a/b"},
+		"no node":          {http.MethodGet, "nowhere/proxy/healthz", http.StatusNotFound, `nodes \"nowhere\" not found`},
+		"another process":  {http.MethodGet, "elsewhere/proxy/healthz", http.StatusServiceUnavailable, "cannot reach the agent of node elsewhere"},
+		"another port":     {http.MethodGet, "elsewhere:22/proxy/", http.StatusBadRequest, "address not allowed"},
+		"what is no name":  {http.MethodGet, "a:b:c:d/proxy/", http.StatusBadRequest, `invalid node request`},
+		"an unknown agent": {http.MethodGet, "https:elsewhere:/proxy/", http.StatusServiceUnavailable, "cannot reach the agent of node elsewhere"},
+	} {
+		status, text := forge(t, s.config, forged{method: test.method, path: "/api/v1/nodes/" + test.target})
+		if status != test.status || !strings.Contains(text, test.says) {
+			t.Errorf("%s: %d %s; want %d %q", name, status, text, test.status, test.says)
+		}
+	}
+}
+
+// Who may only get nodes/proxy reads what an agent serves, but opens no stream: a WebSocket begins
+// with a GET, and with it commands could be run in every container of the node.
+func TestNodeProxyStreamsNeedCreate(t *testing.T) {
+	s := startServer(t, nil)
+	s.proxied(t)
+	client := typed(t, s.config).RbacV1()
+	for user, verbs := range map[string][]string{"reader": {"get"}, "runner": {"get", "create"}} {
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
+			{Verbs: verbs, APIGroups: []string{""}, Resources: []string{"nodes/proxy"}}, {Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+		}}
+		if _, err := client.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+		}
+		if _, err := client.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.bind(t, s.namespace(t), user, user)
+	}
+	for user, want := range map[string]int{"reader": http.StatusForbidden, "runner": http.StatusOK} {
+		if status, text := forge(t, s.acting(user), forged{method: http.MethodGet, path: "/api/v1/nodes/here/proxy/pods"}); status != http.StatusOK {
+			t.Errorf("%s reads: %d %s", user, status, text)
+		}
+		if status := s.upgrade(t, user, "/api/v1/nodes/here/proxy/exec/a/b/c"); status != want {
+			t.Errorf("%s opens a stream: %d, want %d", user, status, want)
+		}
+	}
+	if status, text := forge(t, s.acting("nobody"), forged{method: http.MethodGet, path: "/api/v1/nodes/here/proxy/pods"}); status != http.StatusForbidden {
+		t.Errorf("nobody reads: %d %s", status, text)
+	}
+}
+
+// upgrade sends a GET that asks to upgrade the connection, and returns the status of the answer.
+func (s *server) upgrade(t *testing.T, user, path string) int {
+	t.Helper()
+	config := s.acting(user)
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", "websocket")
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
