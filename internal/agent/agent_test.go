@@ -281,7 +281,7 @@ func TestPodsOfTheAgent(t *testing.T) {
 	if _, err := h.agent.Pod("ns", "web"); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("before the informer has synced: %v", err)
 	}
-	only, err := h.agent.Only("node-1")
+	only, err := h.agent.Only("n")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,10 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time) err
 			return systemobjects.EnsurePriorityClasses(ctx, s.log, s.client.SchedulingV1())
 		}},
 		{"service-cidr", func(ctx context.Context) error {
-			return systemobjects.EnsureServiceCIDR(ctx, s.log, s.client.NetworkingV1(), services.Addresses)
+			if err := systemobjects.EnsureServiceCIDR(ctx, s.log, s.client.NetworkingV1(), services.Addresses); err != nil {
+				return err
+			}
+			return systemobjects.KeepServiceCIDR(ctx, s.log, s.informers.Networking().V1().ServiceCIDRs().Informer(), s.client.NetworkingV1(), services.Addresses)
 		}},
 		{"api-services", s.runAggregation},
 		{"extension-apiserver-authentication", func(ctx context.Context) error {

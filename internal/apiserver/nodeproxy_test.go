@@ -20,7 +20,9 @@ func (s *server) proxied(t *testing.T) {
 		if node != "here" {
 			return nil, apierrors.NewNotFound(corev1.Resource("nodes"), node)
 		}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" "+r.URL.RequestURI()) }), nil
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, r.Method+" "+r.URL.RequestURI())
+		}), nil
 	})
 	for _, name := range []string{"here", "elsewhere"} {
 		if _, err := typed(t, s.config).CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {

@@ -66,6 +66,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceaddresses"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
@@ -190,6 +191,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := s.setDefinitions(c, definitions); err != nil {
 		return nil, err
 	}
+	c.Services.Objects = serviceaddresses.New(s.informers.Networking().V1())
 	groups, err := builtin.APIGroups(schemes, registry.Config{RESTOptions: options.builtin, Deleter: flow, Now: c.Now}, c.Services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)

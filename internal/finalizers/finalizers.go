@@ -12,3 +12,7 @@ const (
 	// PersistentVolumeClaim names it.
 	VACProtection = "kubernetes.io/vac-protection"
 )
+
+// ServiceCIDRProtection keeps a ServiceCIDR while an address of it is in use (R23). The name is
+// Kubernetes'.
+const ServiceCIDRProtection = "networking.k8s.io/service-cidr-finalizer"

@@ -27,6 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/resourceclaim"
 	"github.com/coppice-dev/coppice/internal/controller/resourcequota"
 	"github.com/coppice-dev/coppice/internal/controller/serviceaccount"
+	"github.com/coppice-dev/coppice/internal/controller/servicecidrs"
 	"github.com/coppice-dev/coppice/internal/controller/statefulset"
 )
 
@@ -87,6 +88,11 @@ func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared 
 		return fmt.Errorf("make the controllers of resource claims: %w", err)
 	}
 	controllers = append(controllers, claims...)
+	addresses, err := servicecidrs.Controllers(shared)
+	if err != nil {
+		return fmt.Errorf("make the controllers of the addresses of services: %w", err)
+	}
+	controllers = append(controllers, addresses...)
 	controllers = append(controllers, job.Controllers(shared)...)
 	controllers = append(controllers, disruption.Controllers(shared)...)
 	for _, made := range []func(*controller.Context) (*controller.Controller, error){deployment.New, statefulset.New, daemonset.New, cronjob.New} {

@@ -45,6 +45,8 @@ func TestLocate(t *testing.T) {
 		"port 0 is no agent": {aNode(real, "192.0.2.1", 0), "http", "0", "http://192.0.2.1:0", "", false},
 		"no address":         {aNode(real, "", 10250), "", "", "", "cannot reach the agent of node worker, which has no address in its status", false},
 		"a loopback":         {aNode(real, "127.0.0.1", 10250), "", "22", "", "address not allowed", false},
+		"a loopback in IPv6": {aNode(real, "::ffff:127.0.0.1", 10250), "", "22", "", "address not allowed", false},
+		"what is no address": {aNode(real, "localhost", 10250), "", "22", "", "address not allowed", false},
 		"a link-local one":   {aNode(real, "169.254.169.254", 10250), "", "80", "", "address not allowed", false},
 		"a simulated node":   {aNode("simulated://1", "192.0.2.1", 0), "", "80", "", "node worker is simulated: it has no ports", false},
 	} {

@@ -2,7 +2,7 @@ package nodeproxy
 
 import (
 	"fmt"
-	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -25,10 +25,10 @@ func machine(node *corev1.Node) (string, error) {
 		if at.Type != corev1.NodeInternalIP {
 			continue
 		}
-		if ip := net.ParseIP(at.Address); ip == nil || !ip.IsGlobalUnicast() {
-			break
+		if ip, err := netip.ParseAddr(at.Address); err == nil && ip.Unmap().IsGlobalUnicast() {
+			return at.Address, nil
 		}
-		return at.Address, nil
+		break
 	}
 	return "", apierrors.NewBadRequest("address not allowed")
 }

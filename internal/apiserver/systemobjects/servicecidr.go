@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	networkingclient "k8s.io/client-go/kubernetes/typed/networking/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 )
@@ -32,6 +33,13 @@ func EnsureServiceCIDR(ctx context.Context, log *slog.Logger, client networkingc
 	})
 }
 
+// KeepServiceCIDR creates it again whenever it is gone, in the background until ctx ends.
+func KeepServiceCIDR(
+	ctx context.Context, log *slog.Logger, informer cache.SharedInformer, client networkingclient.ServiceCIDRsGetter, addresses netip.Prefix,
+) error {
+	return keep(ctx, informer, serviceCIDRName, func() error { return EnsureServiceCIDR(ctx, log, client, addresses) })
+}
+
 func ensureServiceCIDR(ctx context.Context, client networkingclient.ServiceCIDRInterface, ranges string) (*networkingv1.ServiceCIDR, error) {
 	cidr, err := client.Get(ctx, serviceCIDRName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -44,7 +52,7 @@ func ensureServiceCIDR(ctx context.Context, client networkingclient.ServiceCIDRI
 	}
 	cidr.Status.Conditions = append(cidr.Status.Conditions, metav1.Condition{
 		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: cidr.CreationTimestamp,
-		Message: "Kubernetes Service CIDR is ready",
+		Message: "Kubernetes default Service CIDR is ready",
 	})
 	return client.UpdateStatus(ctx, cidr, metav1.UpdateOptions{})
 }

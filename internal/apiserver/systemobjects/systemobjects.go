@@ -6,7 +6,6 @@ package systemobjects
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,32 +45,7 @@ func ensureNamespace(ctx context.Context, client corev1client.NamespaceInterface
 // KeepNamespaces creates kube-node-lease again whenever it has been deleted, in the
 // background until ctx ends. The other system namespaces cannot be deleted.
 func KeepNamespaces(ctx context.Context, log *slog.Logger, informer cache.SharedInformer, client corev1client.NamespacesGetter) error {
-	deleted := make(chan struct{}, 1)
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err != nil || name != corev1.NamespaceNodeLease {
-			return
-		}
-		select {
-		case deleted <- struct{}{}:
-		default:
-		}
-	}})
-	if err != nil {
-		return fmt.Errorf("watch the system namespaces: %w", err)
-	}
-	go func() {
-		for {
-			select {
-			case <-deleted:
-				if EnsureNamespaces(ctx, log, client) != nil {
-					return // ctx has ended
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return nil
+	return keep(ctx, informer, corev1.NamespaceNodeLease, func() error { return EnsureNamespaces(ctx, log, client) })
 }
 
 // EnsurePriorityClasses creates the system priority classes that are missing, and retries

@@ -28,6 +28,9 @@ func workloadRules() []rbacv1.PolicyRule {
 		rule("batch", []string{"patch", "update"}, "cronjobs/status", "jobs/status"),
 		rule("batch", []string{"update"}, "cronjobs/finalizers", "jobs/finalizers"),
 		rule("coordination.k8s.io", reading(), "leases"),
+		rule("networking.k8s.io", slices.Concat(reading(), []string{"create", "delete"}), "ipaddresses"),
+		rule("networking.k8s.io", slices.Concat(reading(), []string{"patch"}), "servicecidrs"),
+		rule("networking.k8s.io", []string{"update"}, "servicecidrs/status"),
 		rule("policy", reading(), "poddisruptionbudgets"),
 		rule("policy", []string{"update"}, "poddisruptionbudgets/status"),
 		// A disruption budget may be about pods of any controller.

@@ -94,7 +94,9 @@ func TestServiceAsksForAValue(t *testing.T) {
 	for spec, want := range map[string]string{
 		"clusterIP: 10.1.0.9, ports: [{port: 80}]":              "spec.clusterIPs: Invalid value: [\"10.1.0.9\"]: failed to allocate IP 10.1.0.9: provided IP is already allocated",
 		"clusterIP: 10.1.0.1, ports: [{port: 80}]":              "spec.clusterIPs: Invalid value: [\"10.1.0.1\"]: failed to allocate IP 10.1.0.1: provided IP is already allocated",
-		"clusterIP: 10.2.0.9, ports: [{port: 80}]":              "(10.2.0.9) is not in the valid range. The range of valid IPs is 10.1.0.0/24",
+		"clusterIP: 10.2.0.9, ports: [{port: 80}]":              "failed to allocate IP 10.2.0.9: the provided network does not match the current range",
+		"clusterIP: 10.1.0.0, ports: [{port: 80}]":              "failed to allocate IP 10.1.0.0: the provided IP (10.1.0.0) is not in the valid range. The range of valid IPs is 10.1.0.0/24",
+		"clusterIP: 10.1.0.255, ports: [{port: 80}]":            "the provided IP (10.1.0.255) is not in the valid range",
 		"type: NodePort, ports: [{port: 80, nodePort: 30001}]":  "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
 		"type: NodePort, ports: [{port: 80, nodePort: 80}]":     "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-30003",
 		"ipFamilies: [IPv6], ports: [{port: 80}]":               "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",

@@ -26,6 +26,16 @@ type ServiceRanges struct {
 	Addresses netip.Prefix
 	// FirstPort to LastPort are the node ports.
 	FirstPort, LastPort int32
+	// Objects say more about the addresses; nil if there is nothing more.
+	Objects AddressObjects
+}
+
+// AddressObjects are what ServiceCIDRs and IPAddresses say about the addresses of services.
+type AddressObjects interface {
+	// Ranges returns the ranges that addresses may be from, given that of the server.
+	Ranges(own netip.Prefix) []netip.Prefix
+	// Reserved reports whether an address belongs to something else than a service.
+	Reserved(address netip.Addr) bool
 }
 
 // DefaultServiceRanges returns the ranges that Kubernetes clusters usually have.
@@ -67,6 +77,25 @@ func (r ServiceRanges) address(n uint64) netip.Addr {
 // reserved returns the number of addresses at the beginning of a range that are allocated last,
 // so that clients that request specific addresses find free ones.
 func (r ServiceRanges) reserved() uint64 { return min(max(r.size()/16, 16), 256, r.size()) }
+
+// all returns the ranges that addresses are allocated from.
+func (r ServiceRanges) all() []netip.Prefix {
+	if r.Objects == nil {
+		return []netip.Prefix{r.Addresses}
+	}
+	return r.Objects.Ranges(r.Addresses)
+}
+
+// isOthers reports whether an address belongs to something else than a service, or to another
+// service than that of the request even while that service does not exist.
+func (r ServiceRanges) isOthers(address netip.Addr) bool {
+	return address == r.First() || r.Objects != nil && r.Objects.Reserved(address)
+}
+
+// isEdge reports whether an address is that of the network itself, or the broadcast address.
+func isEdge(in netip.Prefix, address netip.Addr) bool {
+	return address == in.Masked().Addr() || address.Is4() && !in.Contains(address.Next())
+}
 
 func (r ServiceRanges) family() corev1.IPFamily {
 	if r.Addresses.Addr().Is4() {
@@ -209,7 +238,7 @@ func (a serviceAllocation) allocateAddress(s *corev1.Service, had map[string]boo
 	}
 	switch value := addressValue(s.Spec.ClusterIP); {
 	case s.Spec.ClusterIP == "":
-		address, err := a.address()
+		address, err := a.address(s.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -235,14 +264,19 @@ func (a serviceAllocation) requestAddress(s *corev1.Service, at *field.Path) fie
 	if err != nil {
 		return nil // validation rejects it
 	}
-	requested := []string{s.Spec.ClusterIP}
-	if !a.ranges.Addresses.Contains(ip) {
-		return field.ErrorList{field.Invalid(at, requested, fmt.Sprintf(
-			"failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, ip, a.ranges.Addresses))}
+	refuse := func(why string) *field.Error {
+		return field.Invalid(at, []string{s.Spec.ClusterIP}, fmt.Sprintf("failed to allocate IP %s: %s", ip, why))
 	}
-	taken := field.Invalid(at, requested, fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", ip))
-	// It is kept for that service also while somebody has deleted the service.
-	if ip == a.ranges.First() && (s.Namespace != metav1.NamespaceDefault || s.Name != kubernetesService) {
+	all := a.ranges.all()
+	i := slices.IndexFunc(all, func(r netip.Prefix) bool { return r.Contains(ip) })
+	switch {
+	case i < 0:
+		return field.ErrorList{refuse("the provided network does not match the current range")}
+	case isEdge(all[i], ip):
+		return field.ErrorList{refuse(fmt.Sprintf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, all[i]))}
+	}
+	taken := refuse("provided IP is already allocated")
+	if isKubernetes := s.Namespace == metav1.NamespaceDefault && s.Name == kubernetesService; a.ranges.isOthers(ip) && !isKubernetes {
 		return field.ErrorList{taken}
 	}
 	a.Request(addressValue(s.Spec.ClusterIP), taken)
@@ -250,17 +284,22 @@ func (a serviceAllocation) requestAddress(s *corev1.Service, at *field.Path) fie
 }
 
 // address returns an address that is free, as far as is known.
-func (a serviceAllocation) address() (string, error) {
-	n, reserved := a.ranges.size(), a.ranges.reserved()
-	valueOf := func(i uint64) string { return a.ranges.address(i).String() }
-	free := func(i uint64) bool { return !a.Taken(addressValue(valueOf(i))) }
-	// First the part of the range that is not reserved. The address with number 0 is First.
-	for _, part := range [][2]uint64{{reserved, n}, {1, reserved}} {
-		if i, ok := a.Find(part[0], part[1], free); ok {
-			return valueOf(i), nil
+func (a serviceAllocation) address(service string) (string, error) {
+	for _, prefix := range a.ranges.all() {
+		one := ServiceRanges{Addresses: prefix}
+		free := func(i uint64) bool {
+			address := one.address(i)
+			return !a.Taken(addressValue(address.String())) && !a.ranges.isOthers(address)
+		}
+		// First the part of the range that is not reserved.
+		n, reserved := one.size(), one.reserved()
+		for _, part := range [][2]uint64{{reserved, n}, {0, reserved}} {
+			if i, ok := a.Find(part[0], part[1], free); ok {
+				return one.address(i).String(), nil
+			}
 		}
 	}
-	return "", apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full"))
+	return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: range is full", service))
 }
 
 func (a serviceAllocation) allocatePorts(s *corev1.Service, had map[string]bool) (field.ErrorList, error) {

@@ -1,0 +1,76 @@
+// Package serviceaddresses reads from ServiceCIDRs and IPAddresses which addresses services may get.
+//
+// It reads them from caches. That no two services have one address does not depend on it: the
+// storage sees to that. A range that is being deleted is kept, by its controller, for longer than
+// these caches lag.
+package serviceaddresses
+
+import (
+	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+)
+
+// managedBy is the value of the label of IPAddresses that follow a service.
+const managedBy = "ipallocator.k8s.io"
+
+// Source reads from the informers of a server.
+type Source struct {
+	ranges    networkinglisters.ServiceCIDRLister
+	addresses networkinglisters.IPAddressLister
+}
+
+// New returns a Source. The informers are started by the caller; until they have synced there are no
+// further ranges.
+func New(informers networkinginformers.Interface) *Source {
+	return &Source{informers.ServiceCIDRs().Lister(), informers.IPAddresses().Lister()}
+}
+
+// Ranges returns the ranges that services may get addresses from, that of the server first.
+func (s *Source) Ranges(own netip.Prefix) []netip.Prefix {
+	all, err := s.ranges.List(labels.Everything())
+	if err != nil {
+		return []netip.Prefix{own} // a lister reads from memory
+	}
+	return usable(own, all)
+}
+
+// Reserved reports whether an address belongs to something else than a service.
+func (s *Source) Reserved(address netip.Addr) bool {
+	known, err := s.addresses.Get(address.String())
+	return err == nil && known.Labels[networkingv1.LabelManagedBy] != managedBy
+}
+
+// usable returns the ranges of ServiceCIDRs that are ready and not being deleted, of the family of
+// the server's own range. That one needs no ServiceCIDR, but is not used while all that say so are
+// being deleted.
+func usable(own netip.Prefix, all []*networkingv1.ServiceCIDR) []netip.Prefix {
+	var live, ending []netip.Prefix
+	for _, cidr := range all {
+		for _, text := range cidr.Spec.CIDRs {
+			prefix, err := netip.ParsePrefix(text)
+			switch {
+			case err != nil || prefix.Addr().Is4() != own.Addr().Is4():
+			case cidr.DeletionTimestamp != nil:
+				ending = append(ending, prefix)
+			case meta.IsStatusConditionTrue(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady):
+				live = append(live, prefix)
+			}
+		}
+	}
+	slices.SortFunc(live, netip.Prefix.Compare)
+	live = slices.Compact(live)
+	own = own.Masked()
+	if i := slices.Index(live, own); i >= 0 {
+		return append([]netip.Prefix{own}, slices.Delete(live, i, i+1)...)
+	}
+	if slices.Contains(ending, own) {
+		return live
+	}
+	return append([]netip.Prefix{own}, live...)
+}
