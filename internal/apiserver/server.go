@@ -99,6 +99,9 @@ type Config struct {
 	// ServiceAccountsUnchecked is set if no controller creates the service account "default" in
 	// namespaces: pods then get neither an account that exists nor a token.
 	ServiceAccountsUnchecked bool
+	// NodesUntainted is set if no controller of nodes runs against this server: new Nodes then do not
+	// get the taint that only it removes.
+	NodesUntainted bool
 	// OwnersUnchecked disables the admission of package ownerreferences.
 	OwnersUnchecked bool
 	// Services are the ranges of cluster IPs and node ports; zero: the defaults.
@@ -281,7 +284,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 		Policy: s.access.Policy, Restrictions: s.access.Restrictions,
 		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: owners}.Exists, Backlog: s.countBacklog,
 		MergeTypes:               s.mergeTypes,
-		ServiceAccountsUnchecked: c.ServiceAccountsUnchecked, VolumeProtectionDisabled: c.ProtectionDisabled, OwnersUnchecked: c.OwnersUnchecked,
+		ServiceAccountsUnchecked: c.ServiceAccountsUnchecked, VolumeProtectionDisabled: c.ProtectionDisabled, NodesUntainted: c.NodesUntainted, OwnersUnchecked: c.OwnersUnchecked,
 	})
 }
 

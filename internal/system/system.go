@@ -124,6 +124,7 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 		Version: o.Version, Audit: o.audit,
 		CollectorDisabled: o.GarbageCollector == Disabled, ProtectionDisabled: o.VolumeProtection != InProcess,
 		ServiceAccountsUnchecked: o.Workloads != InProcess || o.disablesAdmission(ServiceAccountPlugin),
+		NodesUntainted:           o.Workloads != InProcess,
 		OwnersUnchecked:          o.disablesAdmission(OwnerReferencesPlugin), Services: o.Services, Now: time.Now, Log: o.Log,
 	})
 	if err != nil {

@@ -38,8 +38,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
 )
 
-// The names of plug-ins that k8s.io/apiserver does not have. The first is Kubernetes' own.
+// The names of plug-ins that k8s.io/apiserver does not have. The first three are Kubernetes' own.
 const (
+	nodeTaintName              = "TaintNodesByCondition"
+	podTopologyLabelsName      = "PodTopologyLabels"
 	storageInUseProtectionName = "StorageObjectInUseProtection"
 	deleteFlowName             = "DeleteFlow"
 	componentRestrictionName   = "ComponentRestriction"
@@ -47,7 +49,7 @@ const (
 	ownerBacklogName           = "OwnerBacklog"
 )
 
-// Config configures the plug-ins. All fields but the last three are required.
+// Config configures the plug-ins. All fields but the last four are required.
 type Config struct {
 	Client       kubernetes.Interface
 	Informers    informers.SharedInformerFactory
@@ -66,6 +68,8 @@ type Config struct {
 	ServiceAccountsUnchecked bool
 	// VolumeProtectionDisabled leaves out StorageObjectInUseProtection.
 	VolumeProtectionDisabled bool
+	// NodesUntainted leaves out TaintNodesByCondition.
+	NodesUntainted bool
 	// OwnersUnchecked leaves out the plug-ins for owner references.
 	OwnersUnchecked bool
 }
@@ -91,10 +95,14 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		}},
 		{limitranger.PluginName, instance(limitranger.NewAdmission())},
 	}
+	if !c.NodesUntainted {
+		all = append(all, plugin{nodeTaintName, instance(nodeTaint{})})
+	}
 	if !c.ServiceAccountsUnchecked {
 		all = append(all, plugin{serviceaccount.PluginName, instance(serviceaccount.NewAdmission())})
 	}
 	all = append(all, []plugin{
+		{podTopologyLabelsName, instance(newPodTopologyLabels(c.Informers))},
 		{mutatingpolicy.PluginName, instance(newMutatingPolicies(c.MergeTypes))},
 		{mutatingwebhook.PluginName, func() (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(nil) }},
 		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},

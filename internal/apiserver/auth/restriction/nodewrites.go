@@ -74,7 +74,10 @@ func (n nodeWrites) checkCreate(a admission.Attributes) error {
 	if err := n.checkName(node.Name); err != nil {
 		return err
 	}
-	if len(node.Spec.Taints) > 0 {
+	// Admission has added that of new nodes.
+	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t != corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+	}) {
 		return errors.New("it cannot set taints")
 	}
 	if err := checkNoOwnersOrFinalizers(node); err != nil {

@@ -100,6 +100,10 @@ func bindPod(p *corev1.Pod, binding *corev1.Binding, now metav1.Time) error {
 	for key, value := range binding.Annotations {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 	}
+	for key, value := range binding.Labels { // the topology of the node
+		metav1.SetMetaDataLabel(&p.ObjectMeta, key, value)
+	}
+	p.Status.NominatedNodeName = "" // it has said where the pod might be bound
 	setScheduled(p, now)
 	return nil
 }

@@ -47,6 +47,19 @@ func TestBindingOfADeletedPod(t *testing.T) {
 	}
 }
 
+// A bound pod has what the binding says, and no node that it might be bound to.
+func TestBinding(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"app": "web", "zone": "mine"}}, Status: corev1.PodStatus{NominatedNodeName: "n2"}}
+	binding := &corev1.Binding{Target: corev1.ObjectReference{Name: "n1"}}
+	binding.Labels = map[string]string{"zone": "z1"}
+	if err := bindPod(p, binding, metav1.Now()); err != nil || p.Spec.NodeName != "n1" || p.Status.NominatedNodeName != "" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if p.Labels["app"] != "web" || p.Labels["zone"] != "z1" {
+		t.Errorf("labels %v", p.Labels)
+	}
+}
+
 func TestTolerationsOfLostNodes(t *testing.T) {
 	const notReady, unreachable = corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable
 	for name, test := range map[string]struct {

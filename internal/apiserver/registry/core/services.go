@@ -30,7 +30,7 @@ func services(ranges ServiceRanges) registry.Resource {
 		Namespaced:          true,
 		ShortNames:          []string{"svc"},
 		Categories:          []string{"all"},
-		ValidateName:        apivalidation.NameIsDNS1035Label,
+		ValidateName:        apivalidation.NameIsDNSLabel,
 		CreateOnUpdate:      true,
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,

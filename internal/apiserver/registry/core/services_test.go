@@ -13,7 +13,7 @@ func TestServiceReservedAddresses(t *testing.T) {
 	a := serviceAllocation{allocation.NewWithPick(func(uint64) uint64 { return 0 }), r}
 	var last string
 	for i := range r.size() - 1 {
-		address, err := a.address()
+		address, err := a.address("web")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func TestServiceReservedAddresses(t *testing.T) {
 	if last != "10.1.0.16" {
 		t.Errorf("last %s", last)
 	}
-	if _, err := a.address(); err == nil {
+	if _, err := a.address("web"); err == nil {
 		t.Error("more than there are")
 	}
 }

@@ -171,7 +171,7 @@ func validateIngressBackend(b *networkingv1.IngressBackend, at *field.Path) fiel
 	service := at.Child("service")
 	errs := validate.Required(b.Service.Name, service.Child("name"))
 	if b.Service.Name != "" {
-		errs = append(errs, validate.FromMessages(b.Service.Name, service.Child("name"), apivalidation.NameIsDNS1035Label(b.Service.Name, false))...)
+		errs = append(errs, validate.FromMessages(b.Service.Name, service.Child("name"), apivalidation.NameIsDNSLabel(b.Service.Name, false))...)
 	}
 	switch port := b.Service.Port; {
 	case port.Name != "" && port.Number != 0:
