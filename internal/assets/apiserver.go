@@ -44,6 +44,9 @@ const (
 	servingKey         = "apiserver.key"
 )
 
+// connectionGrace is short: whoever stops a server of a test has no connections that matter.
+const connectionGrace = 50 * time.Millisecond
+
 // APIServer is what the flags of kube-apiserver ask for.
 type APIServer struct {
 	Options system.Options
@@ -85,6 +88,7 @@ func ParseAPIServer(args []string, environment func(string) string) (APIServer, 
 	if o.Server.MaxRequests < 0 || o.Server.MaxWrites < 0 {
 		return APIServer{}, fmt.Errorf("--max-requests-inflight and --max-mutating-requests-inflight cannot be negative")
 	}
+	o.Server.ConnectionGrace = connectionGrace
 	a.Notes = v.notes
 	return a, nil
 }

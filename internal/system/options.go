@@ -144,6 +144,8 @@ type ServerOptions struct {
 	// MaxRequests and MaxWrites are how many requests that read, and that write, are handled at a time;
 	// 0: the defaults.
 	MaxRequests, MaxWrites int
+	// ConnectionGrace is how long connections may take to close when the server stops; 0: the default.
+	ConnectionGrace time.Duration
 }
 
 // complete validates the options and fills in the defaults.

@@ -126,7 +126,7 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 		ServiceAccountsUnchecked: o.Workloads != InProcess || o.disablesAdmission(ServiceAccountPlugin),
 		OwnersUnchecked:          o.disablesAdmission(OwnerReferencesPlugin), Services: o.Services, Now: time.Now, Log: o.Log,
 		External: o.Server.External, DisabledPlugins: o.Server.DisabledPlugins, AdmissionConfig: o.Server.AdmissionConfig,
-		AuditPolicy: o.Server.AuditPolicy, MaxRequests: o.Server.MaxRequests, MaxWrites: o.Server.MaxWrites,
+		AuditPolicy: o.Server.AuditPolicy, MaxRequests: o.Server.MaxRequests, MaxWrites: o.Server.MaxWrites, ConnectionGrace: o.Server.ConnectionGrace,
 	})
 	if err != nil {
 		return Plane{}, nil, err
