@@ -9,7 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -52,17 +51,10 @@ func TestControllers(t *testing.T) {
 	}
 	gone(t, c, namespace)
 
-	labels := map[string]string{"app": "web"}
-	deployment := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}},
-		},
-	}
-	create(t, c, deployment)
-	deployment.Status.ObservedGeneration, deployment.Status.Replicas, deployment.Status.ReadyReplicas = 1, 1, 1
-	if err := c.Status().Update(t.Context(), deployment); err != nil {
+	web := deployment("web")
+	create(t, c, web)
+	web.Status.ObservedGeneration, web.Status.Replicas, web.Status.ReadyReplicas = 1, 1, 1
+	if err := c.Status().Update(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
 	// A collection later than the update shows that everything that runs has had its turn.
@@ -71,8 +63,8 @@ func TestControllers(t *testing.T) {
 	orphan := configMap("owned-by-nobody", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID})
 	create(t, c, orphan)
 	gone(t, c, orphan)
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(deployment), deployment); err != nil || deployment.Status.ReadyReplicas != 1 {
-		t.Errorf("the status of the deployment is %+v, %v", deployment.Status, err)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(web), web); err != nil || web.Status.ReadyReplicas != 1 {
+		t.Errorf("the status of the deployment is %+v, %v", web.Status, err)
 	}
 	var accounts corev1.ServiceAccountList
 	if err := c.List(t.Context(), &accounts, client.InNamespace("default")); err != nil || len(accounts.Items) != 0 {
