@@ -1,4 +1,5 @@
-// Command coppice is garbage collection for Kubernetes-style APIs. See coppice --help.
+// Command coppice is garbage collection for Kubernetes-style APIs. See coppice --help. Called
+// kube-apiserver, etcd or kubectl, it is that; see coppice assets --help.
 //
 // Process-wide settings, such as those of the Go runtime (runtime.go), are made here and nowhere
 // else: the packages below also run in the processes of others, and of tests.
@@ -8,14 +9,22 @@ import (
 	"context"
 	"os"
 
+	"github.com/coppice-dev/coppice/internal/assets/role"
 	"github.com/coppice-dev/coppice/internal/cli"
 )
 
 func main() {
-	if runsControlPlane(os.Args[1:]) {
+	args, streams := os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	if r := role.Of(os.Args[0]); r != role.None {
+		if r != role.Kubectl {
+			keepSmall()
+		}
+		os.Exit(cli.RunAs(context.Background(), r, args, streams))
+	}
+	if runsControlPlane(args) {
 		tuneRuntime()
 	}
-	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	os.Exit(cli.Run(context.Background(), args, streams))
 }
 
 // runsControlPlane reports whether the command runs until it is stopped and serves requests

@@ -60,11 +60,15 @@ func tuneRuntime() {
 	}
 	h := &heap{maxGarbage: min(maxGarbage, uint64(limit)/garbageShare), fixed: os.Getenv("GOGC") != ""}
 	h.adapt()
-	go func() {
-		for range time.Tick(tuneInterval) {
-			h.adapt()
-		}
-	}()
+	go h.keepAdapting()
+}
+
+// keepSmall has a process that stands for one of Kubernetes' (package role) collect garbage often, and
+// return what its start needed: suites of tests run many of them at a time, under little load. The
+// start itself has the runtime's defaults.
+func keepSmall() {
+	h := &heap{fixed: os.Getenv("GOGC") != ""}
+	go h.keepAdapting()
 }
 
 // heap adapts GOGC to the live heap, so that a fixed amount of garbage may accumulate rather than
@@ -85,6 +89,12 @@ type heap struct {
 	allocated uint64 // when last examined
 	returned  uint64 // what was allocated when memory was returned last
 	calm      int    // intervals without load
+}
+
+func (h *heap) keepAdapting() {
+	for range time.Tick(tuneInterval) {
+		h.adapt()
+	}
 }
 
 func (h *heap) adapt() {

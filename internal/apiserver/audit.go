@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"io"
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
@@ -10,17 +11,25 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
-// applyAudit makes the server write every request to w as a line of JSON, at level Metadata:
-// the user, the request, the time and the status of the response, but no bodies. Health checks
-// are left out. A line is written before the next request of the same connection is read, not
-// through a queue: queues drop events under load, when the log is needed most.
-func applyAudit(base *genericapiserver.Config, w io.Writer) {
-	base.AuditBackend = auditlog.NewBackend(w, auditlog.FormatJson, auditv1.SchemeGroupVersion)
-	base.AuditPolicyRuleEvaluator = policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
+// applyAudit makes the server write requests to w, each as a line of JSON, as the policy in a file
+// says, or else at level Metadata: the user, the request, the time and the status of the response, but
+// no bodies. Health checks are left out. A line is written before the next request of the same
+// connection is read, not through a queue: queues drop events under load, when the log is needed most.
+func applyAudit(base *genericapiserver.Config, w io.Writer, file string) error {
+	rules := &auditinternal.Policy{
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},
 		Rules: []auditinternal.PolicyRule{
 			{Level: auditinternal.LevelNone, NonResourceURLs: []string{"/healthz*", "/livez*", "/readyz*"}},
 			{Level: auditinternal.LevelMetadata},
 		},
-	})
+	}
+	if file != "" {
+		var err error
+		if rules, err = policy.LoadPolicyFromFile(file); err != nil {
+			return fmt.Errorf("load the audit policy: %w", err)
+		}
+	}
+	base.AuditBackend = auditlog.NewBackend(w, auditlog.FormatJson, auditv1.SchemeGroupVersion)
+	base.AuditPolicyRuleEvaluator = policy.NewPolicyRuleEvaluator(rules)
+	return nil
 }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"net"
@@ -52,8 +53,12 @@ func baseConfig(c Config, schemes registry.Schemes, own *loopback.Transport) (*g
 		return nil, err
 	}
 	if c.Audit != nil {
-		applyAudit(base, c.Audit)
+		if err := applyAudit(base, c.Audit, c.AuditPolicy); err != nil {
+			return nil, err
+		}
 	}
+	base.MaxRequestsInFlight = cmp.Or(c.MaxRequests, base.MaxRequestsInFlight)
+	base.MaxMutatingRequestsInFlight = cmp.Or(c.MaxWrites, base.MaxMutatingRequestsInFlight)
 	base.LoopbackClientConfig = own.Config(base.LoopbackClientConfig)
 	base.OpenAPIV3Config = serving.V3Config(schemes.External)
 	base.SkipOpenAPIInstallation = true // package serving installs it
@@ -71,24 +76,19 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 	if !ok {
 		return fmt.Errorf("apiserver: Listener is on %s, not on TCP", c.Listener.Addr().Network())
 	}
-	failed := func(err error) { // the old certificate is valid for four more months
-		c.Log.Error("serving certificate not renewed", "error", err)
-	}
-	names := append(slices.Clone(c.ServingNames), c.Services.First().String())
-	certificate, err := auth.NewServingCertificate(c.Authority, address.IP, clock.RealClock{}, failed, names...)
-	if err != nil {
-		return err
-	}
 	secure := genericoptions.NewSecureServingOptions()
 	secure.Listener, secure.BindAddress, secure.BindPort = c.Listener, address.IP, address.Port
-	secure.MinTLSVersion = "VersionTLS13"
-	secure.ServerCert.GeneratedCert = certificate
+	secure.MinTLSVersion = cmp.Or(c.External.MinTLSVersion, "VersionTLS13")
+	if err := useServingCertificate(c, secure, address.IP); err != nil {
+		return err
+	}
 	if err := secure.ApplyTo(&base.SecureServing); err != nil {
 		return fmt.Errorf("set up serving: %w", err)
 	}
 	// SecureServingOptions.WithLoopback would generate a certificate for the loopback, which
 	// takes a quarter of a start. The loopback has a transport of its own here (package
 	// loopback) and needs no TLS.
+	var err error
 	if base.LoopbackClientConfig, err = base.SecureServing.NewLoopbackClientConfig(rand.Text(), nil); err != nil {
 		return fmt.Errorf("set up the loopback: %w", err)
 	}
@@ -96,6 +96,24 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 	if address.IP.IsUnspecified() {
 		base.PublicAddress = net.IPv4(127, 0, 0, 1)
 	}
+	return nil
+}
+
+// useServingCertificate serves with the certificate of the files, or else with one of the authority.
+func useServingCertificate(c Config, secure *genericoptions.SecureServingOptions, address net.IP) error {
+	if c.External.ServingCert != "" {
+		secure.ServerCert.CertKey = genericoptions.CertKey{CertFile: c.External.ServingCert, KeyFile: c.External.ServingKey}
+		return nil
+	}
+	failed := func(err error) { // the old certificate is valid for four more months
+		c.Log.Error("serving certificate not renewed", "error", err)
+	}
+	names := append(slices.Clone(c.ServingNames), c.Services.First().String())
+	certificate, err := auth.NewServingCertificate(c.Authority, address, clock.RealClock{}, failed, names...)
+	if err != nil {
+		return err
+	}
+	secure.ServerCert.GeneratedCert = certificate
 	return nil
 }
 

@@ -47,6 +47,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
 	"github.com/coppice-dev/coppice/internal/apiserver/autoregister"
@@ -104,11 +105,26 @@ type Config struct {
 	NodesUntainted bool
 	// OwnersUnchecked disables the admission of package ownerreferences.
 	OwnersUnchecked bool
+	// DisabledPlugins are names of further admission plug-ins to leave out, of
+	// admissionchain.Optional.
+	DisabledPlugins []string
+	// AdmissionConfig is the file that configures admission plug-ins; none if empty.
+	AdmissionConfig string
+	// External has the authentication and authorization that files configure.
+	External external.Config
+	// MaxRequests and MaxWrites are how many requests are handled at a time, of those that read and
+	// of those that write; 0: the defaults.
+	MaxRequests, MaxWrites int
+	// ConnectionGrace is how long connections may take to close when the server stops, after the
+	// requests in flight. Default: 1.2 s, in which clients of HTTP/2 close theirs.
+	ConnectionGrace time.Duration
 	// Services are the ranges of cluster IPs and node ports; zero: the defaults.
 	Services core.ServiceRanges
 	// Audit receives a line for every request; nil disables it. It must be safe for concurrent
 	// use.
 	Audit io.Writer
+	// AuditPolicy is the file of the audit policy. Default: metadata of all requests but health checks.
+	AuditPolicy string
 	// Now is the clock of deletions, certificates and printed ages.
 	Now func() time.Time
 	Log *slog.Logger // nil: nothing is logged
@@ -231,7 +247,7 @@ func (s *Server) setDefinitions(c Config, definitions cache.SharedIndexInformer)
 
 // prepare adds the paths that are no resources, and what is needed once all resources are there.
 func (s *Server) prepare(c Config, base *genericapiserver.Config, schemes registry.Schemes, definitions cache.Store) {
-	s.generic.ShutdownTimeout = connectionGrace
+	s.generic.ShutdownTimeout = cmp.Or(c.ConnectionGrace, connectionGrace)
 	s.prepared = s.generic.PrepareRun().RunWithContext
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
@@ -270,7 +286,9 @@ func (s *Server) readDefinition(ctx context.Context, name string) (*apiextension
 // secure sets up authentication, authorization, priority and fairness, and admission.
 func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Config, flow *deleteflow.Flow) error {
 	var err error
-	if s.access, err = accesscontrol.Apply(base, c.Authority, s.client, s.informers); err != nil {
+	if s.access, err = accesscontrol.Apply(base, accesscontrol.Config{
+		Authority: c.Authority, External: c.External, Client: s.client, Informers: s.informers, Now: c.Now,
+	}); err != nil {
 		return err
 	}
 	base.BuildHandlerChainFunc = handlerChain(s)
@@ -285,6 +303,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: owners}.Exists, Backlog: s.countBacklog,
 		MergeTypes:               s.mergeTypes,
 		ServiceAccountsUnchecked: c.ServiceAccountsUnchecked, VolumeProtectionDisabled: c.ProtectionDisabled, NodesUntainted: c.NodesUntainted, OwnersUnchecked: c.OwnersUnchecked,
+		Disabled: c.DisabledPlugins, File: c.AdmissionConfig,
 	})
 }
 

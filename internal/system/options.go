@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/version"
@@ -53,6 +54,9 @@ type Options struct {
 	DataDir string
 	// Ephemeral uses a temporary directory that is removed at the end instead of DataDir.
 	Ephemeral bool
+	// TempDir is where the directory of an Ephemeral control plane is made. Default: the system's
+	// directory of temporary files.
+	TempDir string
 	// Etcd is the cluster that keeps the objects, which other control planes may share. If it has
 	// no Servers, an etcd in this process keeps them in DataDir.
 	Etcd storage.Cluster
@@ -109,6 +113,8 @@ type Options struct {
 
 	// DisableAdmissionPlugins lists admission plug-ins to disable, of OptionalPlugins.
 	DisableAdmissionPlugins []string
+	// Server is what only the flags of kube-apiserver configure.
+	Server ServerOptions
 	// Services are the ranges of service addresses and ports. The zero value means the default
 	// ranges.
 	Services core.ServiceRanges
@@ -123,6 +129,23 @@ type Options struct {
 	audit      io.Writer         // set by Run, like the fields below
 	machine    *nodeconfig.Setup // nil without nodes
 	references *references       // of the pods on machine; nil without nodes
+}
+
+// ServerOptions configure the API server in ways that kube-apiserver has, and coppice up does not
+// offer.
+type ServerOptions struct {
+	// External has the authentication and authorization that files configure.
+	External external.Config
+	// DisabledPlugins are names of admission plug-ins. Those that are not there are disabled already.
+	DisabledPlugins []string
+	// AdmissionConfig is the file that configures admission plug-ins, and AuditPolicy that of what is in
+	// the audit log; none if empty.
+	AdmissionConfig, AuditPolicy string
+	// MaxRequests and MaxWrites are how many requests that read, and that write, are handled at a time;
+	// 0: the defaults.
+	MaxRequests, MaxWrites int
+	// ConnectionGrace is how long connections may take to close when the server stops; 0: the default.
+	ConnectionGrace time.Duration
 }
 
 // complete validates the options and fills in the defaults.

@@ -126,6 +126,8 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 		ServiceAccountsUnchecked: o.Workloads != InProcess || o.disablesAdmission(ServiceAccountPlugin),
 		NodesUntainted:           o.Workloads != InProcess,
 		OwnersUnchecked:          o.disablesAdmission(OwnerReferencesPlugin), Services: o.Services, Now: time.Now, Log: o.Log,
+		External: o.Server.External, DisabledPlugins: o.Server.DisabledPlugins, AdmissionConfig: o.Server.AdmissionConfig,
+		AuditPolicy: o.Server.AuditPolicy, MaxRequests: o.Server.MaxRequests, MaxWrites: o.Server.MaxWrites, ConnectionGrace: o.Server.ConnectionGrace,
 	})
 	if err != nil {
 		return Plane{}, nil, err
@@ -242,7 +244,7 @@ func (d *workDir) close() {
 func openDir(o Options) (*workDir, error) {
 	path := o.DataDir
 	if o.Ephemeral {
-		temporary, err := os.MkdirTemp("", "coppice-*")
+		temporary, err := os.MkdirTemp(o.TempDir, "coppice-*")
 		if err != nil {
 			return nil, fmt.Errorf("make a directory for this run: %w", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver/install"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/dynamic"
@@ -72,25 +74,39 @@ type Config struct {
 	NodesUntainted bool
 	// OwnersUnchecked leaves out the plug-ins for owner references.
 	OwnersUnchecked bool
+	// Disabled are the names of further plug-ins to leave out, of Optional().
+	Disabled []string
+	// File configures the plug-ins of k8s.io/apiserver: an AdmissionConfiguration; none if empty.
+	File string
+}
+
+// Optional returns the names of the plug-ins that Config.Disabled may leave out: those of Kubernetes.
+// Without the others, deletions would not follow their rules, or users could give themselves rights.
+func Optional() []string {
+	return []string{
+		lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName,
+		storageInUseProtectionName, ownerreferences.PluginName, certificateadmission.ApprovalName, certificateadmission.SigningName,
+		certificateadmission.SubjectRestrictionName, policy.PluginName, validatingwebhook.PluginName, resourcequota.PluginName,
+	}
 }
 
 // plugin is an admission plug-in and its name.
 type plugin struct {
 	name string
-	new  func() (admission.Interface, error)
+	new  func(config io.Reader) (admission.Interface, error)
 }
 
 // plugins returns the plug-ins in the order in which requests pass them; k8s.io/apiserver
 // calls mutating plug-ins before validating ones. Plug-ins of our own have no configuration,
-// those of k8s.io/apiserver are configured by API objects.
+// those of k8s.io/apiserver are configured by API objects, and webhooks also by Config.File.
 func plugins(c Config, base *genericapiserver.Config) []plugin {
-	instance := func(p admission.Interface) func() (admission.Interface, error) {
-		return func() (admission.Interface, error) { return p, nil }
+	instance := func(p admission.Interface) func(io.Reader) (admission.Interface, error) {
+		return func(io.Reader) (admission.Interface, error) { return p, nil }
 	}
 	authorize := base.Authorization.Authorizer
 	all := []plugin{
 		{deleteFlowName, instance(c.Flow.OptionsPlugin())},
-		{lifecycle.PluginName, func() (admission.Interface, error) {
+		{lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
 			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
 		}},
 		{limitranger.PluginName, instance(limitranger.NewAdmission())},
@@ -104,7 +120,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 	all = append(all, []plugin{
 		{podTopologyLabelsName, instance(newPodTopologyLabels(c.Informers))},
 		{mutatingpolicy.PluginName, instance(newMutatingPolicies(c.MergeTypes))},
-		{mutatingwebhook.PluginName, func() (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(nil) }},
+		{mutatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(config) }},
 		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},
 		{rbacEscalationName, instance(rbacauthorizer.NewEscalationCheck(c.Policy, authorize))},
 	}...)
@@ -113,22 +129,24 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 	}
 	if !c.OwnersUnchecked {
 		all = append(all,
-			plugin{ownerreferences.PluginName, func() (admission.Interface, error) {
+			plugin{ownerreferences.PluginName, func(io.Reader) (admission.Interface, error) {
 				return ownerreferences.NewAdmission(c.Served, authorize)
 			}},
-			plugin{ownerBacklogName, func() (admission.Interface, error) {
+			plugin{ownerBacklogName, func(io.Reader) (admission.Interface, error) {
 				return ownerreferences.NewBacklogLimit(c.Backlog, c.OwnerExists)
 			}})
 	}
 	return append(all,
-		plugin{certificateadmission.ApprovalName, func() (admission.Interface, error) { return certificateadmission.NewApproval(authorize) }},
-		plugin{certificateadmission.SigningName, func() (admission.Interface, error) { return certificateadmission.NewSigning(authorize) }},
+		plugin{certificateadmission.ApprovalName, func(io.Reader) (admission.Interface, error) { return certificateadmission.NewApproval(authorize) }},
+		plugin{certificateadmission.SigningName, func(io.Reader) (admission.Interface, error) { return certificateadmission.NewSigning(authorize) }},
 		plugin{certificateadmission.SubjectRestrictionName, instance(certificateadmission.NewSubjectRestriction())},
-		plugin{claimadmission.PluginName, func() (admission.Interface, error) { return claimadmission.New(authorize) }},
-		plugin{policy.PluginName, func() (admission.Interface, error) { return policy.NewPlugin(nil) }},
-		plugin{validatingwebhook.PluginName, func() (admission.Interface, error) { return validatingwebhook.NewValidatingAdmissionWebhook(nil) }},
+		plugin{claimadmission.PluginName, func(io.Reader) (admission.Interface, error) { return claimadmission.New(authorize) }},
+		plugin{policy.PluginName, func(io.Reader) (admission.Interface, error) { return policy.NewPlugin(nil) }},
+		plugin{validatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) {
+			return validatingwebhook.NewValidatingAdmissionWebhook(config)
+		}},
 		// Last: what another plug-in refuses is not charged.
-		plugin{resourcequota.PluginName, func() (admission.Interface, error) { return newQuotaAdmission(base.DrainedNotify()) }},
+		plugin{resourcequota.PluginName, func(io.Reader) (admission.Interface, error) { return newQuotaAdmission(base.DrainedNotify()) }},
 	)
 }
 
@@ -142,14 +160,17 @@ func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
 	registered := admission.NewPlugins()
 	var names []string
 	for _, p := range plugins(c, base) {
-		registered.Register(p.name, func(io.Reader) (admission.Interface, error) { return p.new() })
+		if slices.Contains(c.Disabled, p.name) && slices.Contains(Optional(), p.name) {
+			continue
+		}
+		registered.Register(p.name, p.new)
 		names = append(names, p.name)
 	}
-	unconfigured, err := admission.ReadAdmissionConfiguration(names, "", runtime.NewScheme())
+	configured, err := configuration(names, c.File)
 	if err != nil {
-		return fmt.Errorf("configure admission: %w", err)
+		return err
 	}
-	chain, err := registered.NewFromPlugins(names, unconfigured, admission.PluginInitializers{
+	chain, err := registered.NewFromPlugins(names, configured, admission.PluginInitializers{
 		initializer.New(c.Client, dynamicClient, c.Informers, base.Authorization.Authorizer, utilfeature.DefaultFeatureGate, base.EffectiveVersion, ctx.Done(), c.Mapper),
 		withoutReviews{},
 		webhookinitializer.NewPluginInitializer(webhooks.Authentication(base.LoopbackClientConfig), webhooks.ServiceResolver{}),
@@ -159,4 +180,17 @@ func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
 	}
 	base.AdmissionControl = c.Flow.ContinueOnRefusal(chain)
 	return nil
+}
+
+// configuration reads the file that configures plug-ins.
+func configuration(names []string, file string) (admission.ConfigProvider, error) {
+	scheme := runtime.NewScheme()
+	if file != "" {
+		apiserverapi.Install(scheme)
+	}
+	configured, err := admission.ReadAdmissionConfiguration(names, file, scheme)
+	if err != nil {
+		return nil, fmt.Errorf("configure admission: %w", err)
+	}
+	return configured, nil
 }

@@ -37,6 +37,9 @@ type Cluster struct {
 	// Prefix is the prefix of all keys. Default: DefaultPrefix. Control planes that share a cluster
 	// but not the objects need different prefixes.
 	Prefix string
+	// Exclusive promises that no other control plane uses the objects while this one does. Then none
+	// waits for the others: controllers work at once, and definitions are effective at once.
+	Exclusive bool
 }
 
 // Validate validates the fields without connecting.
@@ -87,7 +90,7 @@ func Connect(ctx context.Context, c Cluster) (*Store, error) {
 	}
 	client.Watcher = streamWatcher{client.Watcher}
 	s := &Store{
-		client: client, tls: secure, prefix: path.Join("/", prefix),
+		client: client, tls: secure, exclusive: c.Exclusive, prefix: path.Join("/", prefix),
 		cacheClock: progressClock{}, watchCodec: newExpiringCodec,
 	}
 	s.newest = newNewest(client, s.prefix)

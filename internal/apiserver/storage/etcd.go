@@ -103,6 +103,7 @@ type Store struct {
 	member    *embed.Etcd // nil if etcd runs in other processes
 	client    *clientv3.Client
 	tls       *tls.Config // for the connections to an etcd cluster; nil for none
+	exclusive bool        // no other API server uses the objects of a cluster
 	prefix    string
 	compactor interface {
 		etcd3.Compactor
@@ -179,7 +180,10 @@ func (s *Store) compact() {
 func (s *Store) Prefix() string { return s.prefix }
 
 // Shared reports whether other API servers may use the same objects.
-func (s *Store) Shared() bool { return s.member == nil }
+func (s *Store) Shared() bool { return s.isElsewhere() && !s.exclusive }
+
+// isElsewhere reports whether etcd runs in other processes.
+func (s *Store) isElsewhere() bool { return s.member == nil }
 
 func (o Options) quota() int64 { return cmp.Or(o.QuotaBytes, DefaultQuota) }
 

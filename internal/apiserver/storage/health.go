@@ -41,7 +41,7 @@ func (s *Store) reach(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case !s.Shared():
+	case !s.isElsewhere():
 		return fmt.Errorf("read from etcd: %w", err)
 	}
 	// The failed read has used up the time of ctx, and the diagnosis needs some.

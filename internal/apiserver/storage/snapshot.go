@@ -28,7 +28,7 @@ var ErrDamaged = errors.New("it is not a snapshot, or is damaged: its checksum d
 // its SHA-256. It contains every write that was acknowledged before the call, and also the keys of
 // other users of an etcd cluster.
 func (s *Store) Snapshot(ctx context.Context) (io.ReadCloser, error) {
-	if s.Shared() {
+	if s.isElsewhere() {
 		return s.snapshotOfCluster(ctx)
 	}
 	stream, err := s.client.Snapshot(ctx)

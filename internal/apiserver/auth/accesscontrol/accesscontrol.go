@@ -5,6 +5,7 @@ package accesscontrol
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/reviews"
@@ -35,34 +37,62 @@ type AccessControl struct {
 	Restrictions *restriction.Restrictions
 
 	authority       *auth.Authority
+	external        external.Config
+	key             *serviceaccounttoken.Key
 	rbac            rbacauthorizer.Authorizer
 	serviceAccounts *serviceaccounttoken.Authenticator
 	tokens          authenticator.Token
 	pods            *restriction.PodRegistry
 }
 
+// Config is what an AccessControl is made of.
+type Config struct {
+	Authority *auth.Authority
+	// External adds what files configure.
+	External external.Config
+	Client   kubernetes.Interface
+	// Informers have not been started.
+	Informers informers.SharedInformerFactory
+	Now       func() time.Time
+}
+
 // Apply sets up authentication and authorization in the configuration of the generic
-// server, whose serving has been set up. The informers that they use have not been started.
-func Apply(base *genericapiserver.Config, authority *auth.Authority, client kubernetes.Interface, shared informers.SharedInformerFactory) (*AccessControl, error) {
-	a := &AccessControl{
-		Policy: rbacauthorizer.NewPolicy(shared), Components: auth.NewComponents(bootstrappolicy.Components()...),
-		authority: authority, serviceAccounts: serviceaccounttoken.NewAuthenticator(authority.ServiceAccounts()), pods: &restriction.PodRegistry{},
+// server, whose serving has been set up.
+func Apply(base *genericapiserver.Config, c Config) (*AccessControl, error) {
+	key, err := c.External.ServiceAccounts.Key(c.Authority.ServiceAccounts(), c.Now)
+	if err != nil {
+		return nil, err
 	}
-	a.Restrictions = restriction.New(restriction.NewNamespaces(shared.Core().V1().Namespaces().Lister(), client.CoreV1()), a.pods)
-	a.tokens = auth.Tokens(a.Components, a.serviceAccounts)
+	a := &AccessControl{
+		Policy: rbacauthorizer.NewPolicy(c.Informers), Components: auth.NewComponents(bootstrappolicy.Components()...),
+		authority: c.Authority, external: c.External, key: key, serviceAccounts: serviceaccounttoken.NewAuthenticator(key), pods: &restriction.PodRegistry{},
+	}
+	a.Restrictions = restriction.New(restriction.NewNamespaces(c.Informers.Core().V1().Namespaces().Lister(), c.Client.CoreV1()), a.pods)
+	further, err := c.External.Authenticators(a.audiences())
+	if err != nil {
+		return nil, err
+	}
+	a.tokens = auth.Tokens(append([]authenticator.Token{a.Components, a.serviceAccounts}, further...)...)
 	if err := a.applyAuthentication(base); err != nil {
 		return nil, err
 	}
 	a.rbac = rbacauthorizer.NewAuthorizer(a.Policy)
 	base.RuleResolver = a.rbac
-	var err error
-	a.Authorizer, err = auth.Authorizer(a.rbac)
+	modes, err := c.External.Authorizer(a.rbac, bootstrappolicy.Components())
+	if err != nil {
+		return nil, err
+	}
+	a.Authorizer, err = auth.Authorizer(modes)
 	base.Authorization.Authorizer = a.Authorizer
 	return a, err
 }
 
 func (a *AccessControl) applyAuthentication(base *genericapiserver.Config) error {
-	clientCA, err := dynamiccertificates.NewStaticCAContent("client-ca", a.authority.Certificate())
+	authorities, err := a.external.ClientAuthorities(a.authority.Certificate())
+	if err != nil {
+		return err
+	}
+	clientCA, err := dynamiccertificates.NewStaticCAContent("client-ca", authorities)
 	if err != nil {
 		return fmt.Errorf("load the certificate authority: %w", err)
 	}
@@ -77,19 +107,17 @@ func (a *AccessControl) applyAuthentication(base *genericapiserver.Config) error
 		return fmt.Errorf("verify the certificates of front proxies: %w", err)
 	}
 	base.Authentication.Authenticator = auth.Authenticator(clientCA.VerifyOptions, a.tokens, auth.FrontProxies(proxyCA.VerifyOptions))
-	base.Authentication.APIAudiences = audiences()
+	base.Authentication.APIAudiences = a.audiences()
 	return nil
 }
 
 // audiences returns the audiences of which a token must name one to be valid here.
-func audiences() authenticator.Audiences {
-	return authenticator.Audiences{serviceaccounttoken.Issuer}
-}
+func (a *AccessControl) audiences() authenticator.Audiences { return a.key.Audiences() }
 
 // ReviewGroups returns the API groups of reviews, authentication.k8s.io and authorization.k8s.io.
 func (a *AccessControl) ReviewGroups(schemes registry.Schemes, base *genericapiserver.Config) []*genericapiserver.APIGroupInfo {
 	return reviews.Groups(schemes, reviews.Config{
-		Authorizer: base.Authorization.Authorizer, Rules: a.rbac, Tokens: a.tokens, Audiences: audiences(),
+		Authorizer: base.Authorization.Authorizer, Rules: a.rbac, Tokens: a.tokens, Audiences: a.audiences(),
 	})
 }
 
@@ -107,7 +135,7 @@ func (a *AccessControl) UseRegistries(core map[string]rest.Storage) error {
 	if err := a.pods.Use(core["pods"]); err != nil {
 		return err
 	}
-	core["serviceaccounts/token"] = serviceaccounttoken.NewEndpoint(a.authority.ServiceAccounts(), objects)
+	core["serviceaccounts/token"] = serviceaccounttoken.NewEndpoint(a.key, objects)
 	a.serviceAccounts.SetGetters(objects)
 	return nil
 }

@@ -52,7 +52,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	}
 	requested, ok := authenticator.AudiencesFrom(ctx)
 	if !ok {
-		requested = authenticator.Audiences{Issuer}
+		requested = authenticator.Audiences(a.key.Audiences())
 	}
 	audiences := authenticator.Audiences(claims.Audience).Intersect(requested)
 	if len(audiences) == 0 {

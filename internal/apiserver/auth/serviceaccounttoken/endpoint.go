@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -72,7 +73,7 @@ func (e *Endpoint) Create(ctx context.Context, name string, obj runtime.Object, 
 	if request.Name != "" && request.Name != name {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the token request (%s) does not match the name of the service account (%s)", request.Name, name))
 	}
-	setDefaults(&request.Spec)
+	e.setDefaults(&request.Spec)
 	if errs := validateSpec(request.Spec); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), name, errs)
 	}
@@ -103,9 +104,9 @@ func (e *Endpoint) get(ctx context.Context, resource, name string) (metav1.Objec
 	return meta.Accessor(obj)
 }
 
-func setDefaults(spec *authenticationv1.TokenRequestSpec) {
+func (e *Endpoint) setDefaults(spec *authenticationv1.TokenRequestSpec) {
 	if len(spec.Audiences) == 0 {
-		spec.Audiences = []string{Issuer}
+		spec.Audiences = slices.Clone(e.key.Audiences())
 	}
 	if spec.ExpirationSeconds == nil {
 		spec.ExpirationSeconds = new(int64(defaultSeconds))
@@ -144,7 +145,7 @@ func (e *Endpoint) claims(ctx context.Context, account metav1.Object, spec authe
 	now := e.key.now()
 	c := Claims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: Issuer, Subject: serviceaccount.MakeUsername(account.GetNamespace(), account.GetName()),
+			Issuer: e.key.Issuer(), Subject: serviceaccount.MakeUsername(account.GetNamespace(), account.GetName()),
 			Audience: spec.Audiences, ID: string(uuid.NewUUID()),
 			IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now.Add(-clockSkew)),
 			ExpiresAt: jwt.NewNumericDate(now.Add(time.Duration(*spec.ExpirationSeconds) * time.Second)),

@@ -9,6 +9,7 @@
 package serviceaccounttoken
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -18,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -26,7 +28,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
 )
 
-// Issuer is the issuer of tokens, and the audience of tokens for this server.
+// Issuer is the issuer of tokens, and the audience of tokens for this server, unless files say
+// otherwise (Files).
 const Issuer = "https://kubernetes.default.svc.cluster.local"
 
 // keyFile is the name of the key's file in the directory of the certificates.
@@ -37,10 +40,21 @@ const clockSkew = time.Minute
 
 // Key signs and verifies tokens.
 type Key struct {
-	private *ecdsa.PrivateKey
-	id      string
-	now     func() time.Time
+	private   crypto.Signer
+	method    jwt.SigningMethod
+	id        string
+	verifying []crypto.PublicKey
+	issuers   []string // the first one issues
+	audiences []string // of which a token must name one
+	now       func() time.Time
 }
+
+// Issuer returns the issuer of the tokens that the key signs.
+func (k *Key) Issuer() string { return k.issuers[0] }
+
+// Audiences returns the audiences of which a token must name one to be valid for this server. A token
+// gets them unless it is requested for others.
+func (k *Key) Audiences() []string { return k.audiences }
 
 // LoadKey reads the key from dir, or creates it if it does not exist. The directory is created
 // with mode 0700, the key with 0600.
@@ -61,12 +75,28 @@ func LoadKey(dir string, now func() time.Time) (*Key, error) {
 	if !ok || private.Curve != elliptic.P256() {
 		return nil, fmt.Errorf("parse %s: a %T is no key on the curve P-256", path, parsed)
 	}
+	k, err := newKey(private, now)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", path, err)
+	}
+	return k, nil
+}
+
+// newKey returns a key that verifies what it signs.
+func newKey(private crypto.Signer, now func() time.Time) (*Key, error) {
+	method, err := methodOf(private.Public())
+	if err != nil {
+		return nil, err
+	}
 	public, err := x509.MarshalPKIXPublicKey(private.Public())
 	if err != nil {
-		return nil, fmt.Errorf("encode the public key of %s: %w", path, err)
+		return nil, fmt.Errorf("encode the public key: %w", err)
 	}
 	hash := sha256.Sum256(public)
-	return &Key{private: private, id: base64.RawURLEncoding.EncodeToString(hash[:]), now: now}, nil
+	return &Key{
+		private: private, method: method, id: base64.RawURLEncoding.EncodeToString(hash[:]), now: now,
+		verifying: []crypto.PublicKey{private.Public()}, issuers: []string{Issuer}, audiences: []string{Issuer},
+	}, nil
 }
 
 func createKey(path string) ([]byte, error) {
@@ -104,7 +134,7 @@ type Object struct {
 }
 
 func (k *Key) sign(c Claims) (string, error) {
-	token := jwt.NewWithClaims(jwt.SigningMethodES256, c)
+	token := jwt.NewWithClaims(k.method, c)
 	token.Header["kid"] = k.id
 	return token.SignedString(k.private)
 }
@@ -115,15 +145,23 @@ var errForeignToken = errors.New("the token is of another issuer")
 // verify checks the signature, the issuer and the times of a token.
 func (k *Key) verify(token string) (Claims, error) {
 	var unverified jwt.RegisteredClaims
-	if _, _, err := jwt.NewParser().ParseUnverified(token, &unverified); err != nil || unverified.Issuer != Issuer {
+	if _, _, err := jwt.NewParser().ParseUnverified(token, &unverified); err != nil || !slices.Contains(k.issuers, unverified.Issuer) {
 		return Claims{}, errForeignToken
 	}
-	var c Claims
-	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return k.private.Public(), nil },
-		jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}), jwt.WithIssuer(Issuer),
-		jwt.WithExpirationRequired(), jwt.WithNotBeforeRequired(), jwt.WithTimeFunc(k.now), jwt.WithStrictDecoding())
-	if err != nil {
-		return Claims{}, fmt.Errorf("verify the service account token: %w", err)
+	var refused error
+	for _, public := range k.verifying {
+		method, err := methodOf(public)
+		if err != nil {
+			return Claims{}, err
+		}
+		var c Claims
+		_, err = jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return public, nil },
+			jwt.WithValidMethods([]string{method.Alg()}), jwt.WithIssuer(unverified.Issuer),
+			jwt.WithExpirationRequired(), jwt.WithNotBeforeRequired(), jwt.WithTimeFunc(k.now), jwt.WithStrictDecoding())
+		if err == nil {
+			return c, nil
+		}
+		refused = errors.Join(refused, err)
 	}
-	return c, nil
+	return Claims{}, fmt.Errorf("verify the service account token: %w", refused)
 }

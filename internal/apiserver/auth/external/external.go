@@ -1,0 +1,113 @@
+// Package external has the authentication and authorization that files configure, as the flags of
+// kube-apiserver name them: further authorities of clients, tokens in a file, webhooks, and the modes
+// of authorization. It adds to what the control plane has of its own, and takes nothing from that:
+// certificates and components of the control plane itself are authenticated, and components
+// authorized, whatever the files say.
+package external
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	tokencache "k8s.io/apiserver/pkg/authentication/token/cache"
+	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
+	"k8s.io/apiserver/pkg/util/webhook"
+	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
+)
+
+// initialDelay is the delay before a request to a webhook is sent again, as in kube-apiserver.
+const initialDelay = 500 * time.Millisecond
+
+// Config names the files. The zero value configures nothing.
+type Config struct {
+	// ServingCert and ServingKey are used in place of a certificate of the control plane's authority.
+	ServingCert, ServingKey string
+	// MinTLSVersion is the least version of TLS, such as VersionTLS12. Default: VersionTLS13.
+	MinTLSVersion string
+	// ClientCA has the authorities of clients that are accepted besides the control plane's own.
+	ClientCA string
+	// Tokens is a CSV file of token, user, uid, and groups.
+	Tokens string
+	// TokenWebhook is asked about tokens that nobody else knows.
+	TokenWebhook Webhook
+	// ServiceAccounts are the keys and issuers of service account tokens.
+	ServiceAccounts serviceaccounttoken.Files
+	// Modes are the modes of authorization, of Modes(). Default: RBAC.
+	Modes []string
+	// AuthorizationWebhook is asked in mode Webhook.
+	AuthorizationWebhook Webhook
+}
+
+// Webhook is a server that decides.
+type Webhook struct {
+	// Kubeconfig is the file that says how to reach it; none if empty.
+	Kubeconfig string
+	// Version is that of the API that it is asked in: v1 or v1beta1. Default: v1beta1, as in
+	// kube-apiserver.
+	Version string
+	// AcceptedFor and RefusedFor are how long its answers are kept.
+	AcceptedFor, RefusedFor time.Duration
+}
+
+// client returns how to reach the webhook, and how often.
+func (w Webhook) client() (*rest.Config, wait.Backoff, error) {
+	client, err := webhook.LoadKubeconfig(w.Kubeconfig, nil)
+	if err != nil {
+		return nil, wait.Backoff{}, fmt.Errorf("read %s: %w", w.Kubeconfig, err)
+	}
+	return client, webhook.DefaultRetryBackoffWithInitialDelay(initialDelay), nil
+}
+
+// ClientAuthorities returns the authorities of clients in PEM: own, and those of the file.
+func (c Config) ClientAuthorities(own []byte) ([]byte, error) {
+	if c.ClientCA == "" {
+		return own, nil
+	}
+	further, err := os.ReadFile(c.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("read the authority of clients: %w", err)
+	}
+	if _, err := certutil.ParseCertsPEM(further); err != nil {
+		return nil, fmt.Errorf("the authority of clients in %s: %w", c.ClientCA, err)
+	}
+	return slices.Concat(own, []byte("\n"), further), nil
+}
+
+// Authenticators returns the authenticators of tokens that the files configure.
+func (c Config) Authenticators(audiences authenticator.Audiences) ([]authenticator.Token, error) {
+	var all []authenticator.Token
+	if c.Tokens != "" {
+		file, err := tokenfile.NewCSV(c.Tokens)
+		if err != nil {
+			return nil, fmt.Errorf("read the tokens: %w", err)
+		}
+		all = append(all, authenticator.WrapAudienceAgnosticToken(audiences, file))
+	}
+	if c.TokenWebhook.Kubeconfig != "" {
+		client, backoff, err := c.TokenWebhook.client()
+		if err != nil {
+			return nil, fmt.Errorf("configure the webhook of tokens: %w", err)
+		}
+		asked, err := webhooktoken.New(client, c.TokenWebhook.version(), audiences, backoff)
+		if err != nil {
+			return nil, fmt.Errorf("configure the webhook of tokens: %w", err)
+		}
+		all = append(all, tokencache.New(asked, false, c.TokenWebhook.AcceptedFor, c.TokenWebhook.AcceptedFor))
+	}
+	return all, nil
+}
+
+func (w Webhook) version() string {
+	if w.Version == "" {
+		return "v1beta1"
+	}
+	return w.Version
+}

@@ -1,0 +1,99 @@
+package external
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
+	"k8s.io/apiserver/pkg/authorization/union"
+	webhookauthorizer "k8s.io/apiserver/plugin/pkg/authorizer/webhook"
+	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
+)
+
+// The modes of authorization.
+const (
+	ModeAlwaysAllow = "AlwaysAllow"
+	ModeAlwaysDeny  = "AlwaysDeny"
+	ModeNode        = "Node"
+	ModeRBAC        = "RBAC"
+	ModeWebhook     = "Webhook"
+)
+
+// Modes returns the modes of authorization that there are.
+func Modes() []string {
+	return []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeNode, ModeRBAC, ModeWebhook}
+}
+
+// Authorizer returns the authorizer of the modes, in their order. roles authorizes by RBAC, and the
+// components that it is asked about in any mode. Mode Node adds nothing to RBAC: here the rights of
+// nodes are roles, and restricted beyond them in every mode.
+func (c Config) Authorizer(roles authorizer.Authorizer, components []string) (authorizer.Authorizer, error) {
+	if len(c.Modes) == 0 {
+		return roles, nil
+	}
+	var all []named
+	for _, mode := range c.Modes {
+		if mode == ModeNode {
+			continue
+		}
+		one, err := c.mode(mode, roles)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, named{AuthorizerName: mode, Authorizer: one})
+	}
+	if !slices.Contains(c.Modes, ModeRBAC) {
+		all = append([]named{{AuthorizerName: "components", Authorizer: only{components, roles}}}, all...)
+	}
+	return union.New(all...)
+}
+
+type named = union.NamedAuthorizer
+
+func (c Config) mode(mode string, roles authorizer.Authorizer) (authorizer.Authorizer, error) {
+	switch mode {
+	case ModeAlwaysAllow:
+		return authorizerfactory.NewAlwaysAllowAuthorizer(), nil
+	case ModeAlwaysDeny:
+		return authorizerfactory.NewAlwaysDenyAuthorizer(), nil
+	case ModeRBAC:
+		return roles, nil
+	case ModeWebhook:
+		return c.AuthorizationWebhook.authorizer()
+	}
+	return nil, fmt.Errorf("no mode of authorization: %q", mode)
+}
+
+func (w Webhook) authorizer() (authorizer.Authorizer, error) {
+	if w.Kubeconfig == "" {
+		return nil, errors.New("authorization by a webhook needs the file that says how to reach it")
+	}
+	client, backoff, err := w.client()
+	if err != nil {
+		return nil, fmt.Errorf("configure the webhook of authorization: %w", err)
+	}
+	asked, err := webhookauthorizer.New(client, w.version(), w.AcceptedFor, w.RefusedFor, backoff, authorizer.DecisionNoOpinion, nil, "",
+		metrics.NoopAuthorizerMetrics{}, authorizationcel.NewDefaultCompiler())
+	if err != nil {
+		return nil, fmt.Errorf("configure the webhook of authorization: %w", err)
+	}
+	return asked, nil
+}
+
+// only asks an authorizer about some users.
+type only struct {
+	users []string
+	authorizer.Authorizer
+}
+
+// Authorize implements authorizer.Authorizer.
+func (o only) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if u := a.GetUser(); u == nil || !slices.Contains(o.users, u.GetName()) {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	return o.Authorizer.Authorize(ctx, a)
+}

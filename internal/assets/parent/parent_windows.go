@@ -1,0 +1,20 @@
+package parent
+
+import (
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// watch returns a function that returns when the parent has ended. Windows does not give a process
+// another parent, but may give its id to another process: so the handle is opened first.
+func watch() func() {
+	handle, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(os.Getppid()))
+	if err != nil {
+		return func() {} // there is none any more
+	}
+	return func() {
+		defer func() { _ = windows.CloseHandle(handle) }()
+		_, _ = windows.WaitForSingleObject(handle, windows.INFINITE)
+	}
+}

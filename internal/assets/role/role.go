@@ -1,0 +1,96 @@
+// Package role is what the binary is when it is called by another name: kube-apiserver, etcd or
+// kubectl, by which test frameworks start a control plane.
+//
+// It imports little, and answers kube-apiserver --help while the process is being initialized, before
+// packages that take longer: test frameworks ask for it before each start, to find out which flags
+// there are.
+package role
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Role is the name of a binary that this one stands for.
+type Role string
+
+// The roles.
+const (
+	APIServer Role = "kube-apiserver"
+	Etcd      Role = "etcd"
+	Kubectl   Role = "kubectl"
+	// None is the role of a binary that goes by its own name.
+	None Role = ""
+)
+
+// All returns the roles besides None.
+func All() []Role { return []Role{APIServer, Etcd, Kubectl} }
+
+// Of returns the role of a process from the path that it was called by.
+func Of(path string) Role {
+	name := Role(strings.TrimSuffix(strings.ToLower(filepath.Base(path)), ".exe"))
+	if slices.Contains(All(), name) {
+		return name
+	}
+	return None
+}
+
+func init() { //nolint:gochecknoinits // only what comes before main comes before the other packages
+	if Of(os.Args[0]) == APIServer && asksForHelp(os.Args[1:]) {
+		_, err := io.WriteString(os.Stdout, Help())
+		if err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// asksForHelp reports whether a flag asks for help.
+func asksForHelp(args []string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool { return arg == "--help" || arg == "-h" || arg == "--help=true" })
+}
+
+// Help returns the help of kube-apiserver. Each flag begins a line.
+func Help() string {
+	var b strings.Builder
+	b.WriteString(`The API server of coppice in the place of kube-apiserver, for test frameworks. Its garbage
+collector and its controller of namespaces run, too; $COPPICE_CONTROLLERS and $COPPICE_NODES
+add others. It ends when its parent process ends, unless $COPPICE_OUTLIVE_PARENT is set.
+
+Usage:
+  kube-apiserver [flags]
+
+Flags:
+`)
+	idle := map[string][]Flag{}
+	var reasons []string
+	for _, f := range Flags() {
+		if f.Idle == "" {
+			writeFlag(&b, f, f.Usage)
+			continue
+		}
+		if idle[f.Idle] == nil {
+			reasons = append(reasons, f.Idle)
+		}
+		idle[f.Idle] = append(idle[f.Idle], f)
+	}
+	b.WriteString("      --help   print this\n      --version   print the version\n")
+	b.WriteString("\nFlags of kube-apiserver that have no effect here, and give one line on stderr:\n")
+	for _, reason := range reasons {
+		for _, f := range idle[reason] {
+			writeFlag(&b, f, reason)
+		}
+	}
+	return b.String()
+}
+
+func writeFlag(b *strings.Builder, f Flag, text string) {
+	b.WriteString("      --" + f.Name)
+	if f.Kind != Bool {
+		b.WriteString(" " + f.Kind.String())
+	}
+	b.WriteString("   " + text + "\n")
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/cli"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/coppice-dev/coppice/internal/assets"
+	"github.com/coppice-dev/coppice/internal/assets/parent"
+	"github.com/coppice-dev/coppice/internal/assets/role"
+	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/version"
+)
+
+func newAssets(s Streams) *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use:   "assets",
+		Short: "Make a directory with kube-apiserver, etcd and kubectl for test frameworks",
+		Long: `Makes a directory with kube-apiserver, etcd and kubectl, each of which is this binary
+under another name, and prints its path. Test frameworks such as controller-runtime's
+envtest start a control plane from it: their suites run unchanged, and owner references
+and namespaces are collected. The directory is made once, and anew when the binary changes.
+
+In kube-apiserver the garbage collector and the namespace controller run. Others run if
+$COPPICE_CONTROLLERS names them (gc, namespace, protection, workloads, scheduler), and
+simulated nodes if $COPPICE_NODES is their number.`,
+		Example: `  # Run the tests of an operator
+  export KUBEBUILDER_ASSETS=$(coppice assets)
+  go test ./...
+
+  # With the controllers of workloads, and a node that simulates pods
+  COPPICE_CONTROLLERS=gc,namespace,workloads,scheduler COPPICE_NODES=1 go test ./...
+
+  # Where the home directory is read-only
+  coppice assets --dir /tmp/assets`,
+		Args: noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			binary, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find the binary: %w", err)
+			}
+			made, err := assets.Make(dir, binary)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(s.Out, made)
+			return err
+		},
+	}
+	c.Flags().StringVar(&dir, "dir", "", "the directory (default: coppice/assets in the user's cache directory, and in it one named after the contents of the binary)")
+	// The only error is that there is no such flag.
+	_ = c.MarkFlagDirname("dir")
+	return c
+}
+
+// RunAs is what the binary does when it is called by the name of another, and returns the exit code.
+func RunAs(ctx context.Context, r role.Role, args []string, s Streams) int {
+	var err error
+	switch r {
+	case role.Etcd:
+		assets.RunEtcd(args)
+	case role.Kubectl:
+		util.CheckErr(cli.RunNoErrOutput(kubectlCommand(args, s)))
+	case role.APIServer:
+		err = runAPIServer(ctx, args, s)
+	case role.None:
+		err = errors.New("it has no name")
+	}
+	if err != nil {
+		fmt.Fprintf(s.Err, "%s: %s\n", r, oneLine(err))
+		return ExitFailed
+	}
+	return ExitOK
+}
+
+// stopTimeout is how long a server may take to stop when nobody is left to wait for it.
+const stopTimeout = 5 * time.Second
+
+func runAPIServer(ctx context.Context, args []string, s Streams) error {
+	parentEnded := parent.Ended()
+	a, err := assets.ParseAPIServer(args, os.Getenv)
+	if err != nil {
+		return fmt.Errorf("%w; see kube-apiserver --help", err)
+	}
+	if a.Version {
+		_, err := fmt.Fprintln(s.Out, "Kubernetes", version.Kubernetes())
+		return err
+	}
+	notes, err := setFeatureGates(a.FeatureGates)
+	if err != nil {
+		return err
+	}
+	for _, note := range append(a.Notes, notes...) {
+		fmt.Fprintf(s.Err, "%s: %s\n", role.APIServer, note)
+	}
+	if a.Options.Log, err = newLogger(s.Err, levelOf(a.Verbosity), "text"); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if !assets.Outlives() {
+		go func() {
+			<-parentEnded
+			stop()
+			time.AfterFunc(stopTimeout, func() {
+				assets.RemoveLeftovers(a.CertDir, false)
+				os.Exit(ExitFailed)
+			})
+		}()
+		defer func() {
+			if isClosed(parentEnded) {
+				assets.RemoveLeftovers(a.CertDir, false)
+			}
+		}()
+	}
+	return system.Run(ctx, a.Options, func(system.Plane) {})
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// levelOf returns the level of the log for --v of kube-apiserver.
+func levelOf(verbosity int) string {
+	switch {
+	case verbosity >= 4:
+		return "debug"
+	case verbosity >= 2:
+		return "info"
+	}
+	return "warn"
+}
+
+// setFeatureGates sets the gates that are there, and returns a line for each of the others.
+func setFeatureGates(gates map[string]bool) (notes []string, err error) {
+	known := utilfeature.DefaultMutableFeatureGate.GetAll()
+	there := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		if _, ok := known[featuregate.Feature(name)]; ok {
+			there[name] = gates[name]
+			continue
+		}
+		notes = append(notes, fmt.Sprintf("--feature-gates=%s has no effect: it is not there", name))
+	}
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(there); err != nil {
+		return nil, fmt.Errorf("--feature-gates: %w", err)
+	}
+	return notes, nil
+}

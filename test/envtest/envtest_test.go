@@ -1,0 +1,207 @@
+package envtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+func configMap(name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, OwnerReferences: owners}}
+}
+
+func ownerReference(owner *corev1.ConfigMap) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}
+}
+
+// What no suite had so far, and what none may lose: owned objects and namespaces are collected, and
+// nobody sets the status of workloads, or makes service accounts.
+func TestControllers(t *testing.T) {
+	c := newClient(t, start(t, &envtest.Environment{}))
+
+	owner := configMap("owner")
+	create(t, c, owner)
+	owned := configMap("owned", ownerReference(owner))
+	create(t, c, owned)
+	if err := c.Delete(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, c, owned)
+
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "full"}}
+	inside := configMap("inside")
+	inside.Namespace = namespace.Name
+	create(t, c, namespace, inside)
+	if err := c.Delete(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, c, namespace)
+
+	web := deployment("web")
+	create(t, c, web)
+	web.Status.ObservedGeneration, web.Status.Replicas, web.Status.ReadyReplicas = 1, 1, 1
+	if err := c.Status().Update(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	// A collection later than the update shows that everything that runs has had its turn.
+	second := configMap("second")
+	create(t, c, second)
+	orphan := configMap("owned-by-nobody", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID})
+	create(t, c, orphan)
+	gone(t, c, orphan)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(web), web); err != nil || web.Status.ReadyReplicas != 1 {
+		t.Errorf("the status of the deployment is %+v, %v", web.Status, err)
+	}
+	var accounts corev1.ServiceAccountList
+	if err := c.List(t.Context(), &accounts, client.InNamespace("default")); err != nil || len(accounts.Items) != 0 {
+		t.Errorf("%d service accounts, %v", len(accounts.Items), err)
+	}
+	service := &corev1.Service{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "kubernetes"}, service); err != nil || service.Spec.ClusterIP != "10.0.0.1" {
+		t.Errorf("the service kubernetes has address %s, %v", service.Spec.ClusterIP, err)
+	}
+}
+
+// kube-apiserver accepts references to owners that are not served, and so does its stand-in.
+func TestOwnersAreNotChecked(t *testing.T) {
+	c := newClient(t, start(t, &envtest.Environment{}))
+	blocking := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Unserved", Name: "none", UID: "1", BlockOwnerDeletion: new(true)}
+	create(t, c, configMap("owned", blocking))
+}
+
+func TestUsers(t *testing.T) {
+	environment := &envtest.Environment{}
+	admin := newClient(t, start(t, environment))
+	user, err := environment.AddUser(envtest.User{Name: "jane", Groups: []string{"readers"}}, &rest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	jane := newClient(t, user.Config())
+	if err := jane.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("default")); !apierrors.IsForbidden(err) {
+		t.Errorf("a user without rights gets %v", err)
+	}
+	create(t, admin,
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "read"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "read"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "read"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "readers"}},
+		})
+	eventually(t, "the user has no rights", func(ctx context.Context) (bool, error) {
+		err := jane.List(ctx, &corev1.ConfigMapList{}, client.InNamespace("default"))
+		return err == nil, err
+	})
+	kubectl, err := user.Kubectl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, err := kubectl.Run("get", "configmaps", "-n", "default", "-o", "name")
+	if err != nil {
+		said := new(strings.Builder)
+		_, _ = fmt.Fprint(said, stdout, stderr)
+		t.Errorf("kubectl: %v: %s", err, said)
+	}
+}
+
+func definition(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + ".example.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}},
+			}},
+		},
+	}
+}
+
+func custom(kind, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion("example.com/v1")
+	u.SetKind(kind)
+	u.SetNamespace("default")
+	u.SetName(name)
+	return u
+}
+
+// The first object of a definition can be created at once; upstream's server makes it wait for two
+// seconds.
+func TestDefinitions(t *testing.T) {
+	config := start(t, &envtest.Environment{CRDs: []*apiextensionsv1.CustomResourceDefinition{definition("saws", "Saw")}})
+	create(t, newClient(t, config), custom("Saw", "installed-with-the-environment"))
+
+	began := time.Now()
+	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{definition("axes", "Axe")}, PollInterval: 5 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	installed := time.Now()
+	axe := custom("Axe", "first")
+	c := newClient(t, config)
+	create(t, c, axe)
+	t.Logf("installed in %s, the first object created %s later", installed.Sub(began), time.Since(installed))
+
+	handle := configMap("handle", metav1.OwnerReference{APIVersion: axe.GetAPIVersion(), Kind: axe.GetKind(), Name: axe.GetName(), UID: axe.GetUID()})
+	create(t, c, handle)
+	if err := c.Delete(t.Context(), axe); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, c, handle)
+}
+
+// A suite that looks into etcd finds what the server has written, and the server what it finds there.
+func TestEtcd(t *testing.T) {
+	environment := &envtest.Environment{}
+	c := newClient(t, start(t, environment))
+	create(t, c, configMap("kept"))
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{environment.ControlPlane.Etcd.URL.String()}, DialTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	const key = "/registry/configmaps/default/kept"
+	found, err := etcd.Get(t.Context(), key)
+	if err != nil || len(found.Kvs) != 1 {
+		t.Fatalf("%s: %v, %v", key, found, err)
+	}
+	if _, err := etcd.Delete(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, c, configMap("kept"))
+}
+
+// Several control planes run side by side, each for itself.
+func TestParallel(t *testing.T) {
+	var took []time.Duration
+	for range 4 {
+		began := time.Now()
+		first := newClient(t, start(t, &envtest.Environment{}))
+		took = append(took, time.Since(began))
+		create(t, first, configMap("own"))
+	}
+	slices.Sort(took)
+	t.Logf("starts took from %s to %s", took[0], took[len(took)-1])
+	t.Run("at the same time", func(t *testing.T) {
+		for i := range 3 {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				create(t, newClient(t, start(t, &envtest.Environment{})), configMap("own"))
+			})
+		}
+	})
+}
