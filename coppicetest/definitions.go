@@ -84,7 +84,7 @@ func (s source) read() ([]source, error) {
 }
 
 // separator is what separates the documents of a YAML file.
-var separator = regexp.MustCompile(`(?m)^---(\s.*)?$`) //nolint:gochecknoglobals // constant
+var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`) //nolint:gochecknoglobals // constant
 
 // documents splits YAML. JSON is one document.
 func documents(text []byte) [][]byte {

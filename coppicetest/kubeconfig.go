@@ -2,6 +2,7 @@ package coppicetest
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -40,7 +41,7 @@ func parseKubeconfig(text string) (access, error) {
 		switch key {
 		case "server", "certificate-authority-data", "client-certificate-data", "client-key-data", "token":
 			if _, twice := values[key]; twice {
-				return access{}, fmt.Errorf("there are several clusters or users; make a kubeconfig of one with kubectl config view --minify --flatten")
+				return access{}, errors.New("there are several clusters or users; make a kubeconfig of one with kubectl config view --minify --flatten")
 			}
 			values[key] = strings.Trim(strings.TrimSpace(value), `"'`)
 		case "certificate-authority", "client-certificate", "client-key", "tokenFile", "exec":
@@ -49,7 +50,7 @@ func parseKubeconfig(text string) (access, error) {
 	}
 	a := access{server: values["server"], token: values["token"]}
 	if a.server == "" {
-		return access{}, fmt.Errorf("it names no server")
+		return access{}, errors.New("it names no server")
 	}
 	for key, to := range map[string]*[]byte{
 		"certificate-authority-data": &a.authority, "client-certificate-data": &a.certificate, "client-key-data": &a.key,

@@ -1,6 +1,7 @@
 package coppicetest
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -17,6 +18,8 @@ type settings struct {
 	movableClock bool
 	ownerChecks  bool
 	audit        bool
+	bare         bool
+	noNamespaces bool
 	arguments    []string
 }
 
@@ -70,7 +73,14 @@ func WithOwnerReferenceChecks() Option { return func(s *settings) { s.ownerCheck
 // WithAudit adds all requests that change something to the output of a test that fails.
 func WithAudit() Option { return func(s *settings) { s.audit = true } }
 
-// WithArguments passes further arguments to coppice up.
+// WithoutControllers starts an API server and nothing else, for Attach, or for whoever brings the
+// controllers. Settled and what needs it do not work then.
+func WithoutControllers() Option { return func(s *settings) { s.bare = true } }
+
+// WithoutNamespaceController leaves terminating namespaces to a controller elsewhere.
+func WithoutNamespaceController() Option { return func(s *settings) { s.noNamespaces = true } }
+
+// WithArguments passes further arguments to coppice up; or, with Attach, to coppice collect.
 func WithArguments(arguments ...string) Option {
 	return func(s *settings) { s.arguments = append(s.arguments, arguments...) }
 }
@@ -81,14 +91,23 @@ func (s settings) validate() error {
 		return fmt.Errorf("WithNodes(%d): there cannot be fewer than none", s.nodes)
 	}
 	if s.movableClock && s.nodes == 0 {
-		return fmt.Errorf("WithMovableClock moves the clock of simulated nodes: use it with WithNodes")
+		return errors.New("WithMovableClock moves the clock of simulated nodes: use it with WithNodes")
+	}
+	if s.bare && (s.workloads || s.nodes > 0) {
+		return errors.New("WithoutControllers contradicts WithWorkloads and WithNodes")
 	}
 	return nil
 }
 
 // command returns the arguments of coppice up.
 func (s settings) command() []string {
-	controllers := []string{"gc", "namespace"}
+	controllers := []string{"gc"}
+	if !s.noNamespaces {
+		controllers = append(controllers, "namespace")
+	}
+	if s.bare {
+		controllers = nil
+	}
 	if s.workloads {
 		controllers = append(controllers, "protection", "workloads")
 	}

@@ -27,6 +27,7 @@ type Plane struct {
 	status  *client // the diagnostics of the collector
 	dir     string  // the data directory; "" if attached
 	audit   bool
+	bare    bool // there is no collector to ask
 
 	mu     sync.Mutex
 	since  mark                    // guarded by mu
@@ -59,7 +60,7 @@ func Open(ctx context.Context, options ...Option) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plane{audit: s.audit}
+	p := &Plane{audit: s.audit, bare: s.bare}
 	p.process, err = startProcess(binary, s.command(), p.isReady)
 	if err != nil {
 		return nil, err
@@ -95,6 +96,9 @@ func (p *Plane) connect(ctx context.Context, definitions []source) error {
 	if err := p.apply(ctx, definitions); err != nil {
 		return err
 	}
+	if p.bare {
+		return nil
+	}
 	// What was there before the test is not what the test leaves behind.
 	return p.mark(ctx)
 }
@@ -114,7 +118,7 @@ func (p *Plane) open() error {
 // collected.
 func (p *Plane) endWith(t testing.TB) {
 	t.Cleanup(func() {
-		if t.Failed() {
+		if t.Failed() && !p.bare {
 			p.explain(t)
 		}
 		if err := p.Close(); err != nil {
@@ -154,8 +158,10 @@ func (p *Plane) Close() error {
 	if closed {
 		return nil
 	}
-	if p.api != nil {
-		p.api.close()
+	for _, c := range []*client{p.api, p.status} {
+		if c != nil {
+			c.close()
+		}
 	}
 	return p.process.stop()
 }
