@@ -23,7 +23,7 @@ race: ## the tests under the race detector
 	go test -race ./...
 
 # Nested modules that have code: each is vetted, linted and tested on its own.
-MODULES := bench deploy test/e2e/operator test/suites test/envtest
+MODULES := bench coppicetest deploy test/e2e/operator test/envtest test/suites
 LINT    := $(CURDIR)/bin/golangci-lint
 
 lint: ## golangci-lint, built from its module, in this module and the nested ones

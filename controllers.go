@@ -14,6 +14,9 @@ import (
 type Controllers struct {
 	Collector  *Collector
 	Namespaces *NamespaceController
+	// Others, if set, says what others in this process are still doing about objects that are being
+	// deleted; Settle waits for them too.
+	Others func(deleted []HeldObject) (unfinished []string)
 }
 
 // Run runs the controllers until ctx ends or one of them fails, and returns when both have

@@ -1,6 +1,7 @@
 package coppice
 
 import (
+	"context"
 	"io"
 	"net/http"
 
@@ -104,6 +105,9 @@ func (s source) Status() any {
 	status.Synced = s.Synced()
 	return status
 }
+
+// Settle implements web.Source.
+func (s source) Settle(ctx context.Context) any { return s.Controllers.Settle(ctx) }
 
 // Records implements web.Source.
 func (s source) Records() any {

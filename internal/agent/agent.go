@@ -46,9 +46,11 @@ type Config struct {
 	Client  kubernetes.Interface
 	Runtime containerruntime.Runtime
 	// Nodes are the nodes that the agent runs.
-	Nodes  []Node
-	Clock  clock.WithTicker // default: the system clock
-	Logger *slog.Logger
+	Nodes []Node
+	Clock clock.WithTicker // default: the system clock
+	// MovedByHand says that Clock is moved by a test, which decides when a grace period ends.
+	MovedByHand bool
+	Logger      *slog.Logger
 	// Pods is an informer of all pods, without managed fields, that the caller runs for at least as
 	// long as the agent. If nil, the agent runs an informer of its own for the pods on its nodes.
 	Pods cache.SharedIndexInformer
@@ -74,6 +76,9 @@ type Agent struct {
 
 	mu      sync.Mutex
 	records map[types.UID]*record // guarded by mu
+	endings map[types.UID]*ending // guarded by mu; of pods that are being deleted
+
+	movedByHand bool
 }
 
 // New returns an agent. It sends no request.
@@ -90,6 +95,7 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{
 		lease: cmp.Or(c.Lease, DefaultLease), registered: c.Registered,
 		client: c.Client, runtime: c.Runtime, nodes: map[string]Node{}, clock: c.Clock, log: c.Logger, records: map[types.UID]*record{},
+		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[types.UID](),
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: c.Clock}),
 	}
@@ -160,7 +166,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		running.Go(func() { a.pods.RunWithContext(ctx) })
 	}
 	running.Go(func() {
-		if err := a.runtime.Run(ctx, a.queue.Add); err != nil && ctx.Err() == nil {
+		if err := a.runtime.Run(ctx, a.wake); err != nil && ctx.Err() == nil {
 			failed <- fmt.Errorf("runtime %s: %w", a.runtime.Name(), err)
 			stop()
 		}

@@ -95,6 +95,7 @@ func (a *Agent) forget(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.records, uid)
+	delete(a.endings, uid)
 }
 
 // reconcile brings a pod closer to its desired state.
@@ -108,6 +109,7 @@ func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
 			a.runtime.Forget(uid)
 			return nil
 		}
+		calm := a.reconciling(r.pod)
 		plan, observed := a.decide(r, !found)
 		if a.begin(ctx, r, plan.Steps); r.hasChanged() {
 			continue
@@ -127,6 +129,7 @@ func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
 		case !plan.Next.IsZero():
 			a.queue.AddAfter(uid, plan.Next.Sub(a.clock.Now()))
 		}
+		calm(plan.Next)
 		return nil
 	}
 	return nil
@@ -157,7 +160,7 @@ func (a *Agent) begin(ctx context.Context, r *record, steps []lifecycle.Step) {
 			r.state.Finished(s, err, a.clock.Now())
 			r.changed = true
 			r.mu.Unlock()
-			a.queue.Add(uid)
+			a.wake(uid)
 		}
 		a.logStep(ctx, r.pod, s)
 		if _, ok := s.(lifecycle.Delete); ok {

@@ -51,6 +51,7 @@ type collectFlags struct {
 	workers        int
 	bindAddress    string
 	metricsAddress string
+	input          inputFlag
 }
 
 func newCollect(s Streams) *cobra.Command {
@@ -92,6 +93,7 @@ of no use. See docs/collect.md.`,
 	flags.IntVar(&f.workers, "workers", 0, "how many objects to work on at the same time (default 20)")
 	flags.StringVar(&f.bindAddress, "bind-address", diagnosticsAddress, "loopback address and port of the diagnostics; 0 for none")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "0", "address and port of /healthz, /readyz and /metrics alone, for probes and Prometheus, such as :10271; 0 for none")
+	f.input.add(c)
 	completeWith(c, "controllers", controllerGC, controllerNamespace)
 	return c
 }
@@ -104,6 +106,8 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	ctx, cancel := f.input.follow(ctx, s.In)
+	defer cancel()
 	server, err := f.server.connect(ctx, options.Logger)
 	if err == nil {
 		err = f.check(ctx, server, options.Ignore)

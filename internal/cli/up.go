@@ -57,6 +57,8 @@ type upFlags struct {
 	nodes            nodeconfig.Options
 	nodeGrace        time.Duration
 	writeNodes       map[string]string // the files, by node name
+	input            inputFlag
+	movableClock     bool
 }
 
 func newUp(s Streams) *cobra.Command {
@@ -110,6 +112,8 @@ stops it; its data stays, unless --ephemeral.`,
 	flags.DurationVar(&f.nodeGrace, "node-monitor-grace-period", defaults.NodeGrace, "how long a node may send no heartbeat before it counts as not ready")
 	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "files for kubeconfigs for coppice node, as NAME=FILE: the credential of the node of that name has rights to that node and its pods only; may be repeated")
 	flags.StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
+	flags.BoolVar(&f.movableClock, "movable-node-clock", false, "let administrators move the clock of simulated nodes forward, with POST /coppice/nodes/clock?advance=30s; for tests that do not wait for a grace period")
+	f.input.add(c)
 	completeWith(c, "controllers", controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
 	completeWith(c, "disable-admission-plugins", system.OptionalPlugins()...)
 	completeWith(c, "node-runtime", nodeconfig.Simulated, nodeconfig.CRI)
@@ -124,6 +128,8 @@ func up(ctx context.Context, f upFlags, s Streams) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	ctx, cancel := f.input.follow(ctx, s.In)
+	defer cancel()
 	return system.Run(ctx, options, func(p system.Plane) {
 		fmt.Fprintf(s.Out, "export KUBECONFIG=%s\n", p.Kubeconfig)
 		fmt.Fprintf(s.Out, "ready %s in %.2fs\n", p.Server, p.Started.Seconds())
@@ -185,7 +191,7 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 		Workloads:               f.placement(controllerWorkloads, system.Disabled),
 		DisableAdmissionPlugins: f.unplugged,
 		AuditPath:               f.auditPath(),
-		Nodes:                   f.nodes, NodeGrace: f.nodeGrace, WriteNodeKubeconfigs: f.writeNodes,
+		Nodes:                   f.nodes, NodeGrace: f.nodeGrace, MovableNodeClock: f.movableClock, WriteNodeKubeconfigs: f.writeNodes,
 		Scheduler: slices.Contains(f.controllers, controllerScheduler),
 		Version:   version.Kubernetes(), Services: services, Log: log,
 	}, nil
@@ -257,6 +263,9 @@ func (f upFlags) checkKubeconfigs() error {
 func (f upFlags) checkControllers() error {
 	if err := f.nodes.Validate("--node-runtime"); err != nil {
 		return usageError{err}
+	}
+	if f.movableClock && f.nodes.Runtime == nodeconfig.CRI {
+		return usageError{errors.New("--movable-node-clock is for simulated nodes: real containers take the time that they take")}
 	}
 	if f.nodeGrace < leastLease {
 		return usageError{fmt.Errorf("--node-monitor-grace-period %s is less than %s", f.nodeGrace, leastLease)}

@@ -62,6 +62,7 @@ type Collector struct {
 	breaker *breaker.Breaker
 	journal journal
 	latency latency
+	work    work
 }
 
 // immediateTries bounds how often a decision is repeated at once because its write was refused.
@@ -93,7 +94,10 @@ func (c *Collector) next(ctx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(uid)
-	switch outcome := c.Collect(ctx, uid); outcome.Next {
+	c.work.begin()
+	outcome := c.Collect(ctx, uid)
+	c.work.end(uid, outcome)
+	switch outcome.Next {
 	case Settled:
 		c.queue.Forget(uid)
 	case Retry:

@@ -114,6 +114,8 @@ type Controller struct {
 
 	mu           sync.Mutex
 	terminations map[string]*termination // by namespace name; guarded by mu
+	syncing      int                     // guarded by mu; how many syncs are under way
+	syncs        int                     // guarded by mu; how many have begun
 }
 
 // termination is the state of a terminating namespace that is kept between its syncs. The queue
@@ -126,6 +128,9 @@ type termination struct {
 	rediscover bool
 	// last is the progress of the last sync.
 	last Wait
+	// held means that the last sync left only what is being deleted already, and that nothing in the
+	// namespace has changed since. Guarded by Controller.mu.
+	held bool
 }
 
 // New validates the config, fills in the defaults and returns a controller.
@@ -212,7 +217,10 @@ func (c *Controller) WaitForSync(ctx context.Context) error {
 // callers that watch the contents: what a sync waits for may have happened.
 func (c *Controller) Changed(namespace string) {
 	c.mu.Lock()
-	_, terminating := c.terminations[namespace]
+	t, terminating := c.terminations[namespace]
+	if terminating {
+		t.held = false
+	}
 	c.mu.Unlock()
 	if !terminating {
 		return
@@ -279,7 +287,9 @@ func (c *Controller) work(ctx context.Context) {
 		if shutdown {
 			return
 		}
+		c.began(name)
 		c.reconcile(ctx, name)
+		c.ended()
 		c.queue.Done(name)
 	}
 }

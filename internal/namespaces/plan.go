@@ -129,6 +129,12 @@ func (Verify) step()   {}
 func (Wait) step()     {}
 func (Finalize) step() {}
 
+// objectsRemain is the Reason of a Wait for objects that were all listed.
+const objectsRemain = "objects remain"
+
+// held reports whether all that is left is being deleted already: others have to finish that.
+func (w Wait) held() bool { return w.Reason == objectsRemain && w.Remaining == w.Deleting }
+
 // Progressed reports whether a sync made more progress than the one before it.
 func (w Wait) Progressed(before Wait) bool {
 	return w.Stage > before.Stage ||
@@ -184,7 +190,7 @@ func (s *Survey) next(stage Stage) Step {
 	case wait.Reason != "":
 		return wait
 	case wait.Remaining > 0:
-		wait.Reason = "objects remain"
+		wait.Reason = objectsRemain
 		return wait
 	case s.hidesIn(stage):
 		wait.Reason = "not all resource types of this stage are known"

@@ -117,6 +117,7 @@ func (c *Controller) wait(ctx context.Context, ns *corev1.Namespace, t *terminat
 		c.backoff.Forget(ns.Name)
 	}
 	t.last = step
+	c.hold(t, step)
 	c.log.DebugContext(ctx, "namespace waits", "namespace", ns.Name, "stage", survey.Order.Name(step.Stage), "remaining", step.Remaining, "reason", step.Reason)
 	if _, err := c.report(ctx, ns, survey); err != nil {
 		return 0, err

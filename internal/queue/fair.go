@@ -24,6 +24,7 @@ type fair struct {
 	turns []*line          // the lines, as a ring; the next one to be served is at index next
 	next  int
 	len   int
+	taken int // keys that were popped, and not returned
 }
 
 // line holds the waiting keys of one tenant.
@@ -78,6 +79,7 @@ func (f *fair) Pop() ownership.UID {
 	key := l.keys[0]
 	l.keys = l.keys[1:]
 	f.len--
+	f.taken++
 	if len(l.keys) > 0 {
 		f.next = (f.next + 1) % len(f.turns)
 		return key.uid
@@ -93,6 +95,19 @@ func (f *fair) Pop() ownership.UID {
 		f.next = 0
 	}
 	return key.uid
+}
+
+// returned counts a key that was popped, and is with no worker now.
+func (f *fair) returned() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.taken--
+}
+
+func (f *fair) busy() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.len + f.taken
 }
 
 func (f *fair) oldest() time.Duration {

@@ -81,10 +81,17 @@ func (q *Queue) Take() (ownership.UID, bool) {
 }
 
 // Done returns a key that was taken. When it was added meanwhile, it waits again.
-func (q *Queue) Done(uid ownership.UID) { q.keys.Done(uid) }
+func (q *Queue) Done(uid ownership.UID) {
+	q.keys.Done(uid) // first: a key that waits again is counted twice for a moment, and never not at all
+	q.order.returned()
+}
 
 // Len returns the number of keys that wait for a worker; those in back-off do not count.
 func (q *Queue) Len() int { return q.keys.Len() }
+
+// Busy returns the number of keys that wait for a worker or are with one; those in back-off do not
+// count.
+func (q *Queue) Busy() int { return q.order.busy() }
 
 // Waiting returns the number of keys of one tenant that wait for a worker.
 func (q *Queue) Waiting(tenant string) int { return q.order.waiting(tenant) }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 	"github.com/coppice-dev/coppice/internal/election"
@@ -24,11 +26,13 @@ const controllersPrefix = "/coppice"
 // state.
 func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *diagnostics) error {
 	group, ctx := errgroup.WithContext(ctx)
+	var nodes atomic.Pointer[agent.Agent]
 	if o.runsCoppice() {
 		controllers, err := newControllers(o, api)
 		if err != nil {
 			return err
 		}
+		controllers.Others = func(deleted []coppice.HeldObject) []string { return ending(nodes.Load(), deleted) }
 		d.set(controllers.Handler())
 		defer d.set(nil)
 		if controllers.Collector != nil {
@@ -52,7 +56,7 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 		}
 		group.Go(func() error { return protector.Run(ctx) })
 	}
-	parts, err := newParts(ctx, o, api)
+	parts, err := newParts(ctx, o, api, &nodes)
 	if err != nil {
 		return err
 	}
@@ -66,7 +70,7 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 // this process. They share one informer of pods, the most numerous objects; all three may read all
 // pods. Each adds an index to it, so they are created one after the other, and before any of them
 // runs.
-func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []func() error, err error) {
+func newParts(ctx context.Context, o Options, api *apiserver.Server, running *atomic.Pointer[agent.Agent]) (parts []func() error, err error) {
 	var pods, namespaces cache.SharedIndexInformer
 	if o.Workloads == InProcess {
 		shared, err := newControllerContext(o, api)
@@ -85,6 +89,7 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server) (parts []fu
 		if err != nil {
 			return nil, err
 		}
+		running.Store(nodes)
 		parts = append(parts, func() error { return runNodes(ctx, api, nodes) })
 	}
 	if o.Scheduler {
@@ -142,7 +147,7 @@ func (d *diagnostics) set(handler http.Handler) {
 // serve registers the paths. The API server serves its own metrics under the usual path.
 func (d *diagnostics) serve(api *apiserver.Server) {
 	answer := web.StandBy(d.role.StandsBy, d)
-	for _, path := range []string{web.Status, web.Records, web.Graph} {
+	for _, path := range []string{web.Status, web.Records, web.Settled, web.Graph} {
 		api.Handle(path, answer)
 	}
 	api.Handle(controllersPrefix+web.Metrics, http.StripPrefix(controllersPrefix, answer))

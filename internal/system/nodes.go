@@ -10,11 +10,14 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/cri"
+	"github.com/coppice-dev/coppice/internal/agent/movableclock"
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/agent/nodeserver"
 	"github.com/coppice-dev/coppice/internal/apiserver"
@@ -35,6 +38,10 @@ func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine fu
 	}
 	o.references = &references{}
 	o.Nodes.Dir, o.Nodes.Version, o.Nodes.Log, o.Nodes.Objects = dir.join(nodesDir), o.Version, o.Log, o.references
+	if o.MovableNodeClock {
+		o.nodeClock = movableclock.New()
+		o.Nodes.Clock = o.nodeClock
+	}
 	o.machine, err = nodeconfig.Open(ctx, o.Nodes)
 	if err != nil {
 		return nil, err
@@ -108,11 +115,11 @@ func (r *references) Token(
 
 // newNodes returns the agent of the nodes of this process.
 func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) (*agent.Agent, error) {
-	config, err := api.NodeAgent()
+	access, err := api.NodeAgent()
 	if err != nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(access)
 	if err != nil {
 		return nil, fmt.Errorf("create the client of the node agent: %w", err)
 	}
@@ -125,10 +132,14 @@ func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) 
 		}
 		o.references.client.Store(reader)
 	}
-	return agent.New(agent.Config{
+	config := agent.Config{
 		Client: client, Runtime: o.machine.Runtime, Nodes: o.machine.Nodes, Logger: o.Log,
 		Pods: pods, Lease: leaseWithin(o.NodeGrace),
-	})
+	}
+	if o.nodeClock != nil {
+		config.Clock, config.MovedByHand = o.nodeClock, true
+	}
+	return agent.New(config)
 }
 
 // leaseWithin returns the duration of node Leases for a grace period of nodes.
@@ -163,4 +174,18 @@ func newScheduler(o Options, api *apiserver.Server, pods, namespaces cache.Share
 		return nil, fmt.Errorf("create the client of the scheduler: %w", err)
 	}
 	return scheduler.New(scheduler.Config{Client: client, Logger: o.Log, Pods: pods, Namespaces: namespaces})
+}
+
+// ending says what the nodes are still doing about the pods among objects that are being deleted.
+func ending(nodes *agent.Agent, deleted []coppice.HeldObject) []string {
+	if nodes == nil {
+		return nil
+	}
+	versions := make(map[types.UID]string)
+	for _, o := range deleted {
+		if o.Kind == "Pod" {
+			versions[o.UID] = o.ResourceVersion
+		}
+	}
+	return nodes.Ending(versions)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/agent/movableclock"
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
@@ -105,6 +106,8 @@ type Options struct {
 	// Nodes are the nodes of this process; none if Nodes.Nodes is 0. Dir, Version and Log are set
 	// by Run.
 	Nodes nodeconfig.Options
+	// MovableNodeClock lets administrators move the clock of the simulated nodes forward, for tests.
+	MovableNodeClock bool
 	// NodeGrace is how long a node may be silent before it is not ready. Default:
 	// nodelifecycle.DefaultGrace.
 	NodeGrace time.Duration
@@ -126,9 +129,10 @@ type Options struct {
 	// Log is the logger; nil discards everything.
 	Log *slog.Logger
 
-	audit      io.Writer         // set by Run, like the fields below
-	machine    *nodeconfig.Setup // nil without nodes
-	references *references       // of the pods on machine; nil without nodes
+	audit      io.Writer           // set by Run, like the fields below
+	machine    *nodeconfig.Setup   // nil without nodes
+	references *references         // of the pods on machine; nil without nodes
+	nodeClock  *movableclock.Clock // nil unless MovableNodeClock
 }
 
 // ServerOptions configure the API server in ways that kube-apiserver has, and coppice up does not

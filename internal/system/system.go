@@ -207,6 +207,9 @@ func control(ctx context.Context, o Options, api *apiserver.Server, shared bool,
 	group, ctx := errgroup.WithContext(ctx)
 	diagnostics := &diagnostics{}
 	diagnostics.serve(api)
+	if o.nodeClock != nil {
+		api.Handle(nodeClockPath, nodeClock{o.nodeClock})
+	}
 	switch {
 	case !o.runsControllers():
 	case shared:

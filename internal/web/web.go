@@ -5,6 +5,7 @@
 //	/metrics                                    for Prometheus
 //	/status                                     the state of the collector, as JSON
 //	/records                                    the last changes that it made, with their reasons, as JSON
+//	/settled                                    whether collection has come to rest, as JSON: ?timeout=10s waits for it
 //	/debug/controllers/garbagecollector/graph   the ownership graph: ?uid=… (repeatable), ?format=dot|json|svg
 //
 // Handler serves all of them. They name objects and there is no authentication here, so
@@ -18,6 +19,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -25,6 +27,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -42,6 +45,7 @@ const (
 	Status  = "/status"
 	Records = "/records"
 	Resume  = "/resume"
+	Settled = "/settled"
 	// Graph is the path at which upstream's controller manager serves its graph.
 	Graph = "/debug/controllers/garbagecollector/graph"
 )
@@ -53,6 +57,8 @@ type Source interface {
 	// Status and Records are encoded as JSON.
 	Status() any
 	Records() any
+	// Settle waits until collection has come to rest or ctx ends, and returns the outcome.
+	Settle(ctx context.Context) any
 	// Picture returns the ownership graph, or the part that is connected with the given objects.
 	Picture(uids ...ownership.UID) insight.Graph
 	// Resume resumes the deletions of a kind, and reports whether they were paused.
@@ -67,10 +73,11 @@ func Handler(s Source) http.Handler {
 	probes(mux, s)
 	mux.HandleFunc("GET "+Status, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Status()) })
 	mux.HandleFunc("GET "+Records, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Records()) })
+	mux.HandleFunc("GET "+Settled, func(w http.ResponseWriter, r *http.Request) { settle(w, r, s) })
 	mux.HandleFunc("GET "+Graph, func(w http.ResponseWriter, r *http.Request) { writeGraph(w, r, s) })
 	mux.HandleFunc("POST "+Resume, func(w http.ResponseWriter, r *http.Request) { resume(w, r, s) })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		for _, path := range []string{Healthz, Livez, Readyz, Metrics, Status, Records, Graph} {
+		for _, path := range []string{Healthz, Livez, Readyz, Metrics, Status, Records, Settled, Graph} {
 			_, _ = io.WriteString(w, path+"\n")
 		}
 	})
@@ -143,6 +150,24 @@ func writeGraph(w http.ResponseWriter, r *http.Request, s Source) {
 	}
 	w.Header().Set("Content-Type", format.ContentType())
 	_, _ = w.Write(body)
+}
+
+// mostPatience bounds how long a request may wait. Who needs longer asks again.
+const mostPatience = 30 * time.Second
+
+// settle waits until collection has come to rest. The answer says whether it has.
+func settle(w http.ResponseWriter, r *http.Request, s Source) {
+	patience := time.Duration(0)
+	if text := r.URL.Query().Get("timeout"); text != "" {
+		var err error
+		if patience, err = time.ParseDuration(text); err != nil || patience < 0 {
+			http.Error(w, "timeout="+text+" is not a duration: "+Settled+"?timeout=10s", http.StatusBadRequest)
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), max(min(patience, mostPatience), time.Second))
+	defer cancel()
+	writeJSON(w, s.Settle(ctx))
 }
 
 func resume(w http.ResponseWriter, r *http.Request, s Source) {

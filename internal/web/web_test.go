@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -22,6 +23,7 @@ type fake struct{ ready error }
 func (f fake) Ready() error                 { return f.ready }
 func (f fake) Status() any                  { return map[string]bool{"synced": f.ready == nil} }
 func (f fake) Records() any                 { return []string{} }
+func (f fake) Settle(context.Context) any   { return map[string]bool{"settled": true} }
 func (f fake) Resume(kind string) bool      { return kind == "Pod" }
 func (f fake) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
 func (f fake) Picture(uids ...ownership.UID) insight.Graph {
@@ -56,24 +58,26 @@ func body(t *testing.T, r *http.Response) string {
 func TestPaths(t *testing.T) {
 	h := web.Handler(fake{})
 	for path, contentType := range map[string]string{
-		web.Healthz:                "text/plain",
-		web.Livez:                  "text/plain",
-		web.Readyz:                 "text/plain",
-		web.Metrics:                "text/plain",
-		web.Status:                 "application/json",
-		web.Records:                "application/json",
-		web.Graph:                  "text/vnd.graphviz",
-		web.Graph + "?format=dot":  "text/vnd.graphviz",
-		web.Graph + "?format=json": "application/json",
-		web.Graph + "?format=svg":  "image/svg+xml",
-		"/":                        "text/plain",
+		web.Healthz:                 "text/plain",
+		web.Livez:                   "text/plain",
+		web.Readyz:                  "text/plain",
+		web.Metrics:                 "text/plain",
+		web.Status:                  "application/json",
+		web.Records:                 "application/json",
+		web.Settled:                 "application/json",
+		web.Settled + "?timeout=2s": "application/json",
+		web.Graph:                   "text/vnd.graphviz",
+		web.Graph + "?format=dot":   "text/vnd.graphviz",
+		web.Graph + "?format=json":  "application/json",
+		web.Graph + "?format=svg":   "image/svg+xml",
+		"/":                         "text/plain",
 	} {
 		r := get(t, h, path)
 		if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Type"), contentType) || r.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: %s %s", path, r.Status, r.Header)
 		}
 	}
-	for path, code := range map[string]int{"/nowhere": http.StatusNotFound, web.Graph + "?format=png": http.StatusBadRequest} {
+	for path, code := range map[string]int{"/nowhere": http.StatusNotFound, web.Graph + "?format=png": http.StatusBadRequest, web.Settled + "?timeout=soon": http.StatusBadRequest} {
 		if r := get(t, h, path); r.StatusCode != code {
 			t.Errorf("%s: %s, want %d", path, r.Status, code)
 		}

@@ -47,7 +47,9 @@ type Options struct {
 	Version string
 	// Objects reads the ConfigMaps and Secrets that pods refer to; nil if they cannot be read.
 	Objects cri.Objects
-	Log     *slog.Logger
+	// Clock is the clock of simulated nodes. Default: the system's.
+	Clock clock.Clock
+	Log   *slog.Logger
 }
 
 // Validate returns an error if the options contradict each other. flag is the name of the flag that
@@ -79,13 +81,16 @@ type Setup struct {
 // Open connects to the runtime and describes the nodes. With CRI it fails if no runtime serves the
 // socket.
 func Open(ctx context.Context, o Options) (*Setup, error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
 	switch {
 	case o.Runtime != CRI && o.Name != "":
 		return &Setup{
-			Runtime: simulated.ForNode(clock.RealClock{}, o.Name), Nodes: []agent.Node{simulatedNode(o.Name, o.Address, o.Version)},
+			Runtime: simulated.ForNode(o.Clock, o.Name), Nodes: []agent.Node{simulatedNode(o.Name, o.Address, o.Version)},
 		}, nil
 	case o.Runtime != CRI:
-		return &Setup{Runtime: simulated.New(clock.RealClock{}), Nodes: simulatedNodes(o)}, nil
+		return &Setup{Runtime: simulated.New(o.Clock), Nodes: simulatedNodes(o)}, nil
 	}
 	node, err := thisMachine(o)
 	if err != nil {

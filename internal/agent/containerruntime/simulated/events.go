@@ -88,9 +88,20 @@ func (r *Runtime) happen() time.Time {
 			return first
 		}
 		e := heap.Pop(&r.events).(event) //nolint:forcetypeassert // the heap contains events only
+		r.happening = true
 		r.mu.Unlock()
 		e.happen()
+		r.mu.Lock()
+		r.happening = false
+		r.mu.Unlock()
 	}
+}
+
+// Due reports whether an event is due or happening, of which Run has not told yet.
+func (r *Runtime) Due() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.happening || len(r.events) > 0 && !r.clock.Now().Before(r.events[0].at)
 }
 
 // addresses allocates the IP addresses of simulated pods. No interface has these addresses.

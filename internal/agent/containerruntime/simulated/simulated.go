@@ -38,6 +38,7 @@ type Runtime struct {
 	pods      map[types.UID]*pod // guarded by mu, like all fields below
 	addresses addresses
 	events    eventQueue
+	happening bool            // Run is calling an event
 	changed   func(types.UID) // nil before Run
 }
 

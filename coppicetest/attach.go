@@ -1,0 +1,77 @@
+package coppicetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Attach runs the collector and the namespace controller against a server that is already there,
+// such as that of envtest, for as long as the test runs. Of the options it takes WithBinary,
+// WithCRDs, WithCRDBytes, WithArguments, which are those of coppice collect, and, for servers that
+// have a namespace controller, as kind has, WithoutNamespaceController. User and Advance need a
+// plane of Start.
+func Attach(t testing.TB, kubeconfig string, options ...Option) *Plane {
+	t.Helper()
+	p, err := OpenAttached(t.Context(), kubeconfig, options...)
+	if err != nil {
+		t.Fatalf("attach to the server of %s: %v", kubeconfig, err)
+	}
+	p.endWith(t)
+	return p
+}
+
+// OpenAttached does what Attach does, for TestMain or whatever is not a test. The caller closes the
+// plane.
+func OpenAttached(ctx context.Context, kubeconfig string, options ...Option) (*Plane, error) {
+	var s settings
+	for _, set := range options {
+		set(&s)
+	}
+	if s.workloads || s.nodes > 0 || s.movableClock || s.audit || s.ownerChecks || s.bare {
+		return nil, errors.New("the server is already there: options that are about a server are for Start")
+	}
+	binary, err := binaryOf(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{Kubeconfig: kubeconfig}
+	if err := p.open(); err != nil {
+		return nil, err
+	}
+	controllers := "gc,namespace"
+	if s.noNamespaces {
+		controllers = "gc"
+	}
+	args := append([]string{"collect", "--kubeconfig=" + kubeconfig, "--controllers=" + controllers, "--bind-address=127.0.0.1:0"}, s.arguments...)
+	p.process, err = startProcess(binary, args, func(line string) bool { return strings.HasPrefix(line, "collecting ") })
+	if err != nil {
+		return nil, err
+	}
+	if err := p.attach(ctx, s.definitions); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// diagnosticsAddress finds the address of the diagnostics in the log of coppice collect.
+var diagnosticsAddress = regexp.MustCompile(`flag=--bind-address address=(http://[^\s]+)`) //nolint:gochecknoglobals // constant
+
+// attach makes the client of the collector and applies the definitions.
+func (p *Plane) attach(ctx context.Context, definitions []source) error {
+	found := diagnosticsAddress.FindStringSubmatch(p.process.log.String())
+	if found == nil {
+		return fmt.Errorf("%s has not logged the address of its diagnostics\n%s", p.process, p.process.log.String())
+	}
+	var err error
+	if p.status, err = newClient(access{server: found[1]}); err != nil {
+		return err
+	}
+	if err := p.apply(ctx, definitions); err != nil {
+		return err
+	}
+	return p.mark(ctx)
+}

@@ -1,0 +1,33 @@
+package coppicetest_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/coppice-dev/coppice/coppicetest"
+)
+
+// TestAttach collects on a server that has no controllers.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	bare := coppicetest.Start(t, coppicetest.WithoutControllers())
+	plane := coppicetest.Attach(t, bare.Kubeconfig, coppicetest.WithCRDBytes([]byte(widgets)))
+	s := newServer(t, plane)
+	owner := s.configMap("owner", "")
+	owned := s.configMap("owned", "", owner)
+	s.delete(configMaps+"/owner", `{"propagationPolicy":"Foreground"}`)
+	plane.Gone(t, owner, owned)
+	s.create("/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	s.create("/api/v1/namespaces/shop/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held","finalizers":["example.com/cleanup"]}}`)
+	s.delete("/api/v1/namespaces/shop", "")
+	if held := plane.Settled(t); len(held) != 2 {
+		t.Errorf("held: %v", held)
+	}
+	if code, _ := s.send(http.MethodPatch, "/api/v1/namespaces/shop/configmaps/held", `{"metadata":{"finalizers":null}}`); code != http.StatusOK {
+		t.Fatalf("remove the finalizer: %d", code)
+	}
+	if held := plane.Settled(t); len(held) != 0 {
+		t.Errorf("held: %v", held)
+	}
+	plane.NoLeaks(t)
+}

@@ -1,0 +1,3 @@
+module github.com/coppice-dev/coppice/coppicetest
+
+go 1.24.0

@@ -1,0 +1,180 @@
+package leaks
+
+import "fmt"
+
+// knowledge is a State, indexed.
+type knowledge struct {
+	State
+
+	objects    map[string]Object   // by UID
+	named      map[place]string    // the UIDs of what exists, or did
+	dependents map[string][]string // the UIDs of the dependents of a UID
+	roots      []Object            // what owns something and has no owner, or did
+	rootKinds  map[Kind]bool
+	ownedKinds map[made]bool   // who has made owned objects of which kind
+	makesOwned map[string]bool // who has made owned objects
+	makesRoots map[string]bool // who has made objects of a kind that owns others
+}
+
+// made is a kind, and a field manager that has created objects of it.
+type made struct {
+	kind    Kind
+	manager string
+}
+
+// place is where an object is.
+type place struct {
+	kind            Kind
+	namespace, name string
+}
+
+func index(s State) *knowledge {
+	k := &knowledge{
+		State: s, objects: map[string]Object{}, named: map[place]string{}, dependents: map[string][]string{}, rootKinds: map[Kind]bool{},
+		ownedKinds: map[made]bool{}, makesOwned: map[string]bool{}, makesRoots: map[string]bool{},
+	}
+	for _, o := range s.Gone {
+		k.named[place{o.Kind, o.Namespace, o.Name}] = o.UID
+	}
+	for _, o := range s.Objects {
+		k.objects[o.UID] = o
+		k.named[place{o.Kind, o.Namespace, o.Name}] = o.UID
+		for _, owner := range o.Owners {
+			k.dependents[owner.UID] = append(k.dependents[owner.UID], o.UID)
+		}
+	}
+	k.indexRoots()
+	k.indexMakers()
+	return k
+}
+
+// indexRoots finds what owns others and is owned by nobody.
+func (k *knowledge) indexRoots() {
+	owners := map[string]bool{}
+	note := func(o Object) {
+		for _, owner := range o.Owners {
+			owners[owner.UID] = true
+			k.rootKinds[owner.Kind] = true
+		}
+	}
+	for _, o := range k.Objects {
+		note(o)
+	}
+	for _, c := range k.Collected {
+		note(c.Object)
+	}
+	for _, o := range k.Gone {
+		note(o)
+	}
+	for _, o := range append(append([]Object{}, k.Objects...), k.Gone...) {
+		if owners[o.UID] && len(o.Owners) == 0 {
+			k.roots = append(k.roots, o)
+		}
+	}
+}
+
+// indexMakers finds who has made what.
+func (k *knowledge) indexMakers() {
+	note := func(o Object) {
+		for _, manager := range o.Creators {
+			switch {
+			case len(o.Owners) > 0:
+				k.ownedKinds[made{o.Kind, manager}] = true
+				k.makesOwned[manager] = true
+			case k.rootKinds[o.Kind]:
+				k.makesRoots[manager] = true
+			}
+		}
+	}
+	for _, o := range k.Objects {
+		note(o)
+	}
+	for _, c := range k.Collected {
+		note(c.Object)
+	}
+	for _, o := range k.Gone {
+		note(o)
+	}
+}
+
+// reference says what is wrong with an owner reference of an object; rule is empty if nothing is.
+func (k *knowledge) reference(o Object, owner Owner) (rule Rule, why string) {
+	namespaced, served := k.Kinds[owner.Kind]
+	is, exists := k.objects[owner.UID]
+	switch {
+	case !served:
+		return UnknownKind, fmt.Sprintf("its owner %s %s is of a kind that is not served", owner.Kind, owner.Name)
+	case o.Namespace == "" && namespaced:
+		return OutOfScope, fmt.Sprintf("it lives in no namespace, and its owner %s %s does: a collector cannot know in which", owner.Kind, owner.Name)
+	case exists && (is.Kind != owner.Kind || is.Name != owner.Name):
+		return WrongCoordinates, fmt.Sprintf("it says that its owner is %s %s, and the object with that UID is %s", owner.Kind, owner.Name, is)
+	case exists && is.Namespace != "" && is.Namespace != o.Namespace:
+		return WrongNamespace, fmt.Sprintf("its owner %s is in another namespace, where no collector looks for it", is)
+	case exists:
+		return "", ""
+	}
+	if uid, ok := k.named[k.placeOf(o, owner)]; ok && uid != owner.UID {
+		return WrongUID, fmt.Sprintf("the UID of %s %s is %s, and not %s", owner.Kind, owner.Name, uid, owner.UID)
+	}
+	return Dangling, fmt.Sprintf("its owner %s %s (%s) does not exist", owner.Kind, owner.Name, owner.UID)
+}
+
+// placeOf returns where a collector looks for the owner of an object.
+func (k *knowledge) placeOf(o Object, owner Owner) place {
+	at := place{kind: owner.Kind, name: owner.Name}
+	if k.Kinds[owner.Kind] {
+		at.namespace = o.Namespace
+	}
+	return at
+}
+
+// mistaken reports whether an object was collected because of a reference that was never right:
+// none of its owners exists, as must be, but one exists elsewhere or was meant by its name.
+func (k *knowledge) mistaken(o Object) (Leak, bool) {
+	for _, owner := range o.Owners {
+		if k.wasThere(owner.UID) {
+			continue
+		}
+		switch rule, why := k.reference(o, owner); rule {
+		case WrongUID, WrongNamespace, WrongCoordinates:
+			return Leak{Mistaken, o, "it was collected: " + why}, true
+		}
+	}
+	return Leak{}, false
+}
+
+// wasThere reports whether an owner is known to have existed, and to be gone.
+func (k *knowledge) wasThere(uid string) bool {
+	if _, exists := k.objects[uid]; exists {
+		return false
+	}
+	for _, o := range k.Gone {
+		if o.UID == uid {
+			return true
+		}
+	}
+	return k.Before[uid]
+}
+
+// onlyOwnsItself reports whether everything that an object hangs on hangs on that object: there is
+// no root above it.
+func (k *knowledge) onlyOwnsItself(o Object) bool {
+	seen := map[string]bool{}
+	next := []string{o.UID}
+	for len(next) > 0 {
+		uid := next[0]
+		next = next[1:]
+		if seen[uid] {
+			continue
+		}
+		seen[uid] = true
+		at := k.objects[uid]
+		if len(at.Owners) == 0 {
+			return false // a root
+		}
+		for _, owner := range at.Owners {
+			next = append(next, owner.UID)
+		}
+	}
+	return true
+}

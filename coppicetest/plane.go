@@ -1,0 +1,167 @@
+package coppicetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coppice-dev/coppice/coppicetest/leaks"
+)
+
+// Plane is a control plane of a test, or a collector that is attached to one.
+type Plane struct {
+	// Kubeconfig is the path of the administrator's kubeconfig.
+	Kubeconfig string
+	// Host is the URL of the API server.
+	Host string
+	// CertificateAuthority, Certificate and Key are, in PEM, what the server is verified with and
+	// what the administrator presents.
+	CertificateAuthority, Certificate, Key []byte
+
+	process *process
+	api     *client // the API server
+	status  *client // the diagnostics of the collector
+	dir     string  // the data directory; "" if attached
+	audit   bool
+	bare    bool // there is no collector to ask
+
+	mu     sync.Mutex
+	since  mark                    // guarded by mu
+	seen   map[string]leaks.Object // guarded by mu; the objects that were seen since, by UID
+	closed bool                    // guarded by mu
+}
+
+// Start starts a control plane for a test, which ends with the test. Tests that run in parallel may
+// have one each. The test fails if it cannot be started.
+func Start(t testing.TB, options ...Option) *Plane {
+	t.Helper()
+	p, err := Open(t.Context(), options...)
+	if err != nil {
+		t.Fatalf("start a control plane: %v", err)
+	}
+	p.endWith(t)
+	return p
+}
+
+// Open starts a control plane that the caller closes, for TestMain or whatever is not a test.
+func Open(ctx context.Context, options ...Option) (*Plane, error) {
+	var s settings
+	for _, set := range options {
+		set(&s)
+	}
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	binary, err := binaryOf(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{audit: s.audit, bare: s.bare}
+	p.process, err = startProcess(binary, s.command(), p.isReady)
+	if err != nil {
+		return nil, err
+	}
+	p.dir = filepath.Dir(p.Kubeconfig)
+	if err := p.connect(ctx, s.definitions); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func binaryOf(ctx context.Context, s settings) (string, error) {
+	if s.binary != "" {
+		return s.binary, nil
+	}
+	return Binary(ctx)
+}
+
+// isReady reads a line of coppice up.
+func (p *Plane) isReady(line string) bool {
+	if path, ok := strings.CutPrefix(line, "export KUBECONFIG="); ok {
+		p.Kubeconfig = path
+	}
+	return strings.HasPrefix(line, "ready ")
+}
+
+// connect makes the clients and applies the definitions.
+func (p *Plane) connect(ctx context.Context, definitions []source) error {
+	if err := p.open(); err != nil {
+		return err
+	}
+	p.status = p.api
+	if err := p.apply(ctx, definitions); err != nil {
+		return err
+	}
+	if p.bare {
+		return nil
+	}
+	// What was there before the test is not what the test leaves behind.
+	return p.mark(ctx)
+}
+
+// open makes the client of the API server.
+func (p *Plane) open() error {
+	access, err := readKubeconfig(p.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	p.Host, p.CertificateAuthority, p.Certificate, p.Key = access.server, access.authority, access.certificate, access.key
+	p.api, err = newClient(access)
+	return err
+}
+
+// endWith closes the plane at the end of the test. If the test has failed, its output has what was
+// collected.
+func (p *Plane) endWith(t testing.TB) {
+	t.Cleanup(func() {
+		if t.Failed() && !p.bare {
+			p.explain(t)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("stop the control plane: %v", err)
+		}
+	})
+}
+
+// explain writes to the output of a failed test.
+func (p *Plane) explain(t testing.TB) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), requestTimeout)
+	defer cancel()
+	deletions, err := p.deletions(ctx)
+	if err != nil {
+		t.Logf("what was collected is not known: %v", err)
+	}
+	var text strings.Builder
+	for _, d := range deletions {
+		fmt.Fprintf(&text, "\n  %s", d)
+	}
+	t.Logf("coppice made %d changes since the last mark:%s", len(deletions), text.String())
+	if p.audit {
+		t.Logf("the audit log:\n%s", readFile(filepath.Join(p.dir, "audit.log")))
+	}
+	if log := p.process.log.String(); log != "" {
+		t.Logf("the log of coppice:\n%s", log)
+	}
+}
+
+// Close stops the control plane, and removes what it has stored. Only whoever has used Open needs
+// it. A second call does nothing.
+func (p *Plane) Close() error {
+	p.mu.Lock()
+	closed := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if closed {
+		return nil
+	}
+	for _, c := range []*client{p.api, p.status} {
+		if c != nil {
+			c.close()
+		}
+	}
+	return p.process.stop()
+}

@@ -1,0 +1,120 @@
+package coppice
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// settleInterval is the time between two looks at controllers that are not at rest.
+const settleInterval = 5 * time.Millisecond
+
+// Settlement says whether collection has come to rest.
+type Settlement struct {
+	// Settled reports that the controllers have observed everything that was written before the
+	// call, and have nothing left to do about it.
+	Settled bool `json:"settled"`
+	// Unfinished says what is not at rest, if Settled is false.
+	Unfinished []string `json:"unfinished"`
+	// Held are the objects that are being deleted and that these controllers can do no more about:
+	// the finalizers are those of others, or another object holds them.
+	Held []HeldObject `json:"held"`
+}
+
+// HeldObject is an object that is being deleted, and is not gone.
+type HeldObject struct {
+	Kind       string   `json:"kind"` // "ReplicaSet.apps"
+	Namespace  string   `json:"namespace,omitempty"`
+	Name       string   `json:"name"`
+	UID        UID      `json:"uid"`
+	Finalizers []string `json:"finalizers,omitempty"`
+	// ResourceVersion is that of the last observation.
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// Settle waits until collection has come to rest, or ctx ends: the controllers have observed what
+// the server has, the namespace controller has nothing to empty, and nothing waits in the queue, in
+// back-off or at the barrier. It is for test suites. It compares all objects with what the server
+// has, which it lists.
+func (c Controllers) Settle(ctx context.Context) Settlement {
+	for {
+		s := c.settlement(ctx)
+		if s.Settled {
+			return s
+		}
+		select {
+		case <-ctx.Done():
+			return s
+		case <-time.After(settleInterval): //nolint:forbidigo // no decision depends on it
+		}
+	}
+}
+
+// settlement looks once. What was finished before and after everything was compared was finished
+// for what was compared, if nothing was begun in between.
+func (c Controllers) settlement(ctx context.Context) Settlement {
+	s := Settlement{Unfinished: []string{}, Held: []HeldObject{}}
+	if err := c.Ready(); err != nil {
+		s.Unfinished = append(s.Unfinished, err.Error())
+		return s
+	}
+	before, unfinished := c.work(nil)
+	if len(unfinished) > 0 || c.Collector == nil {
+		s.Settled, s.Unfinished = len(unfinished) == 0, append(s.Unfinished, unfinished...)
+		return s
+	}
+	terminating, behind, err := c.Collector.collector.Compare(ctx)
+	switch {
+	case err != nil:
+		s.Unfinished = append(s.Unfinished, err.Error())
+		return s
+	case len(behind) > 0:
+		s.Unfinished = append(s.Unfinished, behind...)
+		return s
+	}
+	for _, o := range terminating {
+		s.Held = append(s.Held, HeldObject{
+			Kind: o.Kind.String(), Namespace: o.Namespace, Name: o.Name, UID: UID(o.UID), Finalizers: slices.Clone(o.Finalizers),
+			ResourceVersion: o.ResourceVersion,
+		})
+	}
+	after, unfinished := c.work(s.Held)
+	if before != after {
+		unfinished = append(unfinished, "the controllers have just been working")
+	}
+	s.Settled, s.Unfinished = len(unfinished) == 0, append(s.Unfinished, unfinished...)
+	return s
+}
+
+// begun counts what the controllers have begun.
+type begun struct{ objects, syncs int }
+
+// work returns what the controllers have begun, and says what is not finished, given the objects
+// that are being deleted.
+func (c Controllers) work(deleted []HeldObject) (b begun, unfinished []string) {
+	if c.Collector != nil {
+		b.objects, unfinished = c.Collector.collector.Work()
+	}
+	if c.Namespaces != nil {
+		underWay := 0
+		if b.syncs, underWay = c.Namespaces.controller.Syncs(); underWay > 0 {
+			unfinished = append(unfinished, "the namespace controller is working")
+		}
+		unfinished = append(unfinished, c.Namespaces.controller.Unsettled(namespacesOf(deleted))...)
+	}
+	if c.Others != nil {
+		unfinished = append(unfinished, c.Others(deleted)...)
+	}
+	return b, unfinished
+}
+
+// namespacesOf returns the names of the namespaces among objects.
+func namespacesOf(objects []HeldObject) []string {
+	var names []string
+	for _, o := range objects {
+		if o.Kind == "Namespace" {
+			names = append(names, o.Name)
+		}
+	}
+	return names
+}
