@@ -2,19 +2,28 @@
 # make check      everything that CI checks
 .DEFAULT_GOAL := help
 
-VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# A semantic version: that of the tag; after it, v0.1.0-5-gabc1234; before the first one, v0.0.0-….
+VERSION    ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || \
+                (git rev-parse --short HEAD 2>/dev/null | sed 's/^/v0.0.0-g/') | grep . || echo devel)
 KUBERNETES := $(shell go list -m -f '{{.Version}}' k8s.io/apiserver | sed 's/^v0\./v1./')
 STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSION) \
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas nodes generate
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas nodes generate dist
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 build: ## one static binary, bin/coppice, with its version in it
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w $(STAMP)' -o bin/coppice ./cmd/coppice
+
+BASE_URL ?= http://127.0.0.1:8451
+IMAGE    ?= docker.io/library/coppice
+TARGETS  ?=
+dist: ## the files of a release, in dist (an hour on two cores, the first time): VERSION=v0.1.0 BASE_URL=https://… IMAGE=registry/name TARGETS=linux/amd64,…
+	cd release && go run . -o ../dist -version '$(VERSION)' -kubernetes '$(KUBERNETES)' -ldflags '$(STAMP)' \
+	  -base-url '$(BASE_URL)' -image '$(IMAGE)' -targets '$(TARGETS)' -epoch "$$(git log -1 --format=%ct)"
 
 test: ## the tests
 	go test ./...
@@ -23,7 +32,7 @@ race: ## the tests under the race detector
 	go test -race ./...
 
 # Nested modules that have code: each is vetted, linted and tested on its own.
-MODULES := bench coppicetest deploy test/e2e/operator test/envtest test/suites
+MODULES := bench coppicetest deploy release test/e2e/operator test/envtest test/suites
 LINT    := $(CURDIR)/bin/golangci-lint
 
 lint: ## golangci-lint, built from its module, in this module and the nested ones

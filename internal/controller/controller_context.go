@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/controller/informers"
 	podrules "github.com/coppice-dev/coppice/internal/pods"
 )
 
@@ -25,7 +25,7 @@ import (
 // that any of them needs.
 type Context struct {
 	Client    kubernetes.Interface
-	Informers informers.SharedInformerFactory
+	Informers *informers.Factory
 	Pods      *RefManager[*corev1.Pod]
 	Clock     clock.WithTicker
 	Log       *slog.Logger
@@ -38,7 +38,7 @@ func NewContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.L
 	if client == nil || clock == nil || log == nil {
 		return nil, errors.New("controller: a client, a clock and a logger are required")
 	}
-	shared := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
+	shared := informers.New(client, withoutManagedFields)
 	pods, err := NewRefManager(shared.Core().V1().Pods().Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*corev1.Pod, error) {
 			return client.CoreV1().Pods(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
@@ -94,7 +94,7 @@ func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 	c.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
 	defer c.events.Shutdown()
 	group, ctx := errgroup.WithContext(ctx)
-	c.Informers.StartWithContext(ctx)
+	c.Informers.Start(ctx)
 	defer c.Informers.Shutdown()
 	for _, controller := range controllers {
 		group.Go(func() error {

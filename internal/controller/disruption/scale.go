@@ -16,10 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/informers"
 )
 
 // scale is how many pods a controller is to run.
@@ -45,7 +46,7 @@ type scales struct {
 	live func(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*scale, error)
 }
 
-func newScales(shared informers.SharedInformerFactory, client kubernetes.Interface) *scales {
+func newScales(shared *informers.Factory, client kubernetes.Interface) *scales {
 	return &scales{
 		deployments: shared.Apps().V1().Deployments().Lister(), replicaSets: shared.Apps().V1().ReplicaSets().Lister(),
 		statefulSets: shared.Apps().V1().StatefulSets().Lister(), replications: shared.Core().V1().ReplicationControllers().Lister(),

@@ -11,11 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/controller/informers"
 )
 
 func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind("Job") }
@@ -23,7 +23,7 @@ func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind
 // tracking returns the controller that removes the tracking finalizer from pods that no job
 // counts any more: those of jobs that have finished, are gone, or were deleted and have
 // orphaned them. Without it such pods could never be removed.
-func (c *reconciler) tracking(jobs cache.SharedIndexInformer, source coreinformers.PodInformer) *controller.Controller {
+func (c *reconciler) tracking(jobs cache.SharedIndexInformer, source informers.Source[corelisters.PodLister]) *controller.Controller {
 	lister := source.Lister()
 	return &controller.Controller{
 		Name: "job-tracking-controller", Workers: workers,

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/controller/informers"
 )
 
 // object is a ReplicaSet or ReplicationController as the cache shows it.
@@ -54,7 +54,7 @@ type replicaSets struct {
 	lister appslisters.ReplicaSetLister
 }
 
-func newReplicaSets(client kubernetes.Interface, shared informers.SharedInformerFactory) replicaSets {
+func newReplicaSets(client kubernetes.Interface, shared *informers.Factory) replicaSets {
 	source := shared.Apps().V1().ReplicaSets()
 	return replicaSets{client, source.Informer(), source.Lister()}
 }
@@ -126,7 +126,7 @@ type replicationControllers struct {
 	lister corelisters.ReplicationControllerLister
 }
 
-func newReplicationControllers(client kubernetes.Interface, shared informers.SharedInformerFactory) replicationControllers {
+func newReplicationControllers(client kubernetes.Interface, shared *informers.Factory) replicationControllers {
 	source := shared.Core().V1().ReplicationControllers()
 	return replicationControllers{client, source.Informer(), source.Lister()}
 }

@@ -1,0 +1,95 @@
+// Command release makes the files of a release of Coppice: archives with the binary for each
+// platform, archives for test suites with their index, a container image, a chart, the manifests of
+// package managers, lists of what the binaries were made of, and the checksums of all. It needs Go
+// and nothing else, and the same source makes the same files. make dist runs it.
+//
+// With -serve it serves such files on loopback, to try how they are installed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/semver"
+
+	"github.com/coppice-dev/coppice/release/internal/manifests"
+	"github.com/coppice-dev/coppice/release/internal/target"
+)
+
+// ownAddress is where -serve serves, and where the files of a release that is not published refer
+// to.
+const ownAddress = "127.0.0.1:8451"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "release: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	r := release{built: map[target.Target]string{}}
+	flags := flag.NewFlagSet("release", flag.ExitOnError)
+	flags.StringVar(&r.version, "version", "", "the version of the release, a semantic one with a v")
+	flags.StringVar(&r.kubernetes, "kubernetes", "", "the version of Kubernetes that is served")
+	flags.StringVar(&r.baseURL, "base-url", "http://"+ownAddress, "where the files will be")
+	flags.StringVar(&r.image, "image", "docker.io/library/coppice", "the name of the image, without its tag")
+	flags.StringVar(&r.repository, "repository", "..", "the directory with the source")
+	flags.StringVar(&r.output, "o", "../dist", "the directory for the files; what it has of an earlier release is removed")
+	flags.StringVar(&r.linkerFlags, "ldflags", "", "more flags of the linker")
+	seconds := flags.Int64("epoch", 0, "the time of all files, in seconds since 1970")
+	platforms := flags.String("targets", "", "platforms, such as linux/amd64,linux/arm64 (default: all)")
+	serve := flags.String("serve", "", "serve the files in this directory on "+ownAddress+", and do nothing else")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *serve != "" {
+		return serveFiles(ctx, *serve)
+	}
+	r.made = time.Unix(*seconds, 0)
+	if err := r.check(*platforms); err != nil {
+		return err
+	}
+	return r.make(ctx)
+}
+
+// check checks what the user gave.
+func (r *release) check(platforms string) error {
+	for name, version := range map[string]string{"-version": r.version, "-kubernetes": r.kubernetes} {
+		if !semver.IsValid(version) || semver.Canonical(version) != version {
+			return fmt.Errorf("%s %q: give a semantic version without a +, such as v1.2.3", name, version)
+		}
+	}
+	r.targets = target.All()
+	if platforms != "" {
+		r.targets = nil
+		for name := range strings.SplitSeq(platforms, ",") {
+			t, err := target.Parse(name)
+			if err != nil {
+				return err
+			}
+			r.targets = append(r.targets, t)
+		}
+	}
+	return manifests.CheckURL(r.baseURL)
+}
+
+// serveFiles serves a directory until it is stopped.
+func serveFiles(ctx context.Context, dir string) error {
+	server := &http.Server{Addr: ownAddress, Handler: http.FileServer(http.Dir(dir)), ReadHeaderTimeout: time.Minute}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	fmt.Printf("serving %s at http://%s\n", dir, ownAddress)
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coppice-dev/coppice/release/internal/archive"
+	"github.com/coppice-dev/coppice/release/internal/compile"
+	"github.com/coppice-dev/coppice/release/internal/deployment"
+	"github.com/coppice-dev/coppice/release/internal/envtest"
+	"github.com/coppice-dev/coppice/release/internal/image"
+	"github.com/coppice-dev/coppice/release/internal/manifests"
+	"github.com/coppice-dev/coppice/release/internal/sbom"
+	"github.com/coppice-dev/coppice/release/internal/target"
+)
+
+const (
+	// sumsName is the file with the checksums of all others.
+	sumsName = "SHA256SUMS"
+	// largest is the most that a download may have: 40 MB.
+	largest = 40_000_000
+)
+
+// release is a release in the making.
+type release struct {
+	version, kubernetes string
+	baseURL, image      string
+	repository, output  string
+	linkerFlags         string
+	made                time.Time
+	targets             []target.Target
+
+	work  string                   // the directory of what is not released
+	built map[target.Target]string // directories with programs
+}
+
+// make makes all files. A platform after the other is built, so that the memory of a small machine
+// is enough; Go uses all cores for one.
+func (r *release) make(ctx context.Context) error {
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.work)
+	for _, t := range r.targets {
+		if err := r.compile(ctx, t); err != nil {
+			return err
+		}
+		if err := r.pack(t); err != nil {
+			return fmt.Errorf("pack for %s: %w", t, err)
+		}
+	}
+	for _, step := range []func() error{r.packAssetsIndex, r.packImage, r.packDeployment, r.packManifests} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	sums, err := r.sums()
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		fmt.Fprintf(&text, "%s  %s\n", sums[name], name)
+	}
+	fmt.Print(text.String())
+	return r.write(sumsName, []byte(text.String()))
+}
+
+// prepare empties the output of an earlier release, which is recognized by its checksums.
+func (r *release) prepare() error {
+	switch entries, err := os.ReadDir(r.output); {
+	case err == nil && len(entries) > 0:
+		if _, err := os.Stat(filepath.Join(r.output, sumsName)); err != nil {
+			return fmt.Errorf("%s has files, but is not the output of a release: remove it", r.output)
+		}
+		if err := os.RemoveAll(r.output); err != nil {
+			return err
+		}
+	case err != nil && !os.IsNotExist(err):
+		return err
+	}
+	if err := os.MkdirAll(r.output, 0o755); err != nil {
+		return err
+	}
+	var err error
+	r.work, err = os.MkdirTemp("", "coppice-release-")
+	return err
+}
+
+// compile builds the programs for a platform.
+func (r *release) compile(ctx context.Context, t target.Target) error {
+	dir := filepath.Join(r.work, t.OS+"-"+t.Arch)
+	for name, program := range map[string]compile.Program{
+		"coppice":  {Module: r.repository, Package: "./cmd/coppice", Flags: r.linkerFlags},
+		"launcher": {Module: filepath.Join(r.repository, "release"), Package: "./launcher"},
+	} {
+		if err := program.Build(ctx, t, filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	r.built[t] = dir
+	return nil
+}
+
+// pack makes the archives for a platform.
+func (r *release) pack(t target.Target) error {
+	coppice := filepath.Join(r.built[t], "coppice")
+	files := []archive.File{archive.Executable(t.Program("coppice"), coppice)}
+	for _, name := range []string{"CHANGELOG.md", "LICENSE", "README.md"} {
+		files = append(files, archive.File{Name: name, Path: filepath.Join(r.repository, name), Mode: 0o644})
+	}
+	packer := archive.TarGz
+	if t.OS == "windows" {
+		packer = archive.Zip
+	}
+	if err := r.create(t.Archive(r.version), files, packer); err != nil {
+		return err
+	}
+	assets := envtest.Files(t, coppice, filepath.Join(r.built[t], "launcher"))
+	if err := r.create(envtest.ArchiveName(r.kubernetes, t), assets, archive.TarGz); err != nil {
+		return err
+	}
+	bill, err := sbom.Write(coppice, r.version, r.made)
+	if err != nil {
+		return err
+	}
+	return r.write(t.BillOfMaterials(r.version), bill)
+}
+
+func (r *release) packAssetsIndex() error {
+	var names []string
+	for _, t := range r.targets {
+		names = append(names, envtest.ArchiveName(r.kubernetes, t))
+	}
+	index, err := envtest.Index(r.kubernetes, r.baseURL, r.output, names)
+	if err != nil {
+		return err
+	}
+	return r.write(envtest.IndexName, index)
+}
+
+// packImage makes the image, if both of its architectures were built.
+func (r *release) packImage() error {
+	binaries := map[string]string{}
+	for t, dir := range r.built {
+		if t.OS == "linux" {
+			binaries[t.Arch] = filepath.Join(dir, "coppice")
+		}
+	}
+	if len(binaries) < 2 {
+		return nil
+	}
+	made := image.Image{Name: r.image, Version: r.version, Created: r.made, Binaries: binaries}
+	digest, err := made.Write(filepath.Join(r.output, "coppice-"+r.version+"-image.tar"))
+	if err != nil {
+		return err
+	}
+	return r.write("image.txt", []byte(r.image+":"+r.version+"@"+digest+"\n"))
+}
+
+func (r *release) packDeployment() error {
+	d := deployment.Release{Version: r.version, Image: r.image, Made: r.made}
+	if _, err := d.Chart(filepath.Join(r.repository, "deploy/helm/coppice"), r.output); err != nil {
+		return err
+	}
+	_, err := d.Kustomizations(filepath.Join(r.repository, "deploy/kustomize"), r.output)
+	return err
+}
+
+// packManifests writes what names the archives of all platforms, if there are all.
+func (r *release) packManifests() error {
+	if len(r.built) < len(target.All()) {
+		return nil
+	}
+	sums, err := r.sums()
+	if err != nil {
+		return err
+	}
+	files, err := manifests.Release{Version: r.version, BaseURL: r.baseURL, Sums: sums}.Files()
+	if err != nil {
+		return err
+	}
+	for name, data := range files {
+		if err := r.write(name, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create makes an archive, which must not be too large.
+func (r *release) create(name string, files []archive.File, packer func(io.Writer, time.Time, []archive.File) error) error {
+	path := filepath.Join(r.output, name)
+	if err := archive.Create(path, r.made, files, packer); err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > largest {
+		err = fmt.Errorf("%s has %d bytes, more than %d", name, info.Size(), largest)
+	}
+	return err
+}
+
+func (r *release) write(name string, data []byte) error {
+	return os.WriteFile(filepath.Join(r.output, name), data, 0o644)
+}
+
+// sums returns the SHA-256 of each file that there is so far.
+func (r *release) sums() (map[string]string, error) {
+	entries, err := os.ReadDir(r.output)
+	if err != nil {
+		return nil, err
+	}
+	sums := map[string]string{}
+	for _, e := range entries {
+		if e.Name() == sumsName {
+			continue
+		}
+		file, err := os.Open(filepath.Join(r.output, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		hash := sha256.New()
+		_, err = io.Copy(hash, file)
+		_ = file.Close() // it was read only
+		if err != nil {
+			return nil, err
+		}
+		sums[e.Name()] = hex.EncodeToString(hash.Sum(nil))
+	}
+	return sums, nil
+}
