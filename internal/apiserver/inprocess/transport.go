@@ -54,13 +54,25 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { //
 	}, nil
 }
 
-// detached ends with the client's context, but has none of its values. The client may be a handler
+// detached ends with the client's context, but has none of its values, save that Is reports true. The client may be a handler
 // of the same server, and the values of its context, such as the audit event, describe its own
 // request, not the one that it sends. A socket carries no values either.
 type detached struct{ context.Context } //nolint:containedctx // it is a context itself
 
 // Value implements context.Context.
-func (detached) Value(any) any { return nil }
+func (detached) Value(key any) any {
+	if key == (marker{}) {
+		return true
+	}
+	return nil
+}
+
+// marker is the key under which the context of a handler says that the client is in this process.
+type marker struct{}
+
+// Is reports whether ctx is that of a request which came through this transport: its client takes
+// what it gets without delay, and shares the fate of the server.
+func Is(ctx context.Context) bool { return ctx.Value(marker{}) != nil }
 
 // AfterFunc saves package context a goroutine per request.
 func (d detached) AfterFunc(do func()) (stop func() bool) { return context.AfterFunc(d.Context, do) }

@@ -101,6 +101,10 @@ func Connect(ctx context.Context, c Cluster) (*Store, error) {
 		_ = client.Close()
 		return nil, err
 	}
+	if s.opened, err = s.Revision(ctx); err != nil {
+		_ = client.Close()
+		return nil, err
+	}
 	s.compact()
 	return s, nil
 }

@@ -36,7 +36,8 @@ func TestCorruptObjectIsNamed(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
 	must(t, maps.create("team", "sound"))
-	eventually.Succeeds(t, maps.list)
+	maps.watchFrom(t, t.Context(), "")
+	must(t, maps.list())
 	began := time.Now()
 	s.corrupt(t, maps.key("team", "damaged"))
 	eventually.Holds(t, "a list fails and names the object", func() bool {
@@ -66,7 +67,8 @@ func BenchmarkCorruptObject(b *testing.B) {
 				s.watchCodec = codec
 				maps := s.configMapStorage(b)
 				must(b, maps.create("team", "sound"))
-				eventually.Succeeds(b, maps.list)
+				maps.watchFrom(b, b.Context(), "")
+				must(b, maps.list())
 				b.StartTimer()
 				s.corrupt(b, maps.key("team", "damaged"))
 				eventually.Holds(b, "a list fails", func() bool { return maps.list() != nil })

@@ -5,6 +5,8 @@
 // here (resource.go). It is this stack, and a call passes through it from the top:
 //
 //	the caller's Wrap      deleteflow.Guard
+//	onDemand               until the watch cache is needed, reads from etcd; the watches that begin
+//	                       before the cache, too (ondemand.go)
 //	listFallback           lists from etcd if a corrupt object keeps the cache empty (corrupt.go)
 //	cacher.CacheDelegator  k8s.io/apiserver: reads from the watch cache, writes to the storage below
 //	  cacher.Cacher        the watch cache; its clock is progressClock (progress.go), it is filled
@@ -78,6 +80,10 @@ const (
 	// compactionInterval is how long old revisions are kept for watches that resume.
 	compactionInterval = 5 * time.Minute
 
+	// progressNotifyInterval is how often etcd tells a watch without events how far it has come. It
+	// is the interval of bookmarks from a watch cache.
+	progressNotifyInterval = time.Minute
+
 	// DefaultPrefix is the prefix of the keys of all objects, as in kube-apiserver.
 	DefaultPrefix = "/registry"
 )
@@ -105,6 +111,7 @@ type Store struct {
 	tls       *tls.Config // for the connections to an etcd cluster; nil for none
 	exclusive bool        // no other API server uses the objects of a cluster
 	prefix    string
+	opened    int64 // the revision when the store was opened
 	compactor interface {
 		etcd3.Compactor
 		Stop()
@@ -151,7 +158,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	announceEtcdFeatures(ctx)
 	s := &Store{
 		member: member, client: inProcessClient(member.Server), prefix: DefaultPrefix, quota: o.quota(), log: o.Log,
-		cacheClock: progressClock{}, watchCodec: newExpiringCodec,
+		opened: member.Server.KV().Rev(), cacheClock: progressClock{}, watchCodec: newExpiringCodec,
 	}
 	s.newest = newNewest(s.client, s.prefix)
 	s.follower = newFollower(s)
@@ -222,6 +229,7 @@ func config(o Options) *embed.Config {
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotCount, catchUpEntries
 	c.QuotaBackendBytes = o.quota()
 	c.UnsafeNoFsync = o.Ephemeral
+	c.WatchProgressNotifyInterval = progressNotifyInterval
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(fatalLog{to: o.FatalLog, dir: o.Dir}, zap.WithPanicHook(zapcore.WriteThenFatal)))
 	return c
 }

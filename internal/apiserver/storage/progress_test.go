@@ -55,7 +55,8 @@ func TestProgressClock(t *testing.T) {
 	seen := &timersSeen{times: map[time.Duration]bool{}}
 	s.cacheClock = seen
 	quiet := s.configMapStorage(t)
-	eventually.Succeeds(t, quiet.listConsistently)
+	quiet.watchFrom(t, t.Context(), "")
+	must(t, quiet.listConsistently())
 	eventually.Holds(t, "the cache sets a timer of "+cacherProgressInterval.String(), func() bool { return seen.has(cacherProgressInterval) })
 	if shortened(cacherProgressInterval) != progressInterval || shortened(time.Second) != time.Second {
 		t.Error("it is not this interval alone that is shortened")
@@ -75,7 +76,8 @@ func BenchmarkConsistentList(b *testing.B) {
 			s := open(b)
 			s.cacheClock = cacheClock
 			quiet := s.configMapStorage(b)
-			eventually.Succeeds(b, quiet.listConsistently)
+			quiet.watchFrom(b, b.Context(), "")
+			must(b, quiet.listConsistently())
 			for b.Loop() {
 				_, err := s.client.Put(context.Background(), "/busy", "")
 				must(b, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/version"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,7 +20,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 )
 
 // Wrap decorates the storage of one resource.
@@ -67,6 +65,7 @@ func (o *restOptions) open(
 	}
 	var corrupt atomic.Bool
 	decoder, transformer := markCorrupt(etcd3.NewDefaultDecoder(config.Codec, versioner), transformer, &corrupt)
+	listed := countListed(decoder)
 	reader := objectReader{decoder: decoder, transformer: transformer, newFunc: newFunc}
 	prefix := keysOf(config.Prefix, resourcePrefix)
 	o.store.newest.open(config.GroupResource, prefix)
@@ -76,58 +75,37 @@ func (o *restOptions) open(
 	client := o.store.resourceClient(config.GroupResource, prefix, o.unique[config.GroupResource].in(o.store, config.GroupResource, reader))
 	watchCodec := withSharedSpecs(o.store.watchCodec(config.Codec, &corrupt), config.GroupResource)
 	etcd, err := etcd3.New(client, o.store.compactor, watchCodec, newFunc, newListFunc, config.Prefix, resourcePrefix,
-		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
+		config.GroupResource, transformer, config.LeaseManagerConfig, listed, versioner)
 	if err != nil {
 		return nil, nil, err
 	}
-	direct := separateStreams{withCorruptErrors(etcd, config.GroupResource), &watchStreams{resource: config.GroupResource}}
-	past := &window{newFunc: newFunc}
-	cached, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage: past.bounded(direct), Versioner: versioner, GroupResource: config.GroupResource,
-		EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
-		KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
-		GetAttrsFunc: attributes, IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
-		Clock: o.store.cacheClock,
-	})
-	if err != nil {
-		etcd.Close()
-		return nil, nil, err
-	}
-	past.of(cached)
-	delegator := cacher.NewCacheDelegator(cached, direct)
-	var once sync.Once
-	destroy := func() {
-		once.Do(func() {
-			within(stopGrace, func() {
-				delegator.Stop()
-				cached.Stop()
-			})
-			etcd.Close()
+	plain := withCorruptErrors(etcd, config.GroupResource)
+	begin := func() (*watchCache, error) {
+		direct := separateStreams{plain, &watchStreams{resource: config.GroupResource}}
+		past := &window{newFunc: newFunc}
+		cached, err := cacher.NewCacherFromConfig(cacher.Config{
+			Storage: past.bounded(direct), Versioner: versioner, GroupResource: config.GroupResource,
+			EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
+			KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
+			GetAttrsFunc: attributes, IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
+			Clock: o.store.cacheClock,
 		})
+		if err != nil {
+			return nil, err
+		}
+		past.of(cached)
+		return newWatchCache(cached, direct, &corrupt), nil
 	}
-	var served apistorage.Interface = listFallback{Interface: delegator, direct: direct, cache: cached, corrupt: &corrupt}
+	demanded := newOnDemand(plain, begin, listed, o.store)
+	destroy := sync.OnceFunc(func() {
+		demanded.stop()
+		etcd.Close()
+	})
+	var served apistorage.Interface = demanded
 	if o.wrap != nil {
 		served = o.wrap(config.GroupResource, served)
 	}
 	return served, destroy, nil
-}
-
-// stopGrace bounds the time that the cache of a resource may take to stop. One that is stopped within
-// milliseconds of its start never does if a hundred events have come meanwhile: what passes them on
-// has ended, and what receives them waits for it (k8s.io/apiserver 1.37).
-const stopGrace = 5 * time.Second
-
-// within calls a function and returns when it does, or after that time.
-func within(limit time.Duration, do func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		do()
-	}()
-	select {
-	case <-done:
-	case <-clock.RealClock{}.After(limit):
-	}
 }
 
 // resourceClient returns the etcd client of a resource whose keys have that prefix.

@@ -6,6 +6,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -13,6 +14,7 @@ import (
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 )
@@ -35,6 +37,9 @@ type (
 	// Discovery is the group discovery.k8s.io, and DiscoveryV1 its resources.
 	Discovery   struct{ f *Factory }
 	DiscoveryV1 struct{ f *Factory }
+	// Networking is the group networking.k8s.io, and NetworkingV1 its resources.
+	Networking   struct{ f *Factory }
+	NetworkingV1 struct{ f *Factory }
 	// Policy is the group policy, and PolicyV1 its resources.
 	Policy   struct{ f *Factory }
 	PolicyV1 struct{ f *Factory }
@@ -151,6 +156,22 @@ func (g Discovery) V1() DiscoveryV1 { return DiscoveryV1(g) }
 // EndpointSlices returns the informer of that resource.
 func (v DiscoveryV1) EndpointSlices() Source[discoverylisters.EndpointSliceLister] {
 	return source(v.f, discoveryv1.SchemeGroupVersion, "endpointslices", discoverylisters.NewEndpointSliceLister)
+}
+
+// Networking returns the group networking.k8s.io.
+func (f *Factory) Networking() Networking { return Networking{f} }
+
+// V1 returns its version v1.
+func (g Networking) V1() NetworkingV1 { return NetworkingV1(g) }
+
+// IPAddresses returns the informer of that resource.
+func (v NetworkingV1) IPAddresses() Source[networkinglisters.IPAddressLister] {
+	return source(v.f, networkingv1.SchemeGroupVersion, "ipaddresses", networkinglisters.NewIPAddressLister)
+}
+
+// ServiceCIDRs returns the informer of that resource.
+func (v NetworkingV1) ServiceCIDRs() Source[networkinglisters.ServiceCIDRLister] {
+	return source(v.f, networkingv1.SchemeGroupVersion, "servicecidrs", networkinglisters.NewServiceCIDRLister)
 }
 
 // Policy returns the group policy.

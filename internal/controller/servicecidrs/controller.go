@@ -14,12 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	networkinginformers "k8s.io/client-go/informers/networking/v1"
+
 	"k8s.io/client-go/kubernetes"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/controller/informers"
 )
 
 const (
@@ -52,7 +53,7 @@ func Controllers(shared *controller.Context) ([]*controller.Controller, error) {
 	return []*controller.Controller{c.rangeController(ranges, services), c.addressController(services, addresses)}, nil
 }
 
-func (c *reconciler) rangeController(ranges networkinginformers.ServiceCIDRInformer, services cache.SharedIndexInformer) *controller.Controller {
+func (c *reconciler) rangeController(ranges informers.Source[networkinglisters.ServiceCIDRLister], services cache.SharedIndexInformer) *controller.Controller {
 	return &controller.Controller{
 		Name: rangesName, Reconcile: c.reconcileRange, Workers: 1,
 		Sources: []controller.Source{
@@ -64,7 +65,7 @@ func (c *reconciler) rangeController(ranges networkinginformers.ServiceCIDRInfor
 	}
 }
 
-func (c *reconciler) addressController(services cache.SharedIndexInformer, addresses networkinginformers.IPAddressInformer) *controller.Controller {
+func (c *reconciler) addressController(services cache.SharedIndexInformer, addresses informers.Source[networkinglisters.IPAddressLister]) *controller.Controller {
 	return &controller.Controller{
 		Name: addressesName, Reconcile: c.reconcileAddress, Workers: workers,
 		Sources: []controller.Source{

@@ -1,0 +1,277 @@
+package storage
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	apistorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
+)
+
+const (
+	// listsWithoutCache is the number of objects that the lists of a resource read from etcd before its
+	// watch cache begins. A list of so many takes a tenth of a second.
+	listsWithoutCache = 10_000
+	// fillTime bounds the time that a watch waits until a cache that has just begun is filled. After
+	// that it gets the answer that k8s.io/apiserver has for a cache which cannot be filled: 429.
+	fillTime = 3 * time.Second
+	// stopGrace bounds the time that the cache of a resource may take to stop. One that is stopped
+	// within milliseconds of its start never does if a hundred events have come meanwhile: what passes
+	// them on has ended, and what receives them waits for it (k8s.io/apiserver 1.37).
+	stopGrace = 5 * time.Second
+)
+
+// onDemand is the storage of a resource whose watch cache begins when it is needed: with the first
+// watch of a client, the second at a time of this process, or when lists have read much from etcd. Of
+// most resources of a small cluster none ever begins: the controllers in the process read metadata
+// from the store (follow.go), and have one informer for each resource, which needs no cache besides
+// its own. A cache takes 17 goroutines and keeps every object once more; once begun it stays.
+//
+// Until then reads are served from etcd, so none is older than it would be with a cache. A watch from
+// a revision before the cache's first state, which the cache cannot serve, is served from etcd as
+// well: whoever has listed before the cache began must be able to watch from there. That ends with
+// the revision at which this store was opened, where a cache that began with the server would have
+// ended.
+type onDemand struct {
+	apistorage.Interface // etcd, without a cache
+
+	open   func() (*watchCache, error)
+	listed *listedObjects
+	opened uint64 // the revision when the store was opened
+	remote bool   // etcd is in other processes
+	filled atomic.Pointer[watchCache]
+
+	ended context.Context // when the storage is stopped
+	end   context.CancelFunc
+
+	mu      sync.Mutex
+	cache   *watchCache // guarded by mu; nil until it begins
+	err     error       // guarded by mu; why it does not
+	watched bool        // guarded by mu; without the cache, by this process
+}
+
+// newOnDemand returns the storage of a resource in a store. open opens a cache; listed counts what
+// lists read.
+func newOnDemand(direct apistorage.Interface, open func() (*watchCache, error), listed *listedObjects, in *Store) *onDemand {
+	s := &onDemand{Interface: direct, open: open, listed: listed, opened: uint64(in.opened), remote: in.Shared()}
+	s.ended, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// stop ends the cache, if it has begun, and the watches that are served from etcd.
+func (s *onDemand) stop() {
+	s.end()
+	s.mu.Lock()
+	cache := s.cache
+	s.mu.Unlock()
+	if cache != nil {
+		cache.stop()
+	}
+}
+
+// begin begins the cache, unless it has begun, and returns it before it is filled.
+func (s *onDemand) begin() (*watchCache, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cache != nil || s.err != nil {
+		return s.cache, s.err
+	}
+	if s.ended.Err() != nil {
+		return nil, apierrors.NewTooManyRequests("the storage has stopped", 1)
+	}
+	if s.cache, s.err = s.open(); s.err != nil {
+		return nil, s.err
+	}
+	cache := s.cache
+	go func() {
+		cache.fill()
+		s.filled.Store(cache)
+		close(cache.filled)
+	}()
+	return cache, nil
+}
+
+// current is where everything but watches goes.
+func (s *onDemand) current() apistorage.Interface {
+	if cache := s.filled.Load(); cache != nil {
+		return cache
+	}
+	return s.Interface
+}
+
+// Watch implements storage.Interface.
+func (s *onDemand) Watch(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
+	if inprocess.Is(ctx) && s.isFirst(ctx) {
+		return s.watchDirectly(ctx, key, opts)
+	}
+	cache, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-cache.filled:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if from := s.resumesAt(opts); s.opened <= from && from < cache.first {
+		return s.watchDirectly(ctx, key, opts)
+	}
+	return cache.Watch(ctx, key, opts)
+}
+
+// isFirst reports whether a watch, which ends with ctx, is the only one and there is no cache. An
+// etcd in other processes has better things to do than to serve the informers of each server.
+func (s *onDemand) isFirst(ctx context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.remote || s.watched || s.cache != nil {
+		return false
+	}
+	s.watched = true
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.watched = false
+	})
+	return true
+}
+
+// resumesAt returns the revision after which a watch wants events, and 0 if it begins with a state.
+func (s *onDemand) resumesAt(opts apistorage.ListOptions) uint64 {
+	if opts.SendInitialEvents != nil && *opts.SendInitialEvents {
+		return 0
+	}
+	revision, err := s.Versioner().ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return 0 // the cache says what is wrong
+	}
+	return revision
+}
+
+// watchDirectly watches etcd until ctx, or the storage, ends. Its bookmarks are etcd's notifications
+// of progress.
+func (s *onDemand) watchDirectly(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	forget := context.AfterFunc(s.ended, cancel)
+	context.AfterFunc(ctx, func() { forget() })
+	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
+	events, err := s.Interface.Watch(ctx, key, opts)
+	if err != nil {
+		cancel()
+	}
+	return events, err
+}
+
+// Get implements storage.Interface.
+func (s *onDemand) Get(ctx context.Context, key string, opts apistorage.GetOptions, out runtime.Object) error {
+	return s.current().Get(ctx, key, opts, out)
+}
+
+// GetList implements storage.Interface.
+func (s *onDemand) GetList(ctx context.Context, key string, opts apistorage.ListOptions, list runtime.Object) error {
+	if cache := s.filled.Load(); cache != nil {
+		return cache.GetList(ctx, key, opts, list)
+	}
+	if opts.ResourceVersion == "0" {
+		opts.Predicate.Limit = 0 // as a cache does
+	}
+	err := s.Interface.GetList(ctx, key, opts, list)
+	if s.listed.n.Load() >= listsWithoutCache {
+		_, _ = s.begin() // a watch gets the error
+	}
+	return err
+}
+
+// GuaranteedUpdate implements storage.Interface. A cache knows the object, which saves a read.
+func (s *onDemand) GuaranteedUpdate(
+	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *apistorage.Preconditions, tryUpdate apistorage.UpdateFunc, cached runtime.Object,
+) error {
+	return s.current().GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
+}
+
+// Delete implements storage.Interface. A cache knows the object, which saves a read.
+func (s *onDemand) Delete(
+	ctx context.Context, key string, out runtime.Object, preconditions *apistorage.Preconditions,
+	validate apistorage.ValidateObjectFunc, cached runtime.Object, opts apistorage.DeleteOptions,
+) error {
+	return s.current().Delete(ctx, key, out, preconditions, validate, cached, opts)
+}
+
+// ReadinessCheck implements storage.Interface.
+func (s *onDemand) ReadinessCheck() error { return s.current().ReadinessCheck() }
+
+// watchCache is the watch cache of a resource, with the storage below it.
+type watchCache struct {
+	apistorage.Interface
+
+	cached    *cacher.Cacher
+	delegator *cacher.CacheDelegator
+	filled    chan struct{} // closed when it serves requests
+	// first is a revision from which on it has all events; 0 if it could not be filled in time. It is
+	// set before filled is closed.
+	first uint64
+}
+
+func newWatchCache(cached *cacher.Cacher, direct apistorage.Interface, corrupt *atomic.Bool) *watchCache {
+	delegator := cacher.NewCacheDelegator(cached, direct)
+	served := listFallback{Interface: delegator, direct: direct, cache: cached, corrupt: corrupt}
+	return &watchCache{Interface: served, cached: cached, delegator: delegator, filled: make(chan struct{})}
+}
+
+// fill waits until the cache has its first state, or was stopped, but not for long.
+func (c *watchCache) fill() {
+	ctx, cancel := context.WithTimeout(context.Background(), fillTime)
+	defer cancel()
+	if c.cached.Wait(ctx) != nil {
+		return
+	}
+	// The revision of its first state is not to be had, but the one after that will do.
+	if revision, err := c.GetCurrentResourceVersion(ctx); err == nil {
+		c.first = revision
+	}
+}
+
+func (c *watchCache) stop() {
+	within(stopGrace, func() {
+		c.delegator.Stop()
+		c.cached.Stop()
+	})
+}
+
+// within calls a function and returns when it does, or after that time.
+func within(limit time.Duration, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-clock.RealClock{}.After(limit):
+	}
+}
+
+// listedObjects is a decoder that counts the objects of lists.
+type listedObjects struct {
+	etcd3.Decoder
+
+	n atomic.Int64
+}
+
+func countListed(decoder etcd3.Decoder) *listedObjects { return &listedObjects{Decoder: decoder} }
+
+// DecodeListItem implements etcd3.Decoder.
+func (l *listedObjects) DecodeListItem(ctx context.Context, data []byte, revision uint64, newItem func() runtime.Object) (runtime.Object, error) {
+	l.n.Add(1)
+	return l.Decoder.DecodeListItem(ctx, data, revision, newItem)
+}

@@ -1,0 +1,258 @@
+package storage
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	apistorage "k8s.io/apiserver/pkg/storage"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// Reads and writes begin no watch cache. The first watch does.
+func TestCacheBeginsWithAWatch(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	for what, do := range map[string]func() error{
+		"create": func() error { return maps.create("team", "a") },
+		"get": func() error {
+			return maps.Get(t.Context(), maps.key("team", "a"), apistorage.GetOptions{ResourceVersion: "0", IgnoreNotFound: true}, &corev1.ConfigMap{})
+		},
+		"list":              maps.list,
+		"list consistently": maps.listConsistently,
+		"update":            func() error { return maps.change("team", "b", func(runtime.Object) {}) },
+		"check readiness":   maps.ReadinessCheck,
+	} {
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	must(t, maps.remove("team", "a"))
+	if maps.hasCache() {
+		t.Fatal("there is a watch cache before there is a watch")
+	}
+	maps.watchFrom(t, t.Context(), "")
+	if !maps.hasCache() {
+		t.Error("there is no watch cache after a watch")
+	}
+}
+
+// Lists begin a cache once they have read many objects.
+func TestCacheBeginsWithLargeLists(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "a"))
+	maps.Interface.(*onDemand).listed.n.Store(listsWithoutCache - 2)
+	must(t, maps.list())
+	if maps.hasCache() {
+		t.Fatalf("there is a watch cache after lists of fewer than %d objects", listsWithoutCache)
+	}
+	must(t, maps.list())
+	if !maps.hasCache() {
+		t.Errorf("there is no watch cache after lists of %d objects", listsWithoutCache)
+	}
+}
+
+// Many watches at once begin one cache, and each gets what is stored.
+func TestCacheBeginsOnce(t *testing.T) {
+	const watches = 20
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "a"))
+	demanded := maps.Interface.(*onDemand)
+	var opened atomic.Int64
+	next := demanded.open
+	demanded.open = func() (*watchCache, error) {
+		opened.Add(1)
+		return next()
+	}
+	var watching sync.WaitGroup
+	for range watches {
+		watching.Go(func() {
+			events, err := maps.watch(t.Context(), "0")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer events.Stop()
+			if event := <-events.ResultChan(); event.Type != watch.Added || nameOf(event) != "a" {
+				t.Errorf("a watch gets %v", event)
+			}
+		})
+	}
+	watching.Wait()
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d caches were opened", n)
+	}
+}
+
+// Whoever has listed before the cache began can watch from there, and misses nothing.
+func TestWatchFromBeforeTheCache(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "before"))
+	listed := maps.listedAt(t)
+	must(t, maps.create("team", "between"))
+	must(t, maps.remove("team", "before"))
+	maps.watchFrom(t, t.Context(), "")
+	events := maps.watchFrom(t, t.Context(), listed)
+	must(t, maps.create("team", "after"))
+	for _, want := range []struct {
+		kind watch.EventType
+		name string
+	}{{watch.Added, "between"}, {watch.Deleted, "before"}, {watch.Added, "after"}} {
+		if event := <-events; event.Type != want.kind || nameOf(event) != want.name {
+			t.Errorf("the watch gets %s %s, want %s %s", event.Type, nameOf(event), want.kind, want.name)
+		}
+	}
+}
+
+// From before the store was opened nobody can watch, as nobody can from before the start of a cache
+// that begins with the server.
+func TestWatchFromBeforeTheStore(t *testing.T) {
+	s := open(t)
+	must(t, s.namespaceStorage(t).create("", "team"))
+	revision, err := s.Revision(t.Context())
+	must(t, err)
+	s.opened = revision
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "a"))
+	for from, expired := range map[int64]bool{revision - 1: true, revision: false} {
+		event := <-maps.watchFrom(t, t.Context(), strconv.FormatInt(from, 10))
+		if got := apierrors.IsResourceExpired(apierrors.FromObject(event.Object)); got != expired {
+			t.Errorf("from revision %d, where %d is the first of this store: %v", from, revision, event)
+		}
+	}
+}
+
+// The first watch of this process does without a cache: it gets the initial state, the bookmark
+// after it, and the events. A second one at the same time has a cache.
+func TestWatchOfThisProcess(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "a"))
+	ctx, cancel := context.WithCancel(fromThisProcess(t))
+	streamed := apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything, SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
+	streamed.Predicate.AllowWatchBookmarks = true
+	first, err := maps.Watch(ctx, maps.prefix, streamed)
+	must(t, err)
+	must(t, maps.create("team", "b"))
+	seen := map[watch.EventType][]string{}
+	for len(seen[watch.Added]) < 2 || len(seen[watch.Bookmark]) == 0 {
+		event := <-first.ResultChan()
+		seen[event.Type] = append(seen[event.Type], nameOf(event))
+	}
+	if maps.hasCache() {
+		t.Error("the first watch has begun a cache")
+	}
+	cancel()
+	for range first.ResultChan() { //nolint:revive // until it has ended
+	}
+	eventually.Holds(t, "the first watch is forgotten", func() bool {
+		demanded := maps.Interface.(*onDemand)
+		demanded.mu.Lock()
+		defer demanded.mu.Unlock()
+		return !demanded.watched
+	})
+	maps.watchFrom(t, fromThisProcess(t), "0")
+	if maps.hasCache() {
+		t.Error("a watch has begun a cache although there is no other")
+	}
+	if event := <-maps.watchFrom(t, fromThisProcess(t), "0"); event.Type != watch.Added {
+		t.Errorf("a second watch gets %v", event)
+	}
+	if !maps.hasCache() {
+		t.Error("a second watch has begun no cache")
+	}
+}
+
+// Servers that share an etcd spare it the watches of their informers.
+func TestWatchOfThisProcessOnSharedStore(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	maps.Interface.(*onDemand).remote = true
+	maps.watchFrom(t, fromThisProcess(t), "0")
+	if !maps.hasCache() {
+		t.Error("there is no watch cache")
+	}
+}
+
+// A storage that is stopped ends the watches that are served without its cache, and begins none.
+func TestStopWithoutCache(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "a"))
+	events := maps.watchFrom(t, fromThisProcess(t), "1")
+	maps.Interface.(*onDemand).stop()
+	for range events { //nolint:revive // until it has ended
+	}
+	if _, err := maps.watch(t.Context(), ""); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("a watch after that: %v", err)
+	}
+}
+
+// fromThisProcess returns the context of a request that was sent in this process, and that ends with
+// the test.
+func fromThisProcess(t *testing.T) context.Context {
+	t.Helper()
+	var within context.Context
+	transport := inprocess.Transport(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		within = context.WithoutCancel(r.Context())
+	}))
+	response, err := transport.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	must(t, err)
+	must(t, response.Body.Close())
+	ctx, cancel := context.WithCancel(within)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (o objects) hasCache() bool {
+	demanded := o.Interface.(*onDemand)
+	demanded.mu.Lock()
+	defer demanded.mu.Unlock()
+	return demanded.cache != nil
+}
+
+func (o objects) watch(ctx context.Context, revision string) (watch.Interface, error) {
+	return o.Watch(ctx, o.prefix, apistorage.ListOptions{ResourceVersion: revision, Recursive: true, Predicate: apistorage.Everything})
+}
+
+// watchFrom watches until the test ends.
+func (o objects) watchFrom(t testing.TB, ctx context.Context, revision string) <-chan watch.Event {
+	t.Helper()
+	events, err := o.watch(ctx, revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(events.Stop)
+	return events.ResultChan()
+}
+
+// listedAt lists, and returns the resourceVersion of the list.
+func (o objects) listedAt(t *testing.T) string {
+	t.Helper()
+	list := &corev1.ConfigMapList{}
+	must(t, o.GetList(t.Context(), o.prefix, apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything}, list))
+	return list.ResourceVersion
+}
+
+func nameOf(event watch.Event) string {
+	m, err := meta.Accessor(event.Object)
+	if err != nil {
+		return ""
+	}
+	return m.GetName()
+}
