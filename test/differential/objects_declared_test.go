@@ -39,6 +39,7 @@ var declarations = []declaration{
 	permit("there are no warnings about deprecated fields, or values without effect", `\w+: only theirs warns: 299 - .*`),
 	permit("the status of a CSINode is new in 1.37", `CSINode: only ours has status = map\[\]`),
 	permit("definitions are established in the write that creates them", `CustomResourceDefinition: (only ours has )?status\.(acceptedNames|conditions).*`),
+	permit("controllers of both servers set conditions in their own time", `(APIService|FlowSchema): (only (ours|theirs) has )?status(\.conditions.*)?( = .*| differs)?`),
 }
 
 // onChange are declarations for requests that change a stored object.
