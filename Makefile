@@ -78,8 +78,9 @@ mutants: ## build the simulator with each planted bug; it must find them
 kubernetes: ## the conformance suite, and the comparison of deletions and of a sample of whole objects, against a real kube-apiserver, which is built first (4 minutes)
 	cd bench && go run ./onkubernetes -dir .. go test -count=1 -p 1 ./test/conformance ./test/differential
 
-differential: ## the comparison of whole objects with a real kube-apiserver: every field of every kind, right and wrong (half an hour)
-	cd bench && COPPICE_TEST_OBJECTS=all go run ./onkubernetes -dir .. go test -count=1 -timeout 2h -v -run 'TestObjects$$' ./test/differential
+SEED ?= $(shell date -u +%Y%m%d)
+differential: ## the comparison of whole objects with a real kube-apiserver: every field of every kind, right and wrong, and the pairs of SEED, by default that of the day (half an hour)
+	cd bench && COPPICE_TEST_OBJECTS=all COPPICE_TEST_SEED=$(SEED) go run ./onkubernetes -dir .. go test -count=1 -timeout 2h -v -run 'TestObjects$$' ./test/differential
 
 replicas: ## two control planes on three etcd members, each of the five killed in turn under load (a minute)
 	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all

@@ -27,6 +27,9 @@ const (
 	// kindsVariable is a pattern for the kinds to compare.
 	kindsVariable = "COPPICE_TEST_OBJECTS_KINDS"
 
+	// recordedSeed is the seed of the recorded differences.
+	recordedSeed = 1
+
 	defaultExperiments = 60
 	objectLanes        = 6
 )
@@ -52,7 +55,10 @@ func TestObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.QPS = -1
-	seed := number(t, seedVariable, 1)
+	seed := number(t, seedVariable, recordedSeed)
+	if *rewrite && seed != recordedSeed {
+		t.Fatalf("the differences are recorded with %s=%d, so that those of two runs can be compared", seedVariable, recordedSeed)
+	}
 	known, err := knownDifferences()
 	if err != nil {
 		t.Fatal(err)

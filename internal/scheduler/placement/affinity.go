@@ -1,9 +1,11 @@
 package placement
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,9 +73,24 @@ func requiredAntiAffinity(pod *corev1.Pod) ([]term, error) {
 	return nil, nil
 }
 
+// attraction returns the terms by which a pod on a node attracts others, or repels them: those of
+// its preferred affinity and anti-affinity, and, with the least weight, of its required affinity.
+func attraction(pod *corev1.Pod) ([]term, error) {
+	own := peers{}
+	if err := own.readAffinity(pod); err != nil {
+		return nil, err
+	}
+	all := own.preferred
+	for _, t := range own.affinity {
+		t.weight = 1
+		all = append(all, t)
+	}
+	return all, nil
+}
+
 // text is the same for terms that mean the same, unless they are written differently.
 func (t *term) text() string {
-	return strings.Join([]string{t.topologyKey, strings.Join(t.namespaces, ","), textOf(t.namespaceSelector), textOf(t.selector)}, "|")
+	return strings.Join([]string{strconv.FormatInt(t.weight, 10), t.topologyKey, strings.Join(t.namespaces, ","), textOf(t.namespaceSelector), textOf(t.selector)}, "|")
 }
 
 // textOf tells a selector that matches nothing from one that matches everything.
@@ -119,7 +136,8 @@ type peers struct {
 	apart       domains  // pods that match a term of the anti-affinity
 	avoidedBy   domains  // pods whose anti-affinity is about this one
 	avoidedKeys []string // the topology keys of avoidedBy
-	weights     domains  // sums of the weights of preferred terms
+	weights     domains  // sums of the weights of preferred terms, its own and those of others about it
+	weighedKeys []string // the topology keys of weights
 
 	required, soft []spread
 }
@@ -128,13 +146,14 @@ type peers struct {
 func (c *Cluster) peersOf(pod *corev1.Pod, nodes nodeaffinity.RequiredNodeAffinity) (*peers, error) {
 	affinity := pod.Spec.Affinity
 	constrained := len(pod.Spec.TopologySpreadConstraints) > 0 || affinity != nil && (affinity.PodAffinity != nil || affinity.PodAntiAffinity != nil)
-	if !constrained && len(c.avoided) == 0 {
+	if !constrained && len(c.avoided)+len(c.attracting) == 0 {
 		return nil, nil
 	}
 	p := &peers{}
 	p.countAvoiding(c, pod)
+	p.countAttracting(c, pod)
 	if !constrained {
-		if len(p.avoidedBy) == 0 {
+		if len(p.avoidedBy)+len(p.weights) == 0 {
 			return nil, nil
 		}
 		return p, nil
@@ -147,9 +166,9 @@ func (c *Cluster) peersOf(pod *corev1.Pod, nodes nodeaffinity.RequiredNodeAffini
 	for i := range p.antiAffinity {
 		c.countMatching(&p.antiAffinity[i], p.apart, 1)
 	}
-	p.weights = domains{}
 	for i := range p.preferred {
 		c.countMatching(&p.preferred[i], p.weights, p.preferred[i].weight)
+		p.weigh(p.preferred[i].topologyKey)
 	}
 	c.countSpread(p.required, pod, nodes)
 	c.countSpread(p.soft, pod, nodes)
@@ -158,24 +177,36 @@ func (c *Cluster) peersOf(pod *corev1.Pod, nodes nodeaffinity.RequiredNodeAffini
 
 // read reads the constraints that a pod has on others.
 func (p *peers) read(pod *corev1.Pod) error {
-	var errs [5]error
-	if a := pod.Spec.Affinity; a != nil && a.PodAffinity != nil {
-		p.affinity, errs[0] = newTerms(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, pod.Namespace)
-		p.preferred, errs[1] = newWeighted(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, pod.Namespace, 1)
+	err := p.readAffinity(pod)
+	if err == nil {
+		p.antiAffinity, err = requiredAntiAffinity(pod)
 	}
-	p.antiAffinity, errs[2] = requiredAntiAffinity(pod)
-	if a := pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
-		var rather []term
-		rather, errs[3] = newWeighted(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, pod.Namespace, -1)
-		p.preferred = append(p.preferred, rather...)
+	if err == nil {
+		p.required, p.soft, err = newSpreads(pod)
 	}
-	p.required, p.soft, errs[4] = newSpreads(pod)
-	for _, err := range errs {
-		if err != nil {
-			return fmt.Errorf("constraints on other pods: %w", err)
-		}
+	if err != nil {
+		return fmt.Errorf("constraints on other pods: %w", err)
 	}
 	return nil
+}
+
+// readAffinity reads a pod's affinity, and what it prefers.
+func (p *peers) readAffinity(pod *corev1.Pod) error {
+	a := pod.Spec.Affinity
+	if a == nil {
+		return nil
+	}
+	var errs [3]error
+	if near := a.PodAffinity; near != nil {
+		p.affinity, errs[0] = newTerms(near.RequiredDuringSchedulingIgnoredDuringExecution, pod.Namespace)
+		p.preferred, errs[1] = newWeighted(near.PreferredDuringSchedulingIgnoredDuringExecution, pod.Namespace, 1)
+	}
+	if apart := a.PodAntiAffinity; apart != nil {
+		var rather []term
+		rather, errs[2] = newWeighted(apart.PreferredDuringSchedulingIgnoredDuringExecution, pod.Namespace, -1)
+		p.preferred = append(p.preferred, rather...)
+	}
+	return errors.Join(errs[:]...)
 }
 
 // countAvoiding counts the pods whose required anti-affinity is about a pod.
@@ -192,6 +223,28 @@ func (p *peers) countAvoiding(c *Cluster, pod *corev1.Pod) {
 		if !slices.Contains(p.avoidedKeys, a.topologyKey) {
 			p.avoidedKeys = append(p.avoidedKeys, a.topologyKey)
 		}
+	}
+}
+
+// countAttracting adds the weights of what the pods on nodes prefer about a pod.
+func (p *peers) countAttracting(c *Cluster, pod *corev1.Pod) {
+	its := c.namespaces[pod.Namespace]
+	p.weights = domains{}
+	for _, b := range c.attracting {
+		if !b.isAbout(pod.Namespace, its) || !b.selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		for n, count := range b.nodes {
+			p.weights.add(n, b.topologyKey, b.weight*int64(count))
+		}
+		p.weigh(b.topologyKey)
+	}
+}
+
+// weigh notes that there are weights for the domains of a topology key.
+func (p *peers) weigh(key string) {
+	if !slices.Contains(p.weighedKeys, key) {
+		p.weighedKeys = append(p.weighedKeys, key)
 	}
 }
 
@@ -262,15 +315,15 @@ func (p *peers) isNear(n *Node) bool {
 }
 
 // prefer reports whether pods make a difference between nodes on which the pod may be.
-func (p *peers) prefer() bool { return p != nil && len(p.preferred)+len(p.soft) > 0 }
+func (p *peers) prefer() bool { return p != nil && len(p.weighedKeys)+len(p.soft) > 0 }
 
-// score returns how much the pod prefers a node for the pods near it, and how many there are from
+// score returns how much the pod prefers a node for the pods near it, and these prefer it, and how many there are from
 // which it should be spread.
 func (p *peers) score(n *Node) (near int64, crowd float64) {
 	if !p.prefer() {
 		return 0, 0
 	}
-	for _, key := range p.preferredKeys() {
+	for _, key := range p.weighedKeys {
 		near += p.weights.at(n, key)
 	}
 	for i := range p.soft {
@@ -283,17 +336,6 @@ func (p *peers) score(n *Node) (near int64, crowd float64) {
 		crowd += float64(s.counts[value]) * math.Log(float64(len(s.counts)+2))
 	}
 	return near, crowd
-}
-
-// preferredKeys returns the topology keys of the preferred terms, each once.
-func (p *peers) preferredKeys() []string {
-	var keys []string
-	for i := range p.preferred {
-		if key := p.preferred[i].topologyKey; !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }
 
 // selectors returns what the required constraints select.

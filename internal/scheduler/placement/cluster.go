@@ -17,14 +17,16 @@ type Cluster struct {
 	namespaces map[string]labels.Set // their labels
 	// avoided are the terms of required anti-affinity of the pods on nodes, by their text: pods of
 	// one template share them.
-	avoided map[string]*avoidance
+	avoided map[string]*bond
+	// attracting are their terms of preferred affinity and anti-affinity, and of required affinity.
+	attracting map[string]*bond
 	// groups are the pods on nodes by namespace and by the text of their labels. It is nil until a
 	// pod asks which pods are where.
 	groups map[string]map[string]*group
 }
 
-// avoidance is a term of required anti-affinity, and how many pods have it on each node.
-type avoidance struct {
+// bond is a term about other pods, and how many pods have it on each node.
+type bond struct {
 	term
 	text  string
 	nodes map[*Node]int
@@ -42,14 +44,14 @@ type tally struct{ all, terminating int }
 
 // peering is where a pod on a node is counted; nil if nowhere.
 type peering struct {
-	group  *group
-	avoids []*avoidance
-	of     *Cluster
+	group             *group
+	avoids, attracted []*bond
+	of                *Cluster
 }
 
 // NewCluster returns a cluster without nodes.
 func NewCluster() *Cluster {
-	return &Cluster{nodes: map[string]*Node{}, namespaces: map[string]labels.Set{}, avoided: map[string]*avoidance{}}
+	return &Cluster{nodes: map[string]*Node{}, namespaces: map[string]labels.Set{}, avoided: map[string]*bond{}, attracting: map[string]*bond{}}
 }
 
 // Node returns the node of that name; nil if there is none.
@@ -93,26 +95,45 @@ func (c *Cluster) RemoveNamespace(name string) { delete(c.namespaces, name) }
 
 // join counts a pod that is on a node.
 func (c *Cluster) join(n *Node, pod *corev1.Pod) *peering {
-	// What is wrong with a term was refused when the pod was created; nobody can avoid anything by it.
-	terms, _ := requiredAntiAffinity(pod)
-	if len(terms) == 0 && c.groups == nil {
+	// What is wrong with a term was refused when the pod was created; it means nothing to anybody.
+	avoids, _ := requiredAntiAffinity(pod)
+	attracts, _ := attraction(pod)
+	if len(avoids)+len(attracts) == 0 && c.groups == nil {
 		return nil
 	}
-	p := &peering{of: c}
-	for _, t := range terms {
-		text := t.text()
-		a := c.avoided[text]
-		if a == nil {
-			a = &avoidance{term: t, text: text, nodes: map[*Node]int{}}
-			c.avoided[text] = a
-		}
-		a.nodes[n]++
-		p.avoids = append(p.avoids, a)
-	}
+	p := &peering{of: c, avoids: bindTo(c.avoided, n, avoids), attracted: bindTo(c.attracting, n, attracts)}
 	if c.groups != nil {
 		p.group = c.joinGroup(n, pod)
 	}
 	return p
+}
+
+// bindTo counts a pod on a node that has those terms.
+func bindTo(bonds map[string]*bond, n *Node, terms []term) []*bond {
+	var all []*bond
+	for _, t := range terms {
+		text := t.text()
+		b := bonds[text]
+		if b == nil {
+			b = &bond{term: t, text: text, nodes: map[*Node]int{}}
+			bonds[text] = b
+		}
+		b.nodes[n]++
+		all = append(all, b)
+	}
+	return all
+}
+
+// release counts a pod no longer.
+func release(bonds map[string]*bond, n *Node, its []*bond) {
+	for _, b := range its {
+		if b.nodes[n]--; b.nodes[n] == 0 {
+			delete(b.nodes, n)
+		}
+		if len(b.nodes) == 0 {
+			delete(bonds, b.text)
+		}
+	}
 }
 
 func (c *Cluster) joinGroup(n *Node, pod *corev1.Pod) *group {
@@ -149,14 +170,8 @@ func (p *peering) leave(n *Node, pod *corev1.Pod) {
 	if p == nil {
 		return
 	}
-	for _, a := range p.avoids {
-		if a.nodes[n]--; a.nodes[n] == 0 {
-			delete(a.nodes, n)
-		}
-		if len(a.nodes) == 0 {
-			delete(p.of.avoided, a.text)
-		}
-	}
+	release(p.of.avoided, n, p.avoids)
+	release(p.of.attracting, n, p.attracted)
 	if g := p.group; g != nil {
 		g.count(n, pod, -1)
 		if len(g.nodes) == 0 {

@@ -10,8 +10,8 @@
 // required anti-affinity of a pod that is already placed.
 //
 // Of the nodes that remain, the one that the pod prefers comes first (preferred node affinity, no
-// PreferNoSchedule taint), then the one that it prefers because of the pods there (preferred
-// affinity and anti-affinity), then the one that spreads it best (ScheduleAnyway), then the one
+// PreferNoSchedule taint), then the one that it prefers because of the pods there, and these for it
+// (preferred affinity and anti-affinity), then the one that spreads it best (ScheduleAnyway), then the one
 // with the fewest pods of the same controller, then the one with the most free resources.
 //
 // A [Cluster] counts pods only for pods that have constraints on others. Those that have none

@@ -116,12 +116,24 @@ func (m *model) terms(label string) []corev1.PodAffinityTerm {
 	return all
 }
 
+func (m *model) weighted(label string) []corev1.WeightedPodAffinityTerm {
+	var all []corev1.WeightedPodAffinityTerm
+	for _, t := range m.terms(label) {
+		all = append(all, corev1.WeightedPodAffinityTerm{Weight: int32(rapid.IntRange(1, 9).Draw(m.t, "weight")), PodAffinityTerm: t})
+	}
+	return all
+}
+
 func (m *model) newPod() *corev1.Pod {
 	m.created++
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(m.created)), Namespace: m.oneOf("in", "x", "y"), Labels: m.labels()}}
 	p.Spec.Affinity = &corev1.Affinity{
-		PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: m.terms("affinity")},
-		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: m.terms("anti-affinity")},
+		PodAffinity: &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: m.terms("affinity"), PreferredDuringSchedulingIgnoredDuringExecution: m.weighted("preferred"),
+		},
+		PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: m.terms("anti-affinity"), PreferredDuringSchedulingIgnoredDuringExecution: m.weighted("rather not"),
+		},
 	}
 	if m.yes("selective") {
 		p.Spec.NodeSelector = map[string]string{"zone": "a"}
@@ -183,7 +195,7 @@ func (m *model) changePod() {
 	m.pods[uid] = p
 }
 
-// compare compares why each node is ruled out.
+// compare compares why each node is ruled out, and how much it is preferred for the pods there.
 func (m *model) compare(pod *corev1.Pod) {
 	r, err := m.cluster.newRequest(pod)
 	if err != nil {
@@ -193,6 +205,9 @@ func (m *model) compare(pod *corev1.Pod) {
 		got, want := r.peers.obstacle(m.cluster.Node(name)), m.expected(pod, node)
 		if got != want {
 			m.t.Fatalf("pod %+v on node %s: got %q, want %q", pod, name, got, want)
+		}
+		if got, _ := r.peers.score(m.cluster.Node(name)); got != m.preference(pod, node) {
+			m.t.Fatalf("pod %+v on node %s: got weight %d, want %d", pod, name, got, m.preference(pod, node))
 		}
 	}
 }
@@ -221,6 +236,32 @@ func (m *model) expected(pod *corev1.Pod, node *corev1.Node) string {
 		}
 	}
 	return ""
+}
+
+// preference is the sum of the weights with which a pod and those near a node prefer each other.
+func (m *model) preference(pod *corev1.Pod, node *corev1.Node) int64 {
+	var sum int64
+	weigh := func(of, about, placed *corev1.Pod, t corev1.PodAffinityTerm, weight int32) {
+		if m.matches(t, of, about) && m.together(node, placed, t.TopologyKey) {
+			sum += int64(weight)
+		}
+	}
+	prefer := func(of, about, placed *corev1.Pod) {
+		for _, t := range of.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			weigh(of, about, placed, t.PodAffinityTerm, t.Weight)
+		}
+		for _, t := range of.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			weigh(of, about, placed, t.PodAffinityTerm, -t.Weight)
+		}
+	}
+	for _, other := range m.pods {
+		prefer(pod, other, other)
+		prefer(other, pod, other)
+		for _, t := range other.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			weigh(other, pod, other, t, 1)
+		}
+	}
+	return sum
 }
 
 // matches reports whether a term of one pod is about another.
