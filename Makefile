@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas nodes generate dist
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas kills nodes generate dist
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -84,6 +84,10 @@ differential: ## the comparison of whole objects with a real kube-apiserver: eve
 
 replicas: ## two control planes on three etcd members, each of the five killed in turn under load (a minute)
 	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all
+
+KILLS ?= 100
+kills: ## kill KILLS (100) test processes that have started a control plane with envtest: nothing may stay (ten minutes)
+	cd test/envtest && go test -count=1 -v -timeout 1h -run '^TestKilled' -kills=$(KILLS)
 
 SECTIONS ?=
 bench: build ## every figure of README and docs, both sides, into docs/performance: three quarters of an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only

@@ -31,20 +31,20 @@ func newAssets(s Streams) *cobra.Command {
 		Short: "Make a directory with kube-apiserver, etcd and kubectl for test frameworks",
 		Long: `Makes a directory with kube-apiserver, etcd and kubectl, each of which is this binary
 under another name, and prints its path. Test frameworks such as controller-runtime's
-envtest start a control plane from it: their suites run unchanged, and owner references
-and namespaces are collected. The directory is made once, and anew when the binary changes.
+envtest start a control plane from it: suites run unchanged, and what is owned, and what
+is in a namespace, is deleted. The directory is made once, and anew when the binary
+changes.
 
-In kube-apiserver the garbage collector and the namespace controller run. Others run if
+    export KUBEBUILDER_ASSETS=$(coppice assets)
+    go test ./...
+
+In kube-apiserver the garbage collector and the namespace controller run. Others do if
 $COPPICE_CONTROLLERS names them (gc, namespace, protection, workloads, scheduler), and
-simulated nodes if $COPPICE_NODES is their number.`,
-		Example: `  # Run the tests of an operator
-  export KUBEBUILDER_ASSETS=$(coppice assets)
-  go test ./...
+simulated nodes if $COPPICE_NODES is their number. Its flags: kube-apiserver --help.`,
+		Example: `  # In the cache directory of the user
+  coppice assets
 
-  # With the controllers of workloads, and a node that simulates pods
-  COPPICE_CONTROLLERS=gc,namespace,workloads,scheduler COPPICE_NODES=1 go test ./...
-
-  # Where the home directory is read-only
+  # Where that is read-only
   coppice assets --dir /tmp/assets`,
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {

@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,32 +35,24 @@ func victim() int {
 
 // However a test process ends, nothing stays of the control plane that it has started.
 func TestKilled(t *testing.T) {
+	needProcesses(t)
+	for i := range *kills {
+		t.Run(fmt.Sprint(i), func(t *testing.T) { kill(t, syscall.SIGKILL) })
+	}
+	t.Run("Ctrl-C", func(t *testing.T) { kill(t, syscall.SIGINT) })
+}
+
+func needProcesses(t *testing.T) {
+	t.Helper()
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		t.Skip("there is no /proc to find processes in")
-	}
-	for i := range *kills {
-		for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
-			if signal != syscall.SIGKILL && i > 0 {
-				continue
-			}
-			t.Run(fmt.Sprintf("%d %s", i, signal), func(t *testing.T) { kill(t, signal) })
-		}
 	}
 }
 
 func kill(t *testing.T, signal syscall.Signal) {
 	t.Helper()
 	temporary := t.TempDir()
-	process := exec.Command(os.Args[0])
-	process.Env = append(os.Environ(), victimVariable+"=1", "TMPDIR="+temporary)
-	process.Stderr = os.Stderr
-	stdout, err := process.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	process, stdout := startVictim(t, temporary)
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil || strings.TrimSpace(line) != "started" {
 		_ = process.Process.Kill()
@@ -71,21 +66,71 @@ func kill(t *testing.T, signal syscall.Signal) {
 	}
 	_ = process.Wait()
 	eventually(t, "something is left", func(context.Context) (bool, error) {
-		left := processesOf(t, temporary)
-		err := filepath.WalkDir(temporary, func(path string, _ os.DirEntry, err error) error {
-			if strings.HasPrefix(filepath.Base(path), webhookDirPrefix) {
-				return filepath.SkipDir
-			}
-			if path != temporary && !os.IsNotExist(err) {
-				left = append(left, path)
-			}
-			return nil
-		})
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("%s", strings.Join(left, "; "))
+		left := append(processesOf(t, temporary), filesBelow(temporary)...)
+		if len(left) > 0 {
+			return false, fmt.Errorf("%s", strings.Join(left, "; "))
 		}
-		return err == nil, err
+		return true, nil
 	})
+}
+
+// A test process may also be killed when it has only just started a process, which could not look for
+// its parent yet. No process stays then, either.
+func TestKilledAtTheStart(t *testing.T) {
+	needProcesses(t)
+	for i := range *kills {
+		for _, name := range []string{"etcd", "kube-apiserver"} {
+			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
+				temporary := t.TempDir()
+				process, _ := startVictim(t, temporary)
+				for !slices.ContainsFunc(processesOf(t, temporary), func(line string) bool { return strings.Contains(line, "/"+name+" ") }) {
+					runtime.Gosched()
+				}
+				if err := process.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = process.Wait()
+				eventually(t, "a process is left", func(context.Context) (bool, error) {
+					if left := processesOf(t, temporary); len(left) > 0 {
+						return false, fmt.Errorf("%s", strings.Join(left, "; "))
+					}
+					return true, nil
+				})
+			})
+		}
+	}
+}
+
+// startVictim starts a process that starts a control plane, with temporary files in a directory of its
+// own.
+func startVictim(t *testing.T, temporary string) (*exec.Cmd, io.Reader) {
+	t.Helper()
+	process := exec.Command(os.Args[0])
+	process.Env = append(os.Environ(), victimVariable+"=1", "TMPDIR="+temporary)
+	process.Stderr = os.Stderr
+	stdout, err := process.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return process, stdout
+}
+
+// filesBelow returns the files in a directory, but for those of webhooks.
+func filesBelow(dir string) []string {
+	var found []string
+	_ = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if strings.HasPrefix(filepath.Base(path), webhookDirPrefix) {
+			return filepath.SkipDir
+		}
+		if path != dir && !os.IsNotExist(err) { // it may be removed meanwhile
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
 }
 
 // processesOf returns the command lines of the processes that have a directory in their flags.

@@ -119,6 +119,8 @@ type remote struct {
 
 func (r *remote) Pod(string, string) (*corev1.Pod, error) { return aPod(), nil }
 
+func (r *remote) Pods() ([]*corev1.Pod, error) { return []*corev1.Pod{aPod()}, nil }
+
 func (r *remote) Logs(ctx context.Context, _ *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	r.o.Store(o)
 	return r.log(ctx), nil
