@@ -23,7 +23,7 @@ race: ## the tests under the race detector
 	go test -race ./...
 
 # Nested modules that have code: each is vetted, linted and tested on its own.
-MODULES := bench coppicetest coppicetest/restconfig deploy test/e2e/operator test/suites
+MODULES := bench coppicetest coppicetest/fakes coppicetest/restconfig deploy test/e2e/operator test/suites
 LINT    := $(CURDIR)/bin/golangci-lint
 
 lint: ## golangci-lint, built from its module, in this module and the nested ones
