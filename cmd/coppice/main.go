@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/coppice-dev/coppice/internal/cli"
+	_ "github.com/coppice-dev/coppice/internal/cli/translations"
 )
 
 func main() {

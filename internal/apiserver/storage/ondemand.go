@@ -50,7 +50,7 @@ type onDemand struct {
 	remote bool   // etcd is in other processes
 	filled atomic.Pointer[watchCache]
 
-	ended context.Context // when the storage is stopped
+	ended context.Context //nolint:containedctx // it ends when the storage is stopped
 	end   context.CancelFunc
 
 	mu      sync.Mutex
@@ -110,7 +110,7 @@ func (s *onDemand) current() apistorage.Interface {
 
 // Watch implements storage.Interface.
 func (s *onDemand) Watch(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
-	if inprocess.Is(ctx) && s.isFirst(ctx) {
+	if inprocess.MayLag(ctx) && s.isFirst(ctx) {
 		return s.watchDirectly(ctx, key, opts)
 	}
 	cache, err := s.begin()
@@ -128,8 +128,10 @@ func (s *onDemand) Watch(ctx context.Context, key string, opts apistorage.ListOp
 	return cache.Watch(ctx, key, opts)
 }
 
-// isFirst reports whether a watch, which ends with ctx, is the only one and there is no cache. An
-// etcd in other processes has better things to do than to serve the informers of each server.
+// isFirst reports whether a watch, which ends with ctx, is the only one and there is no cache. It
+// gets its first events late if there are writes when it begins: etcd looks every 100 ms for watches
+// from the past. An etcd in other processes has better things to do than to serve the informers of
+// each server.
 func (s *onDemand) isFirst(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
