@@ -23,6 +23,7 @@ const (
 	listsWithoutCache = 10_000
 	// fillTime bounds the time that a watch waits until a cache that has just begun is filled. After
 	// that it gets the answer that k8s.io/apiserver has for a cache which cannot be filled: 429.
+	// Reads are served from etcd all the while.
 	fillTime = 3 * time.Second
 	// clientPatience is how long a watch that is served from etcd waits for its client.
 	clientPatience = 10 * time.Second
@@ -95,9 +96,10 @@ func (s *onDemand) begin() (*watchCache, error) {
 	}
 	cache := s.cache
 	go func() {
-		cache.fill()
-		s.filled.Store(cache)
-		close(cache.filled)
+		defer close(cache.filled)
+		if cache.fill(s.ended) {
+			s.filled.Store(cache)
+		}
 	}()
 	return cache, nil
 }
@@ -119,8 +121,12 @@ func (s *onDemand) Watch(ctx context.Context, key string, opts apistorage.ListOp
 	if err != nil {
 		return nil, err
 	}
+	patience := time.NewTimer(fillTime)
+	defer patience.Stop()
 	select {
 	case <-cache.filled:
+	case <-patience.C: // etcd does not answer, or there is an object that cannot be decoded
+		return nil, apierrors.NewTooManyRequests("the watch cache is being filled", 1)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -266,9 +272,9 @@ type watchCache struct {
 
 	cached    *cacher.Cacher
 	delegator *cacher.CacheDelegator
-	filled    chan struct{} // closed when it serves requests
-	// first is a revision from which on it has all events; 0 if it could not be filled in time. It is
-	// set before filled is closed.
+	filled    chan struct{} // closed when it has its first state, or was stopped
+	// first is a revision from which on it has all events; 0 if that is not known. It is set before
+	// filled is closed.
 	first uint64
 }
 
@@ -278,17 +284,16 @@ func newWatchCache(cached *cacher.Cacher, direct apistorage.Interface, corrupt *
 	return &watchCache{Interface: served, cached: cached, delegator: delegator, filled: make(chan struct{})}
 }
 
-// fill waits until the cache has its first state, or was stopped, but not for long.
-func (c *watchCache) fill() {
-	ctx, cancel := context.WithTimeout(context.Background(), fillTime)
-	defer cancel()
+// fill waits until the cache has its first state. It returns false if it was stopped before.
+func (c *watchCache) fill(ctx context.Context) bool {
 	if c.cached.Wait(ctx) != nil {
-		return
+		return false
 	}
 	// The revision of its first state is not to be had, but the one after that will do.
 	if revision, err := c.GetCurrentResourceVersion(ctx); err == nil {
 		c.first = revision
 	}
+	return true
 }
 
 func (c *watchCache) stop() {

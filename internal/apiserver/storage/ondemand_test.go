@@ -2,9 +2,11 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,6 +67,24 @@ func TestCacheBeginsWithLargeLists(t *testing.T) {
 	if !maps.hasCache() {
 		t.Errorf("there is no watch cache after lists of %d objects", listsWithoutCache)
 	}
+}
+
+// A cache that cannot be filled leaves reads and writes to etcd.
+func TestCacheThatIsNotFilled(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "sound"))
+	s.corrupt(t, maps.key("team", "damaged"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := maps.watch(ctx, "0"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a watch that does not wait: %v", err)
+	}
+	if err := maps.list(); err == nil || !strings.Contains(described(err), "/team/damaged") {
+		t.Errorf("a list: %v", err)
+	}
+	must(t, maps.change("team", "sound", func(runtime.Object) {}))
+	must(t, maps.ReadinessCheck())
 }
 
 // Many watches at once begin one cache, and each gets what is stored.
