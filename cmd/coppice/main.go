@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/assets/role"
 	"github.com/coppice-dev/coppice/internal/cli"
+	_ "github.com/coppice-dev/coppice/internal/cli/translations"
 )
 
 func main() {

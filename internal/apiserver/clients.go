@@ -6,6 +6,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
 	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
@@ -49,9 +50,16 @@ func (s *Server) ProtectionController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.ProtectionController)
 }
 
-// ResourceQuotaController is like Client, as the user of the controller of ResourceQuotas.
+// ResourceQuotaController is like Client, as the user of the controller of ResourceQuotas. Admission
+// charges to a quota what this controller counts: its watches of the objects must be no later than
+// that of the quota.
 func (s *Server) ResourceQuotaController() (*rest.Config, error) {
-	return s.as(bootstrappolicy.ResourceQuotaController)
+	config, err := s.as(bootstrappolicy.ResourceQuotaController)
+	if err != nil {
+		return nil, err
+	}
+	config.Wrap(inprocess.Prompt)
+	return config, nil
 }
 
 // HorizontalPodAutoscaler is like Client, as the user of the controller of HorizontalPodAutoscalers.

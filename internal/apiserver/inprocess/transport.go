@@ -54,25 +54,48 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { //
 	}, nil
 }
 
-// detached ends with the client's context, but has none of its values, save that Is reports true. The client may be a handler
+// detached ends with the client's context, but has none of its values, save what MayLag
+// reads. The client may be a handler
 // of the same server, and the values of its context, such as the audit event, describe its own
 // request, not the one that it sends. A socket carries no values either.
 type detached struct{ context.Context } //nolint:containedctx // it is a context itself
 
 // Value implements context.Context.
-func (detached) Value(key any) any {
-	if key == (marker{}) {
-		return true
+func (d detached) Value(key any) any {
+	if key == (lag{}) {
+		return d.Context.Value(prompt{}) == nil
 	}
 	return nil
 }
 
-// marker is the key under which the context of a handler says that the client is in this process.
-type marker struct{}
+type (
+	// lag is the key under which the context of a handler says whether the client minds a lag.
+	lag struct{}
+	// prompt is the key under which the context of a client's request says that it does.
+	prompt struct{}
+)
 
-// Is reports whether ctx is that of a request which came through this transport: its client takes
-// what it gets without delay, and shares the fate of the server.
-func Is(ctx context.Context) bool { return ctx.Value(marker{}) != nil }
+// MayLag reports whether ctx is that of a request which came through this transport: its client
+// takes what it gets without delay, and does not mind if the events of a watch come a tenth of a
+// second late, unless it is Prompt.
+func MayLag(ctx context.Context) bool {
+	may, _ := ctx.Value(lag{}).(bool)
+	return may
+}
+
+// Prompt returns a RoundTripper for a client that compares what different watches tell it, so that
+// none of them may lag behind the others.
+func Prompt(next http.RoundTripper) http.RoundTripper { return promptly{next} }
+
+type promptly struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (p promptly) RoundTrip(r *http.Request) (*http.Response, error) {
+	return p.next.RoundTrip(r.WithContext(context.WithValue(r.Context(), prompt{}, true)))
+}
+
+// WrappedRoundTripper lets client-go find the wrapped transport.
+func (p promptly) WrappedRoundTripper() http.RoundTripper { return p.next }
 
 // AfterFunc saves package context a goroutine per request.
 func (d detached) AfterFunc(do func()) (stop func() bool) { return context.AfterFunc(d.Context, do) }

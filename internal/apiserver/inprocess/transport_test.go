@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -172,5 +173,32 @@ func TestPanicAbortsTheAnswer(t *testing.T) {
 	defer response.Body.Close()
 	if body, err := io.ReadAll(response.Body); err == nil {
 		t.Errorf("read %q as if it were whole", body)
+	}
+}
+
+// The server knows which requests come from its own process, and which of their clients mind a lag;
+// nothing else that a client's context carries.
+func TestMayLag(t *testing.T) {
+	type own struct{}
+	var lags []bool
+	transport := Transport(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		lags = append(lags, MayLag(r.Context()))
+		if r.Context().Value(own{}) != nil {
+			t.Error("the handler has a value of the client's context")
+		}
+	}))
+	for _, client := range []http.RoundTripper{transport, Prompt(transport)} {
+		request, err := http.NewRequestWithContext(context.WithValue(t.Context(), own{}, 1), http.MethodGet, "http://api/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+	}
+	if !slices.Equal(lags, []bool{true, false}) || MayLag(t.Context()) {
+		t.Errorf("who may lag: %v, and without the transport: %t", lags, MayLag(t.Context()))
 	}
 }

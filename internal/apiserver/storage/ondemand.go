@@ -23,7 +23,10 @@ const (
 	listsWithoutCache = 10_000
 	// fillTime bounds the time that a watch waits until a cache that has just begun is filled. After
 	// that it gets the answer that k8s.io/apiserver has for a cache which cannot be filled: 429.
+	// Reads are served from etcd all the while.
 	fillTime = 3 * time.Second
+	// clientPatience is how long a watch that is served from etcd waits for its client.
+	clientPatience = 10 * time.Second
 	// stopGrace bounds the time that the cache of a resource may take to stop. One that is stopped
 	// within milliseconds of its start never does if a hundred events have come meanwhile: what passes
 	// them on has ended, and what receives them waits for it (k8s.io/apiserver 1.37).
@@ -50,7 +53,7 @@ type onDemand struct {
 	remote bool   // etcd is in other processes
 	filled atomic.Pointer[watchCache]
 
-	ended context.Context // when the storage is stopped
+	ended context.Context //nolint:containedctx // it ends when the storage is stopped
 	end   context.CancelFunc
 
 	mu      sync.Mutex
@@ -93,9 +96,10 @@ func (s *onDemand) begin() (*watchCache, error) {
 	}
 	cache := s.cache
 	go func() {
-		cache.fill()
-		s.filled.Store(cache)
-		close(cache.filled)
+		defer close(cache.filled)
+		if cache.fill(s.ended) {
+			s.filled.Store(cache)
+		}
 	}()
 	return cache, nil
 }
@@ -110,26 +114,36 @@ func (s *onDemand) current() apistorage.Interface {
 
 // Watch implements storage.Interface.
 func (s *onDemand) Watch(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
-	if inprocess.Is(ctx) && s.isFirst(ctx) {
+	if inprocess.MayLag(ctx) && s.isFirst(ctx) {
 		return s.watchDirectly(ctx, key, opts)
 	}
 	cache, err := s.begin()
 	if err != nil {
 		return nil, err
 	}
+	patience := time.NewTimer(fillTime)
+	defer patience.Stop()
 	select {
 	case <-cache.filled:
+	case <-patience.C: // etcd does not answer, or there is an object that cannot be decoded
+		return nil, apierrors.NewTooManyRequests("the watch cache is being filled", 1)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	if from := s.resumesAt(opts); s.opened <= from && from < cache.first {
-		return s.watchDirectly(ctx, key, opts)
+		events, err := s.watchDirectly(ctx, key, opts)
+		if err != nil {
+			return nil, err
+		}
+		return endIfSlow(events), nil
 	}
 	return cache.Watch(ctx, key, opts)
 }
 
-// isFirst reports whether a watch, which ends with ctx, is the only one and there is no cache. An
-// etcd in other processes has better things to do than to serve the informers of each server.
+// isFirst reports whether a watch, which ends with ctx, is the only one and there is no cache. It
+// gets its first events late if there are writes when it begins: etcd looks every 100 ms for watches
+// from the past. An etcd in other processes has better things to do than to serve the informers of
+// each server.
 func (s *onDemand) isFirst(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,6 +183,48 @@ func (s *onDemand) watchDirectly(ctx context.Context, key string, opts apistorag
 		cancel()
 	}
 	return events, err
+}
+
+// timelyWatch is a watch that ends when its client does not take an event for too long, as one of a
+// cache does: what etcd sends meanwhile is kept, without a limit.
+type timelyWatch struct {
+	watch.Interface
+
+	results chan watch.Event
+	once    sync.Once
+	stopped chan struct{}
+}
+
+func endIfSlow(events watch.Interface) watch.Interface {
+	w := &timelyWatch{Interface: events, results: make(chan watch.Event), stopped: make(chan struct{})}
+	go w.pass()
+	return w
+}
+
+// ResultChan implements watch.Interface.
+func (w *timelyWatch) ResultChan() <-chan watch.Event { return w.results }
+
+// Stop implements watch.Interface.
+func (w *timelyWatch) Stop() {
+	w.once.Do(func() { close(w.stopped) })
+	w.Interface.Stop()
+}
+
+func (w *timelyWatch) pass() {
+	defer close(w.results)
+	defer w.Interface.Stop()
+	for event := range w.Interface.ResultChan() {
+		patience := time.NewTimer(clientPatience)
+		select {
+		case w.results <- event:
+			patience.Stop()
+		case <-w.stopped:
+			patience.Stop()
+			return
+		case <-patience.C:
+			return
+		}
+	}
 }
 
 // Get implements storage.Interface.
@@ -216,9 +272,9 @@ type watchCache struct {
 
 	cached    *cacher.Cacher
 	delegator *cacher.CacheDelegator
-	filled    chan struct{} // closed when it serves requests
-	// first is a revision from which on it has all events; 0 if it could not be filled in time. It is
-	// set before filled is closed.
+	filled    chan struct{} // closed when it has its first state, or was stopped
+	// first is a revision from which on it has all events; 0 if that is not known. It is set before
+	// filled is closed.
 	first uint64
 }
 
@@ -228,17 +284,16 @@ func newWatchCache(cached *cacher.Cacher, direct apistorage.Interface, corrupt *
 	return &watchCache{Interface: served, cached: cached, delegator: delegator, filled: make(chan struct{})}
 }
 
-// fill waits until the cache has its first state, or was stopped, but not for long.
-func (c *watchCache) fill() {
-	ctx, cancel := context.WithTimeout(context.Background(), fillTime)
-	defer cancel()
+// fill waits until the cache has its first state. It returns false if it was stopped before.
+func (c *watchCache) fill(ctx context.Context) bool {
 	if c.cached.Wait(ctx) != nil {
-		return
+		return false
 	}
 	// The revision of its first state is not to be had, but the one after that will do.
 	if revision, err := c.GetCurrentResourceVersion(ctx); err == nil {
 		c.first = revision
 	}
+	return true
 }
 
 func (c *watchCache) stop() {

@@ -2,12 +2,16 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,6 +67,24 @@ func TestCacheBeginsWithLargeLists(t *testing.T) {
 	if !maps.hasCache() {
 		t.Errorf("there is no watch cache after lists of %d objects", listsWithoutCache)
 	}
+}
+
+// A cache that cannot be filled leaves reads and writes to etcd.
+func TestCacheThatIsNotFilled(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "sound"))
+	s.corrupt(t, maps.key("team", "damaged"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := maps.watch(ctx, "0"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a watch that does not wait: %v", err)
+	}
+	if err := maps.list(); err == nil || !strings.Contains(described(err), "/team/damaged") {
+		t.Errorf("a list: %v", err)
+	}
+	must(t, maps.change("team", "sound", func(runtime.Object) {}))
+	must(t, maps.ReadinessCheck())
 }
 
 // Many watches at once begin one cache, and each gets what is stored.
@@ -201,6 +223,28 @@ func TestStopWithoutCache(t *testing.T) {
 	if _, err := maps.watch(t.Context(), ""); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a watch after that: %v", err)
 	}
+}
+
+// A watch from etcd ends when its client takes nothing, and not before.
+func TestSlowClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := watch.NewFakeWithChanSize(2, false)
+		events := endIfSlow(source)
+		source.Add(configMap("a", 2))
+		source.Add(configMap("b", 3))
+		time.Sleep(clientPatience - 1)
+		if event := <-events.ResultChan(); nameOf(event) != "a" {
+			t.Errorf("a client that is slow gets %v", event)
+		}
+		time.Sleep(clientPatience + 1)
+		synctest.Wait()
+		if event, ok := <-events.ResultChan(); ok {
+			t.Errorf("a client that is too slow gets %v", event)
+		}
+		if !source.IsStopped() {
+			t.Error("the watch of etcd was not ended")
+		}
+	})
 }
 
 // fromThisProcess returns the context of a request that was sent in this process, and that ends with
