@@ -58,7 +58,7 @@ func OpenAttached(ctx context.Context, kubeconfig string, options ...Option) (*P
 }
 
 // diagnosticsAddress finds the address of the diagnostics in the log of coppice collect.
-var diagnosticsAddress = regexp.MustCompile(`flag=--bind-address address=(http://[^\s]+)`) //nolint:gochecknoglobals // constant
+var diagnosticsAddress = regexp.MustCompile(`flag=--bind-address address=(http://[^\s]+)`)
 
 // attach makes the client of the collector and applies the definitions.
 func (p *Plane) attach(ctx context.Context, definitions []source) error {

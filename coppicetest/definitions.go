@@ -84,7 +84,7 @@ func (s source) read() ([]source, error) {
 }
 
 // separator is what separates the documents of a YAML file.
-var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`) //nolint:gochecknoglobals // constant
+var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
 
 // documents splits YAML. JSON is one document.
 func documents(text []byte) [][]byte {
@@ -98,7 +98,7 @@ func documents(text []byte) [][]byte {
 }
 
 // definitionKind finds the kind of a document that is YAML.
-var definitionKind = regexp.MustCompile(`(?m)^kind:[ \t]*["']?CustomResourceDefinition["']?[ \t]*(#.*)?$`) //nolint:gochecknoglobals // constant
+var definitionKind = regexp.MustCompile(`(?m)^kind:[ \t]*["']?CustomResourceDefinition["']?[ \t]*(#.*)?$`)
 
 func isDefinition(document []byte) bool {
 	var object struct{ Kind string }

@@ -30,14 +30,17 @@ type discovery struct {
 		Metadata struct{ Name string }
 		Versions []struct {
 			Version   string
-			Resources []struct {
-				Resource     string
-				Scope        string
-				Verbs        []string
-				ResponseKind struct{ Group, Kind string }
-			}
+			Resources []discovered
 		}
 	}
+}
+
+// discovered is a resource of it.
+type discovered struct {
+	Resource     string
+	Scope        string
+	Verbs        []string
+	ResponseKind struct{ Kind string }
 }
 
 // resources returns what is served: the resources that can be listed, each once, and the kinds with
@@ -53,20 +56,27 @@ func (p *Plane) resources(ctx context.Context) (all []resource, kinds map[leaks.
 			for _, version := range group.Versions {
 				for _, r := range version.Resources {
 					kind := leaks.Kind{Group: group.Metadata.Name, Kind: r.ResponseKind.Kind}
-					if _, known := kinds[kind]; known || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "delete") {
-						continue
+					if _, known := kinds[kind]; !known && r.canBeCollected() {
+						kinds[kind] = r.Scope == "Namespaced"
+						all = append(all, resource{pathOf(kind.Group, version.Version, r.Resource), kind})
 					}
-					kinds[kind] = r.Scope == "Namespaced"
-					path := "/apis/" + group.Metadata.Name + "/" + version.Version + "/" + r.Resource
-					if group.Metadata.Name == "" {
-						path = "/api/" + version.Version + "/" + r.Resource
-					}
-					all = append(all, resource{path, kind})
 				}
 			}
 		}
 	}
 	return all, kinds, nil
+}
+
+func (d discovered) canBeCollected() bool {
+	return slices.Contains(d.Verbs, "list") && slices.Contains(d.Verbs, "delete")
+}
+
+// pathOf returns the path of a resource.
+func pathOf(group, version, resource string) string {
+	if group == "" {
+		return "/api/" + version + "/" + resource
+	}
+	return "/apis/" + group + "/" + version + "/" + resource
 }
 
 // metadata is what is read of an object.

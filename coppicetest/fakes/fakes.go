@@ -24,13 +24,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // Store is what a Collector works on.
@@ -165,6 +164,8 @@ func (c Collector) read(ctx context.Context) (*state, error) {
 }
 
 // scopeOf returns the scope of a kind. Fakes do not know it: what has no namespace tells.
+//
+//nolint:revive // not a control flag: half of what is known
 func scopeOf(k ownership.Kind, hasClusterScoped bool) ownership.Scope {
 	if hasClusterScoped || k == (ownership.Kind{Kind: "Namespace"}) || k == (ownership.Kind{Kind: "Node"}) || k == (ownership.Kind{Kind: "PersistentVolume"}) {
 		return ownership.Cluster

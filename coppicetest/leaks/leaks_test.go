@@ -49,9 +49,11 @@ func by(manager string) change   { return func(o *leaks.Object) { o.Creators = [
 func label(key, v string) change {
 	return func(o *leaks.Object) { o.Labels = map[string]string{key: v} }
 }
+
 func note(key, v string) change {
 	return func(o *leaks.Object) { o.Annotations = map[string]string{key: v} }
 }
+
 func held(finalizer string) change {
 	return func(o *leaks.Object) { o.Finalizers = []string{finalizer} }
 }
@@ -89,8 +91,11 @@ func TestPlanted(t *testing.T) {
 		{"owns itself", object(secret, "s", ownedBy(secret, "s", "s")), leaks.Cycle, nil, nil, false},
 		{"owner forgotten, by an operator", object(secret, "s"), leaks.Ownerless, []leaks.Object{root(), child("c")}, nil, false},
 		{"owner forgotten, the root is gone", object(secret, "s"), leaks.Ownerless, nil, []leaks.Object{root(), child("c")}, false},
-		{"owner forgotten once, the test is the operator", object(configMap, "d", by("test")), leaks.Ownerless,
-			[]leaks.Object{root(), object(configMap, "c", by("test"), ownedBy(widget, "w", "w"))}, nil, false},
+		{
+			"owner forgotten once, the test is the operator", object(configMap, "d", by("test")), leaks.Ownerless,
+			[]leaks.Object{root(), object(configMap, "c", by("test"), ownedBy(widget, "w", "w"))},
+			nil, false,
+		},
 		{"only a label, the root is gone", object(secret, "s", label("app.example.com/widget", "w")), leaks.LabelOnly, nil, []leaks.Object{root(), child("c")}, false},
 		{"only a label, the root is there", object(secret, "s", label("app", "w")), leaks.LabelOnly, []leaks.Object{root(), child("c")}, nil, false},
 		{"in another namespace, with an annotation", object(secret, "s", in("other"), note("example.com/owner", "shop/w")), leaks.LabelOnly, []leaks.Object{root(), child("c")}, nil, false},

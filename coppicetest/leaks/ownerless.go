@@ -16,8 +16,13 @@ func controlPlane() []string {
 // belong to a process.
 func ignoredKinds() []Kind {
 	return []Kind{
-		{"", "Event"}, {"events.k8s.io", "Event"}, {"coordination.k8s.io", "Lease"}, {"", "Node"}, {"", "Namespace"},
-		{"apiextensions.k8s.io", "CustomResourceDefinition"}, {"apiregistration.k8s.io", "APIService"},
+		{"", "Event"},
+		{"events.k8s.io", "Event"},
+		{"coordination.k8s.io", "Lease"},
+		{"", "Node"},
+		{"", "Namespace"},
+		{"apiextensions.k8s.io", "CustomResourceDefinition"},
+		{"apiregistration.k8s.io", "APIService"},
 	}
 }
 

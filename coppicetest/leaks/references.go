@@ -135,8 +135,8 @@ func (k *knowledge) mistaken(o Object) (Leak, bool) {
 		if k.wasThere(owner.UID) {
 			continue
 		}
-		switch rule, why := k.reference(o, owner); rule {
-		case WrongUID, WrongNamespace, WrongCoordinates:
+		rule, why := k.reference(o, owner)
+		if rule == WrongUID || rule == WrongNamespace || rule == WrongCoordinates {
 			return Leak{Mistaken, o, "it was collected: " + why}, true
 		}
 	}

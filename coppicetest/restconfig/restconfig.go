@@ -5,10 +5,9 @@ package restconfig
 import (
 	"testing"
 
+	"github.com/coppice-dev/coppice/coppicetest"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/coppice-dev/coppice/coppicetest"
 )
 
 // The rate of requests that envtest allows, too.

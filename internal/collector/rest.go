@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/coppice-dev/coppice/internal/collector/client"
@@ -47,11 +48,11 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 		}
 	}
 	for _, wait := range c.barrier.Status() {
-		text := wait.Owner + ": " + wait.Finalizer + " stays until it is proven that no dependent was missed"
+		reasons := []string{wait.Owner + ": " + wait.Finalizer + " stays until it is proven that no dependent was missed"}
 		for _, hold := range wait.Holds {
-			text += fmt.Sprintf("; %s: %s", hold.What, hold.Why)
+			reasons = append(reasons, fmt.Sprintf("%s: %s", hold.What, hold.Why))
 		}
-		unfinished = append(unfinished, text)
+		unfinished = append(unfinished, strings.Join(reasons, "; "))
 	}
 	for _, p := range c.breaker.Pauses() {
 		unfinished = append(unfinished, "deletions of "+p.Kind+" are paused")
