@@ -141,6 +141,7 @@ type Server struct {
 	logs        *podlogs.Endpoint
 	streams     *podstreams.Streams
 	agents      *nodeproxy.Endpoint
+	components  *core.ComponentStatuses
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
 
@@ -341,7 +342,8 @@ func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupI
 	}
 	storages["pods/eviction"] = eviction.NewEndpoint(evictions, c.Now)
 	storages["bindings"] = core.NewBindings(binding)
-	storages["componentstatuses"] = core.NewComponentStatuses(map[string]func(context.Context) error{"etcd-0": c.Store.Healthy}, c.Now)
+	s.components = core.NewComponentStatuses(map[string]func(context.Context) error{"etcd-0": c.Store.Healthy}, c.Now)
+	storages["componentstatuses"] = s.components
 	return nil
 }
 
