@@ -6,9 +6,8 @@
 // admission (package admissionchain); on it the server of CustomResourceDefinitions from
 // apiextensions-apiserver; on the same server the built-in kinds from their table (package
 // registry), discovery and OpenAPI for both. There is one server and no delegation: custom
-// and built-in resources share handlers, OpenAPI and discovery. Groups of other servers are behind
-// a filter (package aggregation). Post-start hooks (hooks.go)
-// create the objects that every cluster has.
+// and built-in resources share handlers, OpenAPI and discovery. Groups of other servers are behind a
+// filter (package aggregation). Post-start hooks (hooks.go) create the objects of every cluster.
 //
 // Run serves until its context ends. Components in the same process reach the server by the
 // client configurations of clients.go.
