@@ -1,6 +1,8 @@
 package apiserver_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"testing"
 
@@ -33,7 +35,7 @@ func TestBindings(t *testing.T) {
 
 // componentstatuses asks etcd at each request, and cannot be written.
 func TestComponentStatuses(t *testing.T) {
-	s := sharedServer(t)
+	s := startServer(t, nil)
 	c := s.collection(t, gvk("", "v1", "ComponentStatus"), "componentstatuses", "", nil)
 	if names := c.names(); len(names) != 1 || names[0] != "etcd-0" {
 		t.Errorf("%v", names)
@@ -44,6 +46,18 @@ func TestComponentStatuses(t *testing.T) {
 	}
 	if c.get("other") != nil {
 		t.Error("there is another component")
+	}
+	s.SetComponent("other", func(context.Context) error { return errors.New("it is tired") })
+	conditions, _ = c.get("other").Object["conditions"].([]any)
+	if len(conditions) != 1 || conditions[0].(map[string]any)["status"] != "False" || conditions[0].(map[string]any)["error"] != "it is tired" {
+		t.Errorf("another component: %v", conditions)
+	}
+	if names := c.names(); len(names) != 2 {
+		t.Errorf("with another component: %v", names)
+	}
+	s.SetComponent("other", nil)
+	if c.get("other") != nil {
+		t.Error("a component stays that runs no more")
 	}
 	if _, err := c.tryPost(c.named("a")); !apierrors.IsMethodNotSupported(err) {
 		t.Errorf("created: %v", err)

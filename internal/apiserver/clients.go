@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"context"
+
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -102,6 +104,12 @@ func (s *Server) ServeStreams(source podstreams.Source) { s.streams.SetSource(so
 
 // ServeAgents sets what the agents of nodes in this process serve; nil means nothing.
 func (s *Server) ServeAgents(source nodeproxy.Source) { s.agents.SetSource(source) }
+
+// SetComponent sets the check of a component that runs in this process, for componentstatuses; nil
+// means that it runs no more.
+func (s *Server) SetComponent(name string, check func(context.Context) error) {
+	s.components.Set(name, check)
+}
 
 // CountBacklog sets the function that returns how many objects of a namespace wait for the
 // collector, which limits the owner references that may be added there (package

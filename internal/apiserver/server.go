@@ -6,9 +6,8 @@
 // admission (package admissionchain); on it the server of CustomResourceDefinitions from
 // apiextensions-apiserver; on the same server the built-in kinds from their table (package
 // registry), discovery and OpenAPI for both. There is one server and no delegation: custom
-// and built-in resources share handlers, OpenAPI and discovery. Groups of other servers are behind
-// a filter (package aggregation). Post-start hooks (hooks.go)
-// create the objects that every cluster has.
+// and built-in resources share handlers, OpenAPI and discovery. Groups of other servers are behind a
+// filter (package aggregation). Post-start hooks (hooks.go) create the objects of every cluster.
 //
 // Run serves until its context ends. Components in the same process reach the server by the
 // client configurations of clients.go.
@@ -157,6 +156,7 @@ type Server struct {
 	logs        *podlogs.Endpoint
 	streams     *podstreams.Streams
 	agents      *nodeproxy.Endpoint
+	components  *core.ComponentStatuses
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
 
@@ -363,7 +363,8 @@ func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupI
 	}
 	storages["pods/eviction"] = eviction.NewEndpoint(evictions, c.Now)
 	storages["bindings"] = core.NewBindings(binding)
-	storages["componentstatuses"] = core.NewComponentStatuses(map[string]func(context.Context) error{"etcd-0": c.Store.Healthy}, c.Now)
+	s.components = core.NewComponentStatuses(map[string]func(context.Context) error{"etcd-0": c.Store.Healthy}, c.Now)
+	storages["componentstatuses"] = s.components
 	return nil
 }
 

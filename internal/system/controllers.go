@@ -82,7 +82,8 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server, running *at
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, func() error { return runWorkloads(ctx, o, api, shared) }, func() error { return quotas.Run(ctx) })
+		workloads := func() error { return runWorkloads(ctx, o, api, shared) }
+		parts = append(parts, asComponent(api, controllersComponent, workloads), func() error { return quotas.Run(ctx) })
 	}
 	if o.Nodes.Nodes > 0 {
 		nodes, err := newNodes(o, api, pods)
@@ -97,9 +98,25 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server, running *at
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, func() error { return scheduler.Run(ctx) })
+		parts = append(parts, asComponent(api, schedulerComponent, func() error { return scheduler.Run(ctx) }))
 	}
 	return parts, nil
+}
+
+// The names of the components that parts of this process stand for. They are Kubernetes'.
+const (
+	controllersComponent = "controller-manager"
+	schedulerComponent   = "scheduler"
+)
+
+// asComponent returns a part that is a healthy component while it runs. One that fails ends the
+// process.
+func asComponent(api *apiserver.Server, name string, run func() error) func() error {
+	return func() error {
+		api.SetComponent(name, func(context.Context) error { return nil })
+		defer api.SetComponent(name, nil)
+		return run()
+	}
 }
 
 // newControllers returns the collector and the namespace controller. Each has a user of its own,

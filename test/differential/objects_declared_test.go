@@ -37,6 +37,8 @@ var declarations = []declaration{
 	permit("containers of Windows are stored without being validated", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec(\.hostNetwork)?: .*(HostProcess|hostProcess).*`),
 	permit("sysctls are left to the node", `Pod: only theirs: (\(the other accepts\) )?FieldValueInvalid spec\.securityContext\.sysctls\[\]\.name.*`),
 	permit("there are no warnings about deprecated fields, or values without effect", `\w+: only theirs warns: 299 - .*`),
+	permit("a new node is not tainted where no controller of nodes runs, as in these tests", `Node: (only theirs has spec\.taints|spec\.taints).*node\.kubernetes\.io/not-ready.*`),
+	permit("a new node is not tainted here, so that lists of taints differ", `Node: spec\.taints\[\]\..*`),
 	permit("the status of a CSINode is new in 1.37", `CSINode: only ours has status = map\[\]`),
 	permit("definitions are established in the write that creates them", `CustomResourceDefinition: (only ours has )?status\.(acceptedNames|conditions).*`),
 	permit("controllers of both servers set conditions in their own time", `(APIService|FlowSchema): (only (ours|theirs) has )?status(\.conditions.*)?( = .*| differs)?`),

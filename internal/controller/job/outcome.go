@@ -146,6 +146,7 @@ func (d *decision) concludeSuspension() {
 	was := trueCondition(d.job, batchv1.JobSuspended) != nil
 	switch {
 	case isSuspended(d.job) && !was:
+		d.plan.Status.StartTime = nil // when it is resumed, it starts again
 		d.set(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended")
 		d.event(corev1.EventTypeNormal, "Suspended", "Job suspended")
 	case !isSuspended(d.job) && was:

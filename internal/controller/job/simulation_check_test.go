@@ -38,7 +38,8 @@ func (s *simulation) checkStatus(old, now *batchv1.JobStatus) {
 		"no longer completed, or failed":  has(old, batchv1.JobSuccessCriteriaMet) && !has(now, batchv1.JobSuccessCriteriaMet) || has(old, batchv1.JobFailureTarget) && !has(now, batchv1.JobFailureTarget),
 		"more ready than active":          *now.Ready > now.Active,
 		"written after it has finished":   has(old, batchv1.JobFailed) || has(old, batchv1.JobComplete),
-		"restarted without being resumed": old.StartTime != nil && !old.StartTime.Equal(now.StartTime) && !has(old, batchv1.JobSuspended),
+		"restarted without being resumed": old.StartTime != nil && !old.StartTime.Equal(now.StartTime) && !has(old, batchv1.JobSuspended) && !has(now, batchv1.JobSuspended),
+		"suspended and begun":             has(now, batchv1.JobSuspended) && !failed && !complete && now.StartTime != nil,
 	} {
 		if wrong {
 			s.fail("the status is %s: %s", what, text(*now))

@@ -187,40 +187,74 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// validateJobTemplateUpdate: scheduling directives may be changed until the Job starts.
+// validateJobTemplateUpdate: while a Job is suspended and has no active pods, it may be changed where
+// its pods are to run, and what they request.
 func validateJobTemplateUpdate(template *corev1.PodTemplateSpec, old *batchv1.Job, path *field.Path) field.ErrorList {
-	undone := template.DeepCopy()
-	if ptr.Deref(old.Spec.Suspend, false) && old.Status.StartTime == nil {
-		was := old.Spec.Template
-		undone.Labels, undone.Annotations = was.Labels, was.Annotations
-		undone.Spec.NodeSelector = was.Spec.NodeSelector
-		undone.Spec.Tolerations = was.Spec.Tolerations
-		undone.Spec.SchedulingGates = was.Spec.SchedulingGates
-		if undone.Spec.Affinity != nil && was.Spec.Affinity != nil {
-			undone.Spec.Affinity.NodeAffinity = was.Spec.Affinity.NodeAffinity
+	if !isAtRest(old) {
+		return validate.Immutable(*template, old.Spec.Template, path)
+	}
+	was, undone := &old.Spec.Template.Spec, template.Spec.DeepCopy()
+	undone.NodeSelector, undone.Tolerations, undone.SchedulingGates = was.NodeSelector, was.Tolerations, was.SchedulingGates
+	undone.Affinity = withNodeAffinityOf(undone.Affinity, was.Affinity)
+	undoResources(undone.Containers, was.Containers)
+	undoResources(undone.InitContainers, was.InitContainers)
+	return validate.Immutable(*undone, *was, path.Child("spec"))
+}
+
+// isAtRest reports whether a Job is suspended, and has not started or has come to rest.
+func isAtRest(j *batchv1.Job) bool {
+	rests := j.Status.StartTime == nil || holds(j, batchv1.JobSuspended)
+	return ptr.Deref(j.Spec.Suspend, false) && rests && j.Status.Active == 0
+}
+
+// withNodeAffinityOf returns an affinity with the node affinity of another one.
+func withNodeAffinityOf(affinity, other *corev1.Affinity) *corev1.Affinity {
+	undone := corev1.Affinity{}
+	if affinity != nil {
+		undone = *affinity
+	}
+	undone.NodeAffinity = nil
+	if other != nil {
+		undone.NodeAffinity = other.NodeAffinity
+	}
+	if other == nil && undone == (corev1.Affinity{}) {
+		return nil
+	}
+	return &undone
+}
+
+// undoResources gives containers the resources that those of the same names had.
+func undoResources(containers, were []corev1.Container) {
+	if len(containers) != len(were) {
+		return
+	}
+	for i := range containers {
+		if containers[i].Name == were[i].Name {
+			containers[i].Resources = were[i].Resources
 		}
 	}
-	return validate.Immutable(*undone, old.Spec.Template, path)
+}
+
+// holds reports whether a condition is true.
+func holds(j *batchv1.Job, t batchv1.JobConditionType) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == t && c.Status == corev1.ConditionTrue
+	})
 }
 
 func jobStatusText(j *batchv1.Job) string {
-	holds := func(t batchv1.JobConditionType) bool {
-		return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-			return c.Type == t && c.Status == corev1.ConditionTrue
-		})
-	}
 	switch {
-	case holds(batchv1.JobComplete):
+	case holds(j, batchv1.JobComplete):
 		return "Complete"
-	case holds(batchv1.JobFailed):
+	case holds(j, batchv1.JobFailed):
 		return "Failed"
 	case j.DeletionTimestamp != nil:
 		return "Terminating"
-	case holds(batchv1.JobSuspended):
+	case holds(j, batchv1.JobSuspended):
 		return "Suspended"
-	case holds(batchv1.JobFailureTarget):
+	case holds(j, batchv1.JobFailureTarget):
 		return "FailureTarget"
-	case holds(batchv1.JobSuccessCriteriaMet):
+	case holds(j, batchv1.JobSuccessCriteriaMet):
 		return "SuccessCriteriaMet"
 	}
 	return "Running"

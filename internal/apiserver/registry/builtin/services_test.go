@@ -100,7 +100,7 @@ func TestServiceAsksForAValue(t *testing.T) {
 		"type: NodePort, ports: [{port: 80, nodePort: 30001}]":  "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
 		"type: NodePort, ports: [{port: 80, nodePort: 80}]":     "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-30003",
 		"ipFamilies: [IPv6], ports: [{port: 80}]":               "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",
-		"ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]": "Cluster is not configured for dual-stack services",
+		"ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]": "this cluster is not configured for dual-stack services",
 	} {
 		if _, err := p.try(service("b", spec)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", spec, err, want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,17 +19,37 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 )
 
-// componentStatusREST is the resource componentstatuses: whether the components that the server
-// depends on are healthy, asked at each request. It can only be read.
-type componentStatusREST struct {
+// ComponentStatuses is the resource componentstatuses: whether the components that the server
+// depends on, and those that run beside it, are healthy, asked at each request. It can only be read.
+type ComponentStatuses struct {
 	rest.TableConvertor
-	checks map[string]func(context.Context) error // by component
+
+	mu     sync.Mutex
+	checks map[string]func(context.Context) error // guarded by mu; by component
 }
 
 // NewComponentStatuses returns the resource componentstatuses. checks are those of the
 // components, by name.
-func NewComponentStatuses(checks map[string]func(context.Context) error, now func() time.Time) rest.Storage {
-	return &componentStatusREST{table.Convertor{Columns: componentStatusColumns(), Now: now}, checks}
+func NewComponentStatuses(checks map[string]func(context.Context) error, now func() time.Time) *ComponentStatuses {
+	return &ComponentStatuses{TableConvertor: table.Convertor{Columns: componentStatusColumns(), Now: now}, checks: maps.Clone(checks)}
+}
+
+// Set sets the check of a component; nil means that there is no such component any more.
+func (r *ComponentStatuses) Set(name string, check func(context.Context) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if check == nil {
+		delete(r.checks, name)
+		return
+	}
+	r.checks[name] = check
+}
+
+// known returns the checks as they are now.
+func (r *ComponentStatuses) known() map[string]func(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.checks)
 }
 
 func componentStatusColumns() []table.Column {
@@ -56,26 +77,26 @@ func componentStatusColumns() []table.Column {
 }
 
 // New implements rest.Storage.
-func (r *componentStatusREST) New() runtime.Object { return &corev1.ComponentStatus{} }
+func (r *ComponentStatuses) New() runtime.Object { return &corev1.ComponentStatus{} }
 
 // NewList implements rest.Lister.
-func (r *componentStatusREST) NewList() runtime.Object { return &corev1.ComponentStatusList{} }
+func (r *ComponentStatuses) NewList() runtime.Object { return &corev1.ComponentStatusList{} }
 
 // Destroy implements rest.Storage. Nothing is stored.
-func (r *componentStatusREST) Destroy() {}
+func (r *ComponentStatuses) Destroy() {}
 
 // NamespaceScoped implements rest.Scoper.
-func (r *componentStatusREST) NamespaceScoped() bool { return false }
+func (r *ComponentStatuses) NamespaceScoped() bool { return false }
 
 // GetSingularName implements rest.SingularNameProvider.
-func (r *componentStatusREST) GetSingularName() string { return "componentstatus" }
+func (r *ComponentStatuses) GetSingularName() string { return "componentstatus" }
 
 // ShortNames implements rest.ShortNamesProvider.
-func (r *componentStatusREST) ShortNames() []string { return []string{"cs"} }
+func (r *ComponentStatuses) ShortNames() []string { return []string{"cs"} }
 
 // Get implements rest.Getter.
-func (r *componentStatusREST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	check, ok := r.checks[name]
+func (r *ComponentStatuses) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	check, ok := r.known()[name]
 	if !ok {
 		return nil, apierrors.NewNotFound(corev1.Resource("componentstatuses"), name)
 	}
@@ -84,7 +105,7 @@ func (r *componentStatusREST) Get(ctx context.Context, name string, _ *metav1.Ge
 }
 
 // List implements rest.Lister. Components have no labels.
-func (r *componentStatusREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+func (r *ComponentStatuses) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	byLabel, byField := labels.Everything(), fields.Everything()
 	if options != nil && options.LabelSelector != nil {
 		byLabel = options.LabelSelector
@@ -93,9 +114,10 @@ func (r *componentStatusREST) List(ctx context.Context, options *internalversion
 		byField = options.FieldSelector
 	}
 	list := &corev1.ComponentStatusList{Items: []corev1.ComponentStatus{}}
-	for _, name := range slices.Sorted(maps.Keys(r.checks)) {
+	checks := r.known()
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if byLabel.Matches(labels.Set{}) && byField.Matches(fields.Set{"metadata.name": name}) {
-			list.Items = append(list.Items, componentStatus(ctx, name, r.checks[name]))
+			list.Items = append(list.Items, componentStatus(ctx, name, checks[name]))
 		}
 	}
 	return list, nil

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,11 +39,13 @@ func nodes() registry.Resource {
 				}),
 				podspec.ValidateQuantities(n.Status.Capacity, status.Child("capacity")),
 				podspec.ValidateQuantities(n.Status.Allocatable, status.Child("allocatable")),
+				validateDeclaredFeatures(n.Status.DeclaredFeatures, status.Child("declaredFeatures")),
 			)
 		},
-		ValidateUpdate:     validateNodeUpdate,
-		CopyStatus:         registry.CopyField(func(n *corev1.Node) *corev1.NodeStatus { return &n.Status }),
-		KeepStatusOnCreate: true,
+		ValidateUpdate:       validateNodeUpdate,
+		ValidateStatusUpdate: validateNodeStatusUpdate,
+		CopyStatus:           registry.CopyField(func(n *corev1.Node) *corev1.NodeStatus { return &n.Status }),
+		KeepStatusOnCreate:   true,
 		SelectableFields: func(n *corev1.Node) fields.Set {
 			return fields.Set{"spec.unschedulable": strconv.FormatBool(n.Spec.Unschedulable)}
 		},
@@ -137,6 +141,41 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 		)
 	})...)
 }
+
+func validateNodeStatusUpdate(n, _ *corev1.Node) field.ErrorList {
+	status := field.NewPath("status")
+	errs := validateDeclaredFeatures(n.Status.DeclaredFeatures, status.Child("declaredFeatures"))
+	for i, address := range n.Status.Addresses {
+		if slices.Contains(n.Status.Addresses[:i], address) {
+			errs = append(errs, field.Duplicate(status.Child("addresses").Index(i), address))
+		}
+	}
+	return errs
+}
+
+// validateDeclaredFeatures checks the features that a node agent says it has: sorted names, each once.
+func validateDeclaredFeatures(features []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, feature := range features {
+		switch at := path.Index(i); {
+		case len(feature) > validation.DNS1123SubdomainMaxLength:
+			errs = append(errs, field.Invalid(at, feature, fmt.Sprintf("invalid feature name %q: must be no more than %d characters", feature, validation.DNS1123SubdomainMaxLength)))
+		case !declaredFeature.MatchString(feature):
+			errs = append(errs, field.Invalid(at, feature, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments "+
+				"separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", feature)))
+		}
+		switch {
+		case i == 0 || features[i-1] < feature:
+		case features[i-1] == feature:
+			errs = append(errs, field.Duplicate(path.Index(i), feature))
+		default:
+			errs = append(errs, field.Invalid(path.Index(i), feature, "list must be sorted alphabetically"))
+		}
+	}
+	return errs
+}
+
+var declaredFeature = regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*$`)
 
 // validateNodeUpdate keeps a Node naming the same machine.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {

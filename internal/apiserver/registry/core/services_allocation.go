@@ -226,7 +226,7 @@ func keepAllocated(s, old *corev1.Service) {
 func (a serviceAllocation) allocateAddress(s *corev1.Service, had map[string]bool) (field.ErrorList, error) {
 	spec := field.NewPath("spec")
 	if ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyRequireDualStack {
-		return field.ErrorList{field.Invalid(spec.Child("ipFamilyPolicy"), *s.Spec.IPFamilyPolicy, "Cluster is not configured for dual-stack services")}, nil
+		return field.ErrorList{field.Invalid(spec.Child("ipFamilyPolicy"), *s.Spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")}, nil
 	}
 	for i, family := range s.Spec.IPFamilies {
 		if family != a.ranges.family() {

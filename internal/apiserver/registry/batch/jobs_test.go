@@ -1,0 +1,68 @@
+package batch
+
+import (
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// suspended returns a suspended Job that has not started, with changes.
+func suspended(changes ...func(*batchv1.Job)) *batchv1.Job {
+	j := &batchv1.Job{Spec: batchv1.JobSpec{Suspend: new(true)}}
+	j.Spec.Template.Spec = corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "i"}}, Containers: []corev1.Container{{Name: "a", Image: "a"}},
+		Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}, NodeAffinity: &corev1.NodeAffinity{}},
+	}
+	for _, change := range changes {
+		change(j)
+	}
+	return j
+}
+
+// Where the pods of a suspended Job run and what they request may be changed, until it starts and
+// again when it has come to rest; nothing else.
+func TestTemplateOfASuspendedJob(t *testing.T) {
+	begun := func(j *batchv1.Job) { j.Status.StartTime = &metav1.Time{} }
+	rests := func(j *batchv1.Job) {
+		begun(j)
+		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuspended, Status: corev1.ConditionTrue}}
+	}
+	alone := func(j *batchv1.Job) { j.Spec.Template.Spec.Affinity = nil }
+	far := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
+	request := func(s *corev1.PodSpec) { s.Containers[0].Resources, s.InitContainers[0].Resources = far, far }
+	for name, test := range map[string]struct {
+		old    *batchv1.Job
+		change func(*corev1.PodSpec)
+		wrong  string // the field
+	}{
+		"nothing, of a job that runs":    {suspended(begun), func(*corev1.PodSpec) {}, ""},
+		"resources":                      {suspended(), request, ""},
+		"resources, at rest":             {suspended(rests), request, ""},
+		"resources, not yet at rest":     {suspended(begun), request, "spec.template"},
+		"resources, with active pods":    {suspended(rests, func(j *batchv1.Job) { j.Status.Active = 1 }), request, "spec.template"},
+		"resources, of a job that runs":  {suspended(func(j *batchv1.Job) { j.Spec.Suspend = new(false) }), request, "spec.template"},
+		"resources of another container": {suspended(), func(s *corev1.PodSpec) { s.Containers[0] = corev1.Container{Name: "b", Image: "a", Resources: far} }, "spec.template.spec"},
+		"a container more":               {suspended(), func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{Name: "b"}) }, "spec.template.spec"},
+		"an image":                       {suspended(), func(s *corev1.PodSpec) { s.Containers[0].Image = "b" }, "spec.template.spec"},
+		"a node selector":                {suspended(rests), func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"a": "b"} }, ""},
+		"a gate and a toleration": {suspended(), func(s *corev1.PodSpec) {
+			s.SchedulingGates, s.Tolerations = []corev1.PodSchedulingGate{{Name: "g"}}, []corev1.Toleration{{Key: "k"}}
+		}, ""},
+		"node affinity":                      {suspended(), func(s *corev1.PodSpec) { s.Affinity.NodeAffinity = nil }, ""},
+		"the first affinity, to nodes":       {suspended(alone), func(s *corev1.PodSpec) { s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}} }, ""},
+		"the first affinity, to pods":        {suspended(alone), func(s *corev1.PodSpec) { s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}} }, "spec.template.spec"},
+		"no affinity any more":               {suspended(), func(s *corev1.PodSpec) { s.Affinity = nil }, "spec.template.spec"},
+		"no affinity any more, but to nodes": {suspended(func(j *batchv1.Job) { j.Spec.Template.Spec.Affinity.PodAffinity = nil }), func(s *corev1.PodSpec) { s.Affinity = nil }, ""},
+	} {
+		template := test.old.Spec.Template.DeepCopy()
+		test.change(&template.Spec)
+		errs := validateJobTemplateUpdate(template, test.old, field.NewPath("spec", "template"))
+		if len(errs) == 0 != (test.wrong == "") || len(errs) > 0 && errs[0].Field != test.wrong {
+			t.Errorf("%s: %v, want %q", name, errs, test.wrong)
+		}
+	}
+}
