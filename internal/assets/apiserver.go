@@ -152,7 +152,7 @@ func serviceRangeFrom(v *values, o *system.Options) error {
 	if err == nil {
 		var high uint64
 		high, err = strconv.ParseUint(last, 10, 16)
-		o.Services.FirstPort, o.Services.LastPort = int32(low), int32(high) //nolint:gosec // 16 bits
+		o.Services.FirstPort, o.Services.LastPort = int32(low), int32(high)
 	}
 	if err != nil || o.Services.FirstPort > o.Services.LastPort {
 		return fmt.Errorf("--service-node-port-range %q is not a range such as 30000-32767", ports)

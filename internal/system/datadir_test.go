@@ -130,6 +130,21 @@ func TestEphemeralDirGoes(t *testing.T) {
 	}
 }
 
+func TestEphemeralDirWithin(t *testing.T) {
+	within := filepath.Join(t.TempDir(), "certificates")
+	d, err := openDir(Options{Ephemeral: true, TempDir: within})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Dir(d.path) != within {
+		t.Errorf("it is %s", d.path)
+	}
+	d.close()
+	if entries, err := os.ReadDir(within); err != nil || len(entries) != 0 {
+		t.Errorf("%d entries are left, %v", len(entries), err)
+	}
+}
+
 func TestWritePrivateReplacesAsAWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")

@@ -247,7 +247,7 @@ func (d *workDir) close() {
 func openDir(o Options) (*workDir, error) {
 	path := o.DataDir
 	if o.Ephemeral {
-		temporary, err := os.MkdirTemp(o.TempDir, "coppice-*")
+		temporary, err := makeTempDir(o.TempDir)
 		if err != nil {
 			return nil, fmt.Errorf("make a directory for this run: %w", err)
 		}
@@ -258,6 +258,17 @@ func openDir(o Options) (*workDir, error) {
 		return nil, err
 	}
 	return &workDir{dataDir: dir, remove: o.Ephemeral}, nil
+}
+
+// makeTempDir makes a directory in one that it makes if it does not exist; by default in that of
+// temporary files.
+func makeTempDir(within string) (string, error) {
+	if within != "" {
+		if err := os.MkdirAll(within, 0o700); err != nil {
+			return "", err
+		}
+	}
+	return os.MkdirTemp(within, "coppice-*")
 }
 
 // DefaultDataDir returns the default data directory of the current user: $XDG_DATA_HOME/coppice, or

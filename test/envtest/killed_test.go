@@ -7,11 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -29,17 +29,22 @@ func victim() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	// Nobody stops the environment, as in a test that does nothing about Ctrl-C. This one asks for it
+	// because a process in the background may have been told to ignore it.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
 	fmt.Println("started")
-	select {}
+	<-interrupted
+	return 1
 }
 
 // However a test process ends, nothing stays of the control plane that it has started.
 func TestKilled(t *testing.T) {
 	needProcesses(t)
 	for i := range *kills {
-		t.Run(fmt.Sprint(i), func(t *testing.T) { kill(t, syscall.SIGKILL) })
+		t.Run(fmt.Sprint(i), func(t *testing.T) { kill(t, os.Kill) })
 	}
-	t.Run("Ctrl-C", func(t *testing.T) { kill(t, syscall.SIGINT) })
+	t.Run("Ctrl-C", func(t *testing.T) { kill(t, os.Interrupt) })
 }
 
 func needProcesses(t *testing.T) {
@@ -49,7 +54,7 @@ func needProcesses(t *testing.T) {
 	}
 }
 
-func kill(t *testing.T, signal syscall.Signal) {
+func kill(t *testing.T, by os.Signal) {
 	t.Helper()
 	temporary := t.TempDir()
 	process, stdout := startVictim(t, temporary)
@@ -61,7 +66,7 @@ func kill(t *testing.T, signal syscall.Signal) {
 	if len(processesOf(t, temporary)) != 2 {
 		t.Errorf("it runs %q, want an etcd and a kube-apiserver", processesOf(t, temporary))
 	}
-	if err := process.Process.Signal(signal); err != nil {
+	if err := process.Process.Signal(by); err != nil {
 		t.Fatal(err)
 	}
 	_ = process.Wait()

@@ -145,3 +145,19 @@ func certificates(t testing.TB) (server, client transport.TLSInfo) {
 	}
 	return files("serving", serving), files("admin", admin)
 }
+
+// Whoever has a cluster for itself waits for nobody; it is still the cluster that is asked.
+func TestExclusive(t *testing.T) {
+	urls := startCluster(t, 1, nil).urls()
+	for exclusive, shared := range map[bool]bool{true: false, false: true} {
+		s := connect(t, Cluster{Servers: urls, Exclusive: exclusive})
+		if s.Shared() != shared || !s.isElsewhere() {
+			t.Errorf("exclusive %t: shared %t, elsewhere %t", exclusive, s.Shared(), s.isElsewhere())
+		}
+		snapshot, err := s.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		snapshot.Close()
+	}
+}
