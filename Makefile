@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas nodes generate dist dist-serve
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas nodes generate dist dist-serve first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -90,6 +90,9 @@ replicas: ## two control planes on three etcd members, each of the five killed i
 SECTIONS ?=
 bench: build ## every figure of README and docs, both sides, into docs/performance: three quarters of an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only
 	cd bench && go run . -binary ../bin/coppice -o ../docs/performance $(SECTIONS)
+
+first-build: ## what a machine compiles that has compiled nothing before, into docs/performance (five minutes)
+	cd bench && go run ./firstbuild -dir .. -o ../docs/performance/first-build.md
 
 generate: ## the OpenAPI definitions
 	go generate ./internal/apiserver/openapi
