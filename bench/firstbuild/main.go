@@ -8,11 +8,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"time"
@@ -23,21 +25,23 @@ func main() {
 	graph := flag.String("graph", "", "read this action graph of an earlier build instead of building (go build -debug-actiongraph)")
 	output := flag.String("o", "/dev/stdout", "file for the listing")
 	flag.Parse()
-	if err := run(*dir, *graph, *output); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // that of the process
+	defer stop()
+	if err := run(ctx, *dir, *graph, *output); err != nil {
 		fmt.Fprintf(os.Stderr, "firstbuild: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, graph, output string) error {
+func run(ctx context.Context, dir, graph, output string) error {
 	if graph == "" {
 		work, err := os.MkdirTemp("", "coppice-first-build-")
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(work)
+		defer func() { _ = os.RemoveAll(work) }()
 		graph = filepath.Join(work, "graph.json")
-		build := exec.Command("go", "build", "-debug-actiongraph", graph, "-o", filepath.Join(work, "coppice"), "./cmd/coppice")
+		build := exec.CommandContext(ctx, "go", "build", "-debug-actiongraph", graph, "-o", filepath.Join(work, "coppice"), "./cmd/coppice")
 		build.Dir, build.Stderr = dir, os.Stderr
 		build.Env = append(os.Environ(), "GOCACHE="+filepath.Join(work, "cache"))
 		if err := build.Run(); err != nil {
@@ -52,11 +56,11 @@ func run(dir, graph, output string) error {
 	if err := json.Unmarshal(text, &actions); err != nil {
 		return fmt.Errorf("read %s: %w", graph, err)
 	}
-	commit, err := exec.Command("git", "-C", dir, "describe", "--always", "--dirty").Output()
+	commit, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--dirty").Output()
 	if err != nil {
 		return err
 	}
-	listing, err := list(actions, strings.TrimSpace(string(commit)), time.Now())
+	listing, err := list(actions, strings.TrimSpace(string(commit)), time.Now()) //nolint:forbidigo // the date of the listing
 	if err != nil {
 		return err
 	}
