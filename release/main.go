@@ -88,7 +88,9 @@ func (r *release) check(platforms string) error {
 func serveFiles(ctx context.Context, dir string, report io.Writer) error {
 	server := &http.Server{Addr: ownAddress, Handler: http.FileServer(http.Dir(dir)), ReadHeaderTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	fmt.Fprintf(report, "serving %s at http://%s\n", dir, ownAddress)
+	if _, err := fmt.Fprintf(report, "serving %s at http://%s\n", dir, ownAddress); err != nil {
+		return err
+	}
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
