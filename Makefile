@@ -10,10 +10,10 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas kills nodes generate dist
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas kills nodes generate dist dist-serve first-build
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 build: ## one static binary, bin/coppice, with its version in it
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w $(STAMP)' -o bin/coppice ./cmd/coppice
@@ -24,6 +24,9 @@ TARGETS  ?=
 dist: ## the files of a release, in dist (an hour on two cores, the first time): VERSION=v0.1.0 BASE_URL=https://… IMAGE=registry/name TARGETS=linux/amd64,…
 	cd release && go run . -o ../dist -version '$(VERSION)' -kubernetes '$(KUBERNETES)' -ldflags '$(STAMP)' \
 	  -base-url '$(BASE_URL)' -image '$(IMAGE)' -targets '$(TARGETS)' -epoch "$$(git log -1 --format=%ct)"
+
+dist-serve: ## serve the files of dist at http://127.0.0.1:8451
+	cd release && go run . -serve ../dist
 
 test: ## the tests
 	go test ./...
@@ -92,6 +95,9 @@ kills: ## kill KILLS (100) test processes that have started a control plane with
 SECTIONS ?=
 bench: build ## every figure of README and docs, both sides, into docs/performance: three quarters of an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only
 	cd bench && go run . -binary ../bin/coppice -o ../docs/performance $(SECTIONS)
+
+first-build: ## what a machine compiles that has compiled nothing before, into docs/performance (five minutes)
+	cd bench && go run ./firstbuild -dir .. -o ../docs/performance/first-build.md
 
 generate: ## the OpenAPI definitions
 	go generate ./internal/apiserver/openapi

@@ -39,7 +39,7 @@ func TestContainerd(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Short: the path of a socket may have 108 bytes.
-	dir, err := os.MkdirTemp("", "ctr")
+	dir, err := os.MkdirTemp("", "ctr") //nolint:usetesting // its path would be too long
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/signal"
@@ -28,16 +29,16 @@ import (
 const ownAddress = "127.0.0.1:8451"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // that of the process
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	r := release{built: map[target.Target]string{}}
+func run(ctx context.Context, args []string, report io.Writer) error {
+	r := release{built: map[target.Target]string{}, report: report}
 	flags := flag.NewFlagSet("release", flag.ExitOnError)
 	flags.StringVar(&r.version, "version", "", "the version of the release, a semantic one with a v")
 	flags.StringVar(&r.kubernetes, "kubernetes", "", "the version of Kubernetes that is served")
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if *serve != "" {
-		return serveFiles(ctx, *serve)
+		return serveFiles(ctx, *serve, report)
 	}
 	r.made = time.Unix(*seconds, 0)
 	if err := r.check(*platforms); err != nil {
@@ -84,10 +85,12 @@ func (r *release) check(platforms string) error {
 }
 
 // serveFiles serves a directory until it is stopped.
-func serveFiles(ctx context.Context, dir string) error {
+func serveFiles(ctx context.Context, dir string, report io.Writer) error {
 	server := &http.Server{Addr: ownAddress, Handler: http.FileServer(http.Dir(dir)), ReadHeaderTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	fmt.Printf("serving %s at http://%s\n", dir, ownAddress)
+	if _, err := fmt.Fprintf(report, "serving %s at http://%s\n", dir, ownAddress); err != nil {
+		return err
+	}
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

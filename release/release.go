@@ -37,6 +37,7 @@ type release struct {
 	repository, output  string
 	linkerFlags         string
 	made                time.Time
+	report              io.Writer // what was made
 	targets             []target.Target
 
 	work  string                   // the directory of what is not released
@@ -49,7 +50,7 @@ func (r *release) make(ctx context.Context) error {
 	if err := r.prepare(); err != nil {
 		return err
 	}
-	defer os.RemoveAll(r.work)
+	defer func() { _ = os.RemoveAll(r.work) }()
 	for _, t := range r.targets {
 		if err := r.compile(ctx, t); err != nil {
 			return err
@@ -71,8 +72,11 @@ func (r *release) make(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		fmt.Fprintf(&text, "%s  %s\n", sums[name], name)
 	}
-	fmt.Print(text.String())
-	return r.write(sumsName, []byte(text.String()))
+	if err := r.write(sumsName, []byte(text.String())); err != nil {
+		return err
+	}
+	_, err = io.WriteString(r.report, text.String())
+	return err
 }
 
 // prepare empties the output of an earlier release, which is recognized by its checksums.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -82,7 +83,7 @@ func makeRelease(source, output, url string) error {
 	return run(context.Background(), []string{
 		"-version", testVersion, "-kubernetes", testKubernetes, "-repository", source, "-o", output,
 		"-base-url", url, "-epoch", "1767323046",
-	})
+	}, io.Discard)
 }
 
 // TestTwoReleasesAreTheSame: the same source makes the same files, elsewhere and later.
@@ -145,7 +146,7 @@ func TestWrongCommandLines(t *testing.T) {
 				}
 				args = append(args, other, usual)
 			}
-			if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), value) {
+			if err := run(t.Context(), args, io.Discard); err == nil || !strings.Contains(err.Error(), value) {
 				t.Errorf("%s %s: got %v, want an error about it", name, value, err)
 			}
 		})

@@ -22,29 +22,37 @@ import (
 // The names are those of client-go's factory: Factory.Apps().V1().Deployments().
 
 type (
-	// Apps is the group apps, and AppsV1 its resources.
-	Apps   struct{ f *Factory }
+	// Apps is the group apps.
+	Apps struct{ f *Factory }
+	// AppsV1 has the resources of its version v1.
 	AppsV1 struct{ f *Factory }
-	// Batch is the group batch, and BatchV1 its resources.
-	Batch   struct{ f *Factory }
+	// Batch is the group batch.
+	Batch struct{ f *Factory }
+	// BatchV1 has the resources of its version v1.
 	BatchV1 struct{ f *Factory }
-	// Certificates is the group certificates.k8s.io, and CertificatesV1 its resources.
-	Certificates   struct{ f *Factory }
+	// Certificates is the group certificates.k8s.io.
+	Certificates struct{ f *Factory }
+	// CertificatesV1 has the resources of its version v1.
 	CertificatesV1 struct{ f *Factory }
-	// Core is the core group, and CoreV1 its resources.
-	Core   struct{ f *Factory }
+	// Core is the core group.
+	Core struct{ f *Factory }
+	// CoreV1 has the resources of its version v1.
 	CoreV1 struct{ f *Factory }
-	// Discovery is the group discovery.k8s.io, and DiscoveryV1 its resources.
-	Discovery   struct{ f *Factory }
+	// Discovery is the group discovery.k8s.io.
+	Discovery struct{ f *Factory }
+	// DiscoveryV1 has the resources of its version v1.
 	DiscoveryV1 struct{ f *Factory }
-	// Networking is the group networking.k8s.io, and NetworkingV1 its resources.
-	Networking   struct{ f *Factory }
+	// Networking is the group networking.k8s.io.
+	Networking struct{ f *Factory }
+	// NetworkingV1 has the resources of its version v1.
 	NetworkingV1 struct{ f *Factory }
-	// Policy is the group policy, and PolicyV1 its resources.
-	Policy   struct{ f *Factory }
+	// Policy is the group policy.
+	Policy struct{ f *Factory }
+	// PolicyV1 has the resources of its version v1.
 	PolicyV1 struct{ f *Factory }
-	// Resource is the group resource.k8s.io, and ResourceV1 its resources.
-	Resource   struct{ f *Factory }
+	// Resource is the group resource.k8s.io.
+	Resource struct{ f *Factory }
+	// ResourceV1 has the resources of its version v1.
 	ResourceV1 struct{ f *Factory }
 )
 

@@ -46,7 +46,7 @@ func (i Image) Write(path string) (digest string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	at, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return "", err

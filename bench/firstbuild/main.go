@@ -1,0 +1,68 @@
+// Command firstbuild measures what a machine on which nothing was compiled before compiles for
+// coppice, and writes which packages take the time:
+//
+//	go run ./firstbuild -dir .. -o ../docs/performance/first-build.md
+//
+// It counts the processor time of the compiler and the linker, which other work on the machine
+// changes less than the time that passes.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+func main() {
+	dir := flag.String("dir", "..", "the directory of the module")
+	graph := flag.String("graph", "", "read this action graph of an earlier build instead of building (go build -debug-actiongraph)")
+	output := flag.String("o", "/dev/stdout", "file for the listing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // that of the process
+	defer stop()
+	if err := run(ctx, *dir, *graph, *output); err != nil {
+		fmt.Fprintf(os.Stderr, "firstbuild: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, dir, graph, output string) error {
+	if graph == "" {
+		work, err := os.MkdirTemp("", "coppice-first-build-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(work) }()
+		graph = filepath.Join(work, "graph.json")
+		build := exec.CommandContext(ctx, "go", "build", "-debug-actiongraph", graph, "-o", filepath.Join(work, "coppice"), "./cmd/coppice")
+		build.Dir, build.Stderr = dir, os.Stderr
+		build.Env = append(os.Environ(), "GOCACHE="+filepath.Join(work, "cache"))
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("%v: %w", build.Args, err)
+		}
+	}
+	text, err := os.ReadFile(graph)
+	if err != nil {
+		return err
+	}
+	var actions []action
+	if err := json.Unmarshal(text, &actions); err != nil {
+		return fmt.Errorf("read %s: %w", graph, err)
+	}
+	commit, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return err
+	}
+	listing, err := list(actions, strings.TrimSpace(string(commit)), time.Now()) //nolint:forbidigo // the date of the listing
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(output, []byte(listing), 0o644)
+}
