@@ -66,7 +66,7 @@ type onDemand struct {
 // lists read.
 func newOnDemand(direct apistorage.Interface, open func() (*watchCache, error), listed *listedObjects, in *Store) *onDemand {
 	s := &onDemand{Interface: direct, open: open, listed: listed, opened: uint64(in.opened), remote: in.Shared()}
-	s.ended, s.end = context.WithCancel(context.Background())
+	s.ended, s.end = context.WithCancel(context.Background()) //nolint:forbidigo // it ends with the storage
 	return s
 }
 
@@ -175,7 +175,7 @@ func (s *onDemand) resumesAt(opts apistorage.ListOptions) uint64 {
 // of progress.
 func (s *onDemand) watchDirectly(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	forget := context.AfterFunc(s.ended, cancel)
+	forget := context.AfterFunc(s.ended, cancel) //nolint:contextcheck // it ends with the storage, too
 	context.AfterFunc(ctx, func() { forget() })
 	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
 	events, err := s.Interface.Watch(ctx, key, opts)

@@ -180,7 +180,7 @@ func TestWatchOfThisProcess(t *testing.T) {
 		t.Error("the first watch has begun a cache")
 	}
 	cancel()
-	for range first.ResultChan() { //nolint:revive // until it has ended
+	for range first.ResultChan() { // until it has ended
 	}
 	eventually.Holds(t, "the first watch is forgotten", func() bool {
 		demanded := maps.Interface.(*onDemand)
@@ -218,7 +218,7 @@ func TestStopWithoutCache(t *testing.T) {
 	must(t, maps.create("team", "a"))
 	events := maps.watchFrom(t, fromThisProcess(t), "1")
 	maps.Interface.(*onDemand).stop()
-	for range events { //nolint:revive // until it has ended
+	for range events { // until it has ended
 	}
 	if _, err := maps.watch(t.Context(), ""); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a watch after that: %v", err)
