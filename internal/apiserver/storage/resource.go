@@ -85,8 +85,8 @@ func (o *restOptions) open(
 	cached, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage: past.bounded(direct), Versioner: versioner, GroupResource: config.GroupResource,
 		EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
-		KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
-		GetAttrsFunc: attributes, IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
+		KeyFunc: past.keyOf(keyFunc), NewFunc: newFunc, NewListFunc: newListFunc,
+		GetAttrsFunc: past.attributesOf(attributes), IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
 		Clock: o.store.cacheClock,
 	})
 	if err != nil {
@@ -94,10 +94,12 @@ func (o *restOptions) open(
 		return nil, nil, err
 	}
 	past.of(cached)
+	forget := o.store.windows.add(past)
 	delegator := cacher.NewCacheDelegator(cached, direct)
 	var once sync.Once
 	destroy := func() {
 		once.Do(func() {
+			forget()
 			within(stopGrace, func() {
 				delegator.Stop()
 				cached.Stop()
