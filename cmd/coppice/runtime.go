@@ -25,7 +25,7 @@ const (
 	garbageShare = 8
 	// leastMemory is the most memory that the process takes before it is collected more often than GOGC
 	// has it, in bytes; a live heap of which memoryParts exceed that takes so many of its liveParts.
-	leastMemory            = 640_000_000
+	leastMemory            = 690_000_000
 	memoryParts, liveParts = 5, 3
 	// minLive is the smallest live heap that is assumed, in bytes. A starting process has less, but
 	// it grows with each collection.

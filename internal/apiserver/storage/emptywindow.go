@@ -31,7 +31,8 @@ const (
 // A window of a resource that is quiet is emptied with fillers: events of an object whose key no
 // list and no watcher covers. They take the place of the past, and their times have the cache halve
 // its capacity down to the least. It is the only way to do so while the cache goes on: a cache that
-// starts anew ends all its watches.
+// starts anew ends all its watches. Should the cache size its window otherwise,
+// TestCapacityIsThatOfTheCache and TestWindowIsEmptied fail.
 //
 // Fillers have a revision after that of the last event, up to which etcd has confirmed that there
 // are no others: a watcher that resumes from before it has to list again.
