@@ -23,6 +23,10 @@ const (
 	// grows takes the place of garbage until leastPercent is reached.
 	maxGarbage   = 512 << 20
 	garbageShare = 8
+	// leastMemory is the most memory that the process takes before it is collected more often than GOGC
+	// has it, in bytes; a live heap of which memoryParts exceed that takes so many of its liveParts.
+	leastMemory            = 690_000_000
+	memoryParts, liveParts = 5, 3
 	// minLive is the smallest live heap that is assumed, in bytes. A starting process has less, but
 	// it grows with each collection.
 	minLive = 64 << 20
@@ -35,6 +39,9 @@ const (
 	// returnBytes how much must have been allocated since it was returned last.
 	calmTicks   = 5
 	returnBytes = 128 << 20
+	// lateTicks is how many it takes until memory is returned once more. By then the store has
+	// dropped the past of the load, which takes it 15 to 20 s.
+	lateTicks = 25
 )
 
 // The runtime metrics that are read, in bytes: the live heap after the last collection, and the
@@ -58,7 +65,10 @@ func tuneRuntime() {
 	if err != nil {
 		limit = maxGarbage * garbageShare // arbitrary: no limit is known, and none was set
 	}
-	h := &heap{maxGarbage: min(maxGarbage, uint64(limit)/garbageShare), fixed: os.Getenv("GOGC") != ""}
+	h := &heap{
+		maxGarbage: min(maxGarbage, uint64(limit)/garbageShare), fixed: os.Getenv("GOGC") != "",
+		most: debug.SetMemoryLimit(-1), fixedLimit: os.Getenv("GOMEMLIMIT") != "",
+	}
 	h.adapt()
 	go h.keepAdapting()
 }
@@ -78,17 +88,25 @@ func keepSmall() {
 // GOGC would multiply a heap that is large because there are many objects, and with a low
 // GOMEMLIMIT such a heap would be collected all the time.
 //
+// A limit on the memory as a whole, in proportion to the live heap, has the runtime return in time
+// what GOGC takes no account of: pages that are free, a tenth of the heap, and the room in pages that
+// are not.
+//
 // Once a load is over, and the start is one, it returns the memory that only the load needed to the
 // operating system. The runtime would wait for a collection that nothing causes any more, and then
 // do it over minutes.
 type heap struct {
 	maxGarbage uint64
-	fixed      bool // GOGC is set by the environment
+	fixed      bool  // GOGC is set by the environment
+	most       int64 // the memory limit
+	fixedLimit bool  // it is set by the environment
 
 	percent   int
+	limit     int64
 	allocated uint64 // when last examined
 	returned  uint64 // what was allocated when memory was returned last
 	calm      int    // intervals without load
+	late      bool   // memory is to be returned once more
 }
 
 func (h *heap) keepAdapting() {
@@ -98,10 +116,15 @@ func (h *heap) keepAdapting() {
 }
 
 func (h *heap) adapt() {
-	percent, release := h.look(readMetric(liveMetric), readMetric(allocatedMetric))
+	live := readMetric(liveMetric)
+	percent, release := h.look(live, readMetric(allocatedMetric))
 	if percent != h.percent && !h.fixed {
 		debug.SetGCPercent(percent)
 		h.percent = percent
+	}
+	if limit := h.limitFor(live); limit != h.limit && !h.fixedLimit {
+		debug.SetMemoryLimit(limit)
+		h.limit = limit
 	}
 	if release {
 		debug.FreeOSMemory()
@@ -117,7 +140,12 @@ func (h *heap) look(live, allocated uint64) (percent int, release bool) {
 		h.calm = 0
 	}
 	h.allocated = allocated
-	release = h.calm >= calmTicks && (h.returned == 0 || allocated-h.returned >= returnBytes)
+	switch {
+	case h.calm >= calmTicks && (h.returned == 0 || allocated-h.returned >= returnBytes):
+		release, h.late = true, true
+	case h.calm >= lateTicks && h.late:
+		release, h.late = true, false
+	}
 	if release {
 		h.returned = allocated
 	}
@@ -132,6 +160,11 @@ func (h *heap) percentFor(live uint64) int {
 		return leastPercent
 	}
 	return max(leastPercent, int((whole-live)*100/live))
+}
+
+// limitFor returns the memory limit of a live heap.
+func (h *heap) limitFor(live uint64) int64 {
+	return min(h.most, max(leastMemory, int64(live/liveParts*memoryParts)))
 }
 
 func readMetric(name string) uint64 {

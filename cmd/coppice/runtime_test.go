@@ -24,7 +24,26 @@ func TestHeapIsAdapted(t *testing.T) {
 	}
 }
 
-// Memory is returned when little has been allocated for some intervals, once for each load.
+func TestMemoryIsLimitedInProportion(t *testing.T) {
+	for name, test := range map[string]struct {
+		live uint64
+		most int64
+		want int64
+	}{
+		"idle":                    {50_000_000, 8e9, leastMemory},
+		"idle, small container":   {50_000_000, 3e8, 3e8},
+		"many objects":            {3_000_000_000, 8e9, 5_000_000_000},
+		"many for this container": {3_000_000_000, 4e9, 4e9},
+	} {
+		h := heap{most: test.most}
+		if got := h.limitFor(test.live); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+// Memory is returned when little has been allocated for some intervals, and once more later, for each
+// load.
 func TestMemoryIsReturnedAfterLoad(t *testing.T) {
 	const mib = 1 << 20
 	h := heap{maxGarbage: maxGarbage}
@@ -42,7 +61,9 @@ func TestMemoryIsReturnedAfterLoad(t *testing.T) {
 		{"a load", 300, 20, 0},
 		{"a pause of it", 1, calmTicks - 1, 0},
 		{"more of it", 300, 1, 0},
-		{"calm again", 1, calmTicks + 50, 1},
+		{"calm again", 1, calmTicks, 1},
+		{"calm for longer", 1, lateTicks - calmTicks, 1},
+		{"calm for long", 1, 50, 0},
 		{"hardly a load", 20, 2, 0},
 		{"hardly anything to return", 0, calmTicks + 10, 0},
 	} {

@@ -1,7 +1,6 @@
 package collector
 
 import (
-	"sync"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/collectionreason"
@@ -61,48 +60,6 @@ type RecordedObject struct {
 
 // RecordedOwner is an owner, and what was known of it.
 type RecordedOwner = collectionreason.Owner
-
-// journal keeps the last records.
-type journal struct {
-	size int // of records; 0: none are kept
-
-	mu      sync.Mutex
-	records []Record // guarded by mu; a ring once it is full
-	count   uint64   // guarded by mu; of records ever made
-}
-
-// add numbers a record and keeps it, in place of the oldest one when the journal is full.
-func (j *journal) add(r Record) {
-	if j.size <= 0 {
-		return
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	r.Number = j.count + 1
-	if len(j.records) < j.size {
-		j.records = append(j.records, r)
-	} else {
-		j.records[j.count%uint64(j.size)] = r
-	}
-	j.count++
-}
-
-// Records returns the last decisions that changed an object, in the order in which the
-// server answered.
-func (c *Collector) Records() []Record {
-	j := &c.journal
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	records := make([]Record, 0, len(j.records))
-	if len(j.records) < j.size {
-		return append(records, j.records...)
-	}
-	if j.size <= 0 {
-		return records
-	}
-	oldest := j.count % uint64(j.size)
-	return append(append(records, j.records[oldest:]...), j.records[:oldest]...)
-}
 
 // record records what a request has done, or may have done: err is its error.
 func (c *Collector) record(r Record, err error) {

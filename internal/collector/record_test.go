@@ -154,6 +154,30 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
+// The last records are all there, in their order, however much was written before.
+func TestManyRecords(t *testing.T) {
+	const size, n = 500, 1700
+	w := newFixtureWith(t, collector.Config{Records: size})
+	for i := range n {
+		w.pod(fmt.Sprint("pod-", i), absent(strings.Repeat("x", 200)))
+	}
+	w.settle()
+	records := w.c.Records()
+	if len(records) != size {
+		t.Fatalf("%d records, want %d", len(records), size)
+	}
+	names := make(map[string]bool)
+	for i, r := range records {
+		names[r.Object.Name] = true
+		if r.Number != uint64(n-size+i+1) || len(r.Owners) != 1 || r.Owners[0].Name != strings.Repeat("x", 200) {
+			t.Errorf("record %d: %+v", i, r)
+		}
+	}
+	if len(names) != size {
+		t.Errorf("%d objects, want %d", len(names), size)
+	}
+}
+
 func TestRecordNamesAFewOwners(t *testing.T) {
 	w := newFixture(t)
 	var owners []ownership.Reference

@@ -28,7 +28,7 @@
 // sendQueue, expiringCodec.
 //
 // Besides that, the Store maintains the member: compaction, the quota and defragmentation
-// (space.go), a check of the database before etcd opens it (damage.go), snapshots (snapshot.go),
+// (space.go), the end of a burst's history (quiet.go, emptywindow.go), a check of the database before etcd opens it (damage.go), snapshots (snapshot.go),
 // health (health.go); it keeps the revision of the last write of each resource (newest.go), and passes
 // on the writes to all objects from one watch (follow.go).
 //
@@ -119,6 +119,7 @@ type Store struct {
 	namespaces namespaces
 	newest     *newest
 	follower   *Follower
+	windows    windows
 
 	// The workarounds that benchmarks compare with upstream's behavior: the clock of the watch
 	// caches, and the codec of the watches that fill them.
@@ -171,6 +172,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	keeping, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper sync.WaitGroup
 	keeper.Go(func() { s.maintainSpace(keeping, clock.RealClock{}.NewTicker(spaceInterval)) })
+	keeper.Go(func() { s.dropPast(keeping, clock.RealClock{}.NewTicker(quietInterval)) })
 	s.stop = func() {
 		cancel()
 		keeper.Wait()

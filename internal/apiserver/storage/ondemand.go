@@ -272,16 +272,17 @@ type watchCache struct {
 
 	cached    *cacher.Cacher
 	delegator *cacher.CacheDelegator
+	stopped   func()        // called when it stops
 	filled    chan struct{} // closed when it has its first state, or was stopped
 	// first is a revision from which on it has all events; 0 if that is not known. It is set before
 	// filled is closed.
 	first uint64
 }
 
-func newWatchCache(cached *cacher.Cacher, direct apistorage.Interface, corrupt *atomic.Bool) *watchCache {
+func newWatchCache(cached *cacher.Cacher, direct apistorage.Interface, corrupt *atomic.Bool, stopped func()) *watchCache {
 	delegator := cacher.NewCacheDelegator(cached, direct)
 	served := listFallback{Interface: delegator, direct: direct, cache: cached, corrupt: corrupt}
-	return &watchCache{Interface: served, cached: cached, delegator: delegator, filled: make(chan struct{})}
+	return &watchCache{Interface: served, cached: cached, delegator: delegator, stopped: stopped, filled: make(chan struct{})}
 }
 
 // fill waits until the cache has its first state. It returns false if it was stopped before.
@@ -297,6 +298,7 @@ func (c *watchCache) fill(ctx context.Context) bool {
 }
 
 func (c *watchCache) stop() {
+	c.stopped()
 	within(stopGrace, func() {
 		c.delegator.Stop()
 		c.cached.Stop()

@@ -86,15 +86,15 @@ func (o *restOptions) open(
 		cached, err := cacher.NewCacherFromConfig(cacher.Config{
 			Storage: past.bounded(direct), Versioner: versioner, GroupResource: config.GroupResource,
 			EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,
-			KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
-			GetAttrsFunc: attributes, IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
+			KeyFunc: past.keyOf(keyFunc), NewFunc: newFunc, NewListFunc: newListFunc,
+			GetAttrsFunc: past.attributesOf(attributes), IndexerFuncs: trigger, Indexers: indexers, Codec: config.Codec,
 			Clock: o.store.cacheClock,
 		})
 		if err != nil {
 			return nil, err
 		}
 		past.of(cached)
-		return newWatchCache(cached, direct, &corrupt), nil
+		return newWatchCache(cached, direct, &corrupt, o.store.windows.add(past)), nil
 	}
 	demanded := newOnDemand(plain, begin, listed, o.store)
 	destroy := sync.OnceFunc(func() {

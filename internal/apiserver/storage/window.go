@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,13 @@ type window struct {
 	clock  time.Time // guarded by mu, as is all below; that of the last event
 	events int       // since the last call of compact
 	first  string    // the resourceVersion of the first of these
+
+	// What emptywindow.go needs.
+	progress func() error // asks etcd for the progress of the watch
+	kept     int          // events since the window was empty
+	last     int64        // the revision of the last of these
+	emptying bool         // it is to be emptied
+	capacity capacity
 }
 
 // compactable is the part of a watch cache that drops the states before a resourceVersion.
@@ -78,6 +86,7 @@ func (b boundedWindow) Watch(ctx context.Context, key string, opts apistorage.Li
 		return nil, err
 	}
 	passing := &windowWatch{Interface: source, results: make(chan watch.Event), stopped: make(chan struct{})}
+	b.window.restart(func() error { return b.RequestWatchProgress(ctx) }) // with ctx, for the stream of this watch
 	go passing.pass(b.window)
 	return passing, nil
 }
@@ -107,14 +116,24 @@ func (w *windowWatch) pass(through *window) {
 		case <-w.stopped:
 			return
 		}
+		if event.Type == watch.Bookmark && !w.fill(through.fillersAt(event.Object)) {
+			return
+		}
 	}
 }
 
+// restart follows a new watch.
+func (w *window) restart(progress func() error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.progress, w.emptying = progress, false
+}
+
 // take returns an event as the cache is to keep it. Only events with a time, which are those after
-// the cache's initial state, become part of its window.
+// the cache's initial state, become part of its window, and bookmarks never do.
 func (w *window) take(event watch.Event) watch.Event {
 	timed, ok := event.Object.(apistorage.WatchEventWithRecordTime)
-	if !ok {
+	if !ok || event.Type == watch.Bookmark {
 		return event
 	}
 	object := timed.Unwrap()
@@ -125,8 +144,10 @@ func (w *window) take(event watch.Event) watch.Event {
 	if event.Type == watch.Deleted {
 		object = w.withoutContent(object)
 	}
-	event.Object = timedObject{object, w.advance(timed.RecordTime(), event.Type)}
+	at := w.advance(timed.RecordTime(), event.Type)
+	event.Object = timedObject{object, at}
 	w.compact(m.GetResourceVersion())
+	w.keep(m.GetResourceVersion(), at)
 	return event
 }
 
@@ -181,6 +202,18 @@ func (w *window) compact(resourceVersion string) {
 		_ = (*c).Compact(w.first)
 	}
 	w.events, w.first = 0, resourceVersion
+}
+
+// keep counts an event.
+func (w *window) keep(resourceVersion string, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.capacity.add(at)
+	w.kept++
+	w.emptying = false
+	if revision, err := strconv.ParseInt(resourceVersion, 10, 64); err == nil {
+		w.last = revision
+	}
 }
 
 // timedObject is an object with the time of its event.

@@ -231,16 +231,16 @@ func (s *source) EnableResourceSizeEstimation(apistorage.KeysFunc) error { retur
 func (s *source) cache(t testing.TB, past *window) cachedObjects {
 	t.Helper()
 	var from apistorage.Interface = s
+	keyOf := func(obj apiruntime.Object) (string, error) {
+		return objects{prefix: "/configmaps"}.key("default", obj.(*corev1.ConfigMap).Name), nil
+	}
 	if past != nil {
-		from = past.bounded(s)
+		from, keyOf = past.bounded(s), past.keyOf(keyOf)
 	}
 	cached, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage: from, Versioner: s.Versioner(), GroupResource: corev1.Resource("configmaps"),
 		EventsHistoryWindow: cacher.DefaultEventFreshDuration, ResourcePrefix: "/configmaps",
-		KeyFunc: func(obj apiruntime.Object) (string, error) {
-			return objects{prefix: "/configmaps"}.key("default", obj.(*corev1.ConfigMap).Name), nil
-		},
-		NewFunc: newConfigMap, NewListFunc: func() apiruntime.Object { return &corev1.ConfigMapList{} },
+		KeyFunc: keyOf, NewFunc: newConfigMap, NewListFunc: func() apiruntime.Object { return &corev1.ConfigMapList{} },
 		GetAttrsFunc: func(apiruntime.Object) (labels.Set, fields.Set, error) { return nil, nil, nil },
 		Codec:        builtin.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion), Clock: clock.RealClock{},
 	})
