@@ -63,7 +63,7 @@ type Options struct {
 	// Records is the number of changes that are kept for Collector.Records; negative for none.
 	// Default: 10000.
 	Records int
-	// Workers is the number of objects that are worked on concurrently. Default: 20.
+	// Workers is the number of objects that are worked on concurrently. Default: 64.
 	Workers int
 	// Ignore lists resources whose objects are never collected, and whose deletions are not
 	// noticed. Nil means DefaultIgnore; an empty list ignores nothing.

@@ -90,7 +90,7 @@ of no use. See docs/collect.md.`,
 	flags.DurationVar(&f.breaker.Window, "breaker-window", time.Minute, "time in which --breaker-share is counted")
 	flags.IntVar(&f.breaker.Min, "breaker-min", 100, "deletions of a kind within --breaker-window that are always allowed")
 	flags.IntVar(&f.records, "records", 10000, "how many of the last changes to remember, with their reasons; 0 for none")
-	flags.IntVar(&f.workers, "workers", 0, "how many objects to work on at the same time (default 20)")
+	flags.IntVar(&f.workers, "workers", 0, "how many objects to work on at the same time (default 64)")
 	flags.StringVar(&f.bindAddress, "bind-address", diagnosticsAddress, "loopback address and port of the diagnostics; 0 for none")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "0", "address and port of /healthz, /readyz and /metrics alone, for probes and Prometheus, such as :10271; 0 for none")
 	f.input.add(c)

@@ -2,7 +2,7 @@
 // audit log.
 //
 //  1. The collector puts a Reason into the context of a DELETE (NewContext).
-//  2. Transport, around the client's transport, sends it in a header, as JSON in ASCII.
+//  2. The client sends it in a header, as JSON in ASCII (Value).
 //  3. Our API server writes it to the audit log; other servers ignore it.
 //
 // It is a package of its own so that the API server need not import the collector.
@@ -12,7 +12,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -80,28 +79,18 @@ func NewContext(ctx context.Context, reason Reason) context.Context {
 	return context.WithValue(ctx, contextKey{}, reason)
 }
 
-// Transport returns a transport that puts the reason of a request's context into its header.
-func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
-
-type transport struct{ next http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	reason, ok := r.Context().Value(contextKey{}).(Reason)
+// Value returns the value of the header of a request with this context; "" if it has no reason.
+func Value(ctx context.Context) (string, error) {
+	reason, ok := ctx.Value(contextKey{}).(Reason)
 	if !ok {
-		return t.next.RoundTrip(r)
+		return "", nil
 	}
 	text, err := json.Marshal(reason)
 	if err != nil {
-		return nil, fmt.Errorf("encode the reason of a deletion: %w", err)
+		return "", fmt.Errorf("encode the reason of a deletion: %w", err)
 	}
-	r = r.Clone(r.Context())
-	r.Header.Set(Header, ascii(string(text)))
-	return t.next.RoundTrip(r)
+	return ascii(string(text)), nil
 }
-
-// WrappedRoundTripper implements net.RoundTripperWrapper.
-func (t transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // ascii returns JSON as a header can carry it: characters outside of ASCII occur only in
 // strings, where JSON has escapes for them.

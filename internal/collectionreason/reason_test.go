@@ -19,7 +19,6 @@ func TestReasonInHeader(t *testing.T) {
 		got = append(got, strings.Join(r.Header.Values(Header), "|"))
 	}))
 	defer server.Close()
-	client := http.Client{Transport: Transport(http.DefaultTransport)}
 	want := Reason{Decision: "delete\r\nX: \"süß\" 𝄞 \x00", Policy: verdict.Background, MoreOwners: 2, Owners: []Owner{{Kind: "ConfigMap", Name: "ö", UID: "1", Evidence: "live read", Revision: 7}}}
 	for _, reasoned := range []bool{true, false} {
 		ctx := t.Context()
@@ -30,7 +29,12 @@ func TestReasonInHeader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := client.Do(request)
+		value, err := Value(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set(Header, value)
+		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}

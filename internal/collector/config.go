@@ -45,7 +45,9 @@ type Queue interface {
 
 // Config of a collector. The zero value works.
 type Config struct {
-	// Workers is the number of objects that are reconsidered concurrently. Default: 20.
+	// Workers is the number of objects that are reconsidered concurrently. The more there are, the
+	// more writes share a transaction of the store and a sync of its disk, until the processors are
+	// busy; how many requests a server can take is the Limiter's to find out. Default: 64.
 	Workers int
 	// Detachers is the number of dependents of one owner that are detached concurrently when it
 	// is orphaned. With 1 Collect starts no goroutine. Default: 16.
@@ -94,7 +96,7 @@ const (
 
 // completed returns the config with its defaults.
 func (config Config) completed() Config {
-	config.Workers = positiveOr(config.Workers, 20)
+	config.Workers = positiveOr(config.Workers, 64)
 	config.Detachers = positiveOr(config.Detachers, 16)
 	config.Batch = positiveOr(config.Batch, 16)
 	config.Lists = positiveOr(config.Lists, 16)

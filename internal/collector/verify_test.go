@@ -299,7 +299,7 @@ func TestManyClaimsAreReadInTurns(t *testing.T) {
 
 // Run ends with its context even while requests hang.
 func TestRunEndsWithItsContext(t *testing.T) {
-	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
+	running(t, collector.Config{Workers: 20}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Inject(apimodel.Fault{Wait: make(chan struct{})})
 		for i := range 50 {
 			s.Create(ownership.Object{

@@ -1,10 +1,14 @@
 // Package inprocess is an HTTP transport to a handler in the same process, without sockets, TLS or
 // framing. The control plane's own controllers use it to reach their API server.
 //
-// RoundTrip runs the handler on a goroutine of its own, as a server does, and returns as soon as
-// the handler has sent its header. The body is a buffer of bounded size between the handler, which
-// writes, and the client, which reads: a watch whose client does not read blocks the handler, as it
-// would on a socket. Closing the body, or ending the request's context, ends the handler's context.
+// RoundTrip runs the handler of a GET on a goroutine of its own, as a server does, and returns as
+// soon as the handler has sent its header. The body is a buffer of bounded size between the handler,
+// which writes, and the client, which reads: a watch whose client does not read blocks the handler,
+// as it would on a socket. Closing the body, or ending the request's context, ends the handler's
+// context.
+//
+// The handlers of writes run on the caller's goroutine (answer.go): their answers are short and come
+// at once, and a goroutine each, whose stack would have to grow anew, costs more than it is good for.
 package inprocess
 
 import (
@@ -15,6 +19,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strconv"
 	"sync"
 )
 
@@ -27,7 +32,17 @@ func Transport(handler http.Handler) http.RoundTripper { return transport{handle
 type transport struct{ handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { //nolint:contextcheck // the handler has the client's context, without its values
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	switch request.Method {
+	case http.MethodDelete, http.MethodPatch, http.MethodPost, http.MethodPut:
+		return t.answer(request)
+	default:
+		return t.stream(request)
+	}
+}
+
+// stream returns while the handler may still write.
+func (t transport) stream(request *http.Request) (*http.Response, error) { //nolint:contextcheck // the handler has the client's context, without its values
 	ctx, cancel := context.WithCancel(request.Context())
 	x := &exchange{header: http.Header{}, sent: make(chan struct{}), ctx: ctx, cancel: cancel}
 	x.changed.L = &x.mu
@@ -47,11 +62,16 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { //
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	return responseOf(request, x.status, x.sentHeader, x), nil
+}
+
+// responseOf returns a response as the client sees it.
+func responseOf(request *http.Request, status int, header http.Header, body io.ReadCloser) *http.Response {
 	return &http.Response{
-		Status: fmt.Sprintf("%d %s", x.status, http.StatusText(x.status)), StatusCode: x.status,
+		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
 		Proto: "HTTP/2.0", ProtoMajor: 2,
-		Header: x.sentHeader, Body: x, ContentLength: -1, Request: request,
-	}, nil
+		Header: header, Body: body, ContentLength: -1, Request: request,
+	}
 }
 
 // detached ends with the client's context, but has none of its values, save what MayLag
@@ -134,25 +154,33 @@ type exchange struct {
 }
 
 func (x *exchange) serve(handler http.Handler, r *http.Request) {
-	end := io.EOF
+	end := call(handler, x, r)
+	x.WriteHeader(http.StatusOK)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if end == nil {
+		end = x.ctx.Err() // the request was cancelled, however the handler returned
+	}
+	if end == nil {
+		end = io.EOF
+	}
+	x.done = end
+	x.changed.Broadcast()
+}
+
+// call calls a handler, which panics to abort a response that it cannot finish.
+func call(handler http.Handler, w http.ResponseWriter, r *http.Request) (aborted error) {
 	defer func() {
-		if broken := recover(); broken != nil {
-			// A handler panics to abort a response that it cannot finish.
-			end = errors.New("the answer was aborted")
-			if broken != http.ErrAbortHandler { //nolint:errorlint // a panic value, compared as net/http does
-				end = fmt.Errorf("the handler panicked: %v", broken)
-			}
+		switch broken := recover(); broken {
+		case nil:
+		case http.ErrAbortHandler: // a panic value, compared as net/http does
+			aborted = errors.New("the answer was aborted")
+		default:
+			aborted = fmt.Errorf("the handler panicked: %v", broken)
 		}
-		x.WriteHeader(http.StatusOK)
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if err := x.ctx.Err(); err != nil && errors.Is(end, io.EOF) {
-			end = err // the request was cancelled, however the handler returned
-		}
-		x.done = end
-		x.changed.Broadcast()
 	}()
-	handler.ServeHTTP(x, r)
+	handler.ServeHTTP(w, r)
+	return nil
 }
 
 // Header implements http.ResponseWriter.
@@ -189,9 +217,11 @@ func (x *exchange) Flush() { x.WriteHeader(http.StatusOK) }
 
 // CloseNotify implements http.CloseNotifier, without which k8s.io/apiserver does not
 // recognise a writer that can flush.
-func (x *exchange) CloseNotify() <-chan bool {
+func (x *exchange) CloseNotify() <-chan bool { return closeNotify(x.ctx) }
+
+func closeNotify(ctx context.Context) <-chan bool {
 	gone := make(chan bool, 1)
-	context.AfterFunc(x.ctx, func() { gone <- true })
+	context.AfterFunc(ctx, func() { gone <- true })
 	return gone
 }
 

@@ -161,6 +161,50 @@ func TestValuesStayOnTheirSide(t *testing.T) {
 	}
 }
 
+// The answer to a write may be longer than what a handler can write ahead of a client that reads.
+func TestLongAnswerToAWrite(t *testing.T) {
+	long := strings.Repeat("x", 2*bufferSize)
+	c := client(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, long) })
+	response, err := c.Post("http://api/", "text/plain", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); string(body) != long || err != nil {
+		t.Errorf("%d bytes, %v", len(body), err)
+	}
+}
+
+// The end of a write's context ends its handler, and whatever that answers then is not an answer.
+func TestCancelledWrite(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c := client(func(w http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+		<-w.(http.CloseNotifier).CloseNotify()
+		w.WriteHeader(http.StatusGatewayTimeout)
+	})
+	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, "http://api/pots/1", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response, err := c.Do(request); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", response, err)
+	}
+}
+
+func TestPanicFailsAWrite(t *testing.T) {
+	for _, broken := range []any{http.ErrAbortHandler, "broken"} {
+		c := client(func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, "half an ans")
+			panic(broken)
+		})
+		if response, err := c.Post("http://api/", "text/plain", http.NoBody); err == nil {
+			t.Errorf("%v: the answer is %v", broken, response)
+		}
+	}
+}
+
 func TestPanicAbortsTheAnswer(t *testing.T) {
 	c := client(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "half an ans")

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
@@ -47,7 +46,6 @@ var _ Interface = (*Client)(nil)
 func New(config *rest.Config, mapper Mapper) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(WithoutRetry)
-	config.Wrap(collectionreason.Transport)
 	objects, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)

@@ -178,6 +178,25 @@ func TestR12DeleteInProtobuf(t *testing.T) {
 	}
 }
 
+// A rate limit that the configuration sets bounds deletions too.
+func TestDeleteKeepsToTheRateLimit(t *testing.T) {
+	w := answerWith(`{"apiVersion":"v1","kind":"Status","status":"Success"}`)
+	config := w.config(t)
+	config.QPS, config.Burst = 0.001, 1
+	c, err := client.New(config, mapping{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.Delete(ctx, observedPod, verdict.Background); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(ctx, observedPod, verdict.Background); err == nil || client.IsRefusal(err) || w.requests != 1 {
+		t.Errorf("%d requests, %v; one request in 1000 s is allowed", w.requests, err)
+	}
+}
+
 // A server that does not read protobuf gets JSON, at once, and from then on.
 func TestDeleteInJSONAfterRefusal(t *testing.T) {
 	for reason, code := range map[metav1.StatusReason]int{metav1.StatusReasonUnsupportedMediaType: http.StatusUnsupportedMediaType, metav1.StatusReasonNotAcceptable: http.StatusNotAcceptable} {
@@ -369,9 +388,13 @@ func TestR3WhichNotFoundIsEvidence(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := test.answer.connect(t).Get(t.Context(), test.ref)
-			if err == nil || apierrors.IsNotFound(err) != test.want {
-				t.Errorf("IsNotFound(%v) = %v, want %v", err, apierrors.IsNotFound(err), test.want)
+			c := test.answer.connect(t)
+			_, reading := c.Get(t.Context(), test.ref)
+			deleting := c.Delete(t.Context(), ownership.Object{Kind: test.ref.Kind, Namespace: test.ref.Namespace, Name: test.ref.Name}, verdict.Background)
+			for _, err := range []error{reading, deleting} {
+				if err == nil || apierrors.IsNotFound(err) != test.want {
+					t.Errorf("IsNotFound(%v) = %v, want %v", err, apierrors.IsNotFound(err), test.want)
+				}
 			}
 		})
 	}

@@ -33,8 +33,16 @@ type Policy interface {
 // Grant is a rule that a user has.
 type Grant struct {
 	Rule rbacv1.PolicyRule
-	// By describes the binding and the role that grant it.
-	By string
+
+	binding string // its kind
+	name    string // of the binding, with its namespace if it has one
+	role    rbacv1.RoleRef
+	user    string
+}
+
+// By describes the binding and the role that grant the rule.
+func (g Grant) By() string {
+	return fmt.Sprintf("%s %q of %s %q to %s", g.binding, g.name, g.role.Kind, g.role.Name, g.user)
 }
 
 // Decide reports whether a request is allowed, and by which binding. A request that is not
@@ -42,7 +50,7 @@ type Grant struct {
 func Decide(p Policy, a authorizer.Attributes) (allowed bool, reason string) {
 	for grant := range Grants(p, a.GetUser(), a.GetNamespace()) {
 		if Allows(&grant.Rule, a) {
-			return true, "RBAC: allowed by " + grant.By
+			return true, "RBAC: allowed by " + grant.By()
 		}
 	}
 	return false, ""
@@ -55,7 +63,7 @@ func Grants(p Policy, u user.Info, namespace string) iter.Seq[Grant] {
 			if !applies(binding.Subjects, u, "") {
 				continue
 			}
-			by := fmt.Sprintf("ClusterRoleBinding %q of %s %q to %s", binding.Name, binding.RoleRef.Kind, binding.RoleRef.Name, u.GetName())
+			by := Grant{binding: "ClusterRoleBinding", name: binding.Name, role: binding.RoleRef, user: u.GetName()}
 			if !each(RulesOf(p, binding.RoleRef, ""), by, yield) {
 				return
 			}
@@ -67,7 +75,7 @@ func Grants(p Policy, u user.Info, namespace string) iter.Seq[Grant] {
 			if !applies(binding.Subjects, u, binding.Namespace) {
 				continue
 			}
-			by := fmt.Sprintf("RoleBinding %q of %s %q to %s", binding.Namespace+"/"+binding.Name, binding.RoleRef.Kind, binding.RoleRef.Name, u.GetName())
+			by := Grant{binding: "RoleBinding", name: binding.Namespace + "/" + binding.Name, role: binding.RoleRef, user: u.GetName()}
 			if !each(RulesOf(p, binding.RoleRef, binding.Namespace), by, yield) {
 				return
 			}
@@ -75,9 +83,10 @@ func Grants(p Policy, u user.Info, namespace string) iter.Seq[Grant] {
 	}
 }
 
-func each(rules []rbacv1.PolicyRule, by string, yield func(Grant) bool) bool {
+func each(rules []rbacv1.PolicyRule, grant Grant, yield func(Grant) bool) bool {
 	for _, rule := range rules {
-		if !yield(Grant{Rule: rule, By: by}) {
+		grant.Rule = rule
+		if !yield(grant) {
 			return false
 		}
 	}

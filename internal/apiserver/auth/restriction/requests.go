@@ -109,21 +109,31 @@ func (allowed Restriction) check(r *http.Request, info *genericrequest.RequestIn
 		r.Header.Set("Accept", accepted)
 		return nil
 	case "delete":
-		r.Header.Set("Accept", metadataAs("PartialObjectMetadata"))
+		r.Header.Set("Accept", metadataAs("PartialObjectMetadata", r.Header.Values("Accept")))
 		return nil
 	case "deletecollection":
-		r.Header.Set("Accept", metadataAs("PartialObjectMetadataList"))
+		r.Header.Set("Accept", metadataAs("PartialObjectMetadataList", r.Header.Values("Accept")))
 		return nil
 	case "patch":
-		r.Header.Set("Accept", metadataAs("PartialObjectMetadata"))
+		r.Header.Set("Accept", metadataAs("PartialObjectMetadata", r.Header.Values("Accept")))
 		return allowed.checkPatch(r)
 	default:
 		return fmt.Errorf("it cannot %s %s", info.Verb, info.Resource)
 	}
 }
 
-func metadataAs(kind string) string {
-	return "application/json;as=" + kind + ";g=" + metav1.GroupName + ";v=v1"
+// metadataAs returns the Accept header that asks for metadata of a kind, in protobuf if the client
+// accepts that, and in JSON if it accepts nothing else, or both.
+func metadataAs(kind string, accepted []string) string {
+	as, all := ";as="+kind+";g="+metav1.GroupName+";v=v1", strings.Join(accepted, ",")
+	switch {
+	case !strings.Contains(all, runtime.ContentTypeProtobuf):
+		return runtime.ContentTypeJSON + as
+	case !strings.Contains(all, runtime.ContentTypeJSON):
+		return runtime.ContentTypeProtobuf + as
+	default:
+		return runtime.ContentTypeProtobuf + as + "," + runtime.ContentTypeJSON + as
+	}
 }
 
 // metadataOnly returns the clauses of an Accept header that ask for metadata. They are formatted
