@@ -144,12 +144,15 @@ func (p *Plane) list(ctx context.Context, r resource) ([]leaks.Object, error) {
 	}
 }
 
-// read returns all objects and the kinds, and remembers what it has seen.
+// read returns all objects and the kinds, and remembers what it has seen. An object that the server
+// has under several kinds, such as ReplicaSet.apps and ReplicaSet.extensions, is one object, of the
+// kind that discovery names first.
 func (p *Plane) read(ctx context.Context) (objects []leaks.Object, kinds map[leaks.Kind]bool, err error) {
 	resources, kinds, err := p.resources(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
+	at := map[string]int{} // where an object is in objects, by UID
 	for _, r := range resources {
 		some, err := p.list(ctx, r)
 		if isCode(err, http.StatusNotFound) || isCode(err, http.StatusMethodNotAllowed) {
@@ -158,7 +161,14 @@ func (p *Plane) read(ctx context.Context) (objects []leaks.Object, kinds map[lea
 		if err != nil {
 			return nil, nil, err
 		}
-		objects = append(objects, some...)
+		for _, o := range some {
+			if i, known := at[o.UID]; known {
+				objects[i].Aliases = append(objects[i].Aliases, o.Kind)
+				continue
+			}
+			at[o.UID] = len(objects)
+			objects = append(objects, o)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

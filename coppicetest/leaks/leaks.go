@@ -35,6 +35,7 @@ type Owner struct {
 // Object is the metadata of an object.
 type Object struct {
 	Kind                 Kind
+	Aliases              []Kind // other kinds that the server has it under
 	Namespace, Name, UID string
 	Owners               []Owner
 	Finalizers           []string
@@ -52,6 +53,9 @@ func (o Object) String() string {
 	}
 	return o.Kind.String() + " " + o.Namespace + "/" + o.Name
 }
+
+// goesBy reports whether the server has the object under a kind.
+func (o Object) goesBy(kind Kind) bool { return o.Kind == kind || slices.Contains(o.Aliases, kind) }
 
 // Collected is an object that the collector has deleted, and the owners that it named.
 type Collected struct {

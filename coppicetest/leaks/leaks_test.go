@@ -174,6 +174,9 @@ func TestClean(t *testing.T) {
 		"a cluster-scoped owner, and two owners": {Objects: []leaks.Object{
 			root(), object(cluster, "cw", by("test")), object(secret, "s", ownedBy(cluster, "cw", "cw"), ownedBy(widget, "w", "w")),
 		}},
+		"owners under either of the kinds that they have": {Objects: []leaks.Object{
+			root(func(o *leaks.Object) { o.Aliases = []leaks.Kind{cluster} }), child("c"), object(secret, "s", ownedBy(cluster, "w", "w")),
+		}},
 		"dependents of what was there before, collected": {
 			Objects: []leaks.Object{object(widget, "w", func(o *leaks.Object) { o.UID = "again" }, by("test"))},
 			Gone:    []leaks.Object{root()}, Collected: []leaks.Collected{{Object: child("c")}},

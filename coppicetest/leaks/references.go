@@ -38,7 +38,9 @@ func index(s State) *knowledge {
 	}
 	for _, o := range s.Objects {
 		k.objects[o.UID] = o
-		k.named[place{o.Kind, o.Namespace, o.Name}] = o.UID
+		for _, kind := range append([]Kind{o.Kind}, o.Aliases...) {
+			k.named[place{kind, o.Namespace, o.Name}] = o.UID
+		}
 		for _, owner := range o.Owners {
 			k.dependents[owner.UID] = append(k.dependents[owner.UID], o.UID)
 		}
@@ -106,7 +108,7 @@ func (k *knowledge) reference(o Object, owner Owner) (rule Rule, why string) {
 		return UnknownKind, fmt.Sprintf("its owner %s %s is of a kind that is not served", owner.Kind, owner.Name)
 	case o.Namespace == "" && namespaced:
 		return OutOfScope, fmt.Sprintf("it lives in no namespace, and its owner %s %s does: a collector cannot know in which", owner.Kind, owner.Name)
-	case exists && (is.Kind != owner.Kind || is.Name != owner.Name):
+	case exists && (!is.goesBy(owner.Kind) || is.Name != owner.Name):
 		return WrongCoordinates, fmt.Sprintf("it says that its owner is %s %s, and the object with that UID is %s", owner.Kind, owner.Name, is)
 	case exists && is.Namespace != "" && is.Namespace != o.Namespace:
 		return WrongNamespace, fmt.Sprintf("its owner %s is in another namespace, where no collector looks for it", is)
