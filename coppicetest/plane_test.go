@@ -70,6 +70,29 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// TestExportLogs checks that the files say what was collected, requested and logged.
+func TestExportLogs(t *testing.T) {
+	t.Parallel()
+	plane := coppicetest.Start(t, coppicetest.WithAudit(), coppicetest.WithArguments("--log-level=debug"))
+	s := newServer(t, plane)
+	s.configMap("owned", "", s.configMap("owner", ""))
+	s.delete(configMaps+"/owner", "")
+	plane.Settled(t)
+	dir := filepath.Join(t.TempDir(), "not", "there")
+	if err := plane.ExportLogs(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"deletions.txt": "ConfigMap default/owned: delete Background: owners absent: ConfigMap",
+		"audit.log":     `"verb":"delete"`,
+		"coppice.log":   "level=DEBUG",
+	} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %q: %v\n%s", name, want, err, text)
+		}
+	}
+}
+
 // TestUser checks that a user has the rights of its groups and no others.
 func TestUser(t *testing.T) {
 	t.Parallel()
