@@ -21,9 +21,12 @@ const (
 	// listsWithoutCache is the number of objects that the lists of a resource read from etcd before its
 	// watch cache begins. A list of so many takes a tenth of a second.
 	listsWithoutCache = 10_000
-	// fillTime bounds the time that a watch waits until a cache that has just begun is filled. After
-	// that it gets the answer that k8s.io/apiserver has for a cache which cannot be filled: 429.
-	// Reads are served from etcd all the while.
+	// listsAtATime is the number of lists of a resource that etcd serves at a time. One more begins the
+	// watch cache, and waits for it.
+	listsAtATime = 16
+	// fillTime bounds the time that a watch, or one list too many, waits until a cache that has just
+	// begun is filled. After that the watch gets the answer that k8s.io/apiserver has for a cache which
+	// cannot be filled: 429. The list is served from etcd, as other reads are all the while.
 	fillTime = 3 * time.Second
 	// clientPatience is how long a watch that is served from etcd waits for its client.
 	clientPatience = 10 * time.Second
@@ -34,8 +37,8 @@ const (
 )
 
 // onDemand is the storage of a resource whose watch cache begins when it is needed: with the first
-// watch of a client, the second at a time of this process, or when lists have read much from etcd. Of
-// most resources of a small cluster none ever begins: the controllers in the process read metadata
+// watch of a client, the second at a time of this process, or when lists have read much from etcd or are many at a
+// time. Of most resources of a small cluster none ever begins: the controllers in the process read metadata
 // from the store (follow.go), and have one informer for each resource, which needs no cache besides
 // its own. A cache takes 17 goroutines and keeps every object once more; once begun it stays.
 //
@@ -52,6 +55,7 @@ type onDemand struct {
 	opened uint64 // the revision when the store was opened
 	remote bool   // etcd is in other processes
 	filled atomic.Pointer[watchCache]
+	lists  atomic.Int64 // that etcd serves now
 
 	ended context.Context //nolint:containedctx // it ends when the storage is stopped
 	end   context.CancelFunc
@@ -121,14 +125,8 @@ func (s *onDemand) Watch(ctx context.Context, key string, opts apistorage.ListOp
 	if err != nil {
 		return nil, err
 	}
-	patience := time.NewTimer(fillTime)
-	defer patience.Stop()
-	select {
-	case <-cache.filled:
-	case <-patience.C: // etcd does not answer, or there is an object that cannot be decoded
-		return nil, apierrors.NewTooManyRequests("the watch cache is being filled", 1)
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := cache.wait(ctx); err != nil {
+		return nil, err
 	}
 	if from := s.resumesAt(opts); s.opened <= from && from < cache.first {
 		events, err := s.watchDirectly(ctx, key, opts)
@@ -234,6 +232,14 @@ func (s *onDemand) Get(ctx context.Context, key string, opts apistorage.GetOptio
 
 // GetList implements storage.Interface.
 func (s *onDemand) GetList(ctx context.Context, key string, opts apistorage.ListOptions, list runtime.Object) error {
+	if s.filled.Load() == nil {
+		defer s.lists.Add(-1)
+		if s.lists.Add(1) > listsAtATime {
+			if cache, err := s.begin(); err == nil {
+				_ = cache.wait(ctx) // without it, the list is read from etcd
+			}
+		}
+	}
 	if cache := s.filled.Load(); cache != nil {
 		return cache.GetList(ctx, key, opts, list)
 	}
@@ -295,6 +301,20 @@ func (c *watchCache) fill(ctx context.Context) bool {
 		c.first = revision
 	}
 	return true
+}
+
+// wait waits until the cache is filled, or stopped.
+func (c *watchCache) wait(ctx context.Context) error {
+	patience := time.NewTimer(fillTime)
+	defer patience.Stop()
+	select {
+	case <-c.filled:
+		return nil
+	case <-patience.C: // etcd does not answer, or there is an object that cannot be decoded
+		return apierrors.NewTooManyRequests("the watch cache is being filled", 1)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (c *watchCache) stop() {

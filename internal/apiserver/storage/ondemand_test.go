@@ -69,6 +69,27 @@ func TestCacheBeginsWithLargeLists(t *testing.T) {
 	}
 }
 
+// Lists begin a cache, too, if there are too many at a time. It serves them.
+func TestCacheBeginsWithManyLists(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "a"))
+	demanded := maps.Interface.(*onDemand)
+	demanded.lists.Store(listsAtATime - 1)
+	must(t, maps.list())
+	if maps.hasCache() {
+		t.Fatalf("there is a watch cache with %d lists at a time", listsAtATime)
+	}
+	demanded.lists.Add(1)
+	must(t, maps.list())
+	if demanded.filled.Load() == nil {
+		t.Errorf("the watch cache is not filled after %d lists at a time", listsAtATime+1)
+	}
+	if n := demanded.lists.Load(); n != listsAtATime {
+		t.Errorf("%d lists at a time are left, want %d", n, listsAtATime)
+	}
+}
+
 // A cache that cannot be filled leaves reads and writes to etcd.
 func TestCacheThatIsNotFilled(t *testing.T) {
 	s := open(t)
