@@ -81,8 +81,8 @@ func parsePackages(output []byte) ([]testPackage, error) {
 var (
 	began = regexp.MustCompile(`\x16=== RUN +(\S+)`)
 	ended = regexp.MustCompile(`\x16 *--- (PASS|FAIL|SKIP): (\S+) \(`)
-	// goTest are the names of tests of package testing, which specs do not have.
-	goTest = regexp.MustCompile(`^Test\w+$`)
+	// current is the line that says which test prints what follows.
+	current = regexp.MustCompile(`\x16=== \w+ +(\S+)`)
 )
 
 // parseTests reads the output of a test binary. Of tests with subtests, the subtests count; the test
@@ -107,9 +107,22 @@ func parseTests(output []byte) outcomes {
 	return leaves
 }
 
-// addSpecs adds the specs of a report of ginkgo. The test that ran them fails if one of them does, and
-// then does not count. Of specs with one name, all must pass.
-func (o outcomes) addSpecs(report []byte) error {
+// specsBegin is what a test that runs specs prints at first.
+const specsBegin = "Running Suite: "
+
+// runnerOf returns the test that ran the specs: the last one that was named before they began.
+func runnerOf(output []byte) string {
+	before, _, found := bytes.Cut(output, []byte(specsBegin))
+	named := current.FindAllSubmatch(before, -1)
+	if !found || len(named) == 0 {
+		return ""
+	}
+	return string(named[len(named)-1][1])
+}
+
+// addSpecs adds the specs of a report of ginkgo. The test that ran them does not count beside them,
+// unless it fails and none of them does. Of specs with one name, all must pass.
+func (o outcomes) addSpecs(report []byte, runner string) error {
 	var reports []struct {
 		SpecReports []struct {
 			ContainerHierarchyTexts []string
@@ -144,8 +157,8 @@ func (o outcomes) addSpecs(report []byte) error {
 			specs[name] = got
 		}
 	}
-	if specs.count(failed) > 0 {
-		maps.DeleteFunc(o, func(name string, got outcome) bool { return got == failed && goTest.MatchString(name) })
+	if o[runner] != failed || specs.count(failed) > 0 {
+		delete(o, runner)
 	}
 	maps.Copy(o, specs)
 	return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -42,12 +43,35 @@ func TestAddSpecs(t *testing.T) {
 		{"LeafNodeText": "", "LeafNodeType": "BeforeSuite", "State": "passed"},
 		{"LeafNodeText": "", "LeafNodeType": "AfterSuite", "State": "failed"}]}]`
 	got := outcomes{"TestSuite": failed, "TestOther": passed}
-	if err := got.addSpecs([]byte(report)); err != nil {
+	if err := got.addSpecs([]byte(report), "TestSuite"); err != nil {
 		t.Fatal(err)
 	}
 	want := outcomes{"TestOther": passed, "Client gets": failed, "Client lists": failed, "Client later": skipped, "AfterSuite": failed}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestRunner: the test that runs specs counts only if it fails for another reason.
+func TestRunner(t *testing.T) {
+	output := "\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16=== RUN   TestSpecs\nRunning Suite: S\n\x16--- %s: TestSpecs (0.00s)\n\x16=== RUN   TestB\n"
+	for _, c := range []struct {
+		result, state string
+		want          outcomes
+	}{
+		{"PASS", "passed", outcomes{"TestA": passed, "TestB": failed, "s": passed}},
+		{"FAIL", "failed", outcomes{"TestA": passed, "TestB": failed, "s": failed}},
+		{"FAIL", "passed", outcomes{"TestA": passed, "TestB": failed, "s": passed, "TestSpecs": failed}},
+	} {
+		text := fmt.Appendf(nil, output, c.result)
+		got := parseTests(text)
+		report := fmt.Sprintf(`[{"SpecReports": [{"LeafNodeText": "s", "LeafNodeType": "It", "State": %q}]}]`, c.state)
+		if err := got.addSpecs([]byte(report), runnerOf(text)); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(got, c.want) {
+			t.Errorf("%s, specs %s: got %v, want %v", c.result, c.state, got, c.want)
+		}
 	}
 }
 

@@ -20,8 +20,8 @@ type suite struct {
 	explained map[string]string
 }
 
-// source is where the code of a suite is: a module of the module proxy, or, for a module below a
-// directory that module zips leave out, a commit of a repository.
+// source is where the code of a suite is: a module of the module proxy, or a commit of a repository, for
+// a module in a directory that the zips of modules leave out, and for tests between two releases.
 type source struct {
 	module, version string
 	repository, dir string
@@ -45,9 +45,13 @@ func suites() []suite {
 		},
 		packages: []string{"./internal/..."},
 	}, {
-		name: "cluster-api", kind: "clusters as objects: owners, finalizers, many kinds",
-		source:   source{module: "sigs.k8s.io/cluster-api", version: "v1.14.2"},
-		packages: []string{"./controllers/clustercache", "./internal/controllers/machinehealthcheck", "./internal/controllers/clusterresourceset"},
+		name: "leaderworkerset", kind: "a workload of groups of pods, and its webhooks",
+		source:   source{repository: "https://github.com/kubernetes-sigs/lws", version: "060ab4da17eea1f0865fcbd3236bb1075e2cea32"},
+		packages: []string{"./test/integration/..."},
+	}, {
+		name: "jobset", kind: "a workload of Jobs, and its webhooks",
+		source:   source{repository: "https://github.com/kubernetes-sigs/jobset", version: "08dfbdfd682714a9ab929633eca8dc95315187e7"},
+		packages: []string{"./test/integration/..."},
 	}}
 }
 
@@ -73,11 +77,15 @@ func (s source) fetch(ctx context.Context, to string) (dir, version string, err 
 	return to, got.Version, makeWritable(to)
 }
 
-// checkout makes a work tree with the directory of the module at the commit.
+// checkout makes a work tree of the module at the commit, without the site of its documentation.
 func (s source) checkout(ctx context.Context, to string) (dir, version string, err error) {
+	patterns := []string{"/*", "!/site/"}
+	if s.dir != "" {
+		patterns = []string{"/" + s.dir + "/"}
+	}
 	for _, arguments := range [][]string{
 		{"clone", "--quiet", "--filter=blob:none", "--no-checkout", s.repository, to},
-		{"-C", to, "sparse-checkout", "set", s.dir},
+		append([]string{"-C", to, "sparse-checkout", "set", "--no-cone"}, patterns...),
 		{"-C", to, "checkout", "--quiet", s.version},
 	} {
 		if output, err := exec.CommandContext(ctx, "git", arguments...).CombinedOutput(); err != nil {

@@ -56,7 +56,7 @@ func table(machine report.Machine, results []result) (text string, unexplained i
 
 Written by `+"`make suites`"+`; do not edit. Suites as their modules have them, with `+"`KUBEBUILDER_ASSETS`"+` once of
 upstream and once of coppice. Measured on %s (%s, %d cores): %s;
-coppice %s.
+%s.
 
 Time and memory are those of the first run: the time is that of the test binaries, the memory the greatest sum of the
 resident memory of all processes, and of kube-apiserver and etcd alone. A test that fails is run again; the column

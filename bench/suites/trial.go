@@ -138,7 +138,7 @@ func (t trial) read(report string) (outcomes, error) {
 	case err != nil:
 		return nil, err
 	}
-	return tests, tests.addSpecs(data)
+	return tests, tests.addSpecs(data, runnerOf(output))
 }
 
 func countEntries(dir string) (int, error) {
