@@ -93,8 +93,8 @@ kills: ## kill KILLS (100) test processes that have started a control plane with
 	cd test/envtest && go test -count=1 -v -timeout 1h -run '^TestKilled' -kills=$(KILLS)
 
 SUITES ?=
-suites: build ## suites written elsewhere, as they are, with envtest: with upstream's assets and with ours, into docs/performance (half an hour, most of it compiles); SUITES="controller-runtime cert-controller" runs these only, and prints
-	cd bench && go run ./suites -binary ../bin/coppice $(if $(SUITES),,-o ../docs/performance/suites.md) $(SUITES)
+suites: build ## suites written elsewhere, as they are, with envtest: with upstream's assets and with ours, into docs/performance (half an hour, most of it compiles); SUITES="controller-runtime jobset" runs these only
+	cd bench && go run ./suites -binary ../bin/coppice -o ../docs/performance $(SUITES)
 
 SECTIONS ?=
 bench: build ## every figure of README and docs, both sides, into docs/performance: three quarters of an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only

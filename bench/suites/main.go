@@ -1,18 +1,20 @@
 // Command suites runs the test suites of others, as they are in their modules, in the mode of envtest:
 // once with kube-apiserver and etcd of upstream as KUBEBUILDER_ASSETS, once with the assets of coppice.
 //
-//	go run ./suites -binary ../bin/coppice -o ../docs/performance/suites.md [suite...]
+//	go run ./suites -binary ../bin/coppice -o ../docs/performance [suite...]
 //
 // It writes a table of what passed on either side, how long it took, how much memory it took, and what
 // stayed; and each test that passes with upstream's assets alone. Such a test that has no explanation
-// in the list of the suites makes it fail.
+// in the list of the suites makes it fail. The results of suites that are not asked for stay as they are.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log"
 	"os"
 	"os/exec"
@@ -38,7 +40,7 @@ func main() {
 	var c config
 	flag.StringVar(&c.binary, "binary", "../bin/coppice", "the binary of coppice")
 	flag.StringVar(&c.module, "module", "kubernetes", "the directory of the module that kube-apiserver is built from")
-	flag.StringVar(&c.output, "o", "/dev/stdout", "file for the table")
+	flag.StringVar(&c.output, "o", "../docs/performance", "directory for the table, and for the results in it")
 	flag.StringVar(&c.logs, "logs", "", "directory for the output of the suites; without it, only that of failures is kept, for as long as the command runs")
 	flag.IntVar(&c.attempts, "attempts", 2, "how often the tests of a package are run before a failure counts")
 	flag.DurationVar(&c.timeout, "timeout", 15*time.Minute, "how long the tests of a package may take")
@@ -73,28 +75,74 @@ func (c config) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var results []result
+	machine, err := c.machine(ctx)
+	if err != nil {
+		return err
+	}
 	for _, s := range chosen {
 		r, err := c.compare(ctx, work, s, assets)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		results = append(results, r)
+		r.Machine = machine
+		if err := c.keep(r); err != nil {
+			return err
+		}
 	}
+	return c.write()
+}
+
+// machine describes the machine and the programs.
+func (c config) machine(ctx context.Context) (report.Machine, error) {
 	machine, err := report.ThisMachine()
 	if err != nil {
-		return err
+		return machine, err
 	}
 	if machine.Kubernetes, err = realserver.Versions(ctx, c.module); err != nil {
-		return err
+		return machine, err
 	}
 	version, err := exec.CommandContext(ctx, c.binary, "version").Output()
 	if err != nil {
-		return fmt.Errorf("ask coppice for its version: %w", err)
+		return machine, fmt.Errorf("ask coppice for its version: %w", err)
 	}
-	machine.Coppice, _, _ = strings.Cut(strings.TrimSpace(string(version)), "\n")
-	text, unexplained := table(machine, results)
-	if err := os.WriteFile(c.output, []byte(text), 0o644); err != nil {
+	machine.Coppice = strings.TrimSpace(string(version))
+	return machine, nil
+}
+
+const (
+	rawDir    = "raw"
+	rawPrefix = "suite-"
+	tableFile = "suites.md"
+)
+
+// keep writes the result of a suite.
+func (c config) keep(r result) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(c.output, rawDir), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(c.output, rawDir, rawPrefix+r.Suite+".json"), append(text, '\n'), 0o644)
+}
+
+// write writes the table of all results that there are.
+func (c config) write() error {
+	results := map[string]result{}
+	for _, s := range suites() {
+		text, err := os.ReadFile(filepath.Join(c.output, rawDir, rawPrefix+s.name+".json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var r result
+		if err := errors.Join(err, json.Unmarshal(text, &r)); err != nil {
+			return fmt.Errorf("read the result of %s: %w", s.name, err)
+		}
+		results[s.name] = r
+	}
+	text, unexplained := table(suites(), results)
+	if err := os.WriteFile(filepath.Join(c.output, tableFile), []byte(text), 0o644); err != nil {
 		return err
 	}
 	if unexplained > 0 {
@@ -168,7 +216,7 @@ func (c config) compare(ctx context.Context, work string, s suite, assets [sides
 	if err != nil {
 		return result{}, err
 	}
-	r := result{suite: s, version: version, packages: len(packages)}
+	var m [sides]measured
 	for i := range packages {
 		p := &packages[i]
 		log.Printf("%s: compile %s", s.name, p.path)
@@ -183,8 +231,12 @@ func (c config) compare(ctx context.Context, work string, s suite, assets [sides
 				return result{}, fmt.Errorf("%s on %s: %w", p.path, side, err)
 			}
 			log.Printf("%s: %s on %s: %s", s.name, p.path, side, got)
-			r.sides[side].add(got)
+			m[side].add(got)
 		}
+	}
+	r := result{Suite: s.name, Version: version, Packages: len(packages), Differences: differences(m[upstream].tests, m[ours].tests)}
+	for n := range m {
+		r.Sides[n] = m[n].figures()
 	}
 	return r, nil
 }

@@ -1,25 +1,28 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/coppice-dev/coppice/bench/internal/report"
 )
 
 // TestTable: what fails on both sides, or with upstream's assets alone, is no difference.
 func TestTable(t *testing.T) {
-	r := result{suite: suite{name: "theirs", kind: "an operator", explained: map[string]string{"p: known": "it asks for the moon"}}, version: "v1", packages: 1}
-	r.sides[upstream] = measured{
+	theirs := measured{
 		tests: outcomes{"p: good": passed, "p: known one": passed, "p: lost": passed, "p: new": passed, "p: bad": failed, "p: worse": failed},
 		time:  2 * time.Second, memory: 300e6, controlPlane: 200e6,
 	}
-	r.sides[ours] = measured{
+	own := measured{
 		tests: outcomes{"p: good": passed, "p: known one": failed, "p: new": skipped, "p: bad": failed, "p: worse": passed},
 		again: 1, time: time.Second, memory: 150e6, controlPlane: 50e6, files: 3,
 	}
-	text, unexplained := table(report.Machine{}, []result{r})
+	text, unexplained := table(
+		[]suite{{name: "theirs", kind: "an operator", explained: map[string]string{"known": "it asks for the moon"}}, {name: "absent"}},
+		map[string]result{"theirs": {
+			Suite: "theirs", Version: "v1", Packages: 1, Sides: [sides]figures{theirs.figures(), own.figures()}, Differences: differences(theirs.tests, own.tests),
+		}})
 	if unexplained != 2 {
 		t.Errorf("%d differences are not explained, want 2", unexplained)
 	}
@@ -27,11 +30,14 @@ func TestTable(t *testing.T) {
 		"| theirs v1 | 1 | kube-apiserver | 4 | 2 | 0 | 0 | 2.0 | 300 | 200 | 0, 0 |\n",
 		"| theirs v1 | 1 | coppice | 2 | 2 | 1 | 1 | 1.0 | 150 | 50 | 0, 3 |\n",
 		"Of 4 tests that pass with upstream's assets, 1 pass with ours.",
-		"* `p: known one` fails: it asks for the moon\n* `p: lost` does not run: not explained\n* `p: new` is skipped: not explained\n",
+		"* `p: known one`\n  fails: it asks for the moon\n* `p: lost`\n  does not run: not explained\n* `p: new`\n  is skipped: not explained\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %q in\n%s", want, text)
 		}
+	}
+	if strings.Contains(text, "absent") {
+		t.Error("a suite without a result is listed")
 	}
 	if strings.Contains(text, "p: worse") {
 		t.Error("what passes with our assets alone is listed")
@@ -48,5 +54,31 @@ func TestChoose(t *testing.T) {
 	}
 	if _, err := choose(all, []string{"nobody's"}); err == nil {
 		t.Error("a suite that is not there is chosen")
+	}
+}
+
+// TestKeep: what a run has not measured stays in the table.
+func TestKeep(t *testing.T) {
+	c := config{output: t.TempDir()}
+	for i, s := range suites()[:2] {
+		if err := c.keep(result{Suite: s.name, Version: "v1", Sides: [sides]figures{{Passed: 7 + i}, {Passed: 7 + i}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(c.output, tableFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "Of 15 tests that pass with upstream's assets, 15 pass with ours."; !strings.Contains(string(text), want) {
+		t.Errorf("there is no %q in\n%s", want, text)
+	}
+	if err := c.keep(result{Suite: suites()[0].name, Differences: []difference{{"p: odd", "fails"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.write(); err == nil {
+		t.Error("a difference without an explanation is accepted")
 	}
 }

@@ -109,11 +109,9 @@ func (t trial) once(ctx context.Context) (m measured, err error) {
 	go func() { ended <- command.Wait() }()
 	failure := m.watch(mark, ended)
 	m.time = clock.Elapsed()
-	if ctx.Err() != nil {
-		return m, ctx.Err()
-	}
-	if m.processes, err = endProcesses(mark); err != nil {
-		return m, err
+	// Also where the run is broken off: kube-apiserver and etcd outlive it.
+	if m.processes, err = endProcesses(mark); err != nil || ctx.Err() != nil {
+		return m, errors.Join(err, ctx.Err())
 	}
 	if m.files, err = countEntries(inside); err != nil {
 		return m, err
