@@ -9,6 +9,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -184,6 +185,13 @@ func (c config) assets(ctx context.Context, work string) ([sides]string, error) 
 	binaries, err := realserver.Find(ctx, c.module, os.Stderr, realserver.Etcd, realserver.APIServer)
 	if err != nil {
 		return dirs, err
+	}
+	version, err := exec.CommandContext(ctx, binaries[realserver.APIServer], "--version").Output()
+	if err != nil {
+		return dirs, fmt.Errorf("ask kube-apiserver for its version: %w", err)
+	}
+	if bytes.Contains(version, []byte("coppice")) {
+		return dirs, errors.New("KUBEBUILDER_ASSETS has the assets of coppice; unset it, so that there is something to compare with")
 	}
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {

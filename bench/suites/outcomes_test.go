@@ -13,17 +13,28 @@ func TestParseTests(t *testing.T) {
 		name, output string
 		want         outcomes
 	}{
-		{"one of each",
+		{
+			"one of each",
 			"\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16=== RUN   TestB\nlog\x16--- FAIL: TestB (1.20s)\n\x16=== RUN   TestC\n\x16--- SKIP: TestC (0.00s)\n",
-			outcomes{"TestA": passed, "TestB": failed, "TestC": skipped}},
+			outcomes{"TestA": passed, "TestB": failed, "TestC": skipped},
+		},
 		{"printed by a test", "\x16=== RUN   TestA\n--- FAIL: TestX (0.00s)\n\x16--- PASS: TestA (0.00s)\n", outcomes{"TestA": passed}},
 		{"panic", "\x16=== RUN   TestA\npanic: oh\n", outcomes{"TestA": failed}},
-		{"subtests",
+		{
+			"subtests",
 			"\x16=== RUN   TestA\n\x16=== RUN   TestA/x\n\x16=== RUN   TestA/x/y\n\x16    --- PASS: TestA/x/y (0.00s)\n\x16    --- PASS: TestA/x (0.00s)\n\x16--- PASS: TestA (0.00s)\n",
-			outcomes{"TestA/x/y": passed}},
-		{"the subtest fails", "\x16=== RUN   TestA\n\x16=== RUN   TestA/x\n\x16    --- FAIL: TestA/x (0.00s)\n\x16--- FAIL: TestA (0.00s)\n", outcomes{"TestA/x": failed}},
-		{"only the parent fails", "\x16=== RUN   TestA\n\x16=== RUN   TestA/x\n\x16    --- PASS: TestA/x (0.00s)\n\x16--- FAIL: TestA (0.00s)\n",
-			outcomes{"TestA": failed, "TestA/x": passed}},
+			outcomes{"TestA/x/y": passed},
+		},
+		{
+			"the subtest fails",
+			"\x16=== RUN   TestA\n\x16=== RUN   TestA/x\n\x16    --- FAIL: TestA/x (0.00s)\n\x16--- FAIL: TestA (0.00s)\n",
+			outcomes{"TestA/x": failed},
+		},
+		{
+			"only the parent fails",
+			"\x16=== RUN   TestA\n\x16=== RUN   TestA/x\n\x16    --- PASS: TestA/x (0.00s)\n\x16--- FAIL: TestA (0.00s)\n",
+			outcomes{"TestA": failed, "TestA/x": passed},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := parseTests([]byte(c.output)); !maps.Equal(got, c.want) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,9 +43,7 @@ func (m *measured) add(other measured) {
 	if m.tests == nil {
 		m.tests = outcomes{}
 	}
-	for name, got := range other.tests {
-		m.tests[name] = got
-	}
+	maps.Copy(m.tests, other.tests)
 	m.again += other.again
 	m.time += other.time
 	m.memory, m.controlPlane = max(m.memory, other.memory), max(m.controlPlane, other.controlPlane)
