@@ -101,6 +101,7 @@ upstream and once of coppice.
 Time and memory are those of the first run: the time is that of the test binaries, the memory the greatest sum of the
 resident memory of all processes in MB of 10⁶ bytes, and of kube-apiserver and etcd alone. A test that fails is run
 again; the column "again" has those that then pass. Left are processes, and entries of TMPDIR.
+Other work on the machine makes the times longer: those of two runs cannot be compared.
 
 | suite | packages | assets | passed | failed | skipped | again | s | MB | control plane, MB | left |
 |---|---|---|---|---|---|---|---|---|---|---|
