@@ -1,0 +1,250 @@
+// Command suites runs the test suites of others, as they are in their modules, in the mode of envtest:
+// once with kube-apiserver and etcd of upstream as KUBEBUILDER_ASSETS, once with the assets of coppice.
+//
+//	go run ./suites -binary ../bin/coppice -o ../docs/performance [suite...]
+//
+// It writes a table of what passed on either side, how long it took, how much memory it took, and what
+// stayed; and each test that passes with upstream's assets alone. Such a test that has no explanation
+// in the list of the suites makes it fail. The results of suites that are not asked for stay as they are.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coppice-dev/coppice/bench/internal/report"
+	"github.com/coppice-dev/coppice/bench/realserver"
+)
+
+type config struct {
+	binary, module, output, logs string
+	attempts                     int
+	timeout                      time.Duration
+	only                         []string
+}
+
+func main() {
+	var c config
+	flag.StringVar(&c.binary, "binary", "../bin/coppice", "the binary of coppice")
+	flag.StringVar(&c.module, "module", "kubernetes", "the directory of the module that kube-apiserver is built from")
+	flag.StringVar(&c.output, "o", "../docs/performance", "directory for the table, and for the results in it")
+	flag.StringVar(&c.logs, "logs", "", "directory for the output of the suites; without it, only that of failures is kept, for as long as the command runs")
+	flag.IntVar(&c.attempts, "attempts", 2, "how often the tests of a package are run before a failure counts")
+	flag.DurationVar(&c.timeout, "timeout", 15*time.Minute, "how long the tests of a package may take")
+	flag.Parse()
+	c.only = flag.Args()
+	log.SetFlags(log.Ltime)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // that of the process
+	defer stop()
+	if err := c.run(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "suites: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func (c config) run(ctx context.Context) (err error) {
+	chosen, err := choose(suites(), c.only)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "coppice-suites-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	if c.logs == "" {
+		c.logs = filepath.Join(work, "logs")
+	}
+	if err := os.MkdirAll(c.logs, 0o755); err != nil {
+		return err
+	}
+	assets, err := c.assets(ctx, work)
+	if err != nil {
+		return err
+	}
+	machine, err := c.machine(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range chosen {
+		r, err := c.compare(ctx, work, s, assets)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		r.Machine = machine
+		if err := c.keep(r); err != nil {
+			return err
+		}
+	}
+	return c.write()
+}
+
+// machine describes the machine and the programs.
+func (c config) machine(ctx context.Context) (report.Machine, error) {
+	machine, err := report.ThisMachine()
+	if err != nil {
+		return machine, err
+	}
+	if machine.Kubernetes, err = realserver.Versions(ctx, c.module); err != nil {
+		return machine, err
+	}
+	version, err := exec.CommandContext(ctx, c.binary, "version").Output()
+	if err != nil {
+		return machine, fmt.Errorf("ask coppice for its version: %w", err)
+	}
+	machine.Coppice = strings.TrimSpace(string(version))
+	return machine, nil
+}
+
+const (
+	rawDir    = "raw"
+	rawPrefix = "suite-"
+	tableFile = "suites.md"
+)
+
+// keep writes the result of a suite.
+func (c config) keep(r result) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(c.output, rawDir), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(c.output, rawDir, rawPrefix+r.Suite+".json"), append(text, '\n'), 0o644)
+}
+
+// write writes the table of all results that there are.
+func (c config) write() error {
+	results := map[string]result{}
+	for _, s := range suites() {
+		text, err := os.ReadFile(filepath.Join(c.output, rawDir, rawPrefix+s.name+".json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var r result
+		if err := errors.Join(err, json.Unmarshal(text, &r)); err != nil {
+			return fmt.Errorf("read the result of %s: %w", s.name, err)
+		}
+		results[s.name] = r
+	}
+	text, unexplained := table(suites(), results)
+	if err := os.WriteFile(filepath.Join(c.output, tableFile), []byte(text), 0o644); err != nil {
+		return err
+	}
+	if unexplained > 0 {
+		return fmt.Errorf("%d tests pass with upstream's assets, and not with ours, for no known reason", unexplained)
+	}
+	return nil
+}
+
+// choose returns the suites that are asked for; all, if none is.
+func choose(all []suite, names []string) ([]suite, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var chosen []suite
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(s suite) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no suite %q", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// side is one of the two control planes that the suites run on.
+type side int
+
+const (
+	upstream side = iota
+	ours
+	sides
+)
+
+func (s side) String() string { return [...]string{"kube-apiserver", "coppice"}[s] }
+
+// assets makes the directories that KUBEBUILDER_ASSETS names.
+func (c config) assets(ctx context.Context, work string) ([sides]string, error) {
+	var dirs [sides]string
+	binaries, err := realserver.Find(ctx, c.module, os.Stderr, realserver.Etcd, realserver.APIServer)
+	if err != nil {
+		return dirs, err
+	}
+	version, err := exec.CommandContext(ctx, binaries[realserver.APIServer], "--version").Output()
+	if err != nil {
+		return dirs, fmt.Errorf("ask kube-apiserver for its version: %w", err)
+	}
+	if bytes.Contains(version, []byte("coppice")) {
+		return dirs, errors.New("KUBEBUILDER_ASSETS has the assets of coppice; unset it, so that there is something to compare with")
+	}
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		return dirs, fmt.Errorf("the suites need kubectl: %w", err)
+	}
+	dirs[upstream] = filepath.Join(work, "upstream")
+	if err := os.Mkdir(dirs[upstream], 0o755); err != nil {
+		return dirs, err
+	}
+	for name, path := range map[string]string{"etcd": binaries[realserver.Etcd], "kube-apiserver": binaries[realserver.APIServer], "kubectl": kubectl} {
+		if err := os.Symlink(path, filepath.Join(dirs[upstream], name)); err != nil {
+			return dirs, err
+		}
+	}
+	made, err := exec.CommandContext(ctx, c.binary, "assets", "--dir", filepath.Join(work, "ours")).Output()
+	if err != nil {
+		return dirs, fmt.Errorf("make the assets of coppice: %w", err)
+	}
+	dirs[ours] = strings.TrimSpace(string(made))
+	return dirs, nil
+}
+
+// compare runs a suite on both sides, package by package.
+func (c config) compare(ctx context.Context, work string, s suite, assets [sides]string) (result, error) {
+	dir, version, err := s.source.fetch(ctx, filepath.Join(work, "source", s.name))
+	if err != nil {
+		return result{}, err
+	}
+	packages, err := packagesOf(ctx, dir, s.packages)
+	if err != nil {
+		return result{}, err
+	}
+	var m [sides]measured
+	for i := range packages {
+		p := &packages[i]
+		log.Printf("%s: compile %s", s.name, p.path)
+		if err := p.compile(ctx, filepath.Join(work, fmt.Sprintf("%s-%d.test", s.name, i))); err != nil {
+			return result{}, err
+		}
+		for n, dir := range assets {
+			side := side(n)
+			t := trial{p: p, assets: dir, timeout: c.timeout, log: filepath.Join(c.logs, fmt.Sprintf("%s-%d-%s.log", s.name, i, side))}
+			got, err := t.run(ctx, c.attempts)
+			if err != nil {
+				return result{}, fmt.Errorf("%s on %s: %w", p.path, side, err)
+			}
+			log.Printf("%s: %s on %s: %s", s.name, p.path, side, got)
+			m[side].add(got)
+		}
+	}
+	r := result{Suite: s.name, Version: version, Packages: len(packages), Differences: differences(m[upstream].tests, m[ours].tests)}
+	for n := range m {
+		r.Sides[n] = m[n].figures()
+	}
+	return r, nil
+}

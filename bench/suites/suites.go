@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// suite is what somebody has written against envtest.
+type suite struct {
+	name, kind string
+	source     source
+	// packages are patterns of packages; of these, the ones whose tests use envtest are run.
+	packages []string
+	// explained has the reason why tests fail with our assets alone, by a part of their names.
+	explained map[string]string
+}
+
+// source is where the code of a suite is: a module of the module proxy, or a commit of a repository, for
+// a module in a directory that the zips of modules leave out, and for tests between two releases.
+type source struct {
+	module, version string
+	repository, dir string
+}
+
+// suites are the suites that are run.
+func suites() []suite {
+	return []suite{{
+		name: "controller-runtime", kind: "the library of operators, and envtest itself",
+		source:   source{module: "sigs.k8s.io/controller-runtime", version: "v0.25.2"},
+		packages: []string{"./..."},
+		explained: map[string]string{
+			"by namespace selector":                         "the test finalizes its namespaces itself, and fails if the namespace controller has done so in between",
+			"should allow for get informer to be cancelled": "the test expects that a cache which has just started has not synced, which a fast server proves wrong at times",
+		},
+	}, {
+		name: "cert-controller", kind: "a controller of webhooks' certificates",
+		source:   source{module: "github.com/open-policy-agent/cert-controller", version: "v0.16.0"},
+		packages: []string{"./..."},
+	}, {
+		name: "cronjob-tutorial", kind: "the operator of kubebuilder's tutorial",
+		source: source{
+			repository: "https://github.com/kubernetes-sigs/kubebuilder", version: "5c400728930120dd385712db61cb0a937238ce81",
+			dir: "docs/book/src/cronjob-tutorial/testdata/project",
+		},
+		packages: []string{"./internal/..."},
+	}, {
+		name: "leaderworkerset", kind: "a workload of groups of pods, and its webhooks",
+		source:   source{repository: "https://github.com/kubernetes-sigs/lws", version: "060ab4da17eea1f0865fcbd3236bb1075e2cea32"},
+		packages: []string{"./test/integration/..."},
+	}, {
+		name: "jobset", kind: "a workload of Jobs, and its webhooks",
+		source:   source{repository: "https://github.com/kubernetes-sigs/jobset", version: "08dfbdfd682714a9ab929633eca8dc95315187e7"},
+		packages: []string{"./test/integration/..."},
+	}}
+}
+
+// fetch brings the code to a directory that can be written to, and returns the directory of the module
+// and its version.
+func (s source) fetch(ctx context.Context, to string) (dir, version string, err error) {
+	if s.repository != "" {
+		return s.checkout(ctx, to)
+	}
+	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", s.module+"@"+s.version)
+	download.Dir, download.Env = os.TempDir(), append(os.Environ(), "GOWORK=off")
+	output, failure := download.Output()
+	var got struct{ Dir, Version, Error string }
+	if err := json.Unmarshal(output, &got); err != nil {
+		return "", "", fmt.Errorf("download %s: %w", s.module, failure)
+	}
+	if got.Error != "" {
+		return "", "", fmt.Errorf("download %s: %s", s.module, got.Error)
+	}
+	if err := os.CopyFS(to, os.DirFS(got.Dir)); err != nil {
+		return "", "", fmt.Errorf("copy %s: %w", s.module, err)
+	}
+	return to, got.Version, makeWritable(to)
+}
+
+// checkout makes a work tree of the module at the commit, without the site of its documentation.
+func (s source) checkout(ctx context.Context, to string) (dir, version string, err error) {
+	patterns := []string{"/*", "!/site/"}
+	if s.dir != "" {
+		patterns = []string{"/" + s.dir + "/"}
+	}
+	for _, arguments := range [][]string{
+		{"clone", "--quiet", "--filter=blob:none", "--no-checkout", s.repository, to},
+		append([]string{"-C", to, "sparse-checkout", "set", "--no-cone"}, patterns...),
+		{"-C", to, "checkout", "--quiet", s.version},
+	} {
+		if output, err := exec.CommandContext(ctx, "git", arguments...).CombinedOutput(); err != nil {
+			return "", "", fmt.Errorf("git %s: %w\n%s", arguments, err, output)
+		}
+	}
+	const abbreviated = 12
+	return filepath.Join(to, s.dir), s.version[:abbreviated], nil
+}
+
+// makeWritable lets the owner write, as in a work tree; in the module cache nobody can.
+func makeWritable(root string) error {
+	return filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		return os.Chmod(path, info.Mode().Perm()|0o200)
+	})
+}
+
+// testPackage is a package with tests that start a control plane.
+type testPackage struct {
+	path, dir, binary string
+	ginkgo            bool
+}
+
+const (
+	envtestPackage = "sigs.k8s.io/controller-runtime/pkg/envtest"
+	ginkgoPackage  = "github.com/onsi/ginkgo/v2"
+)
+
+// packagesOf returns the packages of a module that match the patterns and whose tests use envtest.
+func packagesOf(ctx context.Context, dir string, patterns []string) ([]testPackage, error) {
+	list := exec.CommandContext(ctx, "go", append([]string{"list", "-test", "-json=ImportPath,Dir,Deps"}, patterns...)...)
+	list.Dir, list.Stderr = dir, os.Stderr
+	list.Env = append(os.Environ(), "GOWORK=off")
+	output, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the packages: %w", err)
+	}
+	return parsePackages(output)
+}
+
+// compile compiles the tests of a package into a binary.
+func (p *testPackage) compile(ctx context.Context, binary string) error {
+	compile := exec.CommandContext(ctx, "go", "test", "-c", "-p=1", "-vet=off", "-o", binary, p.path)
+	compile.Dir, compile.Env = p.dir, append(os.Environ(), "GOWORK=off")
+	if output, err := compile.CombinedOutput(); err != nil {
+		return fmt.Errorf("compile the tests of %s: %w\n%s", p.path, err, bytes.TrimSpace(output))
+	}
+	p.binary = binary
+	return nil
+}
