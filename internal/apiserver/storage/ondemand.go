@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
@@ -338,7 +339,8 @@ func within(limit time.Duration, do func()) {
 	}
 }
 
-// listedObjects is a decoder that counts the objects of lists.
+// listedObjects is a decoder that counts the objects of lists. They have the list's version, and no
+// kind and version each, as those that a watch cache has decoded; custom resources keep theirs.
 type listedObjects struct {
 	etcd3.Decoder
 
@@ -350,5 +352,9 @@ func countListed(decoder etcd3.Decoder) *listedObjects { return &listedObjects{D
 // DecodeListItem implements etcd3.Decoder.
 func (l *listedObjects) DecodeListItem(ctx context.Context, data []byte, revision uint64, newItem func() runtime.Object) (runtime.Object, error) {
 	l.n.Add(1)
-	return l.Decoder.DecodeListItem(ctx, data, revision, newItem)
+	item, err := l.Decoder.DecodeListItem(ctx, data, revision, newItem)
+	if _, custom := item.(runtime.Unstructured); err == nil && !custom {
+		item.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return item, err
 }

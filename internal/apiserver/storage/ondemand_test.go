@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -87,6 +88,24 @@ func TestCacheBeginsWithManyLists(t *testing.T) {
 	}
 	if n := demanded.lists.Load(); n != listsAtATime {
 		t.Errorf("%d lists at a time are left, want %d", n, listsAtATime)
+	}
+}
+
+// A list is the same with and without a cache.
+func TestListsAreTheSame(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "a"))
+	var lists [2]corev1.ConfigMapList
+	for i := range lists {
+		must(t, maps.GetList(t.Context(), maps.prefix, apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything}, &lists[i]))
+		maps.watchFrom(t, t.Context(), "") // begins the cache
+	}
+	if difference := cmp.Diff(lists[0].Items, lists[1].Items); difference != "" || len(lists[0].Items) != 1 {
+		t.Errorf("items from etcd, and from the cache (-etcd +cache): %s", difference)
+	}
+	if kind := lists[0].Items[0].TypeMeta; kind != (metav1.TypeMeta{}) {
+		t.Errorf("an item has %v", kind)
 	}
 }
 
