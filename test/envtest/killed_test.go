@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -107,11 +108,13 @@ func TestKilledAtTheStart(t *testing.T) {
 }
 
 // startVictim starts a process that starts a control plane, with temporary files in a directory of its
-// own.
+// own. It has a session of its own, too, as in a terminal: what adopts its children is outside of it,
+// whatever runs these tests.
 func startVictim(t *testing.T, temporary string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	process := exec.Command(os.Args[0])
 	process.Env = append(os.Environ(), victimVariable+"=1", "TMPDIR="+temporary)
+	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	process.Stderr = os.Stderr
 	stdout, err := process.StdoutPipe()
 	if err != nil {

@@ -3,6 +3,7 @@
 package parent
 
 import (
+	"fmt"
 	"os"
 	"time"
 
@@ -26,13 +27,28 @@ func watch() func() {
 	}
 }
 
-// isAdopted reports whether this process has lost its parent before it could look: a child is in the
-// session of its parent, unless it has begun one of its own.
+// isAdopted reports whether this process has lost its parent before it could look. There are two signs
+// of it: a child is in the session of its parent, unless it has begun one of its own; and process 1
+// adopts, but seldom starts a process in another directory than its own. Both are absent when what
+// adopts is in the same session and in the same directory: then this process outlives its parent.
 func isAdopted(parent int) bool {
 	own, err := unix.Getsid(0)
 	if err != nil || own == os.Getpid() {
 		return false
 	}
-	theirs, err := unix.Getsid(parent)
+	if theirs, err := unix.Getsid(parent); err == nil && theirs != own {
+		return true
+	}
+	return parent == 1 && isElsewhere(parent)
+}
+
+// isElsewhere reports whether a process is in another directory than this one, as far as the system
+// tells: only that with /proc does.
+func isElsewhere(process int) bool {
+	own, err := os.Readlink("/proc/self/cwd")
+	if err != nil {
+		return false
+	}
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", process))
 	return err == nil && theirs != own
 }

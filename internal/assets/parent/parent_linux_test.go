@@ -1,0 +1,30 @@
+package parent
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// A process is known to be elsewhere by its directory, and one that does not exist is not.
+func TestIsElsewhere(t *testing.T) {
+	own, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{own: false, t.TempDir(): true} {
+		process := exec.Command("sleep", "60")
+		process.Dir = dir
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if got := isElsewhere(process.Process.Pid); got != want {
+			t.Errorf("in %s, while this one is in %s: %t", dir, own, got)
+		}
+		_ = process.Process.Kill()
+		_ = process.Wait()
+		if isElsewhere(process.Process.Pid) {
+			t.Error("a process that has ended is elsewhere")
+		}
+	}
+}
