@@ -1,0 +1,143 @@
+// Package inventory is what a cluster has, as the metadata of its objects tells it: the resources that
+// are served, the objects, and what could not be read. The tools that foretell, explain and check
+// deletions (coppice preview, explain, audit, graph) look at nothing else, so that they work on any
+// cluster, and with a user who may see only a part of it.
+//
+// The main flow: package reader lists a cluster into an Inventory, in parallel and without changing
+// anything; Graph makes an ownership graph of it, about which package verdict decides as for the
+// collector. An Inventory is not changed once it is complete, and may be read concurrently.
+package inventory
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// Inventory is what a cluster had when it was read.
+type Inventory struct {
+	// Read is when the reading began.
+	Read time.Time
+	// Resources are those that are served, whether or not their objects could be listed, sorted by
+	// group and resource. Each is there once, in the version that was read.
+	Resources []*Resource
+	// Objects are sorted by group, resource, namespace and name.
+	Objects []*Object
+	// Unread is what could not be seen. What is said about the rest holds only as far as this allows.
+	Unread []Unread
+
+	// The objects of which more than the metadata matters, by uid. A nil map was not read.
+	Namespaces map[ownership.UID]*corev1.Namespace
+	Pods       map[ownership.UID]*corev1.Pod
+
+	byUID  map[ownership.UID]*Object
+	byKind map[ownership.Kind]*Resource
+	byName map[name]*Object
+}
+
+// Resource is a resource that the cluster serves.
+type Resource struct {
+	schema.GroupVersionResource
+
+	Kind       string
+	Namespaced bool
+	// ShortNames, Singular and Categories are other names for it.
+	ShortNames, Categories []string
+	Singular               string
+	// Deletable resources have the verb delete; an object of another is gone only with what serves it.
+	Deletable bool
+}
+
+// OwnerKind returns the kind as owner references name it.
+func (r *Resource) OwnerKind() ownership.Kind { return ownership.Kind{Group: r.Group, Kind: r.Kind} }
+
+// Object is the metadata of one object, as far as deletion depends on it.
+type Object struct {
+	ownership.Object // identity, phase, finalizers, owners
+
+	Resource *Resource
+	Created  time.Time
+	// Deadline is the deletionTimestamp: when the deletion was requested, plus the grace period that it
+	// gave. Both are zero for an object that is not being deleted.
+	Deadline time.Time
+	Grace    time.Duration
+	Labels   map[string]string
+	// Annotations has only those that the rules look at.
+	Annotations map[string]string
+	// Managers are the field managers that have written the object, and what of it: nil where the
+	// server was asked to leave them out.
+	Managers []Manager
+}
+
+// Manager is a field manager of an object.
+type Manager struct {
+	Name        string
+	Operation   string // Apply or Update
+	Subresource string
+	Time        time.Time
+	// Finalizers and Owners are those of the object's that it has set: owners by their UID.
+	Finalizers []string
+	Owners     []ownership.UID
+}
+
+// Unread is something that could not be read.
+type Unread struct {
+	// Resource is what could not be listed; for a group that discovery did not answer for, its
+	// Resource is empty.
+	Resource schema.GroupVersionResource
+	// Namespace is the one in which it could not be; empty for all.
+	Namespace string
+	// Why is the server's answer in words; Forbidden is true if it was a refusal.
+	Why       string
+	Forbidden bool
+}
+
+type name struct {
+	resource        *Resource
+	namespace, name string
+}
+
+// Index completes an inventory whose exported fields are set. Only then do the methods below work.
+func (i *Inventory) Index() {
+	i.byUID = make(map[ownership.UID]*Object, len(i.Objects))
+	i.byName = make(map[name]*Object, len(i.Objects))
+	i.byKind = make(map[ownership.Kind]*Resource, len(i.Resources))
+	for _, o := range i.Objects {
+		i.byUID[o.UID] = o
+		i.byName[name{o.Resource, o.Namespace, o.Name}] = o
+	}
+	for _, r := range i.Resources {
+		i.byKind[r.OwnerKind()] = r
+	}
+}
+
+// Object returns the object of a uid, or nil.
+func (i *Inventory) Object(uid ownership.UID) *Object { return i.byUID[uid] }
+
+// Named returns the object of a name, or nil. namespace is empty for a cluster-scoped object.
+func (i *Inventory) Named(r *Resource, namespace, named string) *Object {
+	return i.byName[name{r, namespace, named}]
+}
+
+// Resource returns the resource whose objects are of a kind, or nil.
+func (i *Inventory) Resource(kind ownership.Kind) *Resource { return i.byKind[kind] }
+
+// Graph makes an ownership graph of the objects and the scopes of their kinds. A kind that is not among
+// Resources is one that no API serves, unless something is Unread.
+func (i *Inventory) Graph() *ownership.Graph {
+	g := ownership.New()
+	for _, r := range i.Resources {
+		scope := ownership.Cluster
+		if r.Namespaced {
+			scope = ownership.Namespaced
+		}
+		g.SetScope(r.OwnerKind(), scope)
+	}
+	for _, o := range i.Objects {
+		g.Observe(o.Object)
+	}
+	return g
+}
