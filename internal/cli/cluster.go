@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -64,6 +65,7 @@ func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Optio
 	if namespace != "" {
 		options.Namespaces = []string{namespace}
 	}
+	options.Now = time.Now() //nolint:forbidigo // the time at which a user asks
 	if file, ok := s.Err.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		options.Progress = func(p reader.Progress) {
 			fmt.Fprintf(s.Err, "\r\033[Kreading %d of %d resources, %d objects", p.Read, p.Resources, p.Objects)

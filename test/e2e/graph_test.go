@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -47,7 +48,7 @@ func TestInventory(t *testing.T) {
 	}
 	counted := &methods{counts: make(map[string]int)}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { counted.next = next; return counted })
-	inv, err := reader.Read(t.Context(), config, reader.Options{Pods: true})
+	inv, err := reader.Read(t.Context(), config, reader.Options{Now: time.Now(), Pods: true})
 	if err != nil {
 		t.Fatal(err)
 	}

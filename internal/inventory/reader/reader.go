@@ -17,13 +17,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -31,6 +30,8 @@ import (
 
 // Options say what is read, and how.
 type Options struct {
+	// Now is the time that the inventory states as that of its reading.
+	Now time.Time
 	// Namespaces are those that are read one by one where the user may not list all.
 	Namespaces []string
 	// Pods has whole pods read, of all namespaces that can be.
@@ -73,7 +74,7 @@ func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inven
 	if err != nil {
 		return nil, fmt.Errorf("make a client for discovery: %w", err)
 	}
-	r := &reader{options: o, result: &inventory.Inventory{Read: time.Now()}}
+	r := &reader{options: o, result: &inventory.Inventory{Read: o.Now}}
 	if r.metadata, err = metadata.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("make a client for metadata: %w", err)
 	}
