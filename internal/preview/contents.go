@@ -1,0 +1,172 @@
+package preview
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/namespaces"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// instancesFinalizer holds a CustomResourceDefinition until its instances are gone.
+const instancesFinalizer = "customresourcecleanup.apiextensions.k8s.io"
+
+// empty is one turn of the controllers that delete what an object contains.
+func (p *play) empty() {
+	for _, o := range slices.Clone(p.ending) {
+		switch {
+		case o.gone:
+		case isNamespace(o):
+			p.emptyNamespace(o)
+		case slices.Contains(o.now.Finalizers, instancesFinalizer):
+			p.deleteInstances(o)
+		}
+	}
+}
+
+func isNamespace(o *object) bool {
+	return o.Resource.GroupResource() == corev1.Resource("namespaces")
+}
+
+// emptyNamespace is one sync of a terminating namespace (R22).
+func (p *play) emptyNamespace(ns *object) {
+	if !namespaces.Pending(p.stored(ns).(*corev1.Namespace)) {
+		return
+	}
+	if !ns.contentsLoaded {
+		ns.contentsLoaded = true
+		for _, o := range p.contents[ns.Name] {
+			p.load(o)
+		}
+	}
+	s := &namespaces.Survey{Resources: p.resources, Order: p.options.Order}
+	for {
+		switch step := namespaces.Next(s).(type) {
+		case namespaces.Read:
+			s.Record(p.list(ns.Name, step.Resources))
+		case namespaces.Delete:
+			for _, content := range step.Contents {
+				p.sweep(content)
+				s.Sweep(content.Resource, nil)
+			}
+		case namespaces.Finalize:
+			ns.specFinalizers = slices.DeleteFunc(ns.specFinalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+			p.write(ns)
+			return
+		case namespaces.Verify:
+			s = &namespaces.Survey{Resources: p.resources, Order: p.options.Order}
+		case namespaces.Wait:
+			return
+		}
+	}
+}
+
+// list returns what a namespace has of some resources.
+func (p *play) list(namespace string, resources []namespaces.Resource) []namespaces.Content {
+	contents := make([]namespaces.Content, len(resources))
+	index := make(map[schema.GroupResource]int, len(resources))
+	for n, r := range resources {
+		contents[n].Resource = r
+		index[r.GroupResource()] = n
+	}
+	for _, o := range p.Cluster.contents[namespace] {
+		n, ok := index[o.Resource.GroupResource()]
+		loaded := p.objects[o.UID]
+		if !ok || loaded.gone {
+			continue
+		}
+		contents[n].Remaining++
+		if loaded.deleting {
+			contents[n].Deleting++
+		} else {
+			contents[n].Active = append(contents[n].Active, namespaces.Object{Name: o.Name, UID: types.UID(o.UID)})
+		}
+	}
+	return contents
+}
+
+// sweep deletes what a list of the namespace controller has found.
+func (p *play) sweep(content namespaces.Content) {
+	for _, o := range content.Active {
+		// A background deletion is never refused.
+		_ = p.delete(p.objects[ownership.UID(o.UID)], metav1.DeletePropagationBackground, ByNamespaceController)
+	}
+}
+
+// deleteInstances deletes the instances of a CustomResourceDefinition, as the server does, and
+// lets the definition go when there are none.
+func (p *play) deleteInstances(definition *object) {
+	left := false
+	for _, o := range p.instances[p.defined(definition)] {
+		instance := p.load(o)
+		if !instance.deleting {
+			// A deletion without a policy is never refused.
+			_ = p.delete(instance, "", ByServer)
+		}
+		left = left || !instance.gone
+	}
+	if !left {
+		p.dropFinalizers(definition, func(f string) bool { return f == instancesFinalizer })
+	}
+}
+
+// defined returns the resource that a CustomResourceDefinition defines; its name says which.
+func (p *play) defined(definition *object) *inventory.Resource {
+	for _, r := range p.inventory.Resources {
+		if r.GroupResource().String() == definition.Name {
+			return r
+		}
+	}
+	return nil
+}
+
+// endPods is one turn of the nodes: what they were to end has ended. A pod whose node is known to
+// be gone stays.
+func (p *play) endPods() {
+	for _, o := range slices.Clone(p.ending) {
+		if o.gone || o.grace == 0 || o.Resource.GroupResource() != corev1.Resource("pods") || p.nodeIsGone(o) {
+			continue
+		}
+		now := int64(0)
+		// The node's DELETE asks for no policy, so it is never refused.
+		_ = p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, ByNode)
+	}
+}
+
+func (p *play) nodeIsGone(o *object) bool {
+	pod := p.inventory.Pods[o.UID]
+	nodes := p.inventory.Resource(ownership.Kind{Kind: "Node"})
+	if pod == nil || nodes == nil || p.unread(nodes, "") {
+		return false
+	}
+	return p.inventory.Named(nodes, "", pod.Spec.NodeName) == nil
+}
+
+// release is one turn of the controllers whose finalizers are assumed to be removed.
+func (p *play) release() {
+	if p.options.Released == nil {
+		return
+	}
+	for _, o := range slices.Clone(p.ending) {
+		if !o.gone {
+			p.dropFinalizers(o, func(f string) bool { return isForeign(f) && p.options.Released(o.Object, f) })
+		}
+	}
+}
+
+func (p *play) dropFinalizers(o *object, drop func(string) bool) {
+	if remaining := slices.DeleteFunc(slices.Clone(o.now.Finalizers), drop); len(remaining) < len(o.now.Finalizers) {
+		o.now.Finalizers = remaining
+		p.write(o)
+	}
+}
+
+// isForeign reports whether a finalizer is neither the collector's nor the server's.
+func isForeign(finalizer string) bool {
+	return finalizer != ownership.FinalizerOrphan && finalizer != ownership.FinalizerForeground && finalizer != instancesFinalizer
+}
