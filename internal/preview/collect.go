@@ -4,9 +4,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -94,17 +92,8 @@ func (p *play) verify(claims []ownership.Claim) {
 			p.load(o)
 			continue
 		}
-		if !p.unread(r, c.Namespace) {
+		if p.inventory.Complete(r, c.Namespace) {
 			p.enqueue(p.graph.Resolve(c, ownership.Absent, ownership.Active))
 		}
 	}
-}
-
-// unread reports whether objects of a resource may have been missed.
-func (w *Cluster) unread(r *inventory.Resource, namespace string) bool {
-	return slices.ContainsFunc(w.inventory.Unread, func(u inventory.Unread) bool {
-		of := u.Resource.GroupResource() == r.GroupResource() ||
-			u.Resource.GroupResource() == schema.GroupResource{Group: r.Group}
-		return of && (u.Namespace == "" || namespace == "" || u.Namespace == namespace)
-	})
 }

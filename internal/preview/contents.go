@@ -50,8 +50,8 @@ func (p *play) emptyNamespace(ns *object) {
 		case namespaces.Read:
 			s.Record(p.list(ns.Name, step.Resources))
 		case namespaces.Delete:
+			p.sweep(step.Contents)
 			for _, content := range step.Contents {
-				p.sweep(content)
 				s.Sweep(content.Resource, nil)
 			}
 		case namespaces.Finalize:
@@ -90,26 +90,52 @@ func (p *play) list(namespace string, resources []namespaces.Resource) []namespa
 	return contents
 }
 
-// sweep deletes what a list of the namespace controller has found.
-func (p *play) sweep(content namespaces.Content) {
-	for _, o := range content.Active {
-		// A background deletion is never refused.
-		_ = p.delete(p.objects[ownership.UID(o.UID)], metav1.DeletePropagationBackground, ByNamespaceController)
+// sweep deletes what the lists of the namespace controller have found.
+func (p *play) sweep(contents []namespaces.Content) {
+	var uids []ownership.UID
+	for _, content := range contents {
+		for _, o := range content.Active {
+			uids = append(uids, ownership.UID(o.UID))
+		}
+	}
+	p.deleteAll(uids, metav1.DeletePropagationBackground, ByNamespaceController)
+}
+
+// deleteAll deletes objects one after the other, unless others have done so meanwhile.
+func (p *play) deleteAll(uids []ownership.UID, policy metav1.DeletionPropagation, by Actor) {
+	p.schedule.sort(uids)
+	for _, uid := range uids {
+		if o := p.objects[uid]; !o.deleting {
+			// These policies are never refused: the object is not being deleted yet.
+			_ = p.delete(o, policy, by)
+		}
+		if p.schedule.between {
+			p.collect()
+		}
+	}
+}
+
+// guardInstances adds its finalizer to a CustomResourceDefinition that is about to be deleted, as the
+// server does with the DELETE.
+func (p *play) guardInstances(o *object) {
+	isDefinition := o.Resource.GroupResource() == schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+	if isDefinition && !o.deleting && !slices.Contains(o.now.Finalizers, instancesFinalizer) {
+		o.now.Finalizers = append(slices.Clone(o.now.Finalizers), instancesFinalizer)
 	}
 }
 
 // deleteInstances deletes the instances of a CustomResourceDefinition, as the server does, and
 // lets the definition go when there are none.
 func (p *play) deleteInstances(definition *object) {
-	left := false
-	for _, o := range p.instances[p.defined(definition)] {
-		instance := p.load(o)
-		if !instance.deleting {
-			// A deletion without a policy is never refused.
-			_ = p.delete(instance, "", ByServer)
+	instances := p.instances[p.defined(definition)]
+	var active []ownership.UID
+	for _, o := range instances {
+		if !p.load(o).deleting {
+			active = append(active, o.UID)
 		}
-		left = left || !instance.gone
 	}
+	p.deleteAll(active, "", ByServer)
+	left := slices.ContainsFunc(instances, func(o *inventory.Object) bool { return !p.objects[o.UID].gone })
 	if !left {
 		p.dropFinalizers(definition, func(f string) bool { return f == instancesFinalizer })
 	}
@@ -141,7 +167,7 @@ func (p *play) endPods() {
 func (p *play) nodeIsGone(o *object) bool {
 	pod := p.inventory.Pods[o.UID]
 	nodes := p.inventory.Resource(ownership.Kind{Kind: "Node"})
-	if pod == nil || nodes == nil || p.unread(nodes, "") {
+	if pod == nil || nodes == nil || !p.inventory.Complete(nodes, "") {
 		return false
 	}
 	return p.inventory.Named(nodes, "", pod.Spec.NodeName) == nil

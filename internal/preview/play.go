@@ -135,6 +135,7 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 	if o.gone {
 		return nil
 	}
+	p.guardInstances(o)
 	plan, err := deletion.Decide(p.stored(o), options, deletion.StrategyOf(o.Resource.GroupResource()), p.options.Now)
 	if err != nil {
 		return err

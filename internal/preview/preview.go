@@ -94,6 +94,10 @@ func (w *Cluster) Predict(requests []Request, o Options) Prediction {
 	for _, s := range schedules()[1:] {
 		first.compare(w.play(requests, o, s), races)
 	}
+	for uid := range races {
+		first.load(w.inventory.Object(uid)) // what only another schedule has reached is told, too
+	}
+	first.settle()
 	return first.prediction(requests, races)
 }
 

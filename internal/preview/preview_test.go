@@ -127,11 +127,11 @@ func requests(policy string, uids ...string) []preview.Request {
 
 func TestPredict(t *testing.T) {
 	tests := []struct {
-		name   string
-		cluster  []string
-		policy string
-		delete []string
-		want   []string
+		name    string
+		cluster []string
+		policy  string
+		delete  []string
+		want    []string
 	}{
 		{"background takes what has no other owner", []string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b", "ConfigMap d < a e", "ConfigMap e"}, "Background", []string{"a"},
 			[]string{"a Deleted by User", "b Deleted by Collector", "c Deleted by Collector", "d Detached from [a] by owners [e]"}},

@@ -11,7 +11,8 @@ import (
 type schedule struct {
 	patient bool // everything comes to rest between two requests
 	late    bool // the collector works only when nobody else has anything to do
-	reverse bool // the collector takes the later UIDs first
+	reverse bool // the later UIDs come first
+	between bool // the collector takes turns between the DELETEs of other controllers
 	// seed of a collector that takes some of its keys, in any order; zero for one that takes all.
 	seed uint64
 }
@@ -21,7 +22,7 @@ type schedule struct {
 func schedules() []schedule {
 	return []schedule{
 		{}, {patient: true}, {late: true}, {reverse: true}, {late: true, reverse: true},
-		{seed: 1}, {seed: 2}, {seed: 3},
+		{between: true}, {between: true, reverse: true}, {seed: 1}, {seed: 2, between: true}, {seed: 3, between: true},
 	}
 }
 
@@ -31,16 +32,23 @@ func (s schedule) take(queue map[ownership.UID]bool) []ownership.UID {
 	for uid := range queue {
 		turn = append(turn, uid)
 	}
-	slices.Sort(turn)
-	switch {
-	case s.reverse:
-		slices.Reverse(turn)
-	case s.seed != 0:
-		random := rand.New(rand.NewPCG(s.seed, uint64(len(turn))))
-		random.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
+	s.sort(turn)
+	if s.seed != 0 {
 		turn = turn[:(len(turn)+1)/2]
 	}
 	return turn
+}
+
+// sort puts objects into the order in which they are dealt with.
+func (s schedule) sort(uids []ownership.UID) {
+	slices.Sort(uids)
+	switch {
+	case s.reverse:
+		slices.Reverse(uids)
+	case s.seed != 0:
+		random := rand.New(rand.NewPCG(s.seed, uint64(len(uids))))
+		random.Shuffle(len(uids), func(i, j int) { uids[i], uids[j] = uids[j], uids[i] })
+	}
 }
 
 // compare adds to races what ended otherwise in another play of the same requests.
