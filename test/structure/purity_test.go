@@ -16,6 +16,7 @@ func purePackages() []string {
 		"internal/deletion",
 		"internal/quota",
 		"internal/servedby",
+		"internal/explain",
 		"internal/agent/lifecycle",
 		"internal/scheduler/placement",
 	}
