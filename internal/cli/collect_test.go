@@ -259,7 +259,10 @@ func TestGraphSaysWhatIsWrong(t *testing.T) {
 		code int
 		want string
 	}{
-		"format":     {[]string{"--format=png"}, 2, "dot, json or svg"},
+		"format":     {[]string{"--output=png"}, 2, "choose one of dot, json"},
+		"both":       {[]string{"--address=http://127.0.0.1:1", "pod/web"}, 2, "leave out --address"},
+		"nothing":    {[]string{"--up"}, 2, "need an object to begin at"},
+		"no server":  {[]string{"--kubeconfig=/nowhere"}, 1, "/nowhere"},
 		"address":    {[]string{"--address=here"}, 2, "--address"},
 		"nobody":     {[]string{"--address=http://127.0.0.1:1"}, 1, "no collector answers at http://127.0.0.1:1"},
 		"not leader": {[]string{"--address=" + refusing.URL}, 1, "standing by: another leads"},

@@ -13,6 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/internal/insight"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/web"
 )
 
@@ -21,42 +24,136 @@ const graphTimeout = 60 * time.Second
 
 // graphFlags are the flags of coppice graph.
 type graphFlags struct {
-	uids    []string
-	format  string
-	address string
+	cluster  clusterFlags
+	uids     []string
+	output   string
+	address  string
+	up, down bool
 }
 
 func newGraph(s Streams) *cobra.Command {
 	var f graphFlags
 	c := &cobra.Command{
-		Use:   "graph",
-		Short: "Show who owns whom, as a running collector sees it",
-		Long: `Prints the ownership graph of a running "coppice collect": everything that owns or is
-owned, or everything that is connected with the objects that --uid names. A control plane
-of "coppice up" serves its graph to administrators:
+		Use:   "graph [TYPE/NAME ... | TYPE [NAME ...]]",
+		Short: "Show who owns whom, in any cluster",
+		Long: `Prints which objects own which, with references that do not hold and deletions in
+progress: of everything that owns or is owned, or of what is connected with the
+objects that are named; with --up only what owns them, with --down only what they own.
+
+It reads the metadata of all objects of the cluster that kubectl would use, and
+changes nothing. With --address it asks a running "coppice collect" instead, which has
+all of it in memory. A control plane of "coppice up" serves its graph to administrators:
 
   coppice kubectl get --raw ` + web.Graph,
-		Example: `  # Everything that is connected with a Deployment, as a drawing
-  coppice graph --uid $(kubectl get deployment web -o jsonpath='{.metadata.uid}') --format svg >web.svg
+		Example: `  # What a Deployment owns, directly or not
+  coppice graph deployment/web --down
 
-  # All of it, drawn by Graphviz
-  coppice graph | dot -Tpdf >graph.pdf`,
-		Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error { return graph(c.Context(), f, s.Out) },
+  # What a pod belongs to
+  coppice graph pod/web-6d4b75cb6d-hx2kq --up
+
+  # Everything that is connected with a Deployment, as a drawing
+  coppice graph deployment/web -o svg >web.svg
+
+  # All that a running collector knows, drawn by Graphviz
+  coppice graph --address http://` + diagnosticsAddress + ` -o dot | dot -Tpdf >graph.pdf`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return graph(c, f, args, s) },
 	}
+	f.cluster.add(c)
 	flags := c.Flags()
-	flags.StringSliceVar(&f.uids, "uid", nil, "show only what is connected with the object of this uid; may be repeated")
-	flags.StringVar(&f.format, "format", string(insight.DOT), "format of the graph: dot, json or svg")
-	flags.StringVar(&f.address, "address", "http://"+diagnosticsAddress, "URL of the collector's diagnostics, which are on its --bind-address")
-	completeWith(c, "format", string(insight.DOT), string(insight.JSON), string(insight.SVG))
+	flags.StringSliceVar(&f.uids, "uid", nil, "show what is connected with the object of this uid; may be repeated")
+	flags.StringVarP(&f.output, "output", "o", string(insight.Tree), "format of the graph: "+strings.Join(insight.Formats(), ", "))
+	flags.StringVar(&f.output, "format", string(insight.Tree), "the former name of --output")
+	_ = flags.MarkHidden("format") // the only error is that there is no such flag
+	flags.StringVar(&f.address, "address", "", "URL of the diagnostics of a running collector, to ask it instead of the API server: http://"+diagnosticsAddress)
+	flags.BoolVar(&f.up, "up", false, "show only the named objects and what owns them, directly or not")
+	flags.BoolVar(&f.down, "down", false, "show only the named objects and what they own, directly or not")
+	c.MarkFlagsMutuallyExclusive("up", "down")
+	completeWith(c, "output", insight.Formats()...)
 	return c
 }
 
-func graph(ctx context.Context, f graphFlags, out io.Writer) error {
-	format, err := insight.ParseFormat(f.format)
+func graph(c *cobra.Command, f graphFlags, args []string, s Streams) error {
+	format, err := insight.ParseFormat(f.output)
 	if err != nil {
-		return usageError{fmt.Errorf("--%w", err)}
+		return usageError{fmt.Errorf("--output: %w", err)}
 	}
+	named := len(args)+len(f.uids) > 0
+	switch {
+	case (f.up || f.down) && !named:
+		return usageError{errors.New("--up and --down need an object to begin at: TYPE/NAME or --uid")}
+	case f.address == "":
+		return graphOfCluster(c.Context(), f, args, format, s)
+	case len(args) > 0 || f.up || f.down:
+		return usageError{errors.New("a running collector knows objects by --uid, and no --up or --down: leave out --address")}
+	default:
+		return graphOfCollector(c.Context(), f, format, s.Out)
+	}
+}
+
+// graphOfCluster reads the cluster and prints a graph of it.
+func graphOfCluster(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
+	inv, err := f.cluster.read(ctx, s, reader.Options{})
+	if err != nil {
+		return err
+	}
+	sayUnread(s.Err, inv.Unread)
+	uids, err := uidsOf(inv, &f.cluster, args)
+	if err != nil {
+		return err
+	}
+	for _, uid := range f.uids {
+		uids = append(uids, ownership.UID(uid))
+	}
+	if len(args)+len(f.uids) > 0 && len(uids) == 0 {
+		return errors.New("no objects found")
+	}
+	g := inv.Graph()
+	view := func(read func(*ownership.Graph)) { read(g) }
+	var picture insight.Graph
+	switch {
+	case f.up:
+		picture = insight.Owners(view, uids...)
+	case f.down:
+		picture = insight.Dependents(view, uids...)
+	case len(uids) > 0:
+		picture = insight.Around(view, uids...)
+	default:
+		picture = insight.Whole(view)
+	}
+	text, err := picture.Encode(format)
+	if err != nil {
+		return fmt.Errorf("draw the graph: %w", err)
+	}
+	_, err = s.Out.Write(text)
+	return err //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+// uidsOf returns the objects that arguments name.
+func uidsOf(inv *inventory.Inventory, f *clusterFlags, args []string) ([]ownership.UID, error) {
+	namespace, err := f.namespace()
+	if err != nil {
+		return nil, err
+	}
+	selectors, err := inv.ParseSelectors(args, namespace)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	var uids []ownership.UID
+	for _, selector := range selectors {
+		objects, err := inv.Select(selector)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // says all of it
+		}
+		for _, o := range objects {
+			uids = append(uids, o.UID)
+		}
+	}
+	return uids, nil
+}
+
+// graphOfCollector prints the graph of a running collector.
+func graphOfCollector(ctx context.Context, f graphFlags, format insight.Format, out io.Writer) error {
 	server, err := url.Parse(f.address)
 	if err != nil || server.Host == "" {
 		return usageError{fmt.Errorf("--address %q is not a URL such as http://%s", f.address, diagnosticsAddress)}

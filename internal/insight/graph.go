@@ -3,12 +3,12 @@
 //
 // The main flow:
 //
-//  1. Whole or Around reads the ownership graph into a Graph, which is a copy for
-//     display: everything that owns or is owned, or the connected components of some
-//     objects. The graph is read in batches, so that the collector does not have to
+//  1. Whole, Around, Owners or Dependents reads the ownership graph into a Graph, which is a
+//     copy for display: everything that owns or is owned, or the connected components of some
+//     objects, or what is above or below them. The graph is read in batches, so that the collector does not have to
 //     wait for long; a change in between may be in the copy in part.
-//  2. The copy is encoded as DOT, JSON or SVG (dot.go, svg.go), ordered by kind,
-//     namespace and name: the same graph gives the same bytes.
+//  2. The copy is encoded as DOT, JSON, SVG, Mermaid or a tree in text (dot.go, svg.go, mermaid.go,
+//     tree.go), ordered by kind, namespace and name: the same graph gives the same bytes.
 //  3. For SVG the objects are laid out in columns, owners left of their dependents
 //     (layout.go, layout_place.go).
 //
@@ -30,6 +30,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
@@ -39,20 +40,27 @@ type Format string
 
 // The formats.
 const (
-	DOT  Format = "dot"
-	JSON Format = "json"
-	SVG  Format = "svg"
+	DOT     Format = "dot"
+	JSON    Format = "json"
+	SVG     Format = "svg"
+	Tree    Format = "tree"
+	Mermaid Format = "mermaid"
 )
+
+// Formats returns the names of all formats.
+func Formats() []string {
+	return []string{string(DOT), string(JSON), string(Mermaid), string(SVG), string(Tree)}
+}
 
 // ParseFormat returns the format of a name; the empty name is DOT.
 func ParseFormat(name string) (Format, error) {
 	switch f := Format(name); f {
 	case "":
 		return DOT, nil
-	case DOT, JSON, SVG:
+	case DOT, JSON, SVG, Tree, Mermaid:
 		return f, nil
 	}
-	return "", fmt.Errorf("format %q: choose dot, json or svg", name)
+	return "", fmt.Errorf("format %q: choose one of %s", name, strings.Join(Formats(), ", "))
 }
 
 // ContentType returns the media type of a format.
@@ -62,6 +70,8 @@ func (f Format) ContentType() string {
 		return "application/json"
 	case SVG:
 		return "image/svg+xml"
+	case Tree, Mermaid:
+		return "text/plain; charset=utf-8"
 	case DOT:
 	}
 	return "text/vnd.graphviz"
@@ -130,6 +140,10 @@ func (g Graph) Encode(f Format) ([]byte, error) {
 		err = g.writeSVG(&out)
 	case DOT:
 		g.writeDOT(&out)
+	case Tree:
+		g.writeTree(&out)
+	case Mermaid:
+		g.writeMermaid(&out)
 	default:
 		err = fmt.Errorf("format %q is not known", f)
 	}

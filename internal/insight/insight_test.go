@@ -21,8 +21,10 @@ import (
 //	observe           one object a line: <kind> [<namespace>/]<name> uid=<uid> [owners=<owner>,…] [phase=…] [finalizers=…]
 //	                  where <owner> is <kind>:<name>:<uid>[:blocking][:controller]; %XX stands for a byte
 //	forget            <uid> a line: its DELETED event
-//	dot|json|svg [<uid>…]
+//	dot|json|svg|mermaid|tree [<uid>…]
 //	                  the graph: whole, or around some objects (GB-08, GB-10)
+//	tree-up, tree-down <uid>…
+//	                  what is above, or below, some objects
 func TestPictures(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		g := newGraph()
@@ -40,7 +42,8 @@ func TestPictures(t *testing.T) {
 					g.Forget(ownership.UID(uid), "900")
 				}
 			default:
-				format, err := insight.ParseFormat(d.Cmd)
+				name, direction, _ := strings.Cut(d.Cmd, "-")
+				format, err := insight.ParseFormat(name)
 				if err != nil {
 					d.Fatalf(t, "%v", err)
 				}
@@ -48,7 +51,7 @@ func TestPictures(t *testing.T) {
 				for _, arg := range d.CmdArgs {
 					uids = append(uids, ownership.UID(arg.Key))
 				}
-				return drawn(t, g, format, uids)
+				return drawn(t, g, format, direction, uids)
 			}
 			return ""
 		})
@@ -71,10 +74,15 @@ func viewOf(g *ownership.Graph) insight.View {
 	return func(read func(g *ownership.Graph)) { read(g) }
 }
 
-func drawn(t *testing.T, g *ownership.Graph, format insight.Format, uids []ownership.UID) string {
+func drawn(t *testing.T, g *ownership.Graph, format insight.Format, direction string, uids []ownership.UID) string {
 	t.Helper()
 	picture := insight.Whole(viewOf(g))
-	if len(uids) > 0 {
+	switch {
+	case direction == "up":
+		picture = insight.Owners(viewOf(g), uids...)
+	case direction == "down":
+		picture = insight.Dependents(viewOf(g), uids...)
+	case len(uids) > 0:
 		picture = insight.Around(viewOf(g), uids...)
 	}
 	text, err := picture.Encode(format)
@@ -201,9 +209,9 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		there.Observe(objects[i])
 		back.Observe(objects[len(objects)-1-i])
 	}
-	for _, format := range []insight.Format{insight.DOT, insight.JSON, insight.SVG} {
+	for _, format := range []insight.Format{insight.DOT, insight.JSON, insight.SVG, insight.Tree, insight.Mermaid} {
 		for _, uids := range [][]ownership.UID{nil, {"u07"}, {"u41", "u07"}} {
-			if a, b := drawn(t, there, format, uids), drawn(t, back, format, uids); a != b {
+			if a, b := drawn(t, there, format, "", uids), drawn(t, back, format, "", uids); a != b {
 				t.Errorf("%s of %v depends on the order of observation", format, uids)
 			}
 		}

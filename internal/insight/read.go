@@ -1,6 +1,7 @@
 package insight
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -29,7 +30,7 @@ func Whole(view View) Graph {
 // those of these in turn (GB-09). Unknown UIDs are left out.
 func Around(view View, uids ...ownership.UID) Graph {
 	r := newReader(view)
-	r.connected = true
+	r.up, r.down = true, true
 	for _, uid := range uids {
 		r.named[uid] = nil // it may be an owner that is missing
 	}
@@ -43,10 +44,39 @@ func Around(view View, uids ...ownership.UID) Graph {
 	}
 }
 
+// Owners returns the given objects, their owners, and the owners of these in turn. Unknown UIDs are
+// left out.
+func Owners(view View, uids ...ownership.UID) Graph {
+	r := newReader(view)
+	r.up = true
+	r.read(slices.Clone(uids))
+	return r.picture()
+}
+
+// Dependents returns the given objects, their dependents, and the dependents of these in turn. Other
+// owners of the dependents are there, too, but nothing else of these. Unknown UIDs are left out.
+func Dependents(view View, uids ...ownership.UID) Graph {
+	r := newReader(view)
+	r.down = true
+	r.read(slices.Clone(uids))
+	given, owners := make(map[ownership.UID]bool, len(uids)), make(map[ownership.UID]bool)
+	for _, uid := range uids {
+		given[uid] = true
+	}
+	r.graph.References = slices.DeleteFunc(r.graph.References, func(ref Reference) bool {
+		isAbove := given[ref.Dependent] && !r.seen[ref.Owner]
+		owners[ref.Owner] = owners[ref.Owner] || !isAbove
+		return isAbove
+	})
+	maps.DeleteFunc(r.named, func(uid ownership.UID, _ *Object) bool { return !owners[uid] })
+	r.readBeside()
+	return r.picture()
+}
+
 // reader builds a Graph.
 type reader struct {
-	view      View
-	connected bool // follow owners and dependents
+	view     View
+	up, down bool // follow owners, dependents
 
 	graph Graph
 	seen  map[ownership.UID]bool    // observed, and in graph
@@ -87,19 +117,16 @@ func (r *reader) object(g *ownership.Graph, uid ownership.UID) []ownership.UID {
 	if !observed {
 		return nil
 	}
-	r.seen[uid] = true
-	o := facts.Object
-	r.graph.Objects = append(r.graph.Objects, Object{
-		UID: uid, Group: o.Kind.Group, Kind: o.Kind.Kind, Namespace: o.Namespace, Name: o.Name,
-		Phase: o.Phase.String(), Finalizers: o.Finalizers, Decision: verdict.Decide(facts).String(),
-	})
+	r.add(facts)
 	var next []ownership.UID
 	for _, owner := range facts.Owners {
 		r.reference(uid, owner)
-		next = append(next, owner.Reference.UID)
+		if r.up {
+			next = append(next, owner.Reference.UID)
+		}
 	}
-	if !r.connected {
-		return nil
+	if !r.down {
+		return next
 	}
 	for dependent := range g.Dependents(uid) {
 		if !r.seen[dependent] {
@@ -107,6 +134,27 @@ func (r *reader) object(g *ownership.Graph, uid ownership.UID) []ownership.UID {
 		}
 	}
 	return next
+}
+
+// add adds one object without its references.
+func (r *reader) add(facts verdict.Facts) {
+	o := facts.Object
+	r.seen[o.UID] = true
+	r.graph.Objects = append(r.graph.Objects, Object{
+		UID: o.UID, Group: o.Kind.Group, Kind: o.Kind.Kind, Namespace: o.Namespace, Name: o.Name,
+		Phase: o.Phase.String(), Finalizers: o.Finalizers, Decision: verdict.Decide(facts).String(),
+	})
+}
+
+// readBeside adds the owners that were named and not followed, without their references.
+func (r *reader) readBeside() {
+	r.view(func(g *ownership.Graph) {
+		for uid := range r.named {
+			if facts, observed := verdict.Gather(g, uid); observed && !r.seen[uid] {
+				r.add(facts)
+			}
+		}
+	})
 }
 
 // reference adds an owner reference. The owner may turn out to be missing; then it is shown

@@ -9,6 +9,7 @@
 package inventory
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,22 +66,16 @@ type Object struct {
 	Deadline time.Time
 	Grace    time.Duration
 	Labels   map[string]string
-	// Annotations has only those that the rules look at.
-	Annotations map[string]string
-	// Managers are the field managers that have written the object, and what of it: nil where the
-	// server was asked to leave them out.
+	// Managers are the field managers that have set finalizers of the object.
 	Managers []Manager
 }
 
-// Manager is a field manager of an object.
+// Manager is a field manager of an object's finalizers.
 type Manager struct {
-	Name        string
-	Operation   string // Apply or Update
-	Subresource string
-	Time        time.Time
-	// Finalizers and Owners are those of the object's that it has set: owners by their UID.
+	Name string
+	// Time is when it last wrote the object.
+	Time       time.Time
 	Finalizers []string
-	Owners     []ownership.UID
 }
 
 // Unread is something that could not be read.
@@ -90,6 +85,8 @@ type Unread struct {
 	Resource schema.GroupVersionResource
 	// Namespace is the one in which it could not be; empty for all.
 	Namespace string
+	// Except are namespaces in which it could be, although not in all.
+	Except []string
 	// Why is the server's answer in words; Forbidden is true if it was a refusal.
 	Why       string
 	Forbidden bool
@@ -125,8 +122,21 @@ func (i *Inventory) Named(r *Resource, namespace, named string) *Object {
 // Resource returns the resource whose objects are of a kind, or nil.
 func (i *Inventory) Resource(kind ownership.Kind) *Resource { return i.byKind[kind] }
 
-// Graph makes an ownership graph of the objects and the scopes of their kinds. A kind that is not among
-// Resources is one that no API serves, unless something is Unread.
+// Complete reports whether all objects of a resource in a namespace were read, or of all namespaces
+// if it is empty: then an object that is not here did not exist.
+func (i *Inventory) Complete(r *Resource, namespace string) bool {
+	for _, u := range i.Unread {
+		isOfIt := u.Resource.GroupResource() == r.GroupResource() || u.Resource.Resource == "" && u.Resource.Group == r.Group
+		if isOfIt && (namespace == "" || u.Namespace == namespace || u.Namespace == "" && !slices.Contains(u.Except, namespace)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Graph makes an ownership graph of the objects and the scopes of their kinds. An owner that would have
+// been read if it existed is absent (R3): the list that it is missing in stands for the collector's live
+// read of it.
 func (i *Inventory) Graph() *ownership.Graph {
 	g := ownership.New()
 	for _, r := range i.Resources {
@@ -138,6 +148,14 @@ func (i *Inventory) Graph() *ownership.Graph {
 	}
 	for _, o := range i.Objects {
 		g.Observe(o.Object)
+	}
+	for _, o := range i.Objects {
+		for _, owner := range g.Owners(o.UID) {
+			r := i.Resource(owner.Claim.Kind)
+			if owner.Presence == ownership.Unknown && owner.Obstacle == ownership.Verifiable && r != nil && i.Complete(r, owner.Claim.Namespace) {
+				g.Resolve(owner.Claim, ownership.Absent, ownership.Active)
+			}
+		}
 	}
 	return g
 }

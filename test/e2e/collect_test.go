@@ -171,7 +171,7 @@ func checkDiagnostics(t *testing.T, k kubectl, c *collector) {
 		return string(out)
 	}
 	eventually.Agrees(t, func() string {
-		if dot := graph("--uid", uid); !strings.Contains(dot, `name="dependent"`) || !strings.HasPrefix(dot, "strict digraph") {
+		if dot := graph("--output=dot", "--uid", uid); !strings.Contains(dot, `name="dependent"`) || !strings.HasPrefix(dot, "strict digraph") {
 			return dot
 		}
 		return ""

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/inventory/reader"
+)
+
+// clusterFlags are the flags of the commands that read a whole cluster. They are kubectl's.
+type clusterFlags struct {
+	kube          *genericclioptions.ConfigFlags
+	allNamespaces bool
+}
+
+func (f *clusterFlags) add(c *cobra.Command) {
+	f.kube = genericclioptions.NewConfigFlags(true)
+	f.kube.CacheDir, f.kube.DisableCompression = nil, nil // nothing is cached, and lists are compressed as the server likes
+	f.kube.AddFlags(c.Flags())
+	c.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "all namespaces, not only the current one")
+}
+
+// config returns how to reach the server.
+func (f *clusterFlags) config() (*rest.Config, error) {
+	config, err := f.kube.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find an API server: %w; name a kubeconfig with --kubeconfig or $KUBECONFIG", err)
+	}
+	return config, nil
+}
+
+// namespace returns the namespace that names are in: empty for all.
+func (f *clusterFlags) namespace() (string, error) {
+	if f.allNamespaces {
+		return "", nil
+	}
+	namespace, _, err := f.kube.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("find the current namespace: %w", err)
+	}
+	return namespace, nil
+}
+
+// read reads the cluster. On a terminal it shows how far it has come; what could not be read is said
+// on stderr.
+func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Options) (*inventory.Inventory, error) {
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := f.namespace()
+	if err != nil {
+		return nil, err
+	}
+	if namespace != "" {
+		options.Namespaces = []string{namespace}
+	}
+	options.Now = time.Now() //nolint:forbidigo // the time at which a user asks
+	if file, ok := s.Err.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		options.Progress = func(p reader.Progress) {
+			fmt.Fprintf(s.Err, "\r\033[Kreading %d of %d resources, %d objects", p.Read, p.Resources, p.Objects)
+		}
+		defer func() { fmt.Fprint(s.Err, "\r\033[K") }()
+	}
+	inv, err := reader.Read(ctx, config, options)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", config.Host, err)
+	}
+	return inv, nil
+}
+
+// maxUnread bounds how many lines are written about what could not be read.
+const maxUnread = 5
+
+// sayUnread says what could not be read, so that nobody takes a part for the whole.
+func sayUnread(w io.Writer, unread []inventory.Unread) {
+	for n, u := range unread {
+		if n == maxUnread {
+			fmt.Fprintf(w, "not read: %d more\n", len(unread)-n)
+			return
+		}
+		what := "group " + u.Resource.GroupVersion().String()
+		if u.Resource.Resource != "" {
+			what = u.Resource.GroupResource().String()
+		}
+		switch {
+		case u.Namespace != "":
+			what += " in namespace " + u.Namespace
+		case len(u.Except) > 0:
+			what += " outside of namespace " + strings.Join(u.Except, ", ")
+		}
+		fmt.Fprintf(w, "not read: %s: %s\n", what, oneLineOf(u.Why))
+	}
+}
+
+func oneLineOf(text string) string { return strings.Join(strings.Fields(text), " ") }

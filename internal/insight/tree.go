@@ -1,0 +1,91 @@
+package insight
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// tree writes a Graph as indented text: dependents below their owners. An object that has several owners
+// is written below the first of them; below the others, a line refers to it.
+type tree struct {
+	out        *bytes.Buffer
+	graph      Graph
+	places     map[ownership.UID]int
+	dependents map[ownership.UID][]Reference
+	written    map[ownership.UID]bool
+}
+
+func (g Graph) writeTree(w *bytes.Buffer) {
+	t := tree{out: w, graph: g, places: g.places(), dependents: make(map[ownership.UID][]Reference), written: make(map[ownership.UID]bool)}
+	hasOwner := make(map[ownership.UID]bool)
+	named := make(map[[2]ownership.UID]bool) // references that were seen: an object may name an owner twice
+	for _, r := range g.References {
+		if pair := [2]ownership.UID{r.Owner, r.Dependent}; !named[pair] {
+			named[pair] = true
+			t.dependents[r.Owner] = append(t.dependents[r.Owner], r)
+			hasOwner[r.Dependent] = hasOwner[r.Dependent] || r.Owner != r.Dependent
+		}
+	}
+	for i := range g.Objects {
+		if !hasOwner[g.Objects[i].UID] {
+			t.root(&g.Objects[i])
+		}
+	}
+	for i := range g.Objects { // what is left is in cycles, or below them
+		if !t.written[g.Objects[i].UID] {
+			t.root(&g.Objects[i])
+		}
+	}
+}
+
+func (t *tree) root(o *Object) {
+	t.out.WriteString(t.line(o, "") + "\n")
+	t.below(o, "")
+}
+
+// below writes the dependents of an object. A chain of owners may be as long as a cluster has objects;
+// Go's stack grows with it.
+func (t *tree) below(o *Object, indent string) {
+	t.written[o.UID] = true
+	references := t.dependents[o.UID]
+	for n, r := range references {
+		branch, further := "├── ", "│   "
+		if n == len(references)-1 {
+			branch, further = "└── ", "    "
+		}
+		dependent := &t.graph.Objects[t.places[r.Dependent]]
+		if t.written[r.Dependent] {
+			t.out.WriteString(indent + branch + dependent.kind() + " " + dependent.path() + " (see above)\n")
+			continue
+		}
+		t.out.WriteString(indent + branch + t.line(dependent, r.Standing) + "\n")
+		t.below(dependent, indent+further)
+	}
+}
+
+// line describes an object, and its reference to the owner above if that is not as it should be.
+func (t *tree) line(o *Object, standing string) string {
+	text := o.kind() + " " + o.path()
+	var notes []string
+	switch {
+	case o.Missing:
+		notes = append(notes, "missing")
+	case o.Phase != ownership.Active.String():
+		notes = append(notes, o.Phase)
+	}
+	if standing != "" && standing != "solid" {
+		notes = append(notes, "reference "+standing)
+	}
+	if len(o.Finalizers) > 0 && o.Phase != ownership.Active.String() {
+		notes = append(notes, "finalizers "+strings.Join(o.Finalizers, " "))
+	}
+	if len(notes) > 0 {
+		text += " [" + strings.Join(notes, ", ") + "]"
+	}
+	if o.Decision != "" && !strings.HasPrefix(o.Decision, "keep") {
+		text += " → " + o.Decision
+	}
+	return text
+}

@@ -1,0 +1,69 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/coppice-dev/coppice/internal/aliases"
+	"github.com/coppice-dev/coppice/internal/inventory"
+)
+
+// resources are those that a server serves.
+type resources struct {
+	all      []*inventory.Resource
+	listable []*inventory.Resource
+}
+
+// discover asks what is served. A group that does not answer is unread.
+func discover(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (resources, []inventory.Unread, error) {
+	lists, err := discovery.ServerPreferredResourcesWithContext(ctx, d)
+	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partial {
+		return resources{}, nil, fmt.Errorf("discover what the server serves: %w", err)
+	}
+	var unread []inventory.Unread
+	for gv, why := range failed {
+		unread = append(unread, inventory.Unread{Resource: gv.WithResource(""), Why: why.Error()})
+	}
+	var found resources
+	served := make(map[schema.GroupResource]bool)
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return resources{}, nil, fmt.Errorf("discover what the server serves: %w", err)
+		}
+		for i := range list.APIResources {
+			r := resourceOf(gv, &list.APIResources[i])
+			found.all = append(found.all, r)
+			served[r.GroupResource()] = true
+			if verbs := list.APIResources[i].Verbs; slices.Contains(verbs, "list") && slices.Contains(verbs, "get") {
+				found.listable = append(found.listable, r)
+			}
+		}
+	}
+	found.listable = slices.DeleteFunc(found.listable, func(r *inventory.Resource) bool {
+		same, other := aliases.Of(r.GroupResource())
+		isEvents := r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
+		return other && served[same] || isEvents // the collector ignores Events (R8)
+	})
+	slices.SortFunc(found.all, byResource)
+	slices.SortFunc(found.listable, byResource)
+	return found, unread, nil
+}
+
+func resourceOf(gv schema.GroupVersion, r *metav1.APIResource) *inventory.Resource {
+	return &inventory.Resource{
+		GroupVersionResource: gv.WithResource(r.Name),
+		Kind:                 r.Kind,
+		Namespaced:           r.Namespaced,
+		Singular:             r.SingularName,
+		ShortNames:           r.ShortNames,
+		Categories:           r.Categories,
+		Deletable:            slices.Contains(r.Verbs, "delete"),
+	}
+}

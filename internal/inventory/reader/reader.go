@@ -1,0 +1,217 @@
+// Package reader reads a cluster into an inventory: all resources that can be listed, metadata only,
+// several at a time. It sends no other requests than GET, so what is looked at is never changed.
+//
+// The main flow: Read asks discovery what is served (discover.go), lists each resource page by page
+// (list.go), and keeps of each object what deletion depends on (object.go). What cannot be read, be it a
+// group that does not answer or a resource that the user may not list, does not fail the whole: it is
+// noted as unread.
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// Options say what is read, and how.
+type Options struct {
+	// Now is the time that the inventory states as that of its reading.
+	Now time.Time
+	// Namespaces are those that are read one by one where the user may not list all.
+	Namespaces []string
+	// Pods has whole pods read, of all namespaces that can be.
+	Pods bool
+	// Parallel is how many lists are read at a time; 0 stands for 8.
+	Parallel int
+	// Progress, if set, is called while resources are read, by one goroutine at a time.
+	Progress func(Progress)
+}
+
+// Progress tells how far the reading has come.
+type Progress struct {
+	Read, Resources int // resources that have been read, of all
+	Objects         int // objects that have been read so far
+}
+
+// defaultParallel keeps a server of two cores busy, and leaves most of its seats to others.
+const defaultParallel = 8
+
+// reader reads one inventory.
+type reader struct {
+	metadata   metadata.Interface
+	kubernetes kubernetes.Interface
+	options    Options
+
+	mu       sync.Mutex
+	progress Progress             // guarded by mu
+	result   *inventory.Inventory // guarded by mu
+}
+
+// Read reads a cluster. It fails if the server does not say what it serves, if not a single resource can
+// be listed, or if ctx ends. The server limits the rate of requests, and config's own limits do not apply:
+// somebody waits for the result.
+func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inventory, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	// Warnings are about versions that are read because the server prefers them.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	clients, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for discovery: %w", err)
+	}
+	r := &reader{options: o, result: &inventory.Inventory{Read: o.Now}}
+	if r.metadata, err = metadata.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("make a client for metadata: %w", err)
+	}
+	if r.kubernetes, err = kubernetes.NewForConfig(protobuf(config)); err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	resources, unread, err := discover(ctx, clients)
+	if err != nil {
+		return nil, err
+	}
+	r.result.Resources, r.result.Unread = resources.all, unread
+	if err := r.readAll(ctx, resources.listable); err != nil {
+		return nil, err
+	}
+	return r.result, r.finish(len(resources.listable))
+}
+
+func protobuf(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	return config
+}
+
+// readAll lists the resources, and what is read whole.
+func (r *reader) readAll(ctx context.Context, resources []*inventory.Resource) error {
+	r.progress.Resources = len(resources)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(cmp.Or(r.options.Parallel, defaultParallel))
+	group.Go(func() error { return r.readNamespaces(ctx) })
+	if r.options.Pods {
+		group.Go(func() error { return r.readPods(ctx) })
+	}
+	for _, resource := range resources {
+		group.Go(func() error {
+			if err := r.list(ctx, resource); err != nil {
+				return err
+			}
+			r.advance(1, 0)
+			return nil
+		})
+	}
+	return group.Wait() //nolint:wrapcheck // of this package
+}
+
+// readNamespaces reads namespaces whole: what holds one of them is in its spec and status. A user who
+// may not list them sees what the metadata of other objects tell.
+func (r *reader) readNamespaces(ctx context.Context) error {
+	found := make(map[ownership.UID]*corev1.Namespace)
+	err := r.each(ctx, r.kubernetes.CoreV1().RESTClient(), "namespaces", func() pageOf { return &corev1.NamespaceList{} }, func(page pageOf) {
+		for i := range page.(*corev1.NamespaceList).Items {
+			n := &page.(*corev1.NamespaceList).Items[i]
+			n.ManagedFields = nil
+			found[ownership.UID(n.UID)] = n
+		}
+	})
+	if err != nil {
+		return unless(ctx, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Namespaces = found
+	return nil
+}
+
+// readPods reads pods whole, of which the node, the grace period and the volumes matter.
+func (r *reader) readPods(ctx context.Context) error {
+	found := make(map[ownership.UID]*corev1.Pod)
+	err := r.each(ctx, r.kubernetes.CoreV1().RESTClient(), "pods", func() pageOf { return &corev1.PodList{} }, func(page pageOf) {
+		for i := range page.(*corev1.PodList).Items {
+			p := &page.(*corev1.PodList).Items[i]
+			p.ManagedFields = nil
+			found[ownership.UID(p.UID)] = p
+		}
+	})
+	if err != nil {
+		return unless(ctx, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Pods = found
+	return nil
+}
+
+// unless returns an error only if ctx has ended: what cannot be read otherwise is left out.
+func unless(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("read the cluster: %w", err)
+	}
+	return nil
+}
+
+func (r *reader) advance(resources, objects int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress.Read += resources
+	r.progress.Objects += objects
+	if r.options.Progress != nil {
+		r.options.Progress(r.progress)
+	}
+}
+
+// keep adds objects to the result.
+func (r *reader) keep(objects []*inventory.Object) {
+	r.mu.Lock()
+	r.result.Objects = append(r.result.Objects, objects...)
+	r.mu.Unlock()
+	r.advance(0, len(objects))
+}
+
+// missed notes what could not be read.
+func (r *reader) missed(u inventory.Unread) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Unread = append(r.result.Unread, u)
+}
+
+// finish sorts the result, so that the same cluster gives the same inventory.
+func (r *reader) finish(listable int) error {
+	i := r.result
+	slices.SortFunc(i.Objects, func(a, b *inventory.Object) int {
+		return cmp.Or(byResource(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
+	})
+	slices.SortFunc(i.Unread, func(a, b inventory.Unread) int {
+		return cmp.Or(strings.Compare(a.Resource.Group, b.Resource.Group), strings.Compare(a.Resource.Resource, b.Resource.Resource), strings.Compare(a.Namespace, b.Namespace))
+	})
+	if len(i.Objects) == 0 && len(i.Unread) >= listable {
+		why := "the server serves nothing that can be listed"
+		if len(i.Unread) > 0 {
+			why = i.Unread[0].Why
+		}
+		return errors.New("nothing can be read: " + why)
+	}
+	i.Index()
+	return nil
+}
+
+func byResource(a, b *inventory.Resource) int {
+	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource))
+}
