@@ -49,7 +49,7 @@ func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
 		waits = append(waits, e.contentFailure(c))
 	}
 	for _, u := range e.Inventory.Unread {
-		if u.Resource.Resource != "" && (u.Namespace == "" || u.Namespace == o.Name) {
+		if u.Resource.Resource != "" && concerns(u, o.Name) {
 			waits = append(waits, Wait{On: OnUnread, State: Unknown, Says: "there may be more in the namespace: " + unseen(u)})
 		}
 	}

@@ -114,11 +114,19 @@ func (e *Explainer) parked(d verdict.Park) Wait {
 func (e *Explainer) unreadOf(group, resource, namespace string) []inventory.Unread {
 	var found []inventory.Unread
 	for _, u := range e.Inventory.Unread {
-		if u.Resource.Group == group && (u.Resource.Resource == "" || u.Resource.Resource == resource) && (u.Namespace == "" || u.Namespace == namespace) {
+		if u.Resource.Group == group && (u.Resource.Resource == "" || u.Resource.Resource == resource) && concerns(u, namespace) {
 			found = append(found, u)
 		}
 	}
 	return found
+}
+
+// concerns reports whether something unread may be in a namespace, or anywhere if it is empty.
+func concerns(u inventory.Unread, namespace string) bool {
+	if namespace == "" {
+		return true
+	}
+	return u.Namespace == namespace || u.Namespace == "" && !slices.Contains(u.Except, namespace)
 }
 
 // terminating explains an object whose deletion was requested.

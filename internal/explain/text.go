@@ -19,6 +19,25 @@ func (x *Explanation) Text(now time.Time) string {
 	return p.text.String()
 }
 
+// TextOf returns groups for people, as Text does.
+func TextOf(groups []Group, now time.Time) string {
+	p := printer{now: now}
+	for n := range groups {
+		g := &groups[n]
+		p.line(0, "%s: %s%s", strings.ToLower(string(g.Leaf.State)), g.Leaf.Says, p.since(", since", g.Leaf.Since))
+		names := make([]string, 0, maxShown)
+		for _, o := range g.Objects[:min(len(g.Objects), maxShown)] {
+			names = append(names, o.String())
+		}
+		p.line(1, "%s: %s", counted(len(g.Objects), "object"), strings.Join(names, ", "))
+		if more := len(g.Objects) - len(names); more > 0 {
+			p.line(1, "and %d more", more)
+		}
+		p.leaf(1, &g.Leaf)
+	}
+	return p.text.String()
+}
+
 type printer struct {
 	text strings.Builder
 	now  time.Time
