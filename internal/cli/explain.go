@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -70,7 +71,7 @@ func runExplain(ctx context.Context, f explainFlags, args []string, s Streams) e
 	case !f.all && len(args) == 0:
 		return usageError{errors.New("name an object as TYPE/NAME, or say --all")}
 	}
-	before, last, err := explainOnce(ctx, f, args, nil, s)
+	earlier, err := explainOnce(ctx, f, args, nil, s)
 	if err != nil || !f.watch {
 		return err
 	}
@@ -82,7 +83,7 @@ func runExplain(ctx context.Context, f explainFlags, args []string, s Streams) e
 			return nil
 		case <-ticker.C:
 		}
-		now, text, err := explainOnce(ctx, f, args, &look{before, last}, s)
+		now, err := explainOnce(ctx, f, args, earlier, s)
 		if gone, ok := errors.AsType[*goneError](err); ok {
 			fmt.Fprintf(s.Out, "%s is gone\n", gone.what)
 			return nil
@@ -90,81 +91,93 @@ func runExplain(ctx context.Context, f explainFlags, args []string, s Streams) e
 		if err != nil {
 			return err
 		}
-		before, last = now, text
+		earlier = now
 	}
 }
 
-// look is an earlier look at the cluster, and what was said then.
+// look is one look at the cluster, and what was said of it in outline.
 type look struct {
 	inventory *inventory.Inventory
-	text      string
+	outline   string
 }
 
-// explainOnce reads the cluster, explains, and prints what is new since an earlier look.
-func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *look, s Streams) (*inventory.Inventory, string, error) {
+// explainOnce reads the cluster, explains, and prints that if it is not what was said earlier.
+func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *look, s Streams) (*look, error) {
 	inv, err := f.cluster.read(ctx, s, reader.Options{Pods: true})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	uids, err := objectsToExplain(inv, &f.cluster, args)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	config, err := f.cluster.config()
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	details, err := newDetails(ctx, config)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	in := explain.Input{Inventory: inv, Details: details, Now: inv.Read}
 	if earlier != nil {
 		in.Before = earlier.inventory
-	}
-	text, err := explanation(explain.New(in), uids, f, inv.Read)
-	if err != nil {
-		return nil, "", err
-	}
-	if earlier == nil {
+	} else {
 		sayUnread(s.Err, inv.Unread)
 	}
-	if earlier == nil || earlier.text != text {
-		if _, err := fmt.Fprint(s.Out, text); err != nil {
-			return nil, "", fmt.Errorf("print: %w", err)
-		}
+	e := explain.New(in)
+	said := explainNamed(e, uids, inv.Read)
+	if f.all {
+		said = explainAll(e, inv.Read)
 	}
-	return inv, text, nil
+	if earlier == nil || earlier.outline != said.outline {
+		err = said.print(s.Out, f.output)
+	}
+	return &look{inv, said.outline}, err
 }
 
-// explanation returns what is said about the objects, or about all.
-func explanation(e *explain.Explainer, uids []ownership.UID, f explainFlags, now time.Time) (string, error) {
-	var text strings.Builder
-	var items any
-	if f.all {
-		groups := e.All()
-		items = groups
-		text.WriteString(explain.TextOf(groups, now))
-		if len(groups) == 0 {
-			text.WriteString("nothing is being deleted\n")
+// said is what is to be printed.
+type said struct {
+	items         any // for JSON
+	text, outline string
+}
+
+func explainNamed(e *explain.Explainer, uids []ownership.UID, now time.Time) said {
+	explanations := make([]explain.Explanation, 0, len(uids))
+	var one said
+	for _, uid := range uids {
+		x, _ := e.Explain(uid)
+		explanations = append(explanations, x)
+		one.text += x.Text(now)
+		one.outline += x.Object.String() + explain.Outline(x.Waits)
+	}
+	one.items = explanations
+	return one
+}
+
+func explainAll(e *explain.Explainer, now time.Time) said {
+	groups := e.All()
+	one := said{items: groups, text: explain.TextOf(groups, now)}
+	for n := range groups {
+		one.outline += fmt.Sprintln(explain.Outline([]explain.Wait{groups[n].Leaf}), groups[n].Objects)
+	}
+	if len(groups) == 0 {
+		one.text = "nothing is being deleted\n"
+	}
+	return one
+}
+
+func (o said) print(w io.Writer, format string) error {
+	text := o.text
+	if format == "json" {
+		encoded, err := json.MarshalIndent(map[string]any{"items": o.items}, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
 		}
-	} else {
-		explanations := make([]explain.Explanation, 0, len(uids))
-		for _, uid := range uids {
-			x, _ := e.Explain(uid)
-			explanations = append(explanations, x)
-			text.WriteString(x.Text(now))
-		}
-		items = explanations
+		text = string(encoded) + "\n"
 	}
-	if f.output == "text" {
-		return text.String(), nil
-	}
-	encoded, err := json.MarshalIndent(map[string]any{"items": items}, "", "  ")
-	if err != nil {
-		return "", fmt.Errorf("encode: %w", err)
-	}
-	return string(encoded) + "\n", nil
+	_, err := io.WriteString(w, text)
+	return err //nolint:wrapcheck // of the output, which the user has chosen
 }
 
 // goneError is the error for an object that is not there.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -27,6 +26,7 @@ type details struct {
 	ctx    context.Context //nolint:containedctx // of the one explanation that details are read for
 
 	workloads map[ownership.UID]answer[servedby.Workload]
+	listed    bool // workloads has been filled by lists
 	nodes     map[string]answer[explain.Node]
 	webhooks  *answer[[]explain.Webhook]
 	rbac      *answer[*roles]
@@ -50,63 +50,6 @@ func newDetails(ctx context.Context, config *rest.Config) (*details, error) {
 		client: client, ctx: ctx,
 		workloads: make(map[ownership.UID]answer[servedby.Workload]), nodes: make(map[string]answer[explain.Node]),
 	}, nil
-}
-
-// Workload implements servedby.Details.
-func (d *details) Workload(o *inventory.Object) (servedby.Workload, error) {
-	if known, ok := d.workloads[o.UID]; ok {
-		return known.value, known.err
-	}
-	w, err := d.workload(o)
-	d.workloads[o.UID] = answer[servedby.Workload]{w, err}
-	return w, err
-}
-
-func (d *details) workload(o *inventory.Object) (w servedby.Workload, err error) {
-	var template *corev1.PodTemplateSpec
-	switch o.Kind.Kind {
-	case "Deployment":
-		var one *appsv1.Deployment
-		if one, err = d.client.AppsV1().Deployments(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{}); err == nil {
-			w.Replicas, w.Ready, template = replicas(one.Spec.Replicas), one.Status.ReadyReplicas, &one.Spec.Template
-			for _, c := range one.Status.Conditions {
-				if c.Type == appsv1.DeploymentAvailable && c.Status == corev1.ConditionFalse {
-					w.UnreadySince = c.LastTransitionTime.Time
-				}
-			}
-		}
-	case "StatefulSet":
-		var one *appsv1.StatefulSet
-		if one, err = d.client.AppsV1().StatefulSets(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{}); err == nil {
-			w.Replicas, w.Ready, template = replicas(one.Spec.Replicas), one.Status.ReadyReplicas, &one.Spec.Template
-		}
-	case "DaemonSet":
-		var one *appsv1.DaemonSet
-		if one, err = d.client.AppsV1().DaemonSets(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{}); err == nil {
-			w.Replicas, w.Ready, template = one.Status.DesiredNumberScheduled, one.Status.NumberReady, &one.Spec.Template
-		}
-	default:
-		return w, fmt.Errorf("%s is no workload", o.Kind)
-	}
-	if err != nil {
-		return w, err //nolint:wrapcheck // the server's own words
-	}
-	w.ServiceAccount = template.Spec.ServiceAccountName
-	if w.ServiceAccount == "" {
-		w.ServiceAccount = "default"
-	}
-	for i := range template.Spec.Containers {
-		w.Images = append(w.Images, template.Spec.Containers[i].Image)
-	}
-	return w, nil
-}
-
-// replicas returns how many are wanted; one, where nothing is said.
-func replicas(n *int32) int32 {
-	if n == nil {
-		return 1
-	}
-	return *n
 }
 
 // Lease implements servedby.Details.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -87,6 +88,32 @@ func TestDetails(t *testing.T) {
 	}
 	if asked["deployments"] != 1 || asked["nodes"] != 2 || asked["validatingwebhookconfigurations"] != 1 {
 		t.Errorf("the server was asked more than once: %v", asked)
+	}
+}
+
+// TestManyWorkloadsAreListed: who asks for each of hundreds does not send hundreds of requests.
+func TestManyWorkloadsAreListed(t *testing.T) {
+	client := fake.NewClientset()
+	d := &details{client: client, ctx: t.Context(), workloads: map[ownership.UID]answer[servedby.Workload]{}}
+	const many = 200
+	one := int32(1)
+	for n := range many {
+		name := fmt.Sprintf("d%d", n)
+		meta := in("ops", name)
+		meta.UID = types.UID(name)
+		if err := client.Tracker().Add(&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &one}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range many {
+		name := fmt.Sprintf("d%d", n)
+		o := &inventory.Object{Object: ownership.Object{UID: ownership.UID(name), Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "ops", Name: name}}
+		if w, err := d.Workload(o); err != nil || w.Replicas != 1 || w.ServiceAccount != "default" {
+			t.Fatalf("%s is %+v, %v", name, w, err)
+		}
+	}
+	if got := len(client.Actions()); got > fewWorkloads+3 {
+		t.Errorf("%d requests for %d workloads", got, many)
 	}
 }
 

@@ -117,13 +117,14 @@ type Explanation struct {
 	Unseen []string `json:"unseen,omitempty"`
 }
 
-// Leaves returns the waits at the end of every chain, the worst first.
+// Leaves returns the waits at the end of every chain, the worst first. An object that is explained above
+// has its leaves there.
 func (x *Explanation) Leaves() []*Wait {
 	var leaves []*Wait
 	var visit func(waits []Wait)
 	visit = func(waits []Wait) {
 		for n := range waits {
-			if len(waits[n].Waits) == 0 {
+			if len(waits[n].Waits) == 0 && waits[n].On != OnRepeated {
 				leaves = append(leaves, &waits[n])
 			}
 			visit(waits[n].Waits)

@@ -145,5 +145,8 @@ func (e *Explainer) claimUsers(o *inventory.Object) Wait {
 	if len(waits) > 0 {
 		return group(Wait{On: OnUser, Says: "in use by " + counted(len(waits), "pod")}, waits)
 	}
+	if u := e.unreadOf("", "pods", o.Namespace); len(u) > 0 || e.Inventory.Pods == nil {
+		return Wait{On: OnUnread, State: Unknown, Says: "whether pods use it was not seen", Next: []Step{{"look who uses it", describe(o)}}}
+	}
 	return e.foreign(o, finalizers.PVCProtection)
 }

@@ -25,7 +25,7 @@ func (e *Explainer) All() []Group {
 		seen := map[string]bool{}
 		for _, leaf := range x.Leaves() {
 			key := cause(leaf)
-			if leaf.State == Kept || leaf.On == OnRepeated || seen[key] {
+			if leaf.State == Kept || seen[key] {
 				continue
 			}
 			seen[key] = true

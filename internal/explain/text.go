@@ -38,6 +38,17 @@ func TextOf(groups []Group, now time.Time) string {
 	return p.text.String()
 }
 
+// Outline returns what of some waits does not change by the mere passing of time: two explanations with
+// the same outline say the same.
+func Outline(waits []Wait) string {
+	var text strings.Builder
+	for n := range waits {
+		w := &waits[n]
+		fmt.Fprintf(&text, "%s %s %s %v %d+%d (%s)\n", w.On, w.State, w.Finalizer, w.Object, len(w.Waits), w.More, Outline(w.Waits))
+	}
+	return text.String()
+}
+
 type printer struct {
 	text strings.Builder
 	now  time.Time
