@@ -15,6 +15,8 @@ func purePackages() []string {
 		"internal/verdict",
 		"internal/deletion",
 		"internal/quota",
+		"internal/servedby",
+		"internal/explain",
 		"internal/agent/lifecycle",
 		"internal/scheduler/placement",
 	}
@@ -32,9 +34,9 @@ func impure() []string {
 
 // pureImports returns the packages of this module that pure packages may import although they are
 // not among purePackages: names of finalizers, conditions of pods as functions of a pod, what is in a
-// CertificateSigningRequest, and subsets of endpoints as values.
+// CertificateSigningRequest, subsets of endpoints as values, and what a cluster had when it was read.
 func pureImports() []string {
-	return []string{"internal/finalizers", "internal/pods", "internal/signingrequest", "internal/controller/endpointsubset"}
+	return []string{"internal/finalizers", "internal/pods", "internal/signingrequest", "internal/controller/endpointsubset", "internal/inventory"}
 }
 
 // pureBelowImpure are imports without effects below others that have them: addresses as values.
