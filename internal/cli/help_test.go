@@ -77,6 +77,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"demo", "--log-level", ""}, "warn"},
 		{[]string{"demo", "--story", ""}, "foreground\tForeground deletion"},
 		{[]string{"graph", "--output", ""}, "svg"},
+		{[]string{"audit", "--output", ""}, "junit"},
 		{[]string{"version", "--output", ""}, "yaml"},
 		{[]string{"kubectl", "api-v"}, "api-versions\tPrint the supported API versions on the server, in the form of \"group/version\""},
 		{[]string{"kubectl", "delete", "--casc"}, "--cascade"},

@@ -2,7 +2,8 @@
 // it can be run in a test.
 //
 // Run is called by main. Its exit codes are 0 for success, 1 for a failure, which one line on
-// stderr explains, and 2 for an invalid command line.
+// stderr explains, 2 for an invalid command line, and 3 where a command that looks for something has
+// found it.
 package cli
 
 import (
@@ -20,6 +21,7 @@ const (
 	ExitOK     = 0
 	ExitFailed = 1
 	ExitUsage  = 2
+	ExitFound  = 3
 )
 
 // Streams are the input and output of a command.
@@ -34,6 +36,11 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// foundError is the result of a command that has found what it looks for.
+type foundError struct{ error }
+
+func (e foundError) Unwrap() error { return e.error }
+
 // Run executes the command line args, which do not include the program's name, and returns the exit
 // code. ctx ends commands that run until they are stopped.
 func Run(ctx context.Context, args []string, s Streams) int {
@@ -41,12 +48,16 @@ func Run(ctx context.Context, args []string, s Streams) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var usage usageError
+	var found foundError
 	switch {
 	case err == nil:
 		return ExitOK
 	case errors.As(err, &usage):
 		fmt.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
 		return ExitUsage
+	case errors.As(err, &found):
+		fmt.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
+		return ExitFound
 	}
 	fmt.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
 	return ExitFailed
@@ -86,7 +97,7 @@ deletion takes, from the DELETE request to the last object that is deleted with 
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(newUp(s), newDemo(s), newKubectl(s), newCollect(s), newNode(s), newGraph(s), newSnapshot(s), newAssets(s), newVersion(s))
+	root.AddCommand(newUp(s), newDemo(s), newKubectl(s), newCollect(s), newNode(s), newGraph(s), newAudit(s), newSnapshot(s), newAssets(s), newVersion(s))
 	return root
 }
 

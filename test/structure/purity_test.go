@@ -17,6 +17,7 @@ func purePackages() []string {
 		"internal/quota",
 		"internal/agent/lifecycle",
 		"internal/scheduler/placement",
+		"internal/audit",
 	}
 }
 
@@ -32,9 +33,9 @@ func impure() []string {
 
 // pureImports returns the packages of this module that pure packages may import although they are
 // not among purePackages: names of finalizers, conditions of pods as functions of a pod, what is in a
-// CertificateSigningRequest, and subsets of endpoints as values.
+// CertificateSigningRequest, subsets of endpoints as values, and what was read of a cluster.
 func pureImports() []string {
-	return []string{"internal/finalizers", "internal/pods", "internal/signingrequest", "internal/controller/endpointsubset"}
+	return []string{"internal/finalizers", "internal/pods", "internal/signingrequest", "internal/controller/endpointsubset", "internal/inventory"}
 }
 
 // pureBelowImpure are imports without effects below others that have them: addresses as values.
