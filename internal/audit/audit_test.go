@@ -136,68 +136,176 @@ func TestNothingWrong(t *testing.T) {
 	}
 }
 
-// TestFindings plants one fault at a time in a cluster in which nothing is wrong.
-func TestFindings(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name   string
-		plant  []string
-		unread []inventory.Unread
-		want   []string
-	}{
-		{"owner absent", []string{"x pods default/x owner=apps/v1:ReplicaSet:web-1-old:gone"}, nil,
-			[]string{"owner-absent pods/x: The owner ReplicaSet.apps web-1-old (gone) does not exist."}},
-		{"owner of that name has another UID", []string{"x pods default/x owner=apps/v1:ReplicaSet:web-1:gone"}, nil,
-			[]string{"owner-replaced pods/x: The owner ReplicaSet.apps web-1 has UID gone, and the object of that name has r."}},
-		{"wrong namespace", []string{"x pods other/x owner=apps/v1:ReplicaSet:web-1:r"}, nil,
-			[]string{"owner-in-other-namespace pods/x: The owner ReplicaSet.apps web-1 is in namespace default, not in that of the object."}},
-		{"wrong scope", []string{"x nodes x owner=apps/v1:ReplicaSet:web-1:r"}, nil,
-			[]string{"owner-namespaced nodes/x: The owner ReplicaSet.apps web-1 is in namespace default, and a cluster-scoped object cannot have such an owner."}},
-		{"wrong scope, owner absent", []string{"x nodes x owner=apps/v1:ReplicaSet:web-1:gone"}, nil,
-			[]string{"owner-namespaced nodes/x: The owner ReplicaSet.apps web-1 is namespaced, and a cluster-scoped object cannot have such an owner."}},
-		{"wrong kind", []string{"x pods default/x owner=apps/v1:Deployment:web-1:r"}, nil,
-			[]string{"owner-kind-mismatch pods/x: The owner is named as Deployment.apps web-1, and the object with its UID is a ReplicaSet.apps."}},
-		{"wrong group", []string{"x pods default/x owner=v1:ReplicaSet:web-1:r"}, nil,
-			[]string{"owner-kind-mismatch pods/x: The owner is named as ReplicaSet web-1, and the object with its UID is a ReplicaSet.apps."}},
-		{"wrong name", []string{"x pods default/x owner=apps/v1:ReplicaSet:web-2:r"}, nil,
-			[]string{"owner-name-mismatch pods/x: The owner is named as ReplicaSet.apps web-2, and the object with its UID is called web-1."}},
-		{"invalid apiVersion", []string{"x pods default/x owner=apps/v1/beta:ReplicaSet:web-1:r"}, nil,
-			[]string{`owner-apiversion-invalid pods/x: The apiVersion "apps/v1/beta" of the owner ReplicaSet web-1 cannot be parsed.`}},
-		{"kind not served", []string{"x pods default/x owner=example.com/v1:Gadget:g:gone"}, nil,
-			[]string{"owner-kind-not-served pods/x: No API serves Gadget.example.com, the kind of the owner g."}},
-		{"version not served", []string{"x pods default/x owner=example.com/v3:Widget:w:w"}, nil,
-			[]string{"owner-version-not-served pods/x: Widget.example.com is not served as example.com/v3, only as v1, v2."}},
-		{"group does not answer", []string{"x pods default/x owner=example.org/v1:Gadget:g:gone"},
+// fault is something wrong in a cluster, and what is found of it.
+type fault struct {
+	name   string
+	plant  []string
+	unread []inventory.Unread
+	want   []string
+}
+
+// ownersElsewhere returns faults of references to owners that do not exist, or not there.
+func ownersElsewhere() []fault {
+	return []fault{
+		{
+			"owner absent",
+			[]string{"x pods default/x owner=apps/v1:ReplicaSet:web-1-old:gone"},
+			nil,
+			[]string{"owner-absent pods/x: The owner ReplicaSet.apps web-1-old (gone) does not exist."},
+		},
+		{
+			"owner of that name has another UID",
+			[]string{"x pods default/x owner=apps/v1:ReplicaSet:web-1:gone"},
+			nil,
+			[]string{"owner-replaced pods/x: The owner ReplicaSet.apps web-1 has UID gone, and the object of that name has r."},
+		},
+		{
+			"wrong namespace",
+			[]string{"x pods other/x owner=apps/v1:ReplicaSet:web-1:r"},
+			nil,
+			[]string{"owner-in-other-namespace pods/x: The owner ReplicaSet.apps web-1 is in namespace default, not in that of the object."},
+		},
+		{
+			"wrong scope",
+			[]string{"x nodes x owner=apps/v1:ReplicaSet:web-1:r"},
+			nil,
+			[]string{"owner-namespaced nodes/x: The owner ReplicaSet.apps web-1 is in namespace default, and a cluster-scoped object cannot have such an owner."},
+		},
+		{
+			"wrong scope, owner absent",
+			[]string{"x nodes x owner=apps/v1:ReplicaSet:web-1:gone"},
+			nil,
+			[]string{"owner-namespaced nodes/x: The owner ReplicaSet.apps web-1 is namespaced, and a cluster-scoped object cannot have such an owner."},
+		},
+		{
+			"wrong kind",
+			[]string{"x pods default/x owner=apps/v1:Deployment:web-1:r"},
+			nil,
+			[]string{"owner-kind-mismatch pods/x: The owner is named as Deployment.apps web-1, and the object with its UID is a ReplicaSet.apps."},
+		},
+		{
+			"wrong group",
+			[]string{"x pods default/x owner=v1:ReplicaSet:web-1:r"},
+			nil,
+			[]string{"owner-kind-mismatch pods/x: The owner is named as ReplicaSet web-1, and the object with its UID is a ReplicaSet.apps."},
+		},
+		{
+			"wrong name",
+			[]string{"x pods default/x owner=apps/v1:ReplicaSet:web-2:r"},
+			nil,
+			[]string{"owner-name-mismatch pods/x: The owner is named as ReplicaSet.apps web-2, and the object with its UID is called web-1."},
+		},
+	}
+}
+
+// ownersUnknown returns faults of references to what is not served, or was not seen.
+func ownersUnknown() []fault {
+	return []fault{
+		{
+			"invalid apiVersion",
+			[]string{"x pods default/x owner=apps/v1/beta:ReplicaSet:web-1:r"},
+			nil,
+			[]string{`owner-apiversion-invalid pods/x: The apiVersion "apps/v1/beta" of the owner ReplicaSet web-1 cannot be parsed.`},
+		},
+		{
+			"kind not served",
+			[]string{"x pods default/x owner=example.com/v1:Gadget:g:gone"},
+			nil,
+			[]string{"owner-kind-not-served pods/x: No API serves Gadget.example.com, the kind of the owner g."},
+		},
+		{
+			"version not served",
+			[]string{"x pods default/x owner=example.com/v3:Widget:w:w"},
+			nil,
+			[]string{"owner-version-not-served pods/x: Widget.example.com is not served as example.com/v3, only as v1, v2."},
+		},
+		{
+			"group does not answer",
+			[]string{"x pods default/x owner=example.org/v1:Gadget:g:gone"},
 			[]inventory.Unread{{Resource: schema.GroupVersionResource{Group: "example.org", Version: "v1"}}},
-			[]string{"owner-not-seen pods/x: The owner Gadget.example.org g is of a group that does not answer."}},
-		{"kind cannot be listed", []string{"x pods default/x owner=example.com/v1:Widget:v:gone"},
+			[]string{"owner-not-seen pods/x: The owner Gadget.example.org g is of a group that does not answer."},
+		},
+		{
+			"kind cannot be listed",
+			[]string{"x pods default/x owner=example.com/v1:Widget:v:gone"},
 			[]inventory.Unread{{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v2", Resource: "widgets"}, Forbidden: true}},
-			[]string{"owner-not-seen pods/x: The owner Widget.example.com v was not seen, and not all of its kind could be read."}},
-		{"created while the cluster was read", []string{"x pods default/x owner=apps/v1:ReplicaSet:web-2:newer new"}, nil,
-			[]string{"owner-not-seen pods/x: The owner ReplicaSet.apps web-2 was not seen, but the object was created while the cluster was read."}},
-		{"duplicate", []string{"x pods default/x owner=apps/v1:ReplicaSet:web-1:r owner=apps/v1:ReplicaSet:web-1:r"}, nil,
-			[]string{"duplicate-reference pods/x: ReplicaSet.apps web-1 is named more than once as an owner."}},
-		{"several controllers", []string{"x pods default/x owner=apps/v1:ReplicaSet:web-1:r:c owner=v1:Node:n1:node:c"}, nil,
-			[]string{"several-controllers pods/x: More than one owner is marked as the controller: ReplicaSet.apps web-1, Node n1."}},
-		{"cycle", []string{"x configmaps default/x owner=v1:ConfigMap:y:y", "y configmaps default/y owner=v1:ConfigMap:z:z",
-			"z configmaps default/z owner=v1:ConfigMap:x:x", "below configmaps default/below owner=v1:ConfigMap:x:x"}, nil,
-			[]string{"owner-cycle configmaps/x: 3 objects own each other: ConfigMap z, ConfigMap y, ConfigMap x."}},
-		{"owns itself", []string{"x configmaps default/x owner=v1:ConfigMap:x:x"}, nil,
-			[]string{"owner-cycle configmaps/x: It is its own owner."}},
-		{"namespace gone", []string{"x configmaps removed/x"}, nil,
-			[]string{"namespace-absent configmaps/x: The namespace removed does not exist."}},
-		{"namespaces cannot be listed", []string{"x configmaps removed/x"},
-			[]inventory.Unread{{Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Forbidden: true}}, nil},
-		{"terminating for long", []string{"x configmaps default/x deleting=2h finalizer=example.com/f"}, nil,
-			[]string{"terminating-long configmaps/x: It should have been gone 2h0m0s ago, and has the finalizers example.com/f."}},
-		{"pod without its ReplicaSet", []string{"x pods default/x label=pod-template-hash:1"}, nil,
-			[]string{"looks-owned pods/x: It has the label pod-template-hash=1 of a controller, and no owner."}},
+			[]string{"owner-not-seen pods/x: The owner Widget.example.com v was not seen, and not all of its kind could be read."},
+		},
+		{
+			"created while the cluster was read",
+			[]string{"x pods default/x owner=apps/v1:ReplicaSet:web-2:newer new"},
+			nil,
+			[]string{"owner-not-seen pods/x: The owner ReplicaSet.apps web-2 was not seen, but the object was created while the cluster was read."},
+		},
+	}
+}
+
+// faultsOfObjects returns those of objects, and of their references together.
+func faultsOfObjects() []fault {
+	return []fault{
+		{
+			"duplicate",
+			[]string{"x pods default/x owner=apps/v1:ReplicaSet:web-1:r owner=apps/v1:ReplicaSet:web-1:r"},
+			nil,
+			[]string{"duplicate-reference pods/x: ReplicaSet.apps web-1 is named more than once as an owner."},
+		},
+		{
+			"several controllers",
+			[]string{"x pods default/x owner=apps/v1:ReplicaSet:web-1:r:c owner=v1:Node:n1:node:c"},
+			nil,
+			[]string{"several-controllers pods/x: More than one owner is marked as the controller: ReplicaSet.apps web-1, Node n1."},
+		},
+		{
+			"cycle",
+			[]string{
+				"x configmaps default/x owner=v1:ConfigMap:y:y", "y configmaps default/y owner=v1:ConfigMap:z:z",
+				"z configmaps default/z owner=v1:ConfigMap:x:x", "below configmaps default/below owner=v1:ConfigMap:x:x",
+			},
+			nil,
+			[]string{"owner-cycle configmaps/x: 3 objects own each other: ConfigMap z, ConfigMap y, ConfigMap x."},
+		},
+		{
+			"owns itself",
+			[]string{"x configmaps default/x owner=v1:ConfigMap:x:x"},
+			nil,
+			[]string{"owner-cycle configmaps/x: It is its own owner."},
+		},
+		{
+			"namespace gone",
+			[]string{"x configmaps removed/x"},
+			nil,
+			[]string{"namespace-absent configmaps/x: The namespace removed does not exist."},
+		},
+		{
+			"namespaces cannot be listed",
+			[]string{"x configmaps removed/x"},
+			[]inventory.Unread{{Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Forbidden: true}},
+			nil,
+		},
+		{
+			"terminating for long",
+			[]string{"x configmaps default/x deleting=2h finalizer=example.com/f"},
+			nil,
+			[]string{"terminating-long configmaps/x: It should have been gone 2h0m0s ago, and has the finalizers example.com/f."},
+		},
+		{
+			"pod without its ReplicaSet",
+			[]string{"x pods default/x label=pod-template-hash:1"},
+			nil,
+			[]string{"looks-owned pods/x: It has the label pod-template-hash=1 of a controller, and no owner."},
+		},
 		{"others managed by the same have owners", []string{
 			"x configmaps default/x label=app.kubernetes.io/managed-by:operator",
 			"y configmaps default/y label=app.kubernetes.io/managed-by:operator owner=example.com/v2:Widget:w:w:c",
 			"z configmaps other/z label=app.kubernetes.io/managed-by:operator",
 		}, nil, []string{"looks-owned configmaps/x: It has no owner, unlike others of its kind and namespace that are managed by operator."}},
-	} {
+	}
+}
+
+// TestFindings plants one fault at a time in a cluster in which nothing is wrong.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	for _, test := range slices.Concat(ownersElsewhere(), ownersUnknown(), faultsOfObjects()) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			inv := cluster(t, append(healthy(), test.plant...)...)

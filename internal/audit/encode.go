@@ -49,20 +49,23 @@ func indented(value any) ([]byte, error) {
 
 // table returns the findings as lines, then what to do about each code, then how many there are.
 func (r Report) table() ([]byte, error) {
-	var text bytes.Buffer
-	w := tabwriter.NewWriter(&text, 0, 8, 3, ' ', 0)
+	var lines, text bytes.Buffer
 	if len(r.Findings) > 0 {
-		fmt.Fprintln(w, "SEVERITY\tCODE\tNAMESPACE\tOBJECT\tFINDING")
+		fmt.Fprintln(&lines, "SEVERITY\tCODE\tNAMESPACE\tOBJECT\tFINDING")
 	}
 	var codes []Code
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", f.Severity, f.Code, f.Object.Namespace, f.Object, f.Message)
+		fmt.Fprintf(&lines, "%s\t%s\t%s\t%s\t%s\n", f.Severity, f.Code, f.Object.Namespace, f.Object, f.Message)
 		if !slices.Contains(codes, f.Code) {
 			codes = append(codes, f.Code)
 		}
 	}
-	if err := w.Flush(); err != nil {
+	columns := tabwriter.NewWriter(&text, 0, 8, 3, ' ', 0)
+	if _, err := columns.Write(lines.Bytes()); err != nil {
+		return nil, fmt.Errorf("write the findings: %w", err)
+	}
+	if err := columns.Flush(); err != nil {
 		return nil, fmt.Errorf("write the findings: %w", err)
 	}
 	for n, code := range codes {

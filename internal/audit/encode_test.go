@@ -77,13 +77,17 @@ func TestSARIF(t *testing.T) {
 	var log struct {
 		Version string
 		Runs    []struct {
-			Tool    struct{ Driver struct{ Rules []struct{ ID string } } }
+			Tool struct {
+				Driver struct{ Rules []struct{ ID string } }
+			}
 			Results []struct {
 				RuleID              string
 				RuleIndex           int
 				Level               string
 				PartialFingerprints map[string]string
-				Locations           []struct{ LogicalLocations []struct{ FullyQualifiedName string } }
+				Locations           []struct {
+					LogicalLocations []struct{ FullyQualifiedName string }
+				}
 			}
 		}
 	}

@@ -96,9 +96,10 @@ func staysWithout(facts verdict.Facts, removes []Finding) bool {
 	switch verdict.Decide(facts).(type) {
 	case verdict.Keep, verdict.Detach:
 		return true
-	default:
+	case verdict.Delete, verdict.Verify, verdict.Park, verdict.Reread, verdict.Disown, verdict.Await, verdict.Unblock, verdict.RemoveFinalizer:
 		return false
 	}
+	return false
 }
 
 // operation is an operation of a JSON patch.
@@ -115,9 +116,9 @@ func (f Fix) Patch() ([]byte, error) {
 		{Op: "test", Path: "/metadata/uid", Value: f.Object.UID},
 		{Op: "test", Path: "/metadata/resourceVersion", Value: f.Object.ResourceVersion},
 	}
-	for n := len(f.Removes) - 1; n >= 0; n-- { // from the end, so that the places of the others stay
-		path := fmt.Sprintf("/metadata/ownerReferences/%d", f.Removes[n].Owner.Index)
-		operations = append(operations, operation{Op: "test", Path: path + "/uid", Value: f.Removes[n].Owner.UID}, operation{Op: "remove", Path: path})
+	for _, wrong := range slices.Backward(f.Removes) { // from the end, so that the places of the others stay
+		path := fmt.Sprintf("/metadata/ownerReferences/%d", wrong.Owner.Index)
+		operations = append(operations, operation{Op: "test", Path: path + "/uid", Value: wrong.Owner.UID}, operation{Op: "remove", Path: path})
 	}
 	patch, err := json.Marshal(operations)
 	if err != nil {
