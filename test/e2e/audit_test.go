@@ -40,7 +40,8 @@ func TestAudit(t *testing.T) {
 	kept := ownerOf("v1", "ConfigMap", "owner", uidOf(t, k, "shop", "configmap/owner"), false)
 	gone := ownerOf("v1", "ConfigMap", "gone", "00000000-0000-0000-0000-000000000000", false)
 	far := ownerOf("v1", "ConfigMap", "far", uidOf(t, k, "other", "configmap/far"), false)
-	k.apply(t, "shop", configMap("mixed", gone+kept+far)+configMap("garbage", gone))
+	k.apply(t, "shop", configMap("mixed", gone+kept+far)+configMap("garbage", gone)+
+		configMap("ahead", ownerOf("v9", "ConfigMap", "owner", uidOf(t, k, "shop", "configmap/owner"), false)))
 
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
@@ -61,7 +62,7 @@ func TestAudit(t *testing.T) {
 		}
 		return found
 	}
-	want := []string{"owner-absent garbage", "owner-absent mixed", "owner-in-other-namespace mixed"}
+	want := []string{"owner-absent garbage", "owner-absent mixed", "owner-in-other-namespace mixed", "owner-version-not-served ahead"}
 	eventually.Agrees(t, func() string { // an absence counts once the object is older than a second
 		out, _ := run(3, "-o", "json")
 		return cmp.Diff(want, codes(out))
