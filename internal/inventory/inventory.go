@@ -48,6 +48,8 @@ type Resource struct {
 	// ShortNames, Singular and Categories are other names for it.
 	ShortNames, Categories []string
 	Singular               string
+	// Versions are those in which it is served, sorted; nil if that is not known.
+	Versions []string
 	// Deletable resources have the verb delete; an object of another is gone only with what serves it.
 	Deletable bool
 }

@@ -19,6 +19,7 @@ func purePackages() []string {
 		"internal/explain",
 		"internal/agent/lifecycle",
 		"internal/scheduler/placement",
+		"internal/audit",
 	}
 }
 

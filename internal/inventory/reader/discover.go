@@ -51,9 +51,44 @@ func discover(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (r
 		isEvents := r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 		return other && served[same] || isEvents // the collector ignores Events (R8)
 	})
+	if err := addVersions(ctx, d, found.all); err != nil {
+		return resources{}, nil, err
+	}
 	slices.SortFunc(found.all, byResource)
 	slices.SortFunc(found.listable, byResource)
 	return found, unread, nil
+}
+
+// addVersions sets all versions in which resources are served. Those of a group of which a version does
+// not answer stay unknown.
+func addVersions(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, all []*inventory.Resource) error {
+	_, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, d)
+	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partial {
+		return fmt.Errorf("discover what the server serves: %w", err)
+	}
+	unknown := make(map[string]bool)
+	for gv := range failed {
+		unknown[gv.Group] = true
+	}
+	versions := make(map[schema.GroupResource][]string)
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return fmt.Errorf("discover what the server serves: %w", err)
+		}
+		for i := range list.APIResources {
+			gr := gv.WithResource(list.APIResources[i].Name).GroupResource()
+			versions[gr] = append(versions[gr], gv.Version)
+		}
+	}
+	for _, r := range all {
+		if !unknown[r.Group] {
+			r.Versions = versions[r.GroupResource()]
+			slices.Sort(r.Versions)
+		}
+	}
+	return nil
 }
 
 func resourceOf(gv schema.GroupVersion, r *metav1.APIResource) *inventory.Resource {

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coppice-dev/coppice/internal/audit"
+	"github.com/coppice-dev/coppice/internal/inventory/reader"
+)
+
+// auditFlags are the flags of coppice audit.
+type auditFlags struct {
+	cluster       clusterFlags
+	options       audit.Options
+	output        string
+	baseline      string
+	writeBaseline string
+	fix, yes      bool
+}
+
+func newAudit(s Streams) *cobra.Command {
+	var f auditFlags
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "Find owner references and deletions that are wrong, in any cluster",
+		Long: `Reports what is wrong with the ownership of objects: owners that do not exist, live in
+another namespace, or are of another kind, name or scope; kinds and versions that no API
+serves; several controllers, duplicates, cycles; objects whose namespace is gone, that
+have been terminating for long, or that look as if they had lost their owner.
+
+It reads the metadata of all objects of the cluster that kubectl would use, or judges
+those of one namespace with -n. It changes nothing without --fix, which removes owner
+references that are provably wrong, where the object stays without them.
+
+The exit code is 0 if nothing was found, and 3 for errors or warnings; notes, which say
+what could not be judged, do not count.`,
+		Example: `  # What is wrong in a cluster
+  coppice audit
+
+  # In a CI job: only what is new, as SARIF
+  coppice audit --write-baseline known.yaml
+  coppice audit --baseline known.yaml -o sarif >audit.sarif
+
+  # See what can be repaired, and be asked before it is
+  coppice audit -n shop --fix`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return runAudit(c, f, s) },
+	}
+	f.cluster.add(c)
+	flags := c.Flags()
+	flags.StringVarP(&f.output, "output", "o", "table", "format of the findings: "+strings.Join(audit.Formats(), ", "))
+	flags.StringVar(&f.baseline, "baseline", "", "leave out the findings of this file")
+	flags.StringVar(&f.writeBaseline, "write-baseline", "", "write the findings to this file, as a baseline for later")
+	flags.DurationVar(&f.options.Long, "terminating", audit.DefaultLong, "report objects that should have been gone for this long")
+	flags.BoolVar(&f.fix, "fix", false, "remove owner references that are provably wrong, after asking")
+	flags.BoolVar(&f.yes, "yes", false, "with --fix: do not ask")
+	c.MarkFlagsMutuallyExclusive("fix", "write-baseline")
+	completeWith(c, "output", audit.Formats()...)
+	return c
+}
+
+func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
+	switch {
+	case !slices.Contains(audit.Formats(), f.output):
+		return usageError{fmt.Errorf("--output %q is none of %s", f.output, strings.Join(audit.Formats(), ", "))}
+	case f.yes && !f.fix:
+		return usageError{errors.New("--yes is for --fix")}
+	case f.options.Long <= 0:
+		return usageError{errors.New("--terminating must be more than 0")}
+	}
+	if !f.cluster.allNamespaces {
+		f.options.Namespace = *f.cluster.kube.Namespace
+	}
+	known, err := readBaseline(f.baseline)
+	if err != nil {
+		return err
+	}
+	inv, err := f.cluster.read(c.Context(), s, reader.Options{})
+	if err != nil {
+		return err
+	}
+	sayUnread(s.Err, inv.Unread)
+	report := audit.Check(inv, f.options).Without(known)
+	text, err := report.Encode(f.output)
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	if _, err := s.Out.Write(text); err != nil {
+		return err //nolint:wrapcheck // of the output, which the user has chosen
+	}
+	if f.writeBaseline != "" {
+		return writeBaseline(f.writeBaseline, report.Baseline())
+	}
+	if f.fix {
+		config, err := f.cluster.config()
+		if err != nil {
+			return err
+		}
+		fixed, err := fix(c.Context(), config, inv, audit.Fixes(inv, report.Findings), f.yes, s)
+		if err != nil {
+			return err
+		}
+		report = report.Without(fixed)
+	}
+	if report.Found() {
+		return foundError{fmt.Errorf("%d findings", len(report.Findings))}
+	}
+	return nil
+}
+
+func readBaseline(file string) (audit.Baseline, error) {
+	if file == "" {
+		return audit.Baseline{}, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return audit.Baseline{}, fmt.Errorf("read the baseline: %w; --write-baseline makes one", err)
+	}
+	known, err := audit.ParseBaseline(text)
+	if err != nil {
+		return audit.Baseline{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return known, nil
+}
+
+func writeBaseline(file string, b audit.Baseline) error {
+	text, err := b.Encode()
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // names of objects, to be shared
+		return fmt.Errorf("write the baseline: %w", err)
+	}
+	return nil
+}

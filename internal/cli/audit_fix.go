@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/audit"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// fieldManager is under which the tools write.
+const fieldManager = "coppice-audit"
+
+// fix prints what is to be removed, asks, and removes it. It returns the findings that are repaired. An
+// object that has changed since it was read stays as it is.
+func fix(ctx context.Context, config *rest.Config, inv *inventory.Inventory, fixes []audit.Fix, confirmed bool, s Streams) (audit.Baseline, error) { //nolint:revive // --yes
+	if len(fixes) == 0 {
+		fmt.Fprintln(s.Err, "nothing can be repaired without somebody's decision")
+		return audit.Baseline{}, nil
+	}
+	for _, f := range fixes {
+		for i := range f.Removes {
+			fmt.Fprintf(s.Err, "remove from %s%s the reference to %s %s: %s\n", f.Object, inNamespace(f.Object.Namespace), f.Removes[i].Owner.Kind, f.Removes[i].Owner.Name, f.Removes[i].Message)
+		}
+	}
+	if !confirmed && !confirm(s) {
+		return audit.Baseline{}, errors.New("not confirmed: nothing was changed")
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return audit.Baseline{}, fmt.Errorf("make a client for metadata: %w", err)
+	}
+	var done audit.Report
+	var failures []error
+	for _, f := range fixes {
+		if err := apply(ctx, client, inv, f); err != nil {
+			failures = append(failures, fmt.Errorf("%s%s is unchanged: %w", f.Object, inNamespace(f.Object.Namespace), err))
+			continue
+		}
+		done.Findings = append(done.Findings, f.Removes...)
+	}
+	fmt.Fprintf(s.Err, "%d of %d objects repaired\n", len(fixes)-len(failures), len(fixes))
+	return done.Baseline(), errors.Join(failures...)
+}
+
+func inNamespace(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " in namespace " + namespace
+}
+
+// confirm asks. Nothing but yes is a yes, and the end of the input is not.
+func confirm(s Streams) bool {
+	fmt.Fprint(s.Err, "Remove these references? Type yes: ")
+	if s.In == nil {
+		return false
+	}
+	line, err := bufio.NewReader(s.In).ReadString('\n')
+	return strings.TrimSpace(line) == "yes" && (err == nil || errors.Is(err, io.EOF))
+}
+
+// apply verifies what a fix rests on, and sends it.
+func apply(ctx context.Context, client metadata.Interface, inv *inventory.Inventory, f audit.Fix) error {
+	for _, claim := range f.Absent {
+		if err := verifyAbsent(ctx, client, inv, claim); err != nil {
+			return err
+		}
+	}
+	patch, err := f.Patch()
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	resource := schema.GroupVersionResource{Group: f.Object.Group, Version: f.Object.Version, Resource: f.Object.Resource}
+	_, err = client.Resource(resource).Namespace(f.Object.Namespace).Patch(ctx, f.Object.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
+		return fmt.Errorf("it has changed since it was read: %w", err)
+	}
+	return err //nolint:wrapcheck // the server's words
+}
+
+// verifyAbsent fails unless the server answers that an owner does not exist, or that its name is another
+// object's: a list is no evidence of absence (R3).
+func verifyAbsent(ctx context.Context, client metadata.Interface, inv *inventory.Inventory, claim ownership.Claim) error {
+	r := inv.Resource(claim.Kind)
+	if r == nil {
+		return fmt.Errorf("no API serves %s", claim.Kind)
+	}
+	owner, err := client.Resource(r.GroupVersionResource).Namespace(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("whether %s exists: %w", claim, err)
+	case ownership.UID(owner.UID) == claim.UID:
+		return fmt.Errorf("%s exists", claim)
+	default:
+		return nil
+	}
+}
