@@ -26,7 +26,7 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // cluster is described by lines of text.
 type cluster struct {
-	t         *testing.T
+	t         testing.TB
 	inventory inventory.Inventory
 
 	workloads map[ownership.UID]servedby.Workload
@@ -37,7 +37,7 @@ type cluster struct {
 	unread    map[string]error // details that cannot be read, by word: workload, lease, rules, node, webhooks
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t testing.TB) *cluster {
 	w := &cluster{
 		t: t, workloads: map[ownership.UID]servedby.Workload{}, leases: map[ownership.UID]servedby.Lease{},
 		rules: map[types.NamespacedName][]rbacv1.PolicyRule{}, nodes: map[string]explain.Node{}, unread: map[string]error{},
