@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas kills nodes suites generate dist dist-serve first-build
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas kills starts nodes suites generate dist dist-serve first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -91,6 +91,11 @@ replicas: ## two control planes on three etcd members, each of the five killed i
 KILLS ?= 100
 kills: ## kill KILLS (100) test processes that have started a control plane with envtest: nothing may stay (ten minutes)
 	cd test/envtest && go test -count=1 -v -timeout 1h -run '^TestKilled' -kills=$(KILLS)
+
+STARTS    ?= 1000
+ALONGSIDE ?= 32
+starts: ## start STARTS (1000) control planes with envtest one by one, and ALONGSIDE (32) at once: none may fail; prints p50, p95, memory; with COPPICE_UPSTREAM_ASSETS=dir those of kube-apiserver and etcd in there, too
+	cd test/envtest && go test -count=1 -v -timeout 3h -run '^(TestStarts|TestAlongside)$$' -starts=$(STARTS) -alongside=$(ALONGSIDE)
 
 SUITES ?=
 suites: build ## suites written elsewhere, as they are, with envtest: with upstream's assets and with ours, into docs/performance (half an hour, most of it compiles); SUITES="controller-runtime jobset" runs these only

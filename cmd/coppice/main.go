@@ -18,7 +18,7 @@ func main() {
 	args, streams := os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	if r := role.Of(os.Args[0]); r != role.None {
 		if r != role.Kubectl {
-			keepSmall()
+			keepSmall(r)
 		}
 		os.Exit(cli.RunAs(context.Background(), r, args, streams))
 	}

@@ -23,9 +23,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -115,16 +112,6 @@ func useServingCertificate(c Config, secure *genericoptions.SecureServingOptions
 	}
 	secure.ServerCert.GeneratedCert = certificate
 	return nil
-}
-
-// handlerChain returns the filters around a handler. Restrictions, aggregation, definitions and the
-// delete flow come after those of k8s.io/apiserver, so after authentication and authorization.
-func handlerChain(s *Server) func(http.Handler, *genericapiserver.Config) http.Handler {
-	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = s.aggregation.Filter(establishing.WithDefinitions(deleteflow.WithRequest(handler, c.Serializer), s.establisher))
-		handler = restriction.WithRestrictions(handler, s.access.Restrictions, c.Serializer)
-		return genericapiserver.DefaultBuildHandlerChain(handler, c)
-	}
 }
 
 // longRunning exempts snapshots, logs and streams to pods from the request timeout, in addition to

@@ -413,6 +413,15 @@ func (s *Server) Signer() *auth.Authority { return s.authority }
 // Ready is closed when the server serves every kind and its own namespaces exist.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
+func (s *Server) isReady() bool {
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // Run serves until ctx ends, then finishes the requests in flight.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.prepared(ctx); err != nil {

@@ -78,6 +78,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"demo", "--story", ""}, "foreground\tForeground deletion"},
 		{[]string{"graph", "--output", ""}, "svg"},
 		{[]string{"audit", "--output", ""}, "junit"},
+		{[]string{"preview", "delete", "--cascade", ""}, "orphan"},
 		{[]string{"version", "--output", ""}, "yaml"},
 		{[]string{"kubectl", "api-v"}, "api-versions\tPrint the supported API versions on the server, in the form of \"group/version\""},
 		{[]string{"kubectl", "delete", "--casc"}, "--cascade"},

@@ -2,8 +2,7 @@
 // it can be run in a test.
 //
 // Run is called by main. Its exit codes are 0 for success, 1 for a failure, which one line on
-// stderr explains, 2 for an invalid command line, and 3 where a command that looks for something has
-// found it.
+// stderr explains, 2 for an invalid command line, and 3 if a command has found what it was to look for.
 package cli
 
 import (
@@ -36,7 +35,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// foundError is the result of a command that has found what it looks for.
+// foundError says that a command has found what it was to look for.
 type foundError struct{ error }
 
 func (e foundError) Unwrap() error { return e.error }
@@ -97,7 +96,7 @@ deletion takes, from the DELETE request to the last object that is deleted with 
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(newUp(s), newDemo(s), newKubectl(s), newCollect(s), newNode(s), newGraph(s), newAudit(s), newSnapshot(s), newAssets(s), newVersion(s))
+	root.AddCommand(newUp(s), newDemo(s), newKubectl(s), newCollect(s), newNode(s), newGraph(s), newPreview(s), newExplain(s), newAudit(s), newSnapshot(s), newAssets(s), newVersion(s))
 	return root
 }
 

@@ -15,6 +15,8 @@ func purePackages() []string {
 		"internal/verdict",
 		"internal/deletion",
 		"internal/quota",
+		"internal/servedby",
+		"internal/explain",
 		"internal/agent/lifecycle",
 		"internal/scheduler/placement",
 		"internal/audit",
@@ -33,7 +35,7 @@ func impure() []string {
 
 // pureImports returns the packages of this module that pure packages may import although they are
 // not among purePackages: names of finalizers, conditions of pods as functions of a pod, what is in a
-// CertificateSigningRequest, subsets of endpoints as values, and what was read of a cluster.
+// CertificateSigningRequest, subsets of endpoints as values, and what a cluster had when it was read.
 func pureImports() []string {
 	return []string{"internal/finalizers", "internal/pods", "internal/signingrequest", "internal/controller/endpointsubset", "internal/inventory"}
 }

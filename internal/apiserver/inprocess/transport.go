@@ -74,26 +74,38 @@ func responseOf(request *http.Request, status int, header http.Header, body io.R
 	}
 }
 
-// detached ends with the client's context, but has none of its values, save what MayLag
-// reads. The client may be a handler
+// detached ends with the client's context, but has none of its values, save what Is and
+// MayLag read. The client may be a handler
 // of the same server, and the values of its context, such as the audit event, describe its own
 // request, not the one that it sends. A socket carries no values either.
 type detached struct{ context.Context } //nolint:containedctx // it is a context itself
 
 // Value implements context.Context.
 func (d detached) Value(key any) any {
-	if key == (lag{}) {
+	switch key {
+	case own{}:
+		return true
+	case lag{}:
 		return d.Context.Value(prompt{}) == nil
+	default:
+		return nil
 	}
-	return nil
 }
 
 type (
+	// own is the key under which the context of a handler says that this process sent the request.
+	own struct{}
 	// lag is the key under which the context of a handler says whether the client minds a lag.
 	lag struct{}
 	// prompt is the key under which the context of a client's request says that it does.
 	prompt struct{}
 )
+
+// Is reports whether ctx is that of a request which came through this transport, so from this process.
+func Is(ctx context.Context) bool {
+	is, _ := ctx.Value(own{}).(bool)
+	return is
+}
 
 // MayLag reports whether ctx is that of a request which came through this transport: its client
 // takes what it gets without delay, and does not mind if the events of a watch come a tenth of a

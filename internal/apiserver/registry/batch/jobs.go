@@ -33,7 +33,7 @@ func jobs() registry.Resource {
 		Categories:          []string{"all"},
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
-		Deletion:            deletion.Strategy{DefaultPropagation: metav1.DeletePropagationOrphan},
+		Deletion:            deletion.StrategyOf(batchv1.Resource("jobs")),
 	}, slices.Concat([]table.Column{
 		table.Text("Status", "Whether the job is running, suspended, complete or failed.", jobStatusText),
 		table.Text("Completions", "Pods that have succeeded, of those required.", jobCompletions),

@@ -28,9 +28,7 @@ func events() registry.Resource {
 		UnconditionalUpdate: true,
 		TTL:                 time.Hour,
 		Peers:               []registry.PeerVersion{eventsPeer()},
-		// The collector does not watch events, so it would never remove its finalizers from
-		// them.
-		Deletion: deletion.Strategy{CollectorDisabled: true},
+		Deletion:            deletion.StrategyOf(corev1.Resource("events")),
 	}, eventColumns(), registry.Strategy[*corev1.Event]{
 		ValidateIn:       validateEvent,
 		SelectableFields: eventFields,

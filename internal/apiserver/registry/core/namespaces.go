@@ -5,9 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -31,11 +29,7 @@ func namespaces() registry.Resource {
 		ReturnDeletedObject: true,
 		// A single mistaken request would delete everything.
 		NoDeleteCollection: true,
-		Deletion: deletion.Strategy{
-			Pending:               func(obj runtime.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
-			OnMark:                func(obj runtime.Object) { obj.(*corev1.Namespace).Status.Phase = corev1.NamespaceTerminating },
-			OrphanDependentsFalse: metav1.DeletePropagationForeground,
-		},
+		Deletion:           deletion.StrategyOf(corev1.Resource("namespaces")),
 	}, []table.Column{
 		table.Text("Status", "Whether the namespace is being deleted.", func(ns *corev1.Namespace) string { return string(ns.Status.Phase) }),
 		table.Age(),

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -28,7 +27,7 @@ func pods() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
-		Deletion:            deletion.Strategy{Grace: podGrace},
+		Deletion:            deletion.StrategyOf(corev1.Resource("pods")),
 	}, podColumns(), registry.Strategy[*corev1.Pod]{
 		Default:              podspec.DefaultPod,
 		BeginCreate:          resolveClasses,
@@ -75,25 +74,6 @@ func podFields(p *corev1.Pod) fields.Set {
 		"status.podIP":             p.Status.PodIP,
 		"status.nominatedNodeName": p.Status.NominatedNodeName,
 	}
-}
-
-// podGrace returns how long a pod may take to terminate. If nothing runs, because the pod is not
-// bound or has finished, there is nothing to wait for.
-func podGrace(obj runtime.Object, requested *int64) (seconds int64, graceful bool) {
-	p := obj.(*corev1.Pod)
-	switch {
-	case p.Spec.NodeName == "", p.Status.Phase == corev1.PodFailed, p.Status.Phase == corev1.PodSucceeded:
-		return 0, true
-	case requested != nil:
-		seconds = *requested
-	case p.Spec.TerminationGracePeriodSeconds != nil:
-		seconds = *p.Spec.TerminationGracePeriodSeconds
-	}
-	if seconds < 0 {
-		// A mistake must not kill the pod at once, so this is the shortest grace period.
-		seconds = 1
-	}
-	return seconds, true
 }
 
 // validatePodStatus checks the phase, and that what is final is not changed.

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -30,7 +29,7 @@ func replicationControllers() registry.Resource {
 		Categories:          []string{"all"},
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
-		Deletion:            deletion.Strategy{DefaultPropagation: metav1.DeletePropagationOrphan},
+		Deletion:            deletion.StrategyOf(corev1.Resource("replicationcontrollers")),
 	}, slices.Concat([]table.Column{
 		table.Number("Desired", "Pods that are desired.", func(rc *corev1.ReplicationController) int { return int(ptr.Deref(rc.Spec.Replicas, 0)) }),
 		table.Number("Current", "Pods that exist.", func(rc *corev1.ReplicationController) int { return int(rc.Status.Replicas) }),

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coppice-dev/coppice/internal/explain"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// explainInterval is how often --watch looks again.
+const explainInterval = 5 * time.Second
+
+// explainFlags are the flags of coppice explain.
+type explainFlags struct {
+	cluster    clusterFlags
+	output     string
+	all, watch bool
+}
+
+func newExplain(s Streams) *cobra.Command {
+	var f explainFlags
+	c := &cobra.Command{
+		Use:   "explain [TYPE/NAME ... | TYPE [NAME ...]]",
+		Short: "Say why objects are still there, and what to do about it",
+		Long: `Says what an object waits for before it is gone, and what that waits for in turn, down
+to the last: a finalizer and the controller that serves it, dependents that block the
+deletion of their owner, what is left in a namespace or of a custom resource, a lost node,
+a group of the API or a webhook that does not answer.
+
+Each is stuck (it ends when somebody does something), slow (it ends by itself) or
+unknown (what could be seen does not tell), with the reasons and the safest next step.
+With --all it lists everything that is being deleted, by what it waits for.
+
+It reads the cluster that kubectl would use, and changes nothing.`,
+		Example: `  # Why a namespace does not go
+  coppice explain namespace/shop
+
+  # Everything that hangs, what has hung longest first
+  coppice explain --all
+
+  # Follow a deletion, until the object is gone
+  coppice explain widget/w --watch`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return runExplain(c.Context(), f, args, s) },
+	}
+	f.cluster.add(c)
+	flags := c.Flags()
+	flags.BoolVar(&f.all, "all", false, "explain all objects of the cluster that are being deleted, grouped by what they wait for")
+	flags.BoolVarP(&f.watch, "watch", "w", false, fmt.Sprintf("look again every %s and print what has changed, until the objects are gone", explainInterval))
+	flags.StringVarP(&f.output, "output", "o", "text", "format: text or json")
+	completeWith(c, "output", "text", "json")
+	return c
+}
+
+func runExplain(ctx context.Context, f explainFlags, args []string, s Streams) error {
+	switch {
+	case f.output != "text" && f.output != "json":
+		return usageError{fmt.Errorf("--output %q is neither text nor json", f.output)}
+	case f.all && len(args) > 0:
+		return usageError{errors.New("--all explains all objects: name none")}
+	case !f.all && len(args) == 0:
+		return usageError{errors.New("name an object as TYPE/NAME, or say --all")}
+	}
+	earlier, err := explainOnce(ctx, f, args, nil, s)
+	if err != nil || !f.watch {
+		return err
+	}
+	ticker := time.NewTicker(explainInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		now, err := explainOnce(ctx, f, args, earlier, s)
+		if gone, ok := errors.AsType[*goneError](err); ok {
+			fmt.Fprintf(s.Out, "%s is gone\n", gone.what)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		earlier = now
+	}
+}
+
+// look is one look at the cluster, and what was said of it in outline.
+type look struct {
+	inventory *inventory.Inventory
+	outline   string
+}
+
+// explainOnce reads the cluster, explains, and prints that if it is not what was said earlier.
+func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *look, s Streams) (*look, error) {
+	inv, err := f.cluster.read(ctx, s, reader.Options{Pods: true})
+	if err != nil {
+		return nil, err
+	}
+	uids, err := objectsToExplain(inv, &f.cluster, args)
+	if err != nil {
+		return nil, err
+	}
+	config, err := f.cluster.config()
+	if err != nil {
+		return nil, err
+	}
+	details, err := newDetails(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	in := explain.Input{Inventory: inv, Details: details, Now: inv.Read}
+	if earlier != nil {
+		in.Before = earlier.inventory
+	} else {
+		sayUnread(s.Err, inv.Unread)
+	}
+	e := explain.New(in)
+	said := explainNamed(e, uids, inv.Read)
+	if f.all {
+		said = explainAll(e, inv.Read)
+	}
+	if earlier == nil || earlier.outline != said.outline {
+		err = said.print(s.Out, f.output)
+	}
+	return &look{inv, said.outline}, err
+}
+
+// said is what is to be printed.
+type said struct {
+	items         any // for JSON
+	text, outline string
+}
+
+func explainNamed(e *explain.Explainer, uids []ownership.UID, now time.Time) said {
+	explanations := make([]explain.Explanation, 0, len(uids))
+	var one said
+	for _, uid := range uids {
+		x, _ := e.Explain(uid)
+		explanations = append(explanations, x)
+		one.text += x.Text(now)
+		one.outline += x.Object.String() + explain.Outline(x.Waits)
+	}
+	one.items = explanations
+	return one
+}
+
+func explainAll(e *explain.Explainer, now time.Time) said {
+	groups := e.All()
+	one := said{items: groups, text: explain.TextOf(groups, now)}
+	for n := range groups {
+		one.outline += fmt.Sprintln(explain.Outline([]explain.Wait{groups[n].Leaf}), groups[n].Objects)
+	}
+	if len(groups) == 0 {
+		one.text = "nothing is being deleted\n"
+	}
+	return one
+}
+
+func (o said) print(w io.Writer, format string) error {
+	text := o.text
+	if format == "json" {
+		encoded, err := json.MarshalIndent(map[string]any{"items": o.items}, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		text = string(encoded) + "\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+// goneError is the error for an object that is not there.
+type goneError struct{ what string }
+
+func (e *goneError) Error() string {
+	return e.what + " is not there, and nothing is known here of why it is gone: " +
+		"the API server's audit log, or the records of a running collector, may tell"
+}
+
+// objectsToExplain returns the objects that arguments name.
+func objectsToExplain(inv *inventory.Inventory, f *clusterFlags, args []string) ([]ownership.UID, error) {
+	namespace, err := f.namespace()
+	if err != nil {
+		return nil, err
+	}
+	selectors, err := inv.ParseSelectors(args, namespace)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	for _, selector := range selectors {
+		for _, named := range selector.Names {
+			if inv.Named(selector.Resource, selector.Namespace, named) == nil && inv.Complete(selector.Resource, selector.Namespace) {
+				return nil, &goneError{fmt.Sprintf("%s/%s", selector.Resource.GroupResource(), named)}
+			}
+		}
+	}
+	uids, err := uidsOf(inv, f, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(args) > 0 && len(uids) == 0 {
+		return nil, &goneError{strings.Join(args, " ")}
+	}
+	return uids, nil
+}

@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/explain"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/servedby"
+)
+
+// details reads what an explanation asks for beyond metadata, when it asks, and once. It sends GETs only.
+type details struct {
+	client kubernetes.Interface
+	ctx    context.Context //nolint:containedctx // of the one explanation that details are read for
+
+	workloads map[ownership.UID]answer[servedby.Workload]
+	listed    bool // workloads has been filled by lists
+	nodes     map[string]answer[explain.Node]
+	webhooks  *answer[[]explain.Webhook]
+	rbac      *answer[*roles]
+}
+
+// answer is what the server said, kept so that it is asked once.
+type answer[T any] struct {
+	value T
+	err   error
+}
+
+func newDetails(ctx context.Context, config *rest.Config) (*details, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // as when the inventory is read: somebody waits
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return &details{
+		client: client, ctx: ctx,
+		workloads: make(map[ownership.UID]answer[servedby.Workload]), nodes: make(map[string]answer[explain.Node]),
+	}, nil
+}
+
+// Lease implements servedby.Details.
+func (d *details) Lease(o *inventory.Object) (servedby.Lease, error) {
+	one, err := d.client.CoordinationV1().Leases(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{})
+	if err != nil {
+		return servedby.Lease{}, err //nolint:wrapcheck // the server's own words
+	}
+	return leaseOf(one), nil
+}
+
+// Node implements explain.Details.
+func (d *details) Node(name string) (explain.Node, error) {
+	known, ok := d.nodes[name]
+	if !ok {
+		one, err := d.client.CoreV1().Nodes().Get(d.ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			known.err = err
+		default:
+			known.value = nodeOf(one)
+		}
+		d.nodes[name] = known
+	}
+	return known.value, known.err
+}
+
+func nodeOf(one *corev1.Node) explain.Node {
+	n := explain.Node{Exists: true}
+	for _, c := range one.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			n.Ready, n.Since = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+		}
+	}
+	return n
+}
+
+// Webhooks implements explain.Details.
+func (d *details) Webhooks() ([]explain.Webhook, error) {
+	if d.webhooks == nil {
+		found, err := d.readWebhooks()
+		d.webhooks = &answer[[]explain.Webhook]{found, err}
+	}
+	return d.webhooks.value, d.webhooks.err
+}
+
+func (d *details) readWebhooks() ([]explain.Webhook, error) {
+	validating, err := d.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(d.ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the server's own words
+	}
+	mutating, err := d.client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(d.ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the server's own words
+	}
+	found := webhooksOf(validating.Items, mutating.Items)
+	for n := range found {
+		if w := &found[n]; w.FailsClosed && w.Service.Name != "" {
+			w.Endpoints = d.endpoints(w.Service)
+		}
+	}
+	return found, nil
+}
+
+// endpoints counts the ready endpoints of a service; it is negative where that cannot be known.
+func (d *details) endpoints(service types.NamespacedName) int {
+	one, err := d.client.CoreV1().Services(service.Namespace).Get(d.ctx, service.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) || err == nil && one.Spec.Type == corev1.ServiceTypeExternalName {
+		return -1
+	}
+	slices, err := d.client.DiscoveryV1().EndpointSlices(service.Namespace).List(d.ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name,
+	})
+	if err != nil {
+		return -1
+	}
+	ready := 0
+	for i := range slices.Items {
+		for _, e := range slices.Items[i].Endpoints {
+			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+				ready++
+			}
+		}
+	}
+	return ready
+}
+
+// Rules implements servedby.Details.
+func (d *details) Rules(account types.NamespacedName, namespace string) ([]rbacv1.PolicyRule, error) {
+	if d.rbac == nil {
+		r, err := readRoles(d.ctx, d.client.RbacV1())
+		d.rbac = &answer[*roles]{r, err}
+	}
+	if d.rbac.err != nil {
+		return nil, d.rbac.err
+	}
+	return d.rbac.value.of(account, namespace), nil
+}
+
+var _ explain.Details = (*details)(nil)
+
+// webhooksOf returns the webhooks of all configurations in one form.
+func webhooksOf(validating []admissionregistrationv1.ValidatingWebhookConfiguration, mutating []admissionregistrationv1.MutatingWebhookConfiguration) []explain.Webhook {
+	var found []explain.Webhook
+	for i := range validating {
+		for j := range validating[i].Webhooks {
+			w := &validating[i].Webhooks[j]
+			one := webhookOf(w.FailurePolicy, w.ClientConfig)
+			one.Configuration, one.Name, one.Rules = "ValidatingWebhookConfiguration "+validating[i].Name, w.Name, w.Rules
+			one.Selective = selects(w.NamespaceSelector) || selects(w.ObjectSelector) || len(w.MatchConditions) > 0
+			found = append(found, one)
+		}
+	}
+	for i := range mutating {
+		for j := range mutating[i].Webhooks {
+			w := &mutating[i].Webhooks[j]
+			one := webhookOf(w.FailurePolicy, w.ClientConfig)
+			one.Configuration, one.Name, one.Rules = "MutatingWebhookConfiguration "+mutating[i].Name, w.Name, w.Rules
+			one.Selective = selects(w.NamespaceSelector) || selects(w.ObjectSelector) || len(w.MatchConditions) > 0
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+func webhookOf(policy *admissionregistrationv1.FailurePolicyType, client admissionregistrationv1.WebhookClientConfig) explain.Webhook {
+	w := explain.Webhook{FailsClosed: policy == nil || *policy == admissionregistrationv1.Fail, Endpoints: -1}
+	if client.Service != nil {
+		w.Service = types.NamespacedName{Namespace: client.Service.Namespace, Name: client.Service.Name}
+	}
+	return w
+}
+
+func selects(s *metav1.LabelSelector) bool {
+	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
+}

@@ -1,0 +1,52 @@
+package deletion
+
+import (
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// StrategyOf returns the rules specific to a built-in resource. The server deletes by them, and the
+// tools foretell by them. Any other resource is deleted like custom resources.
+func StrategyOf(r schema.GroupResource) Strategy {
+	switch r {
+	case corev1.Resource("pods"):
+		return Strategy{Grace: PodGrace}
+	case corev1.Resource("namespaces"):
+		// Besides metadata.finalizers there is spec.finalizers; a namespace stays until both
+		// lists are empty (NS-23).
+		return Strategy{
+			Pending:               func(obj runtime.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
+			OnMark:                func(obj runtime.Object) { obj.(*corev1.Namespace).Status.Phase = corev1.NamespaceTerminating },
+			OrphanDependentsFalse: metav1.DeletePropagationForeground,
+		}
+	case batchv1.Resource("jobs"), corev1.Resource("replicationcontrollers"):
+		return Strategy{DefaultPropagation: metav1.DeletePropagationOrphan}
+	case corev1.Resource("events"), eventsv1.Resource("events"):
+		// The collector does not watch events, so it would never remove its finalizers from them.
+		return Strategy{CollectorDisabled: true}
+	}
+	return Strategy{}
+}
+
+// PodGrace returns how long a pod may take to terminate. If nothing runs, because the pod is not
+// bound or has finished, there is nothing to wait for.
+func PodGrace(obj runtime.Object, requested *int64) (seconds int64, graceful bool) {
+	p := obj.(*corev1.Pod)
+	switch {
+	case p.Spec.NodeName == "", p.Status.Phase == corev1.PodFailed, p.Status.Phase == corev1.PodSucceeded:
+		return 0, true
+	case requested != nil:
+		seconds = *requested
+	case p.Spec.TerminationGracePeriodSeconds != nil:
+		seconds = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if seconds < 0 {
+		// A mistake must not kill the pod at once, so this is the shortest grace period.
+		seconds = 1
+	}
+	return seconds, true
+}

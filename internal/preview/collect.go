@@ -1,0 +1,99 @@
+package preview
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/verdict"
+)
+
+// collect is one turn of the collector: each object that was to be reconsidered, once. What
+// follows from that comes next turn.
+func (p *play) collect() {
+	turn := p.schedule.take(p.queue)
+	for _, uid := range turn {
+		delete(p.queue, uid)
+	}
+	for _, uid := range turn {
+		if o := p.objects[uid]; o != nil && !o.gone {
+			p.apply(o)
+		}
+	}
+}
+
+// apply decides about one object, and does what was decided.
+func (p *play) apply(o *object) {
+	decision, ok := p.decide(o)
+	if !ok {
+		return
+	}
+	switch d := decision.(type) {
+	case verdict.Keep, verdict.Park, verdict.Await, verdict.Reread:
+		// Nothing to do. Nothing is reread: there is one epoch.
+	case verdict.Verify:
+		p.verify(d.Claims)
+	case verdict.Detach:
+		o.now.Owners = d.Remaining
+		p.write(o)
+	case verdict.Unblock:
+		o.now.Owners = d.Owners
+		p.write(o)
+	case verdict.Delete:
+		// The collector's policies are never refused: the object is not being deleted yet.
+		_ = p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector)
+	case verdict.Disown:
+		for _, uid := range d.Dependents {
+			p.disown(p.objects[uid], o.UID)
+		}
+		p.queue[o.UID] = true // again, until there are none (R13)
+	case verdict.RemoveFinalizer:
+		o.now.Finalizers = d.Remaining
+		p.write(o)
+	}
+}
+
+// decide asks for a verdict. Where that depends on the object's dependents they are loaded first.
+func (p *play) decide(o *object) (verdict.Decision, bool) {
+	if o.now.Phase == ownership.Foreground || o.now.Phase == ownership.Orphaning {
+		p.loadDependents(o)
+	}
+	facts, ok := verdict.Gather(p.graph, o.UID)
+	if !ok {
+		return nil, false
+	}
+	decision := verdict.Decide(facts)
+	if _, deletes := decision.(verdict.Delete); deletes && !o.dependentsLoaded {
+		p.loadDependents(o)
+		return p.decide(o)
+	}
+	return decision, true
+}
+
+// disown removes the references of a dependent to an owner.
+func (p *play) disown(dependent *object, owner ownership.UID) {
+	if dependent == nil || dependent.gone {
+		return
+	}
+	dependent.now.Owners = slices.DeleteFunc(slices.Clone(dependent.now.Owners), func(r ownership.Reference) bool { return r.UID == owner })
+	p.write(dependent)
+}
+
+// verify answers claims as live reads would: from the inventory. What could not be read stays
+// unknown.
+func (p *play) verify(claims []ownership.Claim) {
+	for _, c := range claims {
+		r := p.inventory.Resource(c.Kind)
+		if r == nil {
+			continue
+		}
+		if o := p.inventory.Named(r, c.Namespace, c.Name); o != nil && o.UID == c.UID {
+			p.load(o)
+			continue
+		}
+		if p.inventory.Complete(r, c.Namespace) {
+			p.enqueue(p.graph.Resolve(c, ownership.Absent, ownership.Active))
+		}
+	}
+}

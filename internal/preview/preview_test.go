@@ -1,0 +1,245 @@
+package preview_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/preview"
+)
+
+// cluster makes an inventory from lines "KIND NAME [< OWNER[!]...] [# FINALIZER...] [@ NODE] [deleting]".
+// KIND is one of kinds; all but cluster-scoped ones are in the namespace shop. An owner is named by
+// its name, which is its uid too; ! stands for blockOwnerDeletion. deleting marks it as terminating.
+func cluster(t *testing.T, lines ...string) *inventory.Inventory {
+	t.Helper()
+	inv := &inventory.Inventory{Pods: map[ownership.UID]*corev1.Pod{}, Namespaces: map[ownership.UID]*corev1.Namespace{}}
+	resources := map[string]*inventory.Resource{}
+	for _, r := range []*inventory.Resource{
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true, Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", Deletable: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job", Namespaced: true, Deletable: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, Kind: "Role", Namespaced: true, Deletable: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Kind: "Widget", Namespaced: true, Deletable: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition", Deletable: true},
+	} {
+		inv.Resources = append(inv.Resources, r)
+		resources[r.Kind] = r
+	}
+	kindOf := map[string]*inventory.Resource{}
+	for _, line := range lines {
+		words := strings.Fields(line)
+		kindOf[words[1]] = resources[words[0]]
+	}
+	for n, line := range lines {
+		words := strings.Fields(line)
+		r := resources[words[0]]
+		o := &inventory.Object{Resource: r}
+		o.UID, o.Kind, o.Name, o.ResourceVersion = ownership.UID(words[1]), r.OwnerKind(), words[1], fmt.Sprint(n+1)
+		if r.Namespaced {
+			o.Namespace = "shop"
+		}
+		mode, deleting, node := "", false, ""
+		for _, word := range words[2:] {
+			switch {
+			case strings.Contains("<#@", word):
+				mode = word
+			case word == "deleting":
+				deleting = true
+			case mode == "#":
+				o.Finalizers = append(o.Finalizers, word)
+			case mode == "@":
+				node = word
+			default:
+				name, blocks := strings.CutSuffix(word, "!")
+				of := kindOf[name]
+				if of == nil {
+					of = resources["ConfigMap"]
+				}
+				reference := ownership.Reference{APIVersion: of.GroupVersion().String(), Kind: of.Kind, Name: name, UID: ownership.UID(name)}
+				if blocks {
+					reference.BlockOwnerDeletion = ownership.True
+				}
+				o.Owners = append(o.Owners, reference)
+			}
+		}
+		o.Phase = ownership.PhaseOf(deleting, o.Finalizers)
+		if r.Kind == "Pod" {
+			grace := int64(30)
+			inv.Pods[o.UID] = &corev1.Pod{Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: &grace}}
+		}
+		inv.Objects = append(inv.Objects, o)
+	}
+	slices.SortFunc(inv.Objects, func(a, b *inventory.Object) int {
+		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Name, b.Name))
+	})
+	inv.Index()
+	return inv
+}
+
+// told is a prediction in words, a line for each object, sorted by name.
+func told(p preview.Prediction) []string {
+	var lines []string
+	for _, o := range p.Outcomes {
+		line := string(o.Object.UID) + " " + string(o.Fate)
+		if o.By != "" {
+			line += " by " + string(o.By)
+		}
+		for _, w := range o.Waits {
+			line += fmt.Sprintf(" for %s %s%v", w.Reason, w.Name, w.Objects)
+		}
+		if len(o.Lost) > 0 {
+			line += fmt.Sprintf(" from %v", o.Lost)
+		}
+		if o.Fate == preview.Kept || o.Fate == preview.Detached {
+			line += fmt.Sprintf(" by owners %v", o.KeptBy)
+		}
+		if o.Race {
+			line += " in a race"
+		}
+		if o.Refused != "" {
+			line += " refused"
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func requests(policy string, uids ...string) []preview.Request {
+	var all []preview.Request
+	for _, uid := range uids {
+		all = append(all, preview.Request{UID: ownership.UID(uid), Propagation: metav1.DeletionPropagation(policy)})
+	}
+	return all
+}
+
+func TestPredict(t *testing.T) {
+	tests := []struct {
+		name    string
+		cluster []string
+		policy  string
+		delete  []string
+		want    []string
+	}{
+		{"background takes what has no other owner", []string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b", "ConfigMap d < a e", "ConfigMap e"}, "Background", []string{"a"},
+			[]string{"a Deleted by User", "b Deleted by Collector", "c Deleted by Collector", "d Detached from [a] by owners [e]"}},
+		{"orphan detaches", []string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b"}, "Orphan", []string{"a"},
+			[]string{"a Deleted by User", "b Detached from [a] by owners []"}},
+		{"foreground waits for what blocks", []string{"ConfigMap a", "ConfigMap b < a!", "ConfigMap c < b! # example.com/hold"}, "Foreground", []string{"a"},
+			[]string{"a Waiting by User for Dependents foregroundDeletion[b]", "b Waiting by Collector for Dependents foregroundDeletion[c]",
+				"c Waiting by Collector for Finalizer example.com/hold[]"}},
+		{"a held owner keeps its dependents", []string{"ConfigMap a # example.com/hold", "ConfigMap b < a"}, "Background", []string{"a"},
+			[]string{"a Waiting by User for Finalizer example.com/hold[]", "b Kept by owners [a]"}},
+		{"a cycle in foreground deletion is cut", []string{"ConfigMap a < b!", "ConfigMap b < a!"}, "Foreground", []string{"a", "b"},
+			[]string{"a Deleted by User", "b Deleted by User"}},
+		{"jobs orphan by default", []string{"Job a", "Pod b < a"}, "", []string{"a"},
+			[]string{"a Deleted by User", "b Detached from [a] by owners []"}},
+		{"a namespace with its contents in stages", []string{"Namespace shop", "Pod p @ n1", "Node n1", "ConfigMap c # example.com/hold", "ConfigMap d < c", "Role r"}, "", []string{"shop"},
+			[]string{"c Waiting by NamespaceController for Finalizer example.com/hold[]", "d Deleted by NamespaceController",
+				"p Deleted by NamespaceController", "shop Waiting by User for Contents kubernetes[c r]"}},
+		{"a pod of a node that is gone", []string{"Namespace shop", "Pod p @ n1", "ConfigMap c"}, "", []string{"p"},
+			[]string{"p Waiting by User for Node n1[]"}},
+		{"a definition with its instances, and what they own", []string{"CustomResourceDefinition widgets.example.com # customresourcecleanup.apiextensions.k8s.io", "Widget w", "ConfigMap c < w"}, "Background", []string{"widgets.example.com"},
+			[]string{"c Deleted by Collector", "w Deleted by Server", "widgets.example.com Deleted by User"}},
+		{"a late orphan deletion is refused", []string{"ConfigMap a # example.com/hold deleting", "ConfigMap b < a"}, "Orphan", []string{"a"},
+			[]string{"a Waiting for Finalizer example.com/hold[] refused"}},
+		{"nothing of what is not concerned", []string{"ConfigMap a", "ConfigMap b", "ConfigMap c < b"}, "Background", []string{"a"}, []string{"a Deleted by User"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := preview.New(cluster(t, test.cluster...))
+			got := told(w.Predict(requests(test.policy, test.delete...), preview.Options{Now: now()}))
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(test.want, "\n  "))
+			}
+		})
+	}
+}
+
+func now() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
+
+// TestReleased: with the controllers of finalizers at work, nothing waits.
+func TestReleased(t *testing.T) {
+	w := preview.New(cluster(t, "ConfigMap a # example.com/hold", "ConfigMap b < a # example.com/other"))
+	released := func(_ *inventory.Object, finalizer string) bool { return finalizer == "example.com/hold" }
+	got := told(w.Predict(requests("Background", "a"), preview.Options{Now: now(), Released: released}))
+	want := []string{"a Deleted by User", "b Waiting by Collector for Finalizer example.com/other[]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestReleasedChain: the owners that waited for what goes, go too, and it is said that the user did
+// not ask for that.
+func TestReleasedChain(t *testing.T) {
+	w := preview.New(cluster(t, "ConfigMap a # foregroundDeletion deleting", "ConfigMap b < a! # foregroundDeletion deleting",
+		"ConfigMap c < b! # example.com/hold deleting", "ConfigMap d < a"))
+	released := func(*inventory.Object, string) bool { return true }
+	got := told(w.Predict(requests("Background", "c"), preview.Options{Now: now(), Released: released}))
+	want := []string{"a Deleted", "b Deleted", "c Deleted", "d Deleted by Collector"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRace: b stays if the orphan deletion of a is done first only where c is still there; who is
+// first is not promised.
+func TestRace(t *testing.T) {
+	w := preview.New(cluster(t, "ConfigMap a", "ConfigMap b < a c", "ConfigMap c"))
+	both := []preview.Request{{UID: "a", Propagation: metav1.DeletePropagationOrphan}, {UID: "c", Propagation: metav1.DeletePropagationBackground}}
+	for _, o := range w.Predict(both, preview.Options{Now: now()}).Outcomes {
+		if o.Race != (o.Object.UID == "b") {
+			t.Errorf("%s: race is %t", o.Object.UID, o.Race)
+		}
+	}
+}
+
+// TestUnread: what depends on an owner that could not be read is unknown.
+func TestUnread(t *testing.T) {
+	inv := cluster(t, "ConfigMap a", "ConfigMap b < a w", "Widget w")
+	inv.Objects = slices.DeleteFunc(inv.Objects, func(o *inventory.Object) bool { return o.UID == "w" })
+	inv.Unread = []inventory.Unread{{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Forbidden: true}}
+	inv.Index()
+	got := told(preview.New(inv).Predict(requests("Background", "a"), preview.Options{Now: now()}))
+	if want := []string{"a Deleted by User", "b Unknown"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestDigest: the digest is that of what is seen, and of nothing else.
+func TestDigest(t *testing.T) {
+	lines := []string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c"}
+	digest := func(change func(*inventory.Object)) string {
+		inv := cluster(t, lines...)
+		for _, o := range inv.Objects {
+			change(o)
+		}
+		return preview.New(inv).Predict(requests("Background", "a"), preview.Options{Now: now()}).Digest
+	}
+	change := func(uid ownership.UID) func(*inventory.Object) {
+		return func(o *inventory.Object) {
+			if o.UID == uid {
+				o.ResourceVersion = "17"
+			}
+		}
+	}
+	before := digest(func(*inventory.Object) {})
+	if digest(change("c")) != before {
+		t.Error("it changes with an object that is not concerned")
+	}
+	if digest(change("b")) == before {
+		t.Error("it does not change with a dependent")
+	}
+}

@@ -1,0 +1,220 @@
+package preview
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// Report is a prediction for programs: the output of coppice preview delete -o json. Fields are
+// added to it, and never renamed.
+type Report struct {
+	Digest       string         `json:"digest"`
+	Counts       []CountReport  `json:"counts"`
+	Objects      []ObjectReport `json:"objects"`
+	GraceSeconds int64          `json:"graceSeconds"`
+	Unread       []string       `json:"unread,omitempty"`
+}
+
+// CountReport counts the objects of a kind with one fate.
+type CountReport struct {
+	Fate    Fate   `json:"fate"`
+	Kind    string `json:"kind"`
+	Objects int    `json:"objects"`
+}
+
+// ObjectReport is what becomes of one object. Other objects are named as KIND.GROUP NAMESPACE/NAME.
+type ObjectReport struct {
+	Kind            string       `json:"kind"`
+	Namespace       string       `json:"namespace,omitempty"`
+	Name            string       `json:"name"`
+	UID             string       `json:"uid"`
+	ResourceVersion string       `json:"resourceVersion"`
+	Fate            Fate         `json:"fate"`
+	By              Actor        `json:"by,omitempty"`
+	Step            int          `json:"step,omitempty"`
+	Requested       bool         `json:"requested,omitempty"`
+	Refused         string       `json:"refused,omitempty"`
+	Race            bool         `json:"race,omitempty"`
+	Lost            []string     `json:"lost,omitempty"`
+	KeptBy          []string     `json:"keptBy,omitempty"`
+	Waits           []WaitReport `json:"waits,omitempty"`
+	RecreatedBy     string       `json:"recreatedBy,omitempty"`
+}
+
+// WaitReport is something that an object waits for.
+type WaitReport struct {
+	Reason  Reason   `json:"reason"`
+	Name    string   `json:"name,omitempty"`
+	Objects []string `json:"objects,omitempty"`
+}
+
+// Report returns a prediction for programs, with the names that the inventory has.
+func (p Prediction) Report(inv *inventory.Inventory) Report {
+	result := Report{Digest: p.Digest, GraceSeconds: int64(p.Grace.Seconds()), Counts: []CountReport{}, Objects: []ObjectReport{}}
+	for _, c := range p.Counts {
+		result.Counts = append(result.Counts, CountReport{Fate: c.Fate, Kind: c.Kind.String(), Objects: c.Objects})
+	}
+	for _, o := range p.Outcomes {
+		report := ObjectReport{
+			Kind: o.Object.Kind.String(), Namespace: o.Object.Namespace, Name: o.Object.Name,
+			UID: string(o.Object.UID), ResourceVersion: o.Object.ResourceVersion,
+			Fate: o.Fate, By: o.By, Step: o.Step, Requested: o.Requested, Refused: o.Refused, Race: o.Race,
+			Lost: names(inv, o.Lost), KeptBy: names(inv, o.KeptBy),
+		}
+		if o.RecreatedBy != "" {
+			report.RecreatedBy = nameOf(inv, o.RecreatedBy)
+		}
+		for _, w := range o.Waits {
+			report.Waits = append(report.Waits, WaitReport{Reason: w.Reason, Name: w.Name, Objects: names(inv, w.Objects)})
+		}
+		result.Objects = append(result.Objects, report)
+	}
+	for _, u := range p.Unread {
+		result.Unread = append(result.Unread, fmt.Sprintf("%s %s: %s", u.Resource.GroupResource(), u.Namespace, u.Why))
+	}
+	return result
+}
+
+func names(inv *inventory.Inventory, uids []ownership.UID) []string {
+	var all []string
+	for _, uid := range uids {
+		all = append(all, nameOf(inv, uid))
+	}
+	return all
+}
+
+// nameOf names an object; one that is not in the inventory by its uid.
+func nameOf(inv *inventory.Inventory, uid ownership.UID) string {
+	o := inv.Object(uid)
+	if o == nil {
+		return string(uid)
+	}
+	return described(o.Kind.String(), o.Namespace, o.Name)
+}
+
+func described(kind, namespace, name string) string {
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
+	return kind + " " + name
+}
+
+// Going counts the objects that are deleted or wait to be.
+func (r Report) Going() int {
+	going := 0
+	for _, o := range r.Objects {
+		if o.Fate == Deleted || o.Fate == Waiting {
+			going++
+		}
+	}
+	return going
+}
+
+// String returns the report for people: what goes in which order, what hangs, what stays.
+func (r Report) String() string {
+	var text strings.Builder
+	fate := Fate("")
+	for _, o := range r.Objects {
+		if o.Fate != fate {
+			fate = o.Fate
+			text.WriteString(heading(fate) + "\n")
+		}
+		text.WriteString("  " + o.line() + "\n")
+	}
+	for _, c := range r.Counts {
+		fmt.Fprintf(&text, "%s: %d %s\n", c.Fate, c.Objects, c.Kind)
+	}
+	if r.GraceSeconds > 0 {
+		fmt.Fprintf(&text, "Nodes may take %d s to end the pods.\n", r.GraceSeconds)
+	}
+	fmt.Fprintf(&text, "Digest: %s\n", r.Digest)
+	return text.String()
+}
+
+func heading(f Fate) string {
+	switch f {
+	case Deleted:
+		return "Deleted, in this order:"
+	case Waiting:
+		return "Deleted, but waiting:"
+	case Detached:
+		return "Stays, without references to owners that go:"
+	case Kept:
+		return "Stays:"
+	case Unknown:
+		return "Unknown, because an owner could not be read:"
+	}
+	return string(f)
+}
+
+// line describes one object.
+func (o ObjectReport) line() string {
+	line := described(o.Kind, o.Namespace, o.Name)
+	if o.Fate == Deleted {
+		line = fmt.Sprintf("%d. %s", o.Step, line)
+	}
+	if o.By != "" && o.By != ByUser {
+		line += ", by the " + actorName(o.By)
+	}
+	if o.Refused != "" {
+		line += "; the request is refused: " + o.Refused
+	}
+	for _, w := range o.Waits {
+		line += "; waits for " + w.String()
+	}
+	if len(o.KeptBy) > 0 && o.Fate != Waiting {
+		line += "; kept by " + some(o.KeptBy)
+	}
+	if len(o.Lost) > 0 {
+		line += "; loses " + some(o.Lost)
+	}
+	if o.RecreatedBy != "" {
+		line += "; may be replaced by " + o.RecreatedBy
+	}
+	if o.Race {
+		line += "; or otherwise: this depends on who is first"
+	}
+	return line
+}
+
+func actorName(a Actor) string {
+	switch a {
+	case ByCollector:
+		return "garbage collector"
+	case ByNamespaceController:
+		return "namespace controller"
+	case ByServer:
+		return "API server"
+	case ByNode:
+		return "node"
+	case ByUser:
+	}
+	return "user"
+}
+
+// String returns, for example, "finalizer example.com/hold".
+func (w WaitReport) String() string {
+	switch w.Reason {
+	case OnFinalizer:
+		return "finalizer " + w.Name
+	case OnDependents:
+		return "blocking dependents: " + some(w.Objects)
+	case OnContents:
+		return "contents: " + some(w.Objects)
+	case OnNode:
+		return "node " + w.Name + ", which is gone"
+	}
+	return string(w.Reason)
+}
+
+// some names the first few.
+func some(all []string) string {
+	const most = 5
+	if len(all) <= most {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+}

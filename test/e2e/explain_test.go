@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coppice-dev/coppice/internal/explain"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// gadgets is a custom resource and an instance of it with a finalizer that nobody serves.
+const gadgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.explain.example.com}
+spec:
+  group: explain.example.com
+  scope: Namespaced
+  names: {plural: gadgets, singular: gadget, kind: Gadget, listKind: GadgetList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+const gadget = `
+apiVersion: explain.example.com/v1
+kind: Gadget
+metadata: {name: held, finalizers: [explain.example.com/hold]}
+`
+
+// TestExplain: deletions that hang are explained down to the finalizer that nobody serves, and go once
+// that is done which the explanation names last.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	p := sharedPlane(t)
+	k := ourKubectl(p)
+	k.run(t, "create", "namespace", "hanging")
+	hold(t, k, "hanging", "leaf")
+	k.run(t, "create", "-n", "hanging", "configmap", "root", "--from-literal=key=value")
+	root := k.get(t, "hanging", "configmap/root", "{.metadata.uid}")
+	k.run(t, "patch", "-n", "hanging", "configmap", "leaf", "--type=merge", "-p",
+		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"root","uid":"`+root+`","blockOwnerDeletion":true}]}}`)
+	k.apply(t, "hanging", gadgets)
+	k.run(t, "wait", "--for=condition=Established", "crd/gadgets.explain.example.com")
+	k.apply(t, "hanging", gadget)
+
+	k.run(t, "delete", "-n", "hanging", "configmap", "root", "--cascade=foreground", "--wait=false")
+	k.run(t, "delete", "crd", "gadgets.explain.example.com", "--wait=false")
+	k.run(t, "delete", "namespace", "hanging", "--wait=false")
+
+	const ours, theirs = "example.com/hold", "explain.example.com/hold"
+	var patches []string
+	for _, test := range []struct {
+		object     string
+		finalizers []string // of the leaves that are stuck
+	}{
+		{"configmap/root", []string{ours}},
+		{"crd/gadgets.explain.example.com", []string{theirs}},
+		{"namespace/hanging", []string{ours, theirs}},
+	} {
+		eventually.Agrees(t, func() string { // once the controllers have done what they can
+			x, stderr := explained(t, p, test.object)
+			var stuck []string
+			for _, leaf := range x.Leaves() {
+				if leaf.State == explain.Stuck {
+					stuck = append(stuck, leaf.Finalizer)
+					patches = append(patches, leaf.Next[len(leaf.Next)-1].Command)
+				}
+			}
+			slices.Sort(stuck)
+			if x.State != explain.Stuck || !slices.Equal(slices.Compact(stuck), test.finalizers) {
+				return stderr + "the leaves of " + test.object + " are " + strings.Join(stuck, ", ")
+			}
+			return ""
+		})
+	}
+	slices.Sort(patches)
+	for _, patch := range slices.Compact(patches) {
+		command := exec.Command("sh", "-c", strings.Replace(patch, "kubectl", strings.Join(k.command, " "), 1))
+		command.Env = append(command.Environ(), "KUBECONFIG="+p.kubeconfig)
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", patch, err, out)
+		}
+	}
+	k.run(t, "wait", "--for=delete", "namespace/hanging", "crd/gadgets.explain.example.com", "--timeout=30s")
+	out, err := exec.Command(binary, "explain", "--kubeconfig", p.kubeconfig, "namespace/hanging").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "namespaces/hanging is not there, and nothing is known here") {
+		t.Errorf("what is gone: %v, %s", err, out)
+	}
+}
+
+// explained runs coppice explain.
+func explained(t *testing.T, p *plane, object string) (x explain.Explanation, stderr string) {
+	t.Helper()
+	command := exec.Command(binary, "explain", "--kubeconfig", p.kubeconfig, "-n", "hanging", object, "-o", "json")
+	var errs strings.Builder
+	command.Stderr = &errs
+	out, err := command.Output()
+	if err != nil {
+		return x, errs.String()
+	}
+	var list struct{ Items []explain.Explanation }
+	if err := json.Unmarshal(out, &list); err != nil || len(list.Items) != 1 {
+		t.Fatalf("%v in\n%s", err, out)
+	}
+	return list.Items[0], errs.String()
+}
