@@ -60,7 +60,8 @@ func suites() []suite {
 		name: "leaderworkerset", kind: "the webhooks of a workload of groups of pods",
 		source:   source{repository: "https://github.com/kubernetes-sigs/lws", version: "060ab4da17eea1f0865fcbd3236bb1075e2cea32"},
 		packages: []string{"./test/integration/webhooks"},
-		omitted:  playsCollector,
+		omitted: playsCollector + "\nTwo of them fail without a collector, too, for a reason not known yet: a worker pod is deleted, and the leader pod\n" +
+			"should be deleted thereupon (RecreateGroupOnPodRestart and RecreateGroupAfterStart).",
 	}, {
 		name: "jobset", kind: "the webhooks of a workload of Jobs",
 		source:   source{repository: "https://github.com/kubernetes-sigs/jobset", version: "08dfbdfd682714a9ab929633eca8dc95315187e7"},
