@@ -114,6 +114,9 @@ Of %d tests that pass with upstream's assets, %d pass with ours.
 func (s suite) describe(out *strings.Builder, r result) (unexplained int) {
 	m := r.Machine
 	fmt.Fprintf(out, "\n## %s\n\nIt is %s.\nRun on %s (%s, %d cores)\nwith %s and\n%s.\n\n", s.name, s.kind, m.Date, m.Processor, m.Cores, m.Kubernetes, m.Coppice)
+	if s.omitted != "" {
+		fmt.Fprintf(out, "%s\n\n", s.omitted)
+	}
 	if len(r.Differences) == 0 {
 		out.WriteString("What passes with upstream's assets passes with ours.\n")
 		return 0

@@ -19,7 +19,7 @@ func TestTable(t *testing.T) {
 		again: 1, time: time.Second, memory: 150e6, controlPlane: 50e6, files: 3,
 	}
 	text, unexplained := table(
-		[]suite{{name: "theirs", kind: "an operator", explained: map[string]string{"known": "it asks for the moon"}}, {name: "absent"}},
+		[]suite{{name: "theirs", kind: "an operator", omitted: "Its tests of the moon are left out.", explained: map[string]string{"known": "it asks for the moon"}}, {name: "absent"}},
 		map[string]result{"theirs": {
 			Suite: "theirs", Version: "v1", Packages: 1, Sides: [sides]figures{theirs.figures(), own.figures()}, Differences: differences(theirs.tests, own.tests),
 		}})
@@ -29,6 +29,7 @@ func TestTable(t *testing.T) {
 	for _, want := range []string{
 		"| theirs v1 | 1 | kube-apiserver | 4 | 2 | 0 | 0 | 2.0 | 300 | 200 | 0, 0 |\n",
 		"| theirs v1 | 1 | coppice | 2 | 2 | 1 | 1 | 1.0 | 150 | 50 | 0, 3 |\n",
+		"Its tests of the moon are left out.\n\nWith our assets alone",
 		"Of 4 tests that pass with upstream's assets, 1 pass with ours.",
 		"* `p: known one`\n  fails: it asks for the moon\n* `p: lost`\n  does not run: not explained\n* `p: new`\n  is skipped: not explained\n",
 	} {
