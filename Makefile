@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas kills starts nodes suites generate dist dist-serve first-build
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas previews kills starts nodes suites generate dist dist-serve first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -87,6 +87,10 @@ differential: ## the comparison of whole objects with a real kube-apiserver: eve
 
 replicas: ## two control planes on three etcd members, each of the five killed in turn under load (a minute)
 	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all
+
+PREVIEWS ?= 1000
+previews: ## PREVIEWS (1000) random cases whose deletions are foretold, made and compared (five minutes)
+	go test ./test/e2e -count=1 -v -timeout 1h -run 'TestPreviewIsWhatHappens$$' -preview.cases=$(PREVIEWS)
 
 KILLS ?= 100
 kills: ## kill KILLS (100) test processes that have started a control plane with envtest: nothing may stay (ten minutes)

@@ -74,7 +74,7 @@ func (p *play) list(namespace string, resources []namespaces.Resource) []namespa
 		contents[n].Resource = r
 		index[r.GroupResource()] = n
 	}
-	for _, o := range p.Cluster.contents[namespace] {
+	for _, o := range p.contents[namespace] {
 		n, ok := index[o.Resource.GroupResource()]
 		loaded := p.objects[o.UID]
 		if !ok || loaded.gone {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
@@ -15,16 +16,17 @@ import (
 func digest(outcomes []Outcome) string {
 	sorted := slices.Clone(outcomes)
 	slices.SortFunc(sorted, func(a, b Outcome) int { return cmp.Compare(a.Object.UID, b.Object.UID) })
-	hash := sha256.New()
+	var text strings.Builder
 	for _, o := range sorted {
 		// %q keeps apart what would read the same when strung together.
-		fmt.Fprintf(hash, "%q %q %q %t %t %q %q", o.Object.UID, o.Object.ResourceVersion, o.Fate, o.Race, o.Requested, o.Refused, o.Finalizers)
+		fmt.Fprintf(&text, "%q %q %q %t %t %q %q", o.Object.UID, o.Object.ResourceVersion, o.Fate, o.Race, o.Requested, o.Refused, o.Finalizers)
 		for _, r := range o.Owners {
-			fmt.Fprintf(hash, " %q %d", r.UID, r.BlockOwnerDeletion)
+			fmt.Fprintf(&text, " %q %d", r.UID, r.BlockOwnerDeletion)
 		}
-		fmt.Fprintf(hash, " by %q\n", o.KeptBy)
+		fmt.Fprintf(&text, " by %q\n", o.KeptBy)
 	}
-	return hex.EncodeToString(hash.Sum(nil))
+	sum := sha256.Sum256([]byte(text.String()))
+	return hex.EncodeToString(sum[:])
 }
 
 // count counts outcomes by fate and kind.

@@ -21,8 +21,16 @@ type schedule struct {
 // several objects waits for no rest between them.
 func schedules() []schedule {
 	return []schedule{
-		{}, {patient: true}, {late: true}, {reverse: true}, {late: true, reverse: true},
-		{between: true}, {between: true, reverse: true}, {seed: 1}, {seed: 2, between: true}, {seed: 3, between: true},
+		{},
+		{patient: true},
+		{late: true},
+		{reverse: true},
+		{late: true, reverse: true},
+		{between: true},
+		{between: true, reverse: true},
+		{seed: 1},
+		{seed: 2, between: true},
+		{seed: 3, between: true},
 	}
 }
 

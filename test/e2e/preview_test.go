@@ -18,7 +18,7 @@ import (
 
 // previewCases and previewSeed are the random cases of TestPreviewIsWhatHappens.
 //
-//nolint:gochecknoglobals // flags
+
 var (
 	previewCases = flag.Int("preview.cases", 60, "number of random cases that are previewed and deleted")
 	previewSeed  = flag.Uint64("preview.seed", 1, "seed of the first case; the others follow")
