@@ -22,6 +22,9 @@ const (
 	GraphDOT  GraphFormat = "dot"  // for Graphviz
 	GraphJSON GraphFormat = "json" // objects and references, with the decision about each object
 	GraphSVG  GraphFormat = "svg"  // an image
+	GraphTree GraphFormat = "tree" // indented text, dependents below their owners
+	// GraphMermaid is a flowchart of Mermaid, which many wikis draw.
+	GraphMermaid GraphFormat = "mermaid"
 )
 
 // WriteGraph writes the ownership graph: everything that owns or is owned, or, if uids are given,
