@@ -79,6 +79,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"graph", "--output", ""}, "svg"},
 		{[]string{"audit", "--output", ""}, "junit"},
 		{[]string{"preview", "delete", "--cascade", ""}, "orphan"},
+		{[]string{"delete", "--conf"}, "--confirm\tdigest of the preview"},
 		{[]string{"version", "--output", ""}, "yaml"},
 		{[]string{"kubectl", "api-v"}, "api-versions\tPrint the supported API versions on the server, in the form of \"group/version\""},
 		{[]string{"kubectl", "delete", "--casc"}, "--cascade"},

@@ -67,60 +67,89 @@ The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return previewDelete(c, f, args, s) },
 	}
-	f.cluster.add(c)
+	f.add(c)
 	flags := c.Flags()
-	flags.StringVar(&f.cascade, "cascade", "background", "propagation policy of the deletion: background, foreground, orphan")
 	flags.StringVarP(&f.output, "output", "o", "text", "format: "+strings.Join(previewFormats(), ", "))
-	flags.IntVar(&f.most, "max", 0, "number of objects that may be deleted or wait to be; 0 for any")
-	flags.BoolVar(&f.released, "assume-released", false, "take all finalizers to be removed by their controllers")
 	completeWith(c, "output", previewFormats()...)
-	completeWith(c, "cascade", "background", "foreground", "orphan")
 	return c
 }
 
+// add adds the flags that a deletion and its preview have in common.
+func (f *previewFlags) add(c *cobra.Command) {
+	f.cluster.add(c)
+	flags := c.Flags()
+	flags.StringVar(&f.cascade, "cascade", "background", "propagation policy of the deletion: background, foreground, orphan")
+	flags.IntVar(&f.most, "max", 0, "number of objects that may be deleted or wait to be; 0 for any")
+	flags.BoolVar(&f.released, "assume-released", false, "take all finalizers to be removed by their controllers")
+	completeWith(c, "cascade", "background", "foreground", "orphan")
+}
+
 func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) error {
-	policies := map[string]metav1.DeletionPropagation{
-		"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan,
-	}
-	policy, known := policies[f.cascade]
-	switch {
-	case !known:
-		return usageError{fmt.Errorf("--cascade is %q: it is background, foreground or orphan", f.cascade)}
-	case len(args) == 0:
-		return usageError{errors.New("name what would be deleted: TYPE/NAME; see coppice preview delete --help")}
-	}
-	inv, err := f.cluster.read(c.Context(), s, reader.Options{Pods: true})
+	foretold, err := foretell(c, &f, args, s)
 	if err != nil {
 		return err
 	}
-	sayUnread(s.Err, inv.Unread)
-	uids, err := uidsOf(inv, &f.cluster, args)
-	if err != nil {
-		return err
-	}
-	if len(uids) == 0 {
-		return errors.New("no objects found")
-	}
-	requests := make([]preview.Request, 0, len(uids))
-	for _, uid := range uids {
-		requests = append(requests, preview.Request{UID: uid, Propagation: policy})
-	}
-	options := preview.Options{Now: time.Now()} //nolint:forbidigo // the time at which a user asks
-	if f.released {
-		options.Released = func(*inventory.Object, string) bool { return true }
-	}
-	report := preview.New(inv).Predict(requests, options).Report(inv)
-	text, err := encodePreview(report, f.output)
+	text, err := encodePreview(foretold.report, f.output)
 	if err != nil {
 		return err
 	}
 	if _, err := s.Out.Write(text); err != nil {
 		return fmt.Errorf("write the preview: %w", err)
 	}
-	if going := report.Going(); f.most > 0 && going > f.most {
+	return f.allows(foretold.report)
+}
+
+// allows returns an error if more would be deleted than may be.
+func (f *previewFlags) allows(r preview.Report) error {
+	if going := r.Going(); f.most > 0 && going > f.most {
 		return foundError{fmt.Errorf("%d objects would be deleted, more than the %d of --max", going, f.most)}
 	}
 	return nil
+}
+
+// foretold is what a deletion would do.
+type foretold struct {
+	targets []*inventory.Object
+	policy  metav1.DeletionPropagation
+	report  preview.Report
+}
+
+// foretell reads the cluster, and predicts the deletion of what arguments name.
+func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (foretold, error) {
+	policies := map[string]metav1.DeletionPropagation{
+		"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan,
+	}
+	policy, known := policies[f.cascade]
+	switch {
+	case !known:
+		return foretold{}, usageError{fmt.Errorf("--cascade is %q: it is background, foreground or orphan", f.cascade)}
+	case len(args) == 0:
+		return foretold{}, usageError{fmt.Errorf("name what would be deleted: TYPE/NAME; see %s --help", c.CommandPath())}
+	}
+	inv, err := f.cluster.read(c.Context(), s, reader.Options{Pods: true})
+	if err != nil {
+		return foretold{}, err
+	}
+	sayUnread(s.Err, inv.Unread)
+	uids, err := uidsOf(inv, &f.cluster, args)
+	if err != nil {
+		return foretold{}, err
+	}
+	if len(uids) == 0 {
+		return foretold{}, errors.New("no objects found")
+	}
+	result := foretold{policy: policy}
+	requests := make([]preview.Request, 0, len(uids))
+	for _, uid := range uids {
+		requests = append(requests, preview.Request{UID: uid, Propagation: policy})
+		result.targets = append(result.targets, inv.Object(uid))
+	}
+	options := preview.Options{Now: time.Now()} //nolint:forbidigo // the time at which a user asks
+	if f.released {
+		options.Released = func(*inventory.Object, string) bool { return true }
+	}
+	result.report = preview.New(inv).Predict(requests, options).Report(inv)
+	return result, nil
 }
 
 // encodePreview formats a report.

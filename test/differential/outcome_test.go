@@ -229,7 +229,7 @@ func reconcileNamespace(ours, theirs map[string]any) {
 }
 
 // reconcileRemoved is about a DELETE that removes an object and returns it: ours returns the
-// object as it was last stored (R20), upstream's has a mark that was never stored.
+// object as it was last stored (R20), upstream's has the mark that it has stored just before.
 func reconcileRemoved(r request, before []unstructured.Unstructured, ours, theirs *outcome) {
 	dryRun := r.options != nil && len(r.options.DryRun) > 0
 	if r.verb != "delete" || ours.Code != http.StatusOK || theirs.Code != http.StatusOK || len(before) != 1 || ours.After != nil && !dryRun {

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/internal/inventory"
+)
+
+func newDelete(s Streams) *cobra.Command {
+	var f previewFlags
+	var confirm string
+	c := &cobra.Command{
+		Use:   "delete TYPE/NAME ... | TYPE NAME ...",
+		Short: "Delete what was previewed, if it is still as it was",
+		Long: `Deletes objects if a preview says the same as before: about the same versions of the same
+objects, with the same end. --confirm is the digest that "coppice preview delete" printed
+for the same arguments and flags. If anything has changed that the deletion would reach,
+nothing is deleted, and the preview is to be looked at again.
+
+Each DELETE is conditioned on the version that was seen, so that no change in between is
+overlooked, either.
+
+The exit code is 3 if more objects than --max would be deleted or wait to be.`,
+		Example: `  # See what would happen, and do it
+  coppice preview delete deployment/web
+  coppice delete deployment/web --confirm 779e1bf0e80d778147831e860dd5c1aa25829a4ed21abf6f0f3e35900c6a86b4`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return deleteConfirmed(c, f, confirm, args, s) },
+	}
+	f.add(c)
+	c.Flags().StringVar(&confirm, "confirm", "", "digest of the preview")
+	completeWith(c, "confirm")
+	return c
+}
+
+func deleteConfirmed(c *cobra.Command, f previewFlags, confirm string, args []string, s Streams) error {
+	if confirm == "" {
+		return usageError{errors.New("--confirm is missing: \"coppice preview delete\" with the same arguments prints it")}
+	}
+	foretold, err := foretell(c, &f, args, s)
+	if err != nil {
+		return err
+	}
+	if foretold.report.Digest != confirm {
+		return fmt.Errorf("nothing is deleted: the cluster is not as it was previewed, the digest is %s now; preview the deletion again", foretold.report.Digest)
+	}
+	if err := f.allows(foretold.report); err != nil {
+		return err
+	}
+	config, err := f.cluster.config()
+	if err != nil {
+		return err
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	for _, target := range foretold.targets {
+		said, err := deleteSeen(c.Context(), client, target, foretold.policy)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(s.Out, said)
+	}
+	return nil
+}
+
+// deleteSeen deletes an object in the version that was seen, and says what has happened. That one of
+// several is gone already may be because it was owned by another.
+func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Object, policy metav1.DeletionPropagation) (string, error) {
+	name := fmt.Sprintf("%s/%s", o.Resource.GroupResource(), o.Name)
+	uid := types.UID(o.UID)
+	err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &o.ResourceVersion},
+		PropagationPolicy: &policy,
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return name + " is gone already", nil
+	case apierrors.IsConflict(err):
+		return "", fmt.Errorf("%s has changed since it was read, and is not deleted: %w", name, err)
+	case err != nil:
+		return "", fmt.Errorf("delete %s: %w", name, err)
+	}
+	return name + " deleted", nil
+}
