@@ -115,7 +115,7 @@ func TestGraphOfACluster(t *testing.T) {
 	if out, stderr, err := graph(p.kubeconfig, "rs", "nobody"); err == nil || !strings.Contains(stderr, `replicasets.apps "nobody" not found in namespace pictures`) {
 		t.Errorf("%v, %s, %s", err, out, stderr)
 	}
-	if out, stderr, err := graph(p.kubeconfig, "widgets/a"); err == nil || !strings.Contains(stderr, `does not serve "widgets"`) {
+	if out, stderr, err := graph(p.kubeconfig, "unheardof/a"); err == nil || !strings.Contains(stderr, `does not serve "unheardof"`) {
 		t.Errorf("%v, %s, %s", err, out, stderr)
 	}
 	// Who may view one namespace sees that one, and is told so.
