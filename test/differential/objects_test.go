@@ -171,9 +171,10 @@ func (c *objectComparison) store(ctx context.Context, k *objectKind) (stored [2]
 }
 
 // settled waits until the server itself does not change the object any more: a definition is
-// established.
+// established, and whoever checks a group or a flow schema has said what it found.
 func (s *apiServer) settled(ctx context.Context, k *objectKind) error {
-	if k.gvk.Kind != "CustomResourceDefinition" {
+	awaited := map[string]string{"CustomResourceDefinition": "Established", "APIService": "Available", "FlowSchema": "Dangling"}[k.gvk.Kind]
+	if awaited == "" {
 		return nil
 	}
 	for ctx.Err() == nil {
@@ -184,7 +185,7 @@ func (s *apiServer) settled(ctx context.Context, k *objectKind) error {
 		conditions, _, _ := unstructured.NestedSlice(answer.Object, "status", "conditions")
 		if slices.ContainsFunc(conditions, func(c any) bool {
 			condition, _ := c.(map[string]any)
-			return condition["type"] == "Established" && condition["status"] == "True"
+			return condition["type"] == awaited && (awaited != "Established" || condition["status"] == "True")
 		}) {
 			return nil
 		}
