@@ -31,8 +31,9 @@ type watchStreams struct {
 	resource schema.GroupResource
 
 	mu      sync.Mutex
-	opened  int // guarded by mu, like current; the number of watches so far
-	current int // the number of the watch that exists; 0 for none
+	opened  int          // guarded by mu, like the others; the number of watches so far
+	current int          // the number of the newest watch that was created; 0 for none
+	err     func() error // not nil once the current watch is cancelled
 }
 
 // closeStreamTimeout bounds the end of a stream if etcd does not respond.
@@ -63,24 +64,24 @@ func (w *watchStreams) next() int {
 	return w.opened
 }
 
-// created may be called late, for a watch that already has a successor.
-func (w *watchStreams) created(number int) {
+// created may be called late, for a watch that already has a successor. ctx is the watch's.
+func (w *watchStreams) created(ctx context.Context, number int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.current = max(w.current, number)
-}
-
-func (w *watchStreams) ended(number int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.current == number {
-		w.current = 0
+	if number > w.current {
+		w.current, w.err = number, ctx.Err
 	}
 }
 
+// existing returns the number of the watch that exists, or 0 for none. It asks the watch's context,
+// whose error is set before anything that waits for its end can notice: a watch that clientv3 has
+// ended never exists here.
 func (w *watchStreams) existing() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.current == 0 || w.err() != nil {
+		return 0
+	}
 	return w.current
 }
 
@@ -101,8 +102,7 @@ func (s streamWatcher) Watch(ctx context.Context, key string, options ...clientv
 		go s.closeStream(ctx, streams, number, key)
 		return events
 	}
-	streams.created(number)
-	context.AfterFunc(ctx, func() { streams.ended(number) })
+	streams.created(ctx, number)
 	return events
 }
 

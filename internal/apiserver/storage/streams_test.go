@@ -51,16 +51,18 @@ func TestProgressDoesNotOvertakeEvents(t *testing.T) {
 func TestStreamsKnowTheNewestWatch(t *testing.T) {
 	w := &watchStreams{resource: corev1.Resource("pods")}
 	older, newer := w.next(), w.next()
+	olderWatch, endOlder := context.WithCancel(t.Context())
+	newerWatch, endNewer := context.WithCancel(t.Context())
 	for _, step := range []struct {
 		what   string
 		report func()
 		want   int
 	}{
 		{"none was created", func() {}, 0},
-		{"the newer was created", func() { w.created(newer) }, newer},
-		{"the older was created", func() { w.created(older) }, newer},
-		{"the older ended", func() { w.ended(older) }, newer},
-		{"the newer ended", func() { w.ended(newer) }, 0},
+		{"the newer was created", func() { w.created(newerWatch, newer) }, newer},
+		{"the older was created", func() { w.created(olderWatch, older) }, newer},
+		{"the older ended", endOlder, newer},
+		{"the newer ended", endNewer, 0},
 	} {
 		step.report()
 		if got := w.existing(); got != step.want {
