@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -22,6 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/simulated"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/fakewatch"
 )
 
 // host is an in-memory API with an agent for node n.
@@ -46,7 +46,7 @@ type removal struct {
 func newHost(t *testing.T, objects ...runtime.Object) *host {
 	t.Helper()
 	h := &host{Clientset: fake.NewClientset(objects...), t: t}
-	copied(h.Clientset)
+	fakewatch.Copy(h.Clientset)
 	h.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		d, ok := a.(clienttesting.DeleteActionImpl)
 		if !ok {
@@ -243,29 +243,6 @@ func TestConfigIsChecked(t *testing.T) {
 	if _, err := agent.New(agent.Config{Client: fake.NewClientset()}); err == nil {
 		t.Error("New accepts a config without a runtime")
 	}
-}
-
-// copied makes watches send copies, as a server does: the fake keeps the objects that it sends, and
-// informers modify what they receive.
-func copied(c *fake.Clientset) {
-	chain := c.WatchReactionChain
-	c.WatchReactionChain = nil
-	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
-		for _, reactor := range chain {
-			if !reactor.Handles(a) {
-				continue
-			}
-			if handled, w, err := reactor.React(a); handled && err == nil {
-				return true, watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-					e.Object = e.Object.DeepCopyObject()
-					return e, true
-				}), nil
-			} else if handled {
-				return true, nil, err
-			}
-		}
-		return false, nil, nil
-	})
 }
 
 // TestPodsOfTheAgent: an agent knows the pods of its own nodes, and does not return NotFound before

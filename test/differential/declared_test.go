@@ -72,8 +72,8 @@ func isBlank(answer any) bool {
 	if !ok || o["kind"] == "Status" || o["items"] != nil {
 		return false
 	}
-	m, ok := o["metadata"].(map[string]any)
-	return ok && m["name"] == nil
+	m, _ := o["metadata"].(map[string]any)
+	return m["name"] == nil
 }
 
 // asks reports whether the options ask for a policy; orphans is the value of orphanDependents

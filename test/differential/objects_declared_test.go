@@ -31,6 +31,10 @@ var declarations = []declaration{
 	permit("owner references that can only be mistakes are refused", `\w+: answer: ours 403 Forbidden ".* is forbidden: .*metadata\.ownerReferences.*`),
 	permit("apimachinery 1.37 names the field of an owner reference, 1.36 the list", `\w+: only (ours|theirs): (\(the other accepts\) )?FieldValue(Required|Invalid) metadata\.ownerReferences.*`),
 	permit("pods have the service account default; upstream's admission plug-in is off in these tests", `Pod: only ours has spec\.serviceAccount(Name)? = default`),
+	permit("pods have the service account default; upstream's admission plug-in is off in these tests",
+		`Pod: only theirs: (\(the other accepts\) )?FieldValueForbidden spec\.volumes\[\]\.projected\.sources\[\]\.serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set`),
+	permit("the class of a pod follows from its spec, not from what a client says", `Pod: status\.qosClass: ours Burstable, theirs \w+`),
+	permit("managed fields name nothing that is dropped", `\w+: metadata\.managedFields: ours .*, theirs .*f:(stopSignal|schedulingGroup|clusterTrustBundle|podCertificate)\b.*`),
 	permit("in-tree volumes are stored without being validated or defaulted", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec\.`+inTree+`.*`),
 	permit("in-tree volumes are stored without being validated or defaulted", `Pod: only theirs has spec\.`+inTree+`.*`),
 	permit("containers of Windows are stored without being validated", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec(\.\w+(\[\])?)?\.securityContext\.windowsOptions.*`),
@@ -49,11 +53,33 @@ var onChange = []declaration{
 	permit("generateName is validated when it is used, on create", `\w+: (only theirs: (\(the other accepts\) )?|message of )FieldValueInvalid metadata\.generateName: .*`),
 }
 
+// about are declarations for experiments that change certain places only.
+var about = []struct {
+	place *regexp.Regexp
+	declaration
+}{
+	{regexp.MustCompile(`^spec\.serviceAccount$`), permit("upstream has no service account here that the older field could not change",
+		`Pod: only theirs: \(the other accepts\) FieldValue(Forbidden spec|Invalid spec\.serviceAccountName): .*|Pod: answer: ours 200  "", theirs 422 Invalid .*`)},
+	{regexp.MustCompile(`\b` + inTree), permit("an in-tree volume that upstream refuses cannot be mounted there",
+		`Pod: only theirs: (\(the other accepts\) )?FieldValueNotFound spec\.\w+\[\]\.volume(Mounts|Devices)\[\]\.name: .*|`+
+			`Pod: only ours: FieldValueInvalid spec\.\w+\[\]\.volumeDevices\[\]\.name: .*: can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode`)},
+}
+
+// changesAt reports whether an experiment changes such a place.
+func (e experiment) changesAt(place *regexp.Regexp) bool {
+	return slices.ContainsFunc(e.changes, func(c change) bool { return place.MatchString(indexes.ReplaceAllString(written(c.path), "[]")) })
+}
+
 // declaredOfObjects returns the reason why a difference is permitted; empty if it is not.
 func declaredOfObjects(e experiment, line string) string {
 	all := declarations
 	if e.verb != "create" {
 		all = slices.Concat(declarations, onChange)
+	}
+	for _, d := range about {
+		if e.changesAt(d.place) {
+			all = append(slices.Clip(all), d.declaration)
+		}
 	}
 	for _, d := range all {
 		if d.pattern.MatchString(line) {

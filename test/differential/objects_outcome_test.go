@@ -47,6 +47,7 @@ func outcomeOf(code int, warnings []string, answer *unstructured.Unstructured) o
 		message, _ := c["message"].(string)
 		// After the first line, messages about updates list all fields of internal types.
 		message, _, _ = strings.Cut(message, "\n")
+		message = inOrder(message)
 		found := cause{fmt.Sprint(c["reason"]), field, composites.ReplaceAllString(message, "$1: (a composite)")}
 		if !slices.Contains(o.causes, found) {
 			o.causes = append(o.causes, found)
@@ -216,4 +217,17 @@ func general(kind, difference string) string {
 		return "Pod: " + inTemplate
 	}
 	return kind + ": " + text
+}
+
+// inOrder sorts the supported values in a message: upstream names those of some fields in the order of a
+// map, which is another one each time.
+func inOrder(message string) string {
+	const values = "supported values: "
+	head, list, found := strings.Cut(message, values)
+	if !found {
+		return message
+	}
+	sorted := strings.Split(list, ", ")
+	slices.Sort(sorted)
+	return head + values + strings.Join(sorted, ", ")
 }

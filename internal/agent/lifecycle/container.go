@@ -48,8 +48,11 @@ func containersOf(pod *corev1.Pod, o *Observed, m *State) []container {
 		if u.policy == corev1.RestartPolicyAlways {
 			u.policy = corev1.RestartPolicyOnFailure // once it has succeeded it has completed
 		}
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			u.role, u.policy = sidecar, corev1.RestartPolicyAlways
+		if c.RestartPolicy != nil {
+			u.policy = corev1.RestartPolicy(*c.RestartPolicy)
+		}
+		if u.policy == corev1.RestartPolicyAlways {
+			u.role = sidecar
 		}
 		u.prior = statusOf(pod.Status.InitContainerStatuses, c.Name)
 		all = append(all, u)
@@ -122,8 +125,12 @@ func (u *container) alive() bool     { return u.current.Alive() }
 func (u *container) exited() bool    { return u.current != nil && !u.current.Alive() }
 func (u *container) succeeded() bool { return u.exited() && u.current.ExitCode == 0 }
 
-// restarts reports whether a container that has ended is to be restarted.
+// restarts reports whether a container that has ended is to be restarted: by the first of its own rules
+// that is about its exit code, or else by its policy.
 func (u *container) restarts() bool {
+	if u.exited() && u.isRestartedByRule() {
+		return true
+	}
 	switch u.policy {
 	case corev1.RestartPolicyNever:
 		return false
@@ -132,6 +139,17 @@ func (u *container) restarts() bool {
 	case corev1.RestartPolicyAlways:
 	}
 	return true
+}
+
+// isRestartedByRule reports whether a rule of the container has it restarted. There are only rules that do.
+// An init container that has succeeded has completed.
+func (u *container) isRestartedByRule() bool {
+	if u.role == initial && u.succeeded() {
+		return false
+	}
+	return slices.ContainsFunc(u.spec.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+		return r.ExitCodes != nil && slices.Contains(r.ExitCodes.Values, u.current.ExitCode) == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
+	})
 }
 
 // isOver reports whether a container has ended for good.

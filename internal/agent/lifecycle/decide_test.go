@@ -98,6 +98,57 @@ func TestRestartPolicies(t *testing.T) {
 	}
 }
 
+// A container's own policy counts before the pod's, and its rules before both.
+func TestRestartRules(t *testing.T) {
+	rule := func(operator corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []corev1.ContainerRestartRule {
+		return []corev1.ContainerRestartRule{{
+			Action: corev1.ContainerRestartRuleActionRestart, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: operator, Values: codes},
+		}}
+	}
+	in, notIn := corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn
+	for _, test := range []struct {
+		name   string
+		policy corev1.ContainerRestartPolicy
+		rules  []corev1.ContainerRestartRule
+		exits  int32
+		steps  string
+		phase  corev1.PodPhase
+	}{
+		{"the policy", corev1.ContainerRestartPolicyOnFailure, nil, 1, "start a", corev1.PodRunning},
+		{"a code that is named", corev1.ContainerRestartPolicyNever, rule(in, 42, 43), 42, "start a", corev1.PodRunning},
+		{"a code that is not", corev1.ContainerRestartPolicyNever, rule(in, 42, 43), 41, "", corev1.PodFailed},
+		{"any other code", corev1.ContainerRestartPolicyNever, rule(notIn, 1), 0, "start a", corev1.PodRunning},
+		{"but one", corev1.ContainerRestartPolicyNever, rule(notIn, 1), 1, "", corev1.PodFailed},
+		{"a second rule", corev1.ContainerRestartPolicyNever, append(rule(in, 1), rule(in, 2)...), 2, "start a", corev1.PodRunning},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			all := containers("a")
+			all[0].RestartPolicy, all[0].RestartPolicyRules = &test.policy, test.rules
+			w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: all})
+			w.settle()
+			w.exits("a", test.exits)
+			w.want(w.settle(), test.steps)
+			w.wantPhase(test.phase)
+		})
+	}
+}
+
+// An init container's own policy and rules count until it has succeeded.
+func TestRestartRulesOfInitContainers(t *testing.T) {
+	never, init := corev1.ContainerRestartPolicyNever, containers("i")
+	init[0].RestartPolicy = &never
+	init[0].RestartPolicyRules = []corev1.ContainerRestartRule{{
+		Action:    corev1.ContainerRestartRuleActionRestart,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{7}},
+	}}
+	for exits, want := range map[int32]string{1: "start i", 0: "start a", 7: ""} {
+		w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, InitContainers: init, Containers: containers("a")})
+		w.settle()
+		w.exits("i", exits)
+		w.want(w.settle(), want)
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()

@@ -29,6 +29,8 @@ const (
 	ResourceQuotaController = "system:coppice:resourcequota-controller"
 	// HorizontalPodAutoscaler reads metrics and scales.
 	HorizontalPodAutoscaler = "system:coppice:horizontal-pod-autoscaler"
+	// ToolsUser may ask what the collector knows, and is told as much as the user may list.
+	ToolsUser = "system:coppice:tools-user"
 	// LeaderElection acquires and renews ControllersLease for a control plane.
 	LeaderElection = "system:coppice:leader-election"
 	// NodeAgent is the agent of the nodes in the control plane's process.
@@ -96,6 +98,7 @@ func DefaultBindings() []*rbacv1.ClusterRoleBinding {
 		binding("system:discovery", rbacv1.GroupKind, user.AllAuthenticated),
 		binding("system:public-info-viewer", rbacv1.GroupKind, user.AllAuthenticated),
 		binding("system:monitoring", rbacv1.GroupKind, "system:monitoring"),
+		binding(ToolsUser, rbacv1.GroupKind, user.AllAuthenticated),
 		binding(Node, rbacv1.GroupKind, user.NodesGroup),
 	}
 	for _, name := range Components() {
@@ -141,6 +144,7 @@ func generalRoles() []*rbacv1.ClusterRole {
 		role("system:monitoring", rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{
 			"/metrics", "/metrics/*", "/coppice/metrics", "/healthz/*", "/livez/*", "/readyz/*",
 		}}),
+		role(ToolsUser, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{"/coppice/v1/*"}}),
 	}
 }
 

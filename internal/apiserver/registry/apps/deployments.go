@@ -82,7 +82,7 @@ func validateDeployment(d *appsv1.Deployment) field.ErrorList {
 		validate.NotNegative(d.Spec.RevisionHistoryLimit, spec.Child("revisionHistoryLimit")),
 		validate.NotNegative(d.Spec.ProgressDeadlineSeconds, spec.Child("progressDeadlineSeconds")),
 		validate.MatchingSelector("deployment", d.Spec.Selector, d.Spec.Template.Labels, spec),
-		podspec.ValidateTemplate("ReplicaSet", &d.Spec.Template, spec.Child("template")),
+		validateSelectedTemplate("ReplicaSet", &d.Spec.Template, d.Spec.Selector, spec.Child("template")),
 		validateDeploymentStrategy(&d.Spec.Strategy, spec.Child("strategy")),
 	)
 	if deadline := d.Spec.ProgressDeadlineSeconds; deadline != nil && *deadline <= d.Spec.MinReadySeconds {

@@ -71,6 +71,6 @@ func validateReplicaSet(rs *appsv1.ReplicaSet) field.ErrorList {
 		validate.NotNegative(rs.Spec.Replicas, spec.Child("replicas")),
 		validate.NotNegative(&rs.Spec.MinReadySeconds, spec.Child("minReadySeconds")),
 		validate.MatchingSelector("replicaset", rs.Spec.Selector, rs.Spec.Template.Labels, spec),
-		podspec.ValidateTemplate("ReplicaSet", &rs.Spec.Template, spec.Child("template")),
+		validateSelectedTemplate("ReplicaSet", &rs.Spec.Template, rs.Spec.Selector, spec.Child("template")),
 	)
 }

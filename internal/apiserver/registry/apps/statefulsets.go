@@ -93,7 +93,7 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 		validate.OneOf(s.Spec.UpdateStrategy.Type, spec.Child("updateStrategy", "type"),
 			appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType),
 		validate.MatchingSelector("statefulset", s.Spec.Selector, s.Spec.Template.Labels, spec),
-		podspec.ValidateTemplate("StatefulSet", withClaims(s), spec.Child("template")),
+		validateSelectedTemplate("StatefulSet", withClaims(s), s.Spec.Selector, spec.Child("template")),
 	)
 	if rolling := s.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
 		path := spec.Child("updateStrategy", "rollingUpdate")
@@ -118,11 +118,15 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 }
 
 // withClaims returns the template with the volumes that its pods get for the volume
-// claims: containers may mount them.
+// claims: containers may mount them; and without the names of hosts, which the pods do not get.
 func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 	template := s.Spec.Template
+	template.Spec.Hostname, template.Spec.Subdomain = "", ""
 	template.Spec.Volumes = nil
-	for _, claim := range s.Spec.VolumeClaimTemplates {
+	for i, claim := range s.Spec.VolumeClaimTemplates {
+		if slices.ContainsFunc(s.Spec.VolumeClaimTemplates[:i], func(c corev1.PersistentVolumeClaim) bool { return c.Name == claim.Name }) {
+			continue
+		}
 		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
 		}})

@@ -45,6 +45,7 @@ func cronJobs() registry.Resource {
 			registry.SetDefaultPtr(&c.Spec.FailedJobsHistoryLimit, 1)
 			// The other defaults are set in the Jobs that are created.
 			podspec.DefaultSpec(&c.Spec.JobTemplate.Spec.Template.Spec)
+			defaultPodFailurePolicy(c.Spec.JobTemplate.Spec.PodFailurePolicy)
 		},
 		Validate:   validateCronJob,
 		Desired:    func(c *batchv1.CronJob) any { return c.Spec },

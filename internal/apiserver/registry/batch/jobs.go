@@ -76,7 +76,6 @@ func labelJob(j *batchv1.Job) {
 	}
 }
 
-// defaultJobSpec also serves the job template of CronJobs.
 func defaultJobSpec(s *batchv1.JobSpec) {
 	podspec.DefaultSpec(&s.Template.Spec)
 	registry.SetDefaultPtr(&s.Parallelism, 1)
@@ -90,7 +89,21 @@ func defaultJobSpec(s *batchv1.JobSpec) {
 	if s.PodFailurePolicy != nil {
 		registry.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.Failed)
 	}
+	defaultPodFailurePolicy(s.PodFailurePolicy)
 	registry.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+}
+
+// defaultPodFailurePolicy takes a condition that is named alone as one that holds. It serves the
+// templates of CronJobs, too.
+func defaultPodFailurePolicy(p *batchv1.PodFailurePolicy) {
+	if p == nil {
+		return
+	}
+	for i := range p.Rules {
+		for n := range p.Rules[i].OnPodConditions {
+			registry.SetDefault(&p.Rules[i].OnPodConditions[n].Status, corev1.ConditionTrue)
+		}
+	}
 }
 
 // Labels of Jobs from before labels had a prefix. Clients still use them.
@@ -153,7 +166,7 @@ func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		validate.NotNegative(s.BackoffLimitPerIndex, spec.Child("backoffLimitPerIndex")),
 		validate.OneOfPtr(s.CompletionMode, spec.Child("completionMode"), batchv1.NonIndexedCompletion, batchv1.IndexedCompletion),
 		validate.OneOfPtr(s.PodReplacementPolicy, spec.Child("podReplacementPolicy"), batchv1.Failed, batchv1.TerminatingOrFailed),
-		podspec.ValidateTemplateMeta(&s.Template, template.Child("metadata")),
+		podspec.ValidateTemplateMeta(&s.Template, template),
 		podspec.ValidateSpec(&s.Template.Spec, template.Child("spec")),
 		podspec.ForbidEphemeralContainers(&s.Template, template.Child("spec")),
 	)

@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -107,9 +108,8 @@ func TestStatusEndpointKeepsTheRest(t *testing.T) {
 		to, _ := statusOf(want)
 		from, _ := statusOf(sent)
 		to.Set(from)
-		if pod, ok := want.(*corev1.Pod); ok && pod.Status.QOSClass == "" {
-			// It is derived from the spec, so a status may leave it out.
-			pod.Status.QOSClass = before.(*corev1.Pod).Status.QOSClass
+		if pod, ok := want.(*corev1.Pod); ok {
+			completeStatus(&pod.Status, &before.(*corev1.Pod).Status)
 		}
 		w, s := metaOf(want), metaOf(sent)
 		w.SetAnnotations(s.GetAnnotations())
@@ -125,6 +125,29 @@ func TestStatusEndpointKeepsTheRest(t *testing.T) {
 			t.Errorf("the update changes what is stored:\n%s", cmp.Diff(before, old))
 		}
 	})
+}
+
+// completeStatus fills in what the status of a pod may leave out, and removes what nobody reports yet.
+// Generated conditions have types that were not there before.
+func completeStatus(s, before *corev1.PodStatus) {
+	if s.QOSClass == "" {
+		s.QOSClass = before.QOSClass
+	}
+	if s.ObservedGeneration == 0 {
+		s.ObservedGeneration = before.ObservedGeneration
+	}
+	switch {
+	case s.PodIP != "":
+		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
+	case len(s.PodIPs) > 0:
+		s.PodIP = s.PodIPs[0].IP
+	}
+	s.NodeAllocatableResourceClaimStatuses = nil
+	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses) {
+		for i := range c.VolumeMounts {
+			c.VolumeMounts[i].VolumeStatus = nil
+		}
+	}
 }
 
 // TestCreateClearsStatus: a client that creates an object cannot set its status.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
@@ -172,7 +173,7 @@ func validateOrder(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field
 	}
 	ordered, isRequested := l.DefaultRequest[name]
 	allowed, isLimited := l.Default[name]
-	mayDiffer := isNative(name) && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+	mayDiffer := podspec.IsNative(name) && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 	if !mayDiffer && isRequested && isLimited && ordered.Cmp(allowed) != 0 {
 		errs = append(errs, field.Invalid(at.Child("defaultRequest").Key(string(name)), ordered, fmt.Sprintf(
 			"default value %s must equal to defaultRequest value %s in %s", allowed.String(), ordered.String(), name)))

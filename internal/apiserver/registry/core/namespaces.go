@@ -2,9 +2,11 @@ package core
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -34,10 +36,11 @@ func namespaces() registry.Resource {
 		table.Text("Status", "Whether the namespace is being deleted.", func(ns *corev1.Namespace) string { return string(ns.Status.Phase) }),
 		table.Age(),
 	}, registry.Strategy[*corev1.Namespace]{
-		Default:              labelNamespace,
+		Default:              defaultNamespace,
 		PrepareForCreate:     createNamespace,
 		PrepareForUpdate:     func(ns, old *corev1.Namespace) { ns.Spec.Finalizers = old.Spec.Finalizers },
 		Canonicalize:         labelNamespace,
+		ValidateCreate:       validateNewNamespace,
 		ValidateStatusUpdate: validateNamespaceStatus,
 		CopyStatus:           registry.CopyField(func(ns *corev1.Namespace) *corev1.NamespaceStatus { return &ns.Status }),
 		SelectableFields:     func(ns *corev1.Namespace) fields.Set { return fields.Set{"status.phase": string(ns.Status.Phase)} },
@@ -45,6 +48,11 @@ func namespaces() registry.Resource {
 			return map[string]rest.Storage{"finalize": finalizeEndpoint(r)}
 		},
 	})
+}
+
+func defaultNamespace(ns *corev1.Namespace) {
+	labelNamespace(ns)
+	registry.SetDefault(&ns.Status.Phase, corev1.NamespaceActive)
 }
 
 // labelNamespace sets the label by which a namespace is selected by name, no matter what the
@@ -71,7 +79,7 @@ func createNamespace(ns *corev1.Namespace) {
 
 // validateNamespaceStatus checks that the phase agrees with the deletionTimestamp.
 func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
-	path := field.NewPath("status", "phase")
+	path := field.NewPath("status", "Phase") // that is how Kubernetes writes it
 	switch {
 	case ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceActive:
 		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
@@ -92,7 +100,27 @@ func validateFinalize(ns, _ *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "finalizers")
 	for i, f := range ns.Spec.Finalizers {
-		errs = append(errs, apivalidation.ValidateFinalizerName(string(f), path.Index(i))...)
+		errs = append(errs, validateFinalizer(f, path.Index(i))...)
+	}
+	return errs
+}
+
+// validateNewNamespace checks the finalizers of a new namespace. Kubernetes reports them for the list.
+func validateNewNamespace(ns *corev1.Namespace) field.ErrorList {
+	var errs field.ErrorList
+	for _, f := range ns.Spec.Finalizers {
+		errs = append(errs, validateFinalizer(f, field.NewPath("spec", "finalizers"))...)
+	}
+	return errs
+}
+
+// validateFinalizer checks the name of a finalizer of a namespace's contents. One without a domain is one
+// of Kubernetes' own.
+func validateFinalizer(name corev1.FinalizerName, at *field.Path) field.ErrorList {
+	errs := apivalidation.ValidateFinalizerName(string(name), at)
+	own := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+	if !strings.Contains(string(name), "/") && !slices.Contains(own, string(name)) {
+		errs = append(errs, field.Invalid(at, string(name), "name is neither a standard finalizer name nor is it fully qualified"))
 	}
 	return errs
 }

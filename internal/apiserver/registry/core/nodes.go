@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -31,15 +32,13 @@ func nodes() registry.Resource {
 	}, nodeColumns(), registry.Strategy[*corev1.Node]{
 		Default: defaultNode,
 		Validate: func(n *corev1.Node) field.ErrorList {
-			spec, status := field.NewPath("spec"), field.NewPath("status")
+			spec := field.NewPath("spec")
 			return slices.Concat(
-				validateTaints(n.Spec.Taints, spec.Child("taints")),
+				validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")), // that is where Kubernetes reports them
 				validate.Each(n.Spec.PodCIDRs, spec.Child("podCIDRs"), func(cidr *string, at *field.Path) field.ErrorList {
 					return validation.IsValidCIDR(at, *cidr)
 				}),
-				podspec.ValidateQuantities(n.Status.Capacity, status.Child("capacity")),
-				podspec.ValidateQuantities(n.Status.Allocatable, status.Child("allocatable")),
-				validateDeclaredFeatures(n.Status.DeclaredFeatures, status.Child("declaredFeatures")),
+				validateNodeStatus(&n.Status, field.NewPath("status")),
 			)
 		},
 		ValidateUpdate:       validateNodeUpdate,
@@ -132,19 +131,56 @@ func nodeAddress(n *corev1.Node, of corev1.NodeAddressType) string {
 }
 
 func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
-	errs := validate.NoDuplicates(taints, path, func(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }, "key")
-	return append(errs, validate.Each(taints, path, func(t *corev1.Taint, at *field.Path) field.ErrorList {
-		return slices.Concat(
+	type pair struct {
+		key    string
+		effect corev1.TaintEffect
+	}
+	seen := map[pair]bool{}
+	return validate.Each(taints, path, func(t *corev1.Taint, at *field.Path) field.ErrorList {
+		errs := slices.Concat(
 			metav1validation.ValidateLabelName(t.Key, at.Child("key")),
-			validate.FromMessages(t.Value, at.Child("value"), validation.IsValidLabelValue(t.Value)),
 			podspec.ValidateTaintEffect(t.Effect, at.Child("effect")),
 		)
-	})...)
+		if complaints := validation.IsValidLabelValue(t.Value); len(complaints) > 0 {
+			errs = append(errs, field.Invalid(at.Child("value"), t.Value, strings.Join(complaints, ";")))
+		}
+		if seen[pair{t.Key, t.Effect}] {
+			duplicate := field.Duplicate(at, *t)
+			duplicate.Detail = "taints must be unique by key and effect pair"
+			errs = append(errs, duplicate)
+		}
+		seen[pair{t.Key, t.Effect}] = true
+		return errs
+	})
+}
+
+// validateNodeStatus checks what a node has.
+func validateNodeStatus(s *corev1.NodeStatus, path *field.Path) field.ErrorList {
+	return slices.Concat(
+		validateNodeAmounts(s.Capacity, path.Child("capacity")),
+		validateNodeAmounts(s.Allocatable, path.Child("allocatable")),
+		validateDeclaredFeatures(s.DeclaredFeatures, path.Child("declaredFeatures")),
+	)
+}
+
+func validateNodeAmounts(list corev1.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		amount := list[name]
+		at := path.Child(string(name))
+		if amount.Sign() < 0 {
+			errs = append(errs, field.Invalid(at, amount.String(), "must be greater than or equal to 0"))
+		}
+		if podspec.IsExtended(name) && amount.MilliValue()%1000 != 0 {
+			errs = append(errs, field.Invalid(at, amount.String(), "must be an integer"))
+		}
+	}
+	return errs
 }
 
 func validateNodeStatusUpdate(n, _ *corev1.Node) field.ErrorList {
 	status := field.NewPath("status")
-	errs := validateDeclaredFeatures(n.Status.DeclaredFeatures, status.Child("declaredFeatures"))
+	errs := validateNodeStatus(&n.Status, status)
 	for i, address := range n.Status.Addresses {
 		if slices.Contains(n.Status.Addresses[:i], address) {
 			errs = append(errs, field.Duplicate(status.Child("addresses").Index(i), address))

@@ -1,10 +1,13 @@
 package core
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -107,8 +110,8 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := slices.Concat(
-		podspec.ValidateAccessModes(pv.Spec.AccessModes, spec.Child("accessModes")),
-		podspec.ValidateQuantities(pv.Spec.Capacity, spec.Child("capacity")),
+		validateVolumeModes(pv.Spec.AccessModes, spec.Child("accessModes")),
+		validateCapacity(pv.Spec.Capacity, spec.Child("capacity")),
 		validate.OneOf(pv.Spec.PersistentVolumeReclaimPolicy, spec.Child("persistentVolumeReclaimPolicy"),
 			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain),
 		validate.OneOfPtr(pv.Spec.VolumeMode, spec.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem),
@@ -116,25 +119,58 @@ func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
 	)
 	if len(pv.Spec.Capacity) == 0 {
 		errs = append(errs, field.Required(spec.Child("capacity"), ""))
-	} else if _, sized := pv.Spec.Capacity[corev1.ResourceStorage]; !sized || len(pv.Spec.Capacity) > 1 {
+	}
+	if _, sized := pv.Spec.Capacity[corev1.ResourceStorage]; !sized || len(pv.Spec.Capacity) > 1 {
 		errs = append(errs, field.NotSupported(spec.Child("capacity"), pv.Spec.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
 	}
-	errs = append(errs, validateVolumeSource(pv, spec)...)
-	switch sources := validate.SetMembers(&pv.Spec.PersistentVolumeSource); len(sources) {
-	case 0:
-		errs = append(errs, field.Required(spec, "must specify a volume type"))
-	case 1:
-	default:
-		for _, extra := range sources[1:] {
-			errs = append(errs, field.Forbidden(spec.Child(extra), "may not specify more than 1 volume type"))
+	errs = append(errs, validateVolumePlace(pv, spec)...)
+	sources := validate.SetMembers(&pv.Spec.PersistentVolumeSource)
+	if len(sources) == 0 {
+		return append(errs, field.Required(spec, "must specify a volume type"))
+	}
+	// The first is the one that counts; hostPath comes first, and flexVolume is never one too many.
+	sources = slices.DeleteFunc(sources, func(name string) bool { return name == "flexVolume" })
+	if i := slices.Index(sources, "hostPath"); i > 0 {
+		sources[0], sources[i] = sources[i], sources[0]
+	}
+	if flex := pv.Spec.FlexVolume; flex != nil {
+		errs = append(errs, validate.Required(flex.Driver, spec.Child("flexVolume", "driver"))...)
+	}
+	if len(sources) == 0 {
+		return errs
+	}
+	for _, extra := range sources[1:] {
+		name := cmp.Or(map[string]string{"cephfs": "cephFS"}[extra], extra) // in errors it has another name
+		errs = append(errs, field.Forbidden(spec.Child(name), "may not specify more than 1 volume type"))
+	}
+	return append(errs, validateVolumeSource(pv, sources[0], spec)...)
+}
+
+// validateVolumeModes checks how a volume may be accessed: in some way.
+func validateVolumeModes(modes []corev1.PersistentVolumeAccessMode, at *field.Path) field.ErrorList {
+	if len(modes) == 0 {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return podspec.ValidateAccessModes(modes, at)
+}
+
+// validateCapacity checks how large a volume is.
+func validateCapacity(list corev1.ResourceList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		size := list[name]
+		if size.Sign() < 0 {
+			errs = append(errs, field.Invalid(at.Key(string(name)), size.Value(), "must be a valid resource quantity"))
+		}
+		if size.Sign() <= 0 {
+			errs = append(errs, field.Invalid(at.Key(string(name)), size.String(), "must be greater than zero"))
 		}
 	}
 	return errs
 }
 
-// validateVolumeSource checks the source of a volume. In-tree cloud providers, which CSI
-// drivers have replaced, are known by name only.
-func validateVolumeSource(pv *corev1.PersistentVolume, spec *field.Path) field.ErrorList {
+// validateVolumePlace checks which nodes can reach a volume, and its class.
+func validateVolumePlace(pv *corev1.PersistentVolume, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	affinity := spec.Child("nodeAffinity")
 	if a := pv.Spec.NodeAffinity; a != nil {
@@ -155,34 +191,55 @@ func validateVolumeSource(pv *corev1.PersistentVolume, spec *field.Path) field.E
 			errs = append(errs, field.Required(spec.Child("csi"), "has to be specified when using volumeAttributesClassName"))
 		}
 	}
-	if s := pv.Spec.HostPath; s != nil {
+	return errs
+}
+
+// validateVolumeSource checks the source of a volume. In-tree cloud providers, which CSI
+// drivers have replaced, are known by name only.
+func validateVolumeSource(pv *corev1.PersistentVolume, source string, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch source {
+	case "hostPath":
+		s := pv.Spec.HostPath
 		errs = append(errs, podspec.ValidateHostPath(s, spec.Child("hostPath"))...)
 		if s.Path == "/" && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 			errs = append(errs, field.Forbidden(spec.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
 		}
-	}
-	if s := pv.Spec.Local; s != nil {
+	case "local":
+		s := pv.Spec.Local
 		errs = append(errs, validate.Required(s.Path, spec.Child("local", "path"))...)
 		errs = append(errs, podspec.ValidateNoBacksteps(s.Path, spec.Child("local", "path"))...)
 		if pv.Spec.NodeAffinity == nil {
-			errs = append(errs, field.Required(affinity, "Local volume requires node affinity"))
+			errs = append(errs, field.Required(spec.Child("nodeAffinity"), "Local volume requires node affinity"))
 		}
-	}
-	if s := pv.Spec.NFS; s != nil {
-		errs = append(errs, podspec.ValidateNFS(s, spec.Child("nfs"))...)
-	}
-	if s := pv.Spec.CSI; s != nil {
+	case "nfs":
+		errs = append(errs, podspec.ValidateNFS(pv.Spec.NFS, spec.Child("nfs"))...)
+	case "csi":
+		s := pv.Spec.CSI
 		errs = append(errs, podspec.ValidateDriverName(s.Driver, spec.Child("csi", "driver"))...)
 		errs = append(errs, validate.Required(s.VolumeHandle, spec.Child("csi", "volumeHandle"))...)
 	}
 	return errs
 }
 
+// validateSameSource: the source of a volume does not change. A driver may be given what it needs to expand
+// the volume, once.
+func validateSameSource(pv, old *corev1.PersistentVolume, at *field.Path) field.ErrorList {
+	is, was := pv.Spec.PersistentVolumeSource.DeepCopy(), &old.Spec.PersistentVolumeSource
+	if is.CSI != nil && was.CSI != nil && was.CSI.ControllerExpandSecretRef == nil {
+		is.CSI.ControllerExpandSecretRef = nil
+	}
+	if equality.Semantic.DeepEqual(is, was) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(at, "spec.persistentvolumesource is immutable after creation")}
+}
+
 func validateVolumeUpdate(pv, old *corev1.PersistentVolume) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(
-		validate.Immutable(pv.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource, spec.Child("persistentvolumesource")),
-		validate.Immutable(pv.Spec.VolumeMode, old.Spec.VolumeMode, spec.Child("volumeMode"))...)
+		validate.Immutable(pv.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode")), // that is how Kubernetes names it
+		validateSameSource(pv, old, spec.Child("persistentvolumesource"))...)
 	if old.Spec.NodeAffinity != nil {
 		errs = append(errs, validate.Immutable(pv.Spec.NodeAffinity, old.Spec.NodeAffinity, spec.Child("nodeAffinity"))...)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
@@ -29,16 +28,15 @@ func pods() registry.Resource {
 		ReturnDeletedObject: true,
 		Deletion:            deletion.StrategyOf(corev1.Resource("pods")),
 	}, podColumns(), registry.Strategy[*corev1.Pod]{
-		Default:              podspec.DefaultPod,
-		BeginCreate:          resolveClasses,
-		PrepareForCreate:     createPod,
-		PrepareForUpdate:     updatePod,
-		Validate:             func(p *corev1.Pod) field.ErrorList { return podspec.ValidateSpec(&p.Spec, field.NewPath("spec")) },
-		ValidateCreate:       validateNewPod,
-		ValidateUpdate:       validatePodUpdate,
-		ValidateStatusUpdate: validatePodStatus,
-		// The class is derived from the spec, so a status update may leave it out.
-		PrepareForStatusUpdate: func(p, old *corev1.Pod) { registry.SetDefault(&p.Status.QOSClass, old.Status.QOSClass) },
+		Default:                podspec.DefaultPod,
+		BeginCreate:            resolveClasses,
+		PrepareForCreate:       createPod,
+		PrepareForUpdate:       updatePod,
+		Validate:               podspec.ValidatePod,
+		ValidateCreate:         validateNewPod,
+		ValidateUpdate:         validatePodUpdate,
+		ValidateStatusUpdate:   validatePodStatus,
+		PrepareForStatusUpdate: completeStatus,
 		Desired:                func(p *corev1.Pod) any { return p.Spec },
 		CopyStatus:             registry.CopyField(func(p *corev1.Pod) *corev1.PodStatus { return &p.Status }),
 		SelectableFields:       podFields,
@@ -57,10 +55,14 @@ func validateNewPod(p *corev1.Pod) field.ErrorList {
 	if isStatic(p) && len(p.Spec.ResourceClaims) > 0 {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support resource claims")}
 	}
-	if len(p.Spec.EphemeralContainers) == 0 {
-		return nil
+	errs := podspec.ValidateAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))
+	if len(p.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "ephemeralContainers"), "cannot be set on create"))
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec", "ephemeralContainers"), "cannot be set on create")}
+	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "nodeName"), "cannot be set until all schedulingGates have been cleared"))
+	}
+	return errs
 }
 
 func podFields(p *corev1.Pod) fields.Set {
@@ -76,31 +78,22 @@ func podFields(p *corev1.Pod) fields.Set {
 	}
 }
 
-// validatePodStatus checks the phase, and that what is final is not changed.
-func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("status")
-	if p.Status.Phase != "" {
-		errs = validate.OneOf(p.Status.Phase, path.Child("phase"),
-			corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown)
-	}
-	if p.Status.NominatedNodeName != "" {
-		errs = append(errs, validate.OptionalSubdomain(p.Status.NominatedNodeName, path.Child("nominatedNodeName"))...)
-	}
-	if old.Status.QOSClass != "" && p.Status.QOSClass != old.Status.QOSClass {
-		errs = append(errs, field.Invalid(path.Child("qosClass"), p.Status.QOSClass, apivalidation.FieldImmutableErrorMsg))
-	}
-	return append(errs, podspec.ValidateResourceClaimStatuses(p.Status.ResourceClaimStatuses, &p.Spec, path.Child("resourceClaimStatuses"))...)
-}
-
 // qosClassOf returns the class by which a node evicts pods when it runs out of resources.
 // Guaranteed: every container is limited to what it requests, in CPU and memory.
-// BestEffort: no container specifies anything. Burstable: all others.
+// BestEffort: no container specifies anything. Burstable: all others. What is specified for the
+// pod as a whole counts instead of what its containers specify.
 func qosClassOf(spec *corev1.PodSpec) corev1.PodQOSClass {
-	guaranteed, bestEffort := true, true
+	var specified []corev1.ResourceRequirements
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		specified = append(specified, c.Resources)
+	}
+	if spec.Resources != nil {
+		specified = []corev1.ResourceRequirements{*spec.Resources}
+	}
+	guaranteed, bestEffort := true, true
+	for _, r := range specified {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
+			request, limit := r.Requests[name], r.Limits[name]
 			if !request.IsZero() || !limit.IsZero() {
 				bestEffort = false
 			}

@@ -31,6 +31,12 @@ func createPod(p *corev1.Pod) {
 	p.Spec.Tolerations = tolerateLostNodes(p.Spec.Tolerations)
 	podspec.MergeLabelKeys(&p.Spec, p.Labels)
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClassOf(&p.Spec)}
+	if len(p.Spec.SchedulingGates) > 0 {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+			Message: "Scheduling is blocked due to non-empty scheduling gates", LastTransitionTime: p.CreationTimestamp,
+		}}
+	}
 }
 
 // updatePod lets a client send the pod again as it originally sent it.

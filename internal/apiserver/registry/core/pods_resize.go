@@ -49,7 +49,7 @@ func validateResize(pod, old *corev1.Pod) field.ErrorList {
 	case old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows:
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
-	errs := podspec.ValidateSpec(&pod.Spec, spec)
+	errs := podspec.ValidatePod(pod)
 	class := old.Status.QOSClass
 	if class == "" {
 		class = qosClassOf(&old.Spec)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,10 +11,12 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
 // applyRuntimeClass gives a pod what the runtime of its class costs, and where that runtime is.
@@ -24,7 +27,7 @@ func applyRuntimeClass(ctx context.Context, d registry.Registries, p *corev1.Pod
 		return err
 	}
 	if class.Overhead == nil {
-		if p.Spec.Overhead != nil {
+		if p.Spec.Overhead != nil && len(podspec.ValidatePod(p)) == 0 { // what is invalid is said first
 			return podForbidden(p, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 		}
 	} else {
@@ -54,6 +57,13 @@ func runtimeClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) (
 	name, classes := *p.Spec.RuntimeClassName, d[nodev1.Resource("runtimeclasses")]
 	if classes == nil {
 		return &nodev1.RuntimeClass{}, nil
+	}
+	// These are the words of a client that does not ask for such a name.
+	if name == "" {
+		return nil, errors.New("resource name may not be empty")
+	}
+	if complaints := content.IsPathSegmentName(name); len(complaints) > 0 {
+		return nil, fmt.Errorf("invalid resource name %q: %v", name, complaints)
 	}
 	obj, err := classes.Get(genericrequest.WithNamespace(ctx, metav1.NamespaceNone), name, &metav1.GetOptions{})
 	switch {

@@ -2,6 +2,8 @@ package core
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // podChangeable names what an update may change in a pod's spec.
@@ -20,35 +24,49 @@ const podChangeable = "`spec.containers[*].image`,`spec.initContainers[*].image`
 // validatePodUpdate checks what an update changes in a pod's spec.
 func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
-	for name, counts := range map[string][2]int{
-		"containers":     {len(pod.Spec.Containers), len(old.Spec.Containers)},
-		"initContainers": {len(pod.Spec.InitContainers), len(old.Spec.InitContainers)},
+	for _, list := range []struct {
+		name    string
+		is, was int
+	}{
+		{"containers", len(pod.Spec.Containers), len(old.Spec.Containers)},
+		{"initContainers", len(pod.Spec.InitContainers), len(old.Spec.InitContainers)},
 	} {
-		if counts[0] != counts[1] {
-			return field.ErrorList{field.Forbidden(spec.Child(name), "pod updates may not add or remove containers")}
+		if list.is != list.was {
+			return field.ErrorList{field.Forbidden(spec.Child(list.name), "pod updates may not add or remove containers")}
 		}
+	}
+	if deadline := pod.Spec.ActiveDeadlineSeconds; deadline != nil && (*deadline < 0 || *deadline > math.MaxInt32) {
+		return validate.InRange(*deadline, spec.Child("activeDeadlineSeconds"), 0, math.MaxInt32)
 	}
 	// Allowed changes are undone one by one; any remaining difference is not allowed.
 	undone := pod.Spec.DeepCopy()
 	undoImages(undone.Containers, old.Spec.Containers)
 	undoImages(undone.InitContainers, old.Spec.InitContainers)
-	errs := undoDeadline(undone, &old.Spec, spec.Child("activeDeadlineSeconds"))
+	errs := append(validateChangedAnnotations(pod, old), undoDeadline(undone, &old.Spec, spec.Child("activeDeadlineSeconds"))...)
 	if !onlyAdds(undone.Tolerations, old.Spec.Tolerations) {
 		errs = append(errs, field.Forbidden(spec.Child("tolerations"), "existing toleration can not be modified except its tolerationSeconds"))
 	}
 	undone.Tolerations = old.Spec.Tolerations
-	for i, gate := range undone.SchedulingGates {
-		if !slices.Contains(old.Spec.SchedulingGates, gate) {
-			errs = append(errs, field.Forbidden(spec.Child("schedulingGates").Index(i), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
+	for i, gate := range undone.SchedulingGates { // of those with one name, the last is reported
+		if !slices.Contains(old.Spec.SchedulingGates, gate) && !slices.Contains(undone.SchedulingGates[i+1:], gate) {
+			errs = append(errs, field.Forbidden(spec.Child("schedulingGates").Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
 		}
 	}
 	undone.SchedulingGates = old.Spec.SchedulingGates
-	if was := old.Spec.TerminationGracePeriodSeconds; was != nil && *was < 0 && ptr.Deref(undone.TerminationGracePeriodSeconds, 0) == 1 {
-		undone.TerminationGracePeriodSeconds = was
-	}
 	if changed := changedFields(undone, &old.Spec); len(changed) > 0 {
 		errs = append(errs, field.Forbidden(spec, fmt.Sprintf(
 			"pod updates may not change fields other than %s\nchanged: %s", podChangeable, strings.Join(changed, ", "))))
+	}
+	return errs
+}
+
+// validateChangedAnnotations checks the annotations that an update changes: others may be from a time when
+// they were not checked.
+func validateChangedAnnotations(pod, old *corev1.Pod) field.ErrorList {
+	at := field.NewPath("metadata", "annotations")
+	errs := podspec.ValidateAnnotationsUpdate(pod.Annotations, old.Annotations, at)
+	if !maps.Equal(pod.Annotations, old.Annotations) {
+		errs = append(errs, podspec.ValidateAnnotations(pod.Annotations, &pod.Spec, at)...)
 	}
 	return errs
 }

@@ -47,10 +47,7 @@ func replicationControllers() registry.Resource {
 			Desired:    func(rc *corev1.ReplicationController) any { return rc.Spec },
 			CopyStatus: registry.CopyField(func(rc *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &rc.Status }),
 			ValidateStatusUpdate: func(rc, _ *corev1.ReplicationController) field.ErrorList {
-				return validate.Counts(field.NewPath("status"), map[string]int32{
-					"replicas": rc.Status.Replicas, "fullyLabeledReplicas": rc.Status.FullyLabeledReplicas,
-					"readyReplicas": rc.Status.ReadyReplicas, "availableReplicas": rc.Status.AvailableReplicas,
-				})
+				return validateReplicationControllerStatus(&rc.Status, field.NewPath("status"))
 			},
 			SelectableFields: func(rc *corev1.ReplicationController) fields.Set {
 				return fields.Set{"status.replicas": strconv.Itoa(int(rc.Status.Replicas))}
@@ -63,6 +60,28 @@ func replicationControllers() registry.Resource {
 				},
 			},
 		})
+}
+
+func validateReplicationControllerStatus(s *corev1.ReplicationControllerStatus, path *field.Path) field.ErrorList {
+	errs := append(validate.NotNegative(&s.ObservedGeneration, path.Child("observedGeneration")), validate.Counts(path, map[string]int32{
+		"replicas": s.Replicas, "fullyLabeledReplicas": s.FullyLabeledReplicas,
+		"readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
+	})...)
+	for _, part := range []struct {
+		name       string
+		is, whole  int32
+		ofReplicas string
+	}{
+		{"fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas"},
+		{"readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas"},
+		{"availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas"},
+		{"availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas"},
+	} {
+		if part.is > part.whole {
+			errs = append(errs, field.Invalid(path.Child(part.name), part.is, "cannot be greater than "+part.ofReplicas))
+		}
+	}
+	return errs
 }
 
 // defaultReplicationController fills in the selector and the labels from the template.

@@ -46,18 +46,6 @@ func isQuotaName(name corev1.ResourceName) bool {
 	return slices.Contains(containerNames(), name) || slices.Contains(countedNames(), name)
 }
 
-// isNative reports whether a resource is one of Kubernetes' own.
-func isNative(name corev1.ResourceName) bool {
-	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
-}
-
-// isExtendedName reports whether a resource is not one of Kubernetes' own, and has a name under which a
-// quota can limit what is requested of it.
-func isExtendedName(name corev1.ResourceName) bool {
-	return !isNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
-		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
-}
-
 func hasDomain(name corev1.ResourceName) bool { return strings.Contains(string(name), "/") }
 
 // validateResourceName checks the name of any resource.
@@ -78,7 +66,7 @@ func validateContainerName(name corev1.ResourceName, at *field.Path) field.Error
 	switch {
 	case !hasDomain(name) && !isStandard:
 		errs = append(errs, field.Invalid(at, name, "must be a standard resource for containers"))
-	case !isNative(name) && !isExtendedName(name):
+	case !podspec.IsNative(name) && !podspec.IsExtended(name):
 		errs = append(errs, field.Invalid(at, name, "doesn't follow extended resource name standard"))
 	}
 	return errs
@@ -94,7 +82,7 @@ func validateQuotaList(list corev1.ResourceList, path *field.Path) field.ErrorLi
 			errs = append(errs, field.Invalid(at, name, "must be a standard resource for quota"))
 		}
 		errs = append(errs, podspec.ValidateQuantities(corev1.ResourceList{name: quantity}, path)...)
-		isNumber := slices.Contains(countedNames(), name) || isExtendedName(name)
+		isNumber := slices.Contains(countedNames(), name) || podspec.IsExtended(name)
 		if isNumber && quantity.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(at, quantity, "must be an integer"))
 		}

@@ -15,8 +15,8 @@ import (
 )
 
 // validateContainers checks the containers and the volumes that they mount.
-func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	volumes, errs := validateVolumes(spec.Volumes, path.Child("volumes"))
+func validateContainers(spec *corev1.PodSpec, pod *corev1.Pod, path *field.Path) field.ErrorList {
+	volumes, errs := validateVolumes(spec.Volumes, pod, path.Child("volumes"))
 	c := containerChecks{spec: spec, volumes: volumes, names: map[string]bool{}, claims: resourceClaimNames(spec)}
 	if len(spec.Containers) == 0 {
 		errs = append(errs, field.Required(path.Child("containers"), ""))
@@ -61,7 +61,12 @@ func (c containerChecks) checkInit(container *corev1.Container, at *field.Path) 
 			errs = append(errs, field.Forbidden(at.Child(f.name), text))
 		}
 	}
-	return errs
+	return append(errs, validate.Each(container.ResizePolicy, at.Child("resizePolicy"), func(p *corev1.ContainerResizePolicy, at *field.Path) field.ErrorList {
+		if p.RestartPolicy != corev1.RestartContainer {
+			return nil
+		}
+		return field.ErrorList{field.Invalid(at.Child("restartPolicy"), p.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers")}
+	})...)
 }
 
 func (c containerChecks) check(container *corev1.Container, at *field.Path) field.ErrorList {
@@ -76,7 +81,7 @@ func (c containerChecks) checkCommon(container *corev1.Container, at *field.Path
 	}
 	c.names[container.Name] = true
 	return slices.Concat(errs,
-		validateImage(container.Image, at.Child("image")),
+		validate.Required(container.Image, at.Child("image")),
 		validate.OneOf(container.ImagePullPolicy, at.Child("imagePullPolicy"),
 			corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
 		validate.Required(container.TerminationMessagePath, at.Child("terminationMessagePath")),
@@ -85,27 +90,28 @@ func (c containerChecks) checkCommon(container *corev1.Container, at *field.Path
 		validateResizePolicy(container.ResizePolicy, c.spec.RestartPolicy, at.Child("resizePolicy")),
 		validate.Each(container.Env, at.Child("env"), c.checkEnv),
 		validateEnvFrom(container.EnvFrom, at.Child("envFrom")),
-		c.checkPorts(container.Ports, at.Child("ports")),
+		validatePorts(container.Ports, at.Child("ports")),
 		c.checkMounts(container, at.Child("volumeMounts")),
 		c.checkDevices(container, at.Child("volumeDevices")),
-		validateResources(&container.Resources, at.Child("resources")),
-		validateClaimReferences(container.Resources.Claims, c.claims, at.Child("resources", "claims")),
-		validateContainerSecurity(container.SecurityContext, at.Child("securityContext")),
+		validateResources(&container.Resources, ValidateContainerResource, c.claims, at.Child("resources")),
+		validateContainerSecurity(container.SecurityContext, c.spec, at.Child("securityContext")),
 	)
 }
 
-func validateImage(image string, path *field.Path) field.ErrorList {
-	switch {
-	case image == "":
-		return validate.Required(image, path)
-	case strings.TrimSpace(image) != image:
-		return field.ErrorList{field.Invalid(path, image, "must not have leading or trailing whitespace")}
+// validateImageName checks the image of a container that is to run. In templates, spaces around it
+// may be what somebody replaces.
+func validateImageName(container *corev1.Container, at *field.Path) field.ErrorList {
+	if strings.TrimSpace(container.Image) != container.Image {
+		return field.ErrorList{field.Invalid(at.Child("image"), container.Image, "must not have leading or trailing whitespace")}
 	}
 	return nil
 }
 
-// maxRestartRules is the maximum number of restart policy rules of a container.
-const maxRestartRules = 20
+// The maximum numbers of restart policy rules of a container, and of the exit codes in one.
+const (
+	maxRestartRules = 20
+	maxExitCodes    = 255
+)
 
 func validateRestart(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := validate.OneOfPtr(container.RestartPolicy, at.Child("restartPolicy"),
@@ -122,17 +128,20 @@ func validateRestart(container *corev1.Container, at *field.Path) field.ErrorLis
 		if r.ExitCodes == nil {
 			return append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 		}
+		if len(r.ExitCodes.Values) > maxExitCodes {
+			errs = append(errs, field.TooMany(at.Child("exitCodes", "values"), len(r.ExitCodes.Values), maxExitCodes))
+		}
 		return append(errs, validate.OneOfPtr(&r.ExitCodes.Operator, at.Child("exitCodes", "operator"),
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
 	})...)
 }
 
-func (c containerChecks) checkPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
+func validatePorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
 	errs := validate.NoDuplicates(ports, path, func(p corev1.ContainerPort) string { return p.Name }, "name")
-	return append(errs, validate.Each(ports, path, c.checkPort)...)
+	return append(errs, validate.Each(ports, path, validatePort)...)
 }
 
-func (c containerChecks) checkPort(port *corev1.ContainerPort, at *field.Path) field.ErrorList {
+func validatePort(port *corev1.ContainerPort, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if port.Name != "" {
 		errs = append(errs, validate.FromMessages(port.Name, at.Child("name"), validation.IsValidPortName(port.Name))...)
@@ -144,25 +153,44 @@ func (c containerChecks) checkPort(port *corev1.ContainerPort, at *field.Path) f
 	}
 	if port.HostPort != 0 {
 		errs = append(errs, validate.Port(port.HostPort, at.Child("hostPort"))...)
-		if c.spec.HostNetwork && port.HostPort != port.ContainerPort {
-			errs = append(errs, field.Invalid(at.Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
-		}
 	}
 	return append(errs, validate.Protocol(port.Protocol, at.Child("protocol"))...)
 }
 
-// validateHostPorts: each port of a node can be assigned to only one container.
+// validateHostPorts checks the ports of the node that containers get: in the node's network they are
+// the containers' own. Init containers run one after another.
 func validateHostPorts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	containers := path.Child("containers")
+	errs := validateDistinctPorts(spec.Containers, containers)
+	for i := range spec.InitContainers { // Kubernetes reports each as if it were the first
+		errs = append(errs, validateDistinctPorts(spec.InitContainers[i:i+1], path.Child("initContainers"))...)
+	}
+	if !spec.HostNetwork {
+		return errs
+	}
+	for i, container := range spec.Containers {
+		for j, port := range container.Ports {
+			if port.HostPort != 0 && port.HostPort != port.ContainerPort {
+				at := containers.Index(i).Child("ports").Index(j).Child("hostPort")
+				errs = append(errs, field.Invalid(at, port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
+			}
+		}
+	}
+	return errs
+}
+
+// validateDistinctPorts: each port of a node can be assigned to only one container.
+func validateDistinctPorts(containers []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
-	for i, container := range spec.Containers {
+	for i, container := range containers {
 		for j, port := range container.Ports {
 			if port.HostPort == 0 {
 				continue
 			}
 			address := fmt.Sprintf("%s/%s/%d", port.Protocol, port.HostIP, port.HostPort)
 			if taken[address] {
-				errs = append(errs, field.Duplicate(path.Child("containers").Index(i).Child("ports").Index(j).Child("hostPort"), address))
+				errs = append(errs, field.Duplicate(path.Index(i).Child("ports").Index(j).Child("hostPort"), address))
 			}
 			taken[address] = true
 		}
@@ -180,34 +208,32 @@ func (c containerChecks) checkMounts(container *corev1.Container, path *field.Pa
 	}
 	for i, mount := range container.VolumeMounts {
 		at := path.Index(i)
-		switch {
-		case mount.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""), field.NotFound(at.Child("name"), mount.Name))
-		case c.volumes[mount.Name] == nil:
+		errs = append(errs, validate.Required(mount.Name, at.Child("name"))...)
+		if c.volumes[mount.Name] == nil {
 			errs = append(errs, field.NotFound(at.Child("name"), mount.Name))
 		}
-		switch {
-		case mount.MountPath == "":
-			errs = append(errs, field.Required(at.Child("mountPath"), ""))
-		case paths[mount.MountPath]:
+		errs = append(errs, validate.Required(mount.MountPath, at.Child("mountPath"))...)
+		if paths[mount.MountPath] {
 			errs = append(errs, field.Invalid(at.Child("mountPath"), mount.MountPath, "must be unique"))
-		case devices[mount.MountPath]:
+		}
+		if devices[mount.MountPath] {
 			errs = append(errs, field.Invalid(at.Child("mountPath"), mount.MountPath, "must not already exist as a path in volumeDevices"))
 		}
 		paths[mount.MountPath] = true
 		if names[mount.Name] {
 			errs = append(errs, field.Invalid(at.Child("name"), mount.Name, "must not already exist in volumeDevices"))
 		}
-		errs = append(errs, validateMount(&mount, at)...)
+		errs = append(errs, validateMount(&mount, at, path)...)
 		errs = append(errs, validatePropagation(&mount, container.SecurityContext, path)...)
 	}
 	return errs
 }
 
-func validateMount(mount *corev1.VolumeMount, at *field.Path) field.ErrorList {
+// validateMount checks what of a volume is mounted. Kubernetes reports the paths for the list.
+func validateMount(mount *corev1.VolumeMount, at, mounts *field.Path) field.ErrorList {
 	errs := slices.Concat(
-		relativePath(mount.SubPath, at.Child("subPath")),
-		relativePath(mount.SubPathExpr, at.Child("subPathExpr")),
+		relativePath(mount.SubPath, mounts.Child("subPath")),
+		relativePath(mount.SubPathExpr, mounts.Child("subPathExpr")),
 	)
 	if mount.SubPath != "" && mount.SubPathExpr != "" {
 		errs = append(errs, field.Invalid(at.Child("subPathExpr"), mount.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
@@ -254,39 +280,4 @@ func ValidateNoBacksteps(p string, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, p, "must not contain '..'")}
 	}
 	return nil
-}
-
-func (c containerChecks) checkDevices(container *corev1.Container, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	paths, names, mounted := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	for _, mount := range container.VolumeMounts {
-		mounted[mount.Name] = true
-	}
-	for i, device := range container.VolumeDevices {
-		at := path.Index(i)
-		volume := c.volumes[device.Name]
-		switch {
-		case device.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""), field.NotFound(at.Child("name"), device.Name))
-		case names[device.Name]:
-			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "must be unique"))
-		case volume == nil:
-			errs = append(errs, field.NotFound(at.Child("name"), device.Name))
-		case volume.PersistentVolumeClaim == nil && volume.Ephemeral == nil:
-			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
-		}
-		if mounted[device.Name] {
-			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "must not already exist in volumeMounts"))
-		}
-		switch {
-		case device.DevicePath == "":
-			errs = append(errs, field.Required(at.Child("devicePath"), ""))
-		case paths[device.DevicePath]:
-			errs = append(errs, field.Invalid(at.Child("devicePath"), device.DevicePath, "must be unique"))
-		default:
-			errs = append(errs, ValidateNoBacksteps(device.DevicePath, at.Child("devicePath"))...)
-		}
-		paths[device.DevicePath], names[device.Name] = true, true
-	}
-	return errs
 }

@@ -2,8 +2,8 @@ package podspec
 
 import (
 	"maps"
-	"strings"
 
+	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -41,6 +41,10 @@ func DefaultSpec(spec *corev1.PodSpec) {
 // DefaultPod fills in what has defaults in pods, but not in templates.
 func DefaultPod(pod *corev1.Pod) {
 	registry.SetDefaultPtr(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
+	// The node that finds such a pod ends it after the shortest time that there is.
+	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
+		pod.Spec.TerminationGracePeriodSeconds = new(int64(1))
+	}
 	DefaultSpec(&pod.Spec)
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -50,6 +54,7 @@ func DefaultPod(pod *corev1.Pod) {
 			}
 		}
 	}
+	defaultPodResources(pod)
 }
 
 // defaultHostPorts sets the host ports of a pod in the network of its node: they are its own.
@@ -77,8 +82,12 @@ func defaultContainer(c *corev1.Container) {
 		registry.SetDefault(&c.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
 	for i := range c.Env {
-		if source := c.Env[i].ValueFrom; source != nil && source.FieldRef != nil {
+		source := c.Env[i].ValueFrom
+		if source != nil && source.FieldRef != nil {
 			registry.SetDefault(&source.FieldRef.APIVersion, "v1")
+		}
+		if source != nil && source.FileKeyRef != nil {
+			registry.SetDefaultPtr(&source.FileKeyRef.Optional, false)
 		}
 	}
 	for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
@@ -93,12 +102,14 @@ func defaultContainer(c *corev1.Container) {
 	}
 }
 
-// pullPolicyOf returns the default pull policy of an image: the tag latest moves, so it
-// is pulled every time.
+// pullPolicyOf returns the default pull policy of an image: the tag latest, which is also that of a
+// name without tag and digest, moves, so it is pulled every time. What is no name has no tag.
 func pullPolicyOf(image string) corev1.PullPolicy {
-	name, _, pinned := strings.Cut(image, "@")
-	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
-	if tag == "latest" || (!tagged && !pinned) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return corev1.PullIfNotPresent
+	}
+	if tagged, ok := reference.TagNameOnly(named).(reference.Tagged); ok && tagged.Tag() == "latest" {
 		return corev1.PullAlways
 	}
 	return corev1.PullIfNotPresent

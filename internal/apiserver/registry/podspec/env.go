@@ -13,10 +13,10 @@ import (
 )
 
 func (c containerChecks) checkEnv(env *corev1.EnvVar, at *field.Path) field.ErrorList {
-	if env.Name == "" {
-		return validate.Required(env.Name, at.Child("name"))
+	errs := validate.Required(env.Name, at.Child("name"))
+	if env.Name != "" {
+		errs = validate.FromMessages(env.Name, at.Child("name"), validation.IsRelaxedEnvVarName(env.Name))
 	}
-	errs := validate.FromMessages(env.Name, at.Child("name"), validation.IsRelaxedEnvVarName(env.Name))
 	if env.ValueFrom == nil {
 		return errs
 	}
@@ -131,26 +131,36 @@ func unreadableFields() []string {
 }
 
 func validateFieldRef(ref *corev1.ObjectFieldSelector, at *field.Path, readable []string) field.ErrorList {
-	errs := validate.Required(ref.APIVersion, at.Child("apiVersion"))
 	path := at.Child("fieldPath")
-	if ref.FieldPath == "" {
-		return append(errs, validate.Required(ref.FieldPath, path)...)
+	unknown := func(why string) field.ErrorList {
+		return field.ErrorList{field.Invalid(path, ref.FieldPath, "error converting fieldPath: "+why)}
+	}
+	switch {
+	case ref.APIVersion == "":
+		return validate.Required(ref.APIVersion, at.Child("apiVersion"))
+	case ref.FieldPath == "":
+		return validate.Required(ref.FieldPath, path)
+	case ref.APIVersion != "v1":
+		return unknown("unsupported pod version: " + ref.APIVersion)
 	}
 	if of, key, ok := subscript(ref.FieldPath); ok {
-		if of != "metadata.annotations" && of != "metadata.labels" {
-			return append(errs, field.Invalid(path, ref.FieldPath, "error converting fieldPath: field label does not support subscript: "+ref.FieldPath))
+		switch of {
+		case "metadata.annotations": // the prefix of an annotation's key is not case-sensitive
+			key = strings.ToLower(key)
+		case "metadata.labels":
+		default:
+			return unknown("field label does not support subscript: " + ref.FieldPath)
 		}
-		// The prefix of an annotation's key is not case-sensitive.
-		return append(errs, validate.FromMessages(key, path, validation.IsQualifiedName(strings.ToLower(key)))...)
+		return validate.FromMessages(key, at, validation.IsQualifiedName(key))
 	}
 	known := slices.Concat(envFields(), fileFields(), unreadableFields())
 	switch {
 	case !slices.Contains(known, ref.FieldPath):
-		errs = append(errs, field.Invalid(path, ref.FieldPath, "error converting fieldPath: field label not supported: "+ref.FieldPath))
+		return unknown("field label not supported: " + ref.FieldPath)
 	case !slices.Contains(readable, ref.FieldPath):
-		errs = append(errs, field.NotSupported(path, ref.FieldPath, readable))
+		return field.ErrorList{field.NotSupported(path, ref.FieldPath, readable)}
 	}
-	return errs
+	return nil
 }
 
 // subscript splits metadata.labels['key'].
@@ -162,25 +172,33 @@ func subscript(path string) (of, key string, ok bool) {
 
 func validateResourceRef(ref *corev1.ResourceFieldSelector, at *field.Path) field.ErrorList {
 	path := at.Child("resource")
-	if ref.Resource == "" {
+	switch {
+	case ref.Resource == "":
 		return validate.Required(ref.Resource, path)
+	case !isReadable(ref.Resource):
+		return field.ErrorList{field.NotSupported(path, ref.Resource, readableResources())}
 	}
-	readable := []string{
+	return validateDivisor(ref, at.Child("divisor"))
+}
+
+func readableResources() []string {
+	return []string{
 		"limits.cpu", "limits.ephemeral-storage", "limits.memory",
 		"requests.cpu", "requests.ephemeral-storage", "requests.memory",
 	}
-	_, name, _ := strings.Cut(ref.Resource, ".")
-	if !slices.Contains(readable, ref.Resource) && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
-		return field.ErrorList{field.NotSupported(path, ref.Resource, readable)}
-	}
-	return validateDivisor(ref, name, at.Child("divisor"))
 }
 
-// validateDivisor checks the unit in which a quantity is reported.
-func validateDivisor(ref *corev1.ResourceFieldSelector, name string, at *field.Path) field.ErrorList {
-	if ref.Divisor.IsZero() {
+func isReadable(resource string) bool {
+	return slices.Contains(readableResources(), resource) ||
+		strings.HasPrefix(resource, "limits."+corev1.ResourceHugePagesPrefix) || strings.HasPrefix(resource, "requests."+corev1.ResourceHugePagesPrefix)
+}
+
+// validateDivisor checks the unit in which a quantity is reported, of a resource that can be.
+func validateDivisor(ref *corev1.ResourceFieldSelector, at *field.Path) field.ErrorList {
+	if ref.Divisor.IsZero() || !isReadable(ref.Resource) {
 		return nil
 	}
+	_, name, _ := strings.Cut(ref.Resource, ".")
 	units, what := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}, name
 	listed := strings.Join(units, ", ")
 	switch {

@@ -12,8 +12,8 @@ import (
 // ValidateEphemeralContainers checks the containers that were added to debug a pod, against its
 // other containers.
 func ValidateEphemeralContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	volumes, _ := validateVolumes(spec.Volumes, path)
-	return containerChecks{spec: spec, volumes: volumes, names: map[string]bool{}}.checkEphemeral(path)
+	volumes, _ := validateVolumes(spec.Volumes, nil, path)
+	return containerChecks{spec: spec, volumes: volumes, names: map[string]bool{}, claims: resourceClaimNames(spec)}.checkEphemeral(path)
 }
 
 func (c containerChecks) checkEphemeral(path *field.Path) field.ErrorList {
@@ -27,6 +27,7 @@ func (c containerChecks) checkEphemeral(path *field.Path) field.ErrorList {
 		e := &spec.EphemeralContainers[i]
 		at := path.Index(i)
 		errs = append(errs, c.checkCommon((*corev1.Container)(&e.EphemeralContainerCommon), at)...)
+		errs = append(errs, validateImageName((*corev1.Container)(&e.EphemeralContainerCommon), at)...)
 		if e.TargetContainerName != "" && !targets[e.TargetContainerName] {
 			errs = append(errs, field.NotFound(at.Child("targetContainerName"), e.TargetContainerName))
 		}

@@ -3,6 +3,7 @@ package podspec
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,14 +21,11 @@ func validatePlacement(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		metav1validation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector")),
 		ValidateTolerations(spec.Tolerations, path.Child("tolerations")),
 		validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints")),
-		validate.NoDuplicates(spec.SchedulingGates, path.Child("schedulingGates"), func(g corev1.PodSchedulingGate) string { return g.Name }, "name"),
+		validate.NoDuplicates(spec.SchedulingGates, path.Child("schedulingGates"), func(g corev1.PodSchedulingGate) string { return g.Name }, ""),
 		validate.Each(spec.SchedulingGates, path.Child("schedulingGates"), func(g *corev1.PodSchedulingGate, at *field.Path) field.ErrorList {
 			return validate.FromMessages(g.Name, at, validation.IsQualifiedName(g.Name))
 		}),
 	)
-	if len(spec.SchedulingGates) > 0 && spec.NodeName != "" {
-		errs = append(errs, field.Forbidden(path.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
-	}
 	return append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
 }
 
@@ -37,7 +35,6 @@ func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 }
 
 func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList {
-	operators := []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}
 	var errs field.ErrorList
 	if t.Key != "" {
 		errs = metav1validation.ValidateLabelName(t.Key, path.Child("key"))
@@ -49,16 +46,19 @@ func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList 
 	}
 	switch t.Operator {
 	case corev1.TolerationOpEqual, "":
-		errs = append(errs, validate.FromMessages(t.Value, path.Child("operator"), validation.IsValidLabelValue(t.Value))...)
+		if complaints := validation.IsValidLabelValue(t.Value); len(complaints) > 0 {
+			errs = append(errs, field.Invalid(path.Child("operator"), t.Value, strings.Join(complaints, ";")))
+		}
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
-			errs = append(errs, field.Invalid(path.Child("operator"), t, "value must be empty when `operator` is 'Exists'"))
+			errs = append(errs, field.Invalid(path.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
 		}
 	case corev1.TolerationOpGt, corev1.TolerationOpLt:
 		// These are known, and behind a feature gate that is off by default.
-		errs = append(errs, field.NotSupported(path.Child("operator"), t.Operator, operators))
+		errs = append(errs, field.NotSupported(path.Child("operator"), t.Operator,
+			[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
 	default:
-		errs = append(errs, validate.OneOf(t.Operator, path.Child("operator"), operators...)...)
+		errs = append(errs, validate.OneOf(t.Operator, path.Child("operator"), corev1.TolerationOpEqual, corev1.TolerationOpExists)...)
 	}
 	if t.Effect != "" {
 		errs = append(errs, ValidateTaintEffect(t.Effect, path.Child("effect"))...)
@@ -84,7 +84,7 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 		errs := slices.Concat(
 			validate.Positive(&c.MaxSkew, at.Child("maxSkew")),
 			validate.Positive(c.MinDomains, at.Child("minDomains")),
-			validateTopologyKey(c.TopologyKey, at.Child("topologyKey")),
+			topologyKeyIsGiven(c.TopologyKey, at.Child("topologyKey")),
 			validate.OneOfPtr(&c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway),
 			validate.OneOfPtr(c.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
 			validate.OneOfPtr(c.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore),
@@ -102,9 +102,18 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 	})
 }
 
-func validateTopologyKey(key string, at *field.Path) field.ErrorList {
+// topologyKeyIsGiven checks the topology key of a spread constraint: any label may be named, even one
+// that no node can have.
+func topologyKeyIsGiven(key string, at *field.Path) field.ErrorList {
 	if key == "" {
 		return field.ErrorList{field.Required(at, "can not be empty")}
+	}
+	return nil
+}
+
+func validateTopologyKey(key string, at *field.Path) field.ErrorList {
+	if key == "" {
+		return topologyKeyIsGiven(key, at)
 	}
 	return metav1validation.ValidateLabelName(key, at)
 }
@@ -153,7 +162,18 @@ func ValidateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorLis
 	if len(s.NodeSelectorTerms) == 0 {
 		return field.ErrorList{field.Required(terms, "must have at least one node selector term")}
 	}
-	return validate.Each(s.NodeSelectorTerms, terms, validateNodeTerm)
+	return validate.Each(s.NodeSelectorTerms, terms, validateRequiredTerm)
+}
+
+// validateRequiredTerm checks a term that decides: its values are such as labels have.
+func validateRequiredTerm(t *corev1.NodeSelectorTerm, at *field.Path) field.ErrorList {
+	errs := validateNodeTerm(t, at)
+	for i, r := range t.MatchExpressions {
+		errs = append(errs, validate.Each(r.Values, at.Child("matchExpressions").Index(i).Child("values"), func(value *string, at *field.Path) field.ErrorList {
+			return validate.FromMessages(*value, at, validation.IsValidLabelValue(*value))
+		})...)
+	}
+	return errs
 }
 
 func validateNodeTerm(t *corev1.NodeSelectorTerm, at *field.Path) field.ErrorList {

@@ -63,9 +63,10 @@ func (c containerChecks) checkHandler(h *corev1.LifecycleHandler, at *field.Path
 	if h == nil {
 		return nil
 	}
-	errs := validateAction(action{exec: h.Exec, get: h.HTTPGet, tcp: h.TCPSocket}, validate.SetMembers(h), at)
+	set := validate.SetMembers(h)
+	errs := validateAction(action{exec: h.Exec, get: h.HTTPGet, tcp: h.TCPSocket}, set, at)
 	grace := ptr.Deref(c.spec.TerminationGracePeriodSeconds, 0)
-	if h.Sleep != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > grace) {
+	if h.Sleep != nil && len(set) == 1 && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > grace) {
 		errs = append(errs, field.Invalid(at.Child("sleep"), h.Sleep.Seconds,
 			fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace)))
 	}
@@ -80,7 +81,8 @@ type action struct {
 	grpc *corev1.GRPCAction
 }
 
-// validateAction checks that exactly one handler is set, and that it is valid.
+// validateAction checks that exactly one handler is set, and that it is valid. Of several the first
+// counts.
 func validateAction(a action, set []string, at *field.Path) field.ErrorList {
 	if len(set) == 0 {
 		return field.ErrorList{field.Required(at, "must specify a handler type")}
@@ -89,16 +91,16 @@ func validateAction(a action, set []string, at *field.Path) field.ErrorList {
 	for _, extra := range set[1:] {
 		errs = append(errs, field.Forbidden(at.Child(extra), "may not specify more than 1 handler type"))
 	}
-	if a.exec != nil && len(a.exec.Command) == 0 {
-		errs = append(errs, field.Required(at.Child("exec", "command"), ""))
-	}
-	if a.get != nil {
+	switch {
+	case a.exec != nil:
+		if len(a.exec.Command) == 0 {
+			errs = append(errs, field.Required(at.Child("exec", "command"), ""))
+		}
+	case a.get != nil:
 		errs = append(errs, validateHTTPGet(a.get, at.Child("httpGet"))...)
-	}
-	if a.tcp != nil {
+	case a.tcp != nil:
 		errs = append(errs, validate.TargetPort(a.tcp.Port, at.Child("tcpSocket", "port"))...)
-	}
-	if a.grpc != nil {
+	case a.grpc != nil:
 		errs = append(errs, validate.Port(a.grpc.Port, at.Child("grpc", "port"))...)
 	}
 	return errs

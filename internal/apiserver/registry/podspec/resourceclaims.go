@@ -92,3 +92,38 @@ func ValidateResourceClaimStatuses(statuses []corev1.PodResourceClaimStatus, spe
 		return append(errs, subdomainPtr(s.ResourceClaimName, at.Child("resourceClaimName"))...)
 	})...)
 }
+
+// ValidateExtendedClaimStatus checks the claim that was made for what a pod requests as extended
+// resources: which request of it is for which resource of which container.
+func ValidateExtendedClaimStatus(s *corev1.PodExtendedResourceClaimStatus, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	errs := validate.Required(s.ResourceClaimName, path.Child("resourceClaimName"))
+	errs = append(errs, validate.OptionalSubdomain(s.ResourceClaimName, path.Child("resourceClaimName"))...)
+	mappings := path.Child("requestMappings")
+	if len(s.RequestMappings) == 0 {
+		errs = append(errs, field.Required(mappings, "at least one request mapping is required"))
+	}
+	containers := slices.Concat(spec.InitContainers, spec.Containers)
+	seen := map[corev1.ContainerExtendedResourceRequest]bool{}
+	for i, m := range s.RequestMappings {
+		at := mappings.Index(i)
+		switch c := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == m.ContainerName }); {
+		case c < 0:
+			errs = append(errs, field.Invalid(at.Child("containerName"), m.ContainerName, "must match the name of an entry in spec.initContainers.name or spec.containers.name"))
+		default:
+			if _, requested := containers[c].Resources.Requests[corev1.ResourceName(m.ResourceName)]; !requested {
+				errs = append(errs, field.Invalid(at.Child("resourceName"), m.ResourceName, "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests"))
+			}
+		}
+		// Kubernetes reports the name of a request for the status, not for the mapping.
+		errs = append(errs, validate.FromMessages(m.RequestName, path.Child("requestName"), validation.IsDNS1123Label(m.RequestName))...)
+		if seen[m] {
+			errs = append(errs, field.Duplicate(at.Child("containerName"), m.ContainerName), field.Duplicate(at.Child("resourceName"), m.ResourceName),
+				field.Duplicate(at.Child("requestName"), m.RequestName))
+		}
+		seen[m] = true
+	}
+	return errs
+}

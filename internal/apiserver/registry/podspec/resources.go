@@ -8,17 +8,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+// nameCheck checks the name of a resource, at the place where it is named.
+type nameCheck func(corev1.ResourceName, *field.Path) field.ErrorList
+
+// validateResources checks what containers, or a pod as a whole, may use: resources with names that
+// pass the check, and claims of the pod.
+func validateResources(r *corev1.ResourceRequirements, check nameCheck, claims []string, at *field.Path) field.ErrorList {
 	limits, requests := at.Child("limits"), at.Child("requests")
 	errs := slices.Concat(
-		validateContainerQuantities(r.Limits, limits),
-		validateContainerQuantities(r.Requests, requests),
+		validateAmounts(r.Limits, check, limits),
+		validateAmounts(r.Requests, check, requests),
+		validateClaimReferences(r.Claims, claims, at.Child("claims")),
 	)
 	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
 		request := r.Requests[name]
@@ -32,25 +37,6 @@ func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.Err
 		}
 	}
 	return append(errs, validateHugePages(r, at)...)
-}
-
-// validatePodResources checks the resources of a pod as a whole.
-func validatePodResources(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
-	if r == nil {
-		return nil
-	}
-	errs := validateResources(r, at)
-	for name, list := range map[string]corev1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
-		for resource := range list {
-			if resource != corev1.ResourceCPU && resource != corev1.ResourceMemory && !isHugePages(resource) {
-				errs = append(errs, field.NotSupported(at.Child(name).Key(string(resource)), resource, []string{"cpu", corev1.ResourceHugePagesPrefix, "memory"}))
-			}
-		}
-	}
-	if r.Claims != nil {
-		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for Resources at pod-level"))
-	}
-	return errs
 }
 
 // validateResizePolicy checks what is to happen when a container is resized. A pod that does not
@@ -92,49 +78,40 @@ func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// isExtended reports whether a resource is not one of Kubernetes' own, such as a device.
-func isExtended(name corev1.ResourceName) bool {
-	domain, _, qualified := strings.Cut(string(name), "/")
-	return qualified && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
-}
-
 // mayOvercommit reports whether the limit of a resource may be above its request. It may
 // not for huge pages and devices.
-func mayOvercommit(name corev1.ResourceName) bool { return !isHugePages(name) && !isExtended(name) }
+func mayOvercommit(name corev1.ResourceName) bool { return !isHugePages(name) && IsNative(name) }
 
-func validateContainerQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
+func validateAmounts(list corev1.ResourceList, check nameCheck, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		quantity := list[name]
 		key := at.Key(string(name))
-		errs = append(errs, ValidateContainerResource(name, key)...)
+		errs = append(errs, check(name, key)...)
 		errs = append(errs, validateQuantity(quantity, key)...)
-		if isExtended(name) && quantity.MilliValue()%1000 != 0 {
+		if IsExtended(name) && quantity.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(key, quantity.String(), "must be an integer"))
+		}
+		if isHugePages(name) && !isWholePages(name, quantity) {
+			errs = append(errs, field.Invalid(key, quantity.String(), fmt.Sprintf("%s is not positive integer multiple of %s", quantity.String(), name)))
 		}
 	}
 	return errs
 }
 
-// ValidateContainerResource checks the name of a resource that a container can have.
-func ValidateContainerResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	if errs := validate.FromMessages(name, at, validation.IsQualifiedName(string(name))); len(errs) > 0 {
-		return errs
+// isWholePages reports whether an amount is one of whole pages of the size that the resource names.
+func isWholePages(name corev1.ResourceName, quantity resource.Quantity) bool {
+	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	if err != nil || size.Sign() <= 0 || size.MilliValue()%1000 != 0 {
+		return false
 	}
-	standard := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
-	if strings.Contains(string(name), "/") || isHugePages(name) || slices.Contains(standard, name) {
-		return nil
-	}
-	return field.ErrorList{
-		field.Invalid(at, name, "must be a standard resource type or fully qualified"),
-		field.Invalid(at, name, "must be a standard resource for containers"),
-	}
+	return quantity.Value()%size.Value() == 0
 }
 
 // ValidateOverhead checks what the runtime of a pod's containers costs. The path of an error is
 // that of a limit, as Kubernetes has it.
 func ValidateOverhead(overhead corev1.ResourceList, at *field.Path) field.ErrorList {
-	return validateResources(&corev1.ResourceRequirements{Limits: overhead}, at)
+	return validateResources(&corev1.ResourceRequirements{Limits: overhead}, ValidateContainerResource, nil, at)
 }
 
 // ValidateQuantities validates the quantities of a list of resources.

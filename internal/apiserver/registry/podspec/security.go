@@ -16,10 +16,13 @@ import (
 func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if ptr.Deref(spec.ShareProcessNamespace, false) && spec.HostPID {
-		errs = append(errs, field.Invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+		errs = append(errs, field.Invalid(path.Child("securityContext", "shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if spec.OS != nil {
 		errs = append(errs, validateOS(spec.OS.Name, path.Child("os"))...)
+	}
+	if !ptr.Deref(spec.HostUsers, true) {
+		errs = append(errs, validateOwnUsers(spec, path)...)
 	}
 	s, at := spec.SecurityContext, path.Child("securityContext")
 	if s == nil {
@@ -42,6 +45,38 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
 	)
 }
+
+// validateOwnUsers checks a pod whose users are not those of its node: it cannot share the node's other
+// namespaces, nor have block devices, which would keep their owners.
+func validateOwnUsers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	const text = "when `hostUsers` is false"
+	var errs field.ErrorList
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"hostNetwork", spec.HostNetwork}, {"HostPID", spec.HostPID}, {"HostIPC", spec.HostIPC}} {
+		if f.set {
+			errs = append(errs, field.Forbidden(path.Child(f.name), text))
+		}
+	}
+	noDevices := func(devices []corev1.VolumeDevice, at *field.Path) {
+		if len(devices) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("volumeDevices"), text))
+		}
+	}
+	for i, c := range spec.InitContainers {
+		noDevices(c.VolumeDevices, path.Child("initContainers").Index(i))
+	}
+	for i, c := range spec.Containers {
+		noDevices(c.VolumeDevices, path.Child("containers").Index(i))
+	}
+	for i, c := range spec.EphemeralContainers {
+		noDevices(c.VolumeDevices, path.Child("ephemeralContainers").Index(i))
+	}
+	return errs
+}
+
+func isWindows(spec *corev1.PodSpec) bool { return spec.OS != nil && spec.OS.Name == corev1.Windows }
 
 func validateOS(name corev1.OSName, at *field.Path) field.ErrorList {
 	if name == "" {
@@ -68,7 +103,9 @@ func validGroup(id *int64, at *field.Path) field.ErrorList {
 	return validate.FromMessages(*id, at, validation.IsValidGroupID(*id))
 }
 
-func validateContainerSecurity(s *corev1.SecurityContext, at *field.Path) field.ErrorList {
+// validateContainerSecurity checks as which user a container runs, and what that user may do. The
+// users of the pod may be those of the node.
+func validateContainerSecurity(s *corev1.SecurityContext, pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	if s == nil {
 		return nil
 	}
@@ -79,6 +116,9 @@ func validateContainerSecurity(s *corev1.SecurityContext, at *field.Path) field.
 		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
 		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
 	)
+	if ptr.Deref(pod.HostUsers, true) && ptr.Deref(s.ProcMount, "") == corev1.UnmaskedProcMount {
+		errs = append(errs, field.Invalid(at.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
+	}
 	if ptr.Deref(s.AllowPrivilegeEscalation, true) {
 		return errs
 	}
@@ -96,10 +136,10 @@ func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	if p.Type == "" {
-		return field.ErrorList{field.Required(at.Child("type"), "type is required when seccompProfile is set")}
+	errs := field.ErrorList{field.Required(at.Child("type"), "type is required when seccompProfile is set")}
+	if p.Type != "" {
+		errs = validate.OneOf(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
 	}
-	errs := validate.OneOf(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
 	profile := at.Child("localhostProfile")
 	switch local := p.Type == corev1.SeccompProfileTypeLocalhost; {
 	case local && p.LocalhostProfile == nil:
@@ -107,7 +147,7 @@ func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 	case local:
 		errs = append(errs, relativePath(*p.LocalhostProfile, profile)...)
 	case p.LocalhostProfile != nil:
-		errs = append(errs, field.Invalid(profile, *p.LocalhostProfile, "can only be set when seccomp type is Localhost"))
+		errs = append(errs, field.Invalid(profile, p, "can only be set when seccomp type is Localhost"))
 	}
 	return errs
 }

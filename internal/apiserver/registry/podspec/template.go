@@ -13,14 +13,22 @@ import (
 // ValidateTemplate checks the template of a kind whose pods run until they are deleted.
 func ValidateTemplate(kind string, template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	spec := path.Child("spec")
-	errs := append(ValidateTemplateMeta(template, path.Child("metadata")), ValidateSpec(&template.Spec, spec)...)
+	errs := append(ValidateTemplateMeta(template, path), ValidateSpec(&template.Spec, spec)...)
+	errs = append(errs, ValidateEndless(kind, template, path)...)
+	return append(errs, ForbidEphemeralContainers(template, spec)...)
+}
+
+// ValidateEndless checks that pods are made to run until they are deleted.
+func ValidateEndless(kind string, template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	spec := path.Child("spec")
+	var errs field.ErrorList
 	if policy := template.Spec.RestartPolicy; policy != "" && policy != corev1.RestartPolicyAlways {
 		errs = append(errs, field.NotSupported(spec.Child("restartPolicy"), policy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if template.Spec.ActiveDeadlineSeconds != nil {
 		errs = append(errs, field.Forbidden(spec.Child("activeDeadlineSeconds"), fmt.Sprintf("activeDeadlineSeconds in %s is not Supported", kind)))
 	}
-	return append(errs, ForbidEphemeralContainers(template, spec)...)
+	return errs
 }
 
 // ForbidEphemeralContainers rejects ephemeral containers in a template: they can only be added

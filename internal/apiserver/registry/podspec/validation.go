@@ -18,22 +18,35 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// ValidateSpec checks the spec of a pod or of a template. Its parts are in files of their
+// ValidatePod checks the spec of a pod: as in a template, and what has to be right when it runs.
+func ValidatePod(pod *corev1.Pod) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := append(validateSpec(&pod.Spec, pod, path), validateOwnTokens(pod, path.Child("volumes"))...)
+	errs = append(errs, validate.Each(pod.Spec.Containers, path.Child("containers"), validateImageName)...)
+	return append(errs, validate.Each(pod.Spec.InitContainers, path.Child("initContainers"), validateImageName)...)
+}
+
+// ValidateSpec checks the spec of a template. Its parts are in files of their
 // own: containers (containers.go, env.go, probes.go, resources.go), volumes (volumes.go),
 // resource claims (resourceclaims.go), placement (placement.go) and security (security.go).
 func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	return validateSpec(spec, nil, path)
+}
+
+// validateSpec checks the spec of a pod, or of a template if there is none.
+func validateSpec(spec *corev1.PodSpec, pod *corev1.Pod, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		validate.OneOf(spec.RestartPolicy, path.Child("restartPolicy"),
 			corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever),
-		validateContainers(spec, path),
+		validateContainers(spec, pod, path),
 		validateResourceClaims(spec.ResourceClaims, path.Child("resourceClaims")),
-		validatePodResources(spec.Resources, path.Child("resources")),
+		validatePodResources(spec, resourceClaimNames(spec), path.Child("resources")),
 		validateDeadline(spec.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds")),
 		validate.OptionalSubdomain(spec.ServiceAccountName, path.Child("serviceAccountName")),
 		validate.OptionalSubdomain(spec.PriorityClassName, path.Child("priorityClassName")),
 		givenSubdomain(spec.RuntimeClassName, path.Child("runtimeClassName")),
-		givenSubdomain(spec.HostnameOverride, path.Child("hostnameOverride")),
-		validate.OneOfPtr(spec.PreemptionPolicy, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever),
+		validateHostnameOverride(spec, path.Child("hostnameOverride")),
+		validatePreemption(spec.PreemptionPolicy, path.Child("preemptionPolicy")),
 		ValidateOverhead(spec.Overhead, path.Child("overhead")),
 		validate.Each(spec.ReadinessGates, path.Child("readinessGates"), func(g *corev1.PodReadinessGate, at *field.Path) field.ErrorList {
 			return validate.FromMessages(g.ConditionType, at.Child("conditionType"), validation.IsQualifiedName(string(g.ConditionType)))
@@ -42,6 +55,13 @@ func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		validatePlacement(spec, path),
 		validatePodSecurity(spec, path),
 	)
+}
+
+func validatePreemption(policy *corev1.PreemptionPolicy, at *field.Path) field.ErrorList {
+	if policy == nil {
+		return nil
+	}
+	return validate.OneOf(*policy, at, corev1.PreemptLowerPriority, corev1.PreemptNever)
 }
 
 // givenSubdomain checks a name that may be absent, but not empty.
@@ -131,14 +151,38 @@ func atMost(n int, value any, path *field.Path, limit int, what string) field.Er
 	return field.ErrorList{field.Invalid(path, value, "must not have more than "+strconv.Itoa(limit)+" "+what)}
 }
 
-// ValidateTemplateMeta checks the metadata of the pods that are made from a template.
+// ValidateTemplateMeta checks the metadata of the pods that are made from a template. Kubernetes
+// reports them at the template.
 func ValidateTemplateMeta(template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		metav1validation.ValidateLabels(template.Labels, path.Child("labels")),
 		apivalidation.ValidateAnnotations(template.Annotations, path.Child("annotations")),
+		ValidateAnnotations(template.Annotations, &template.Spec, path.Child("annotations")),
 	)
 }
 
 // sourcesOf returns the names of the sources that a volume has, in the order of the
 // type's fields.
 func sourcesOf(source *corev1.VolumeSource) []string { return validate.SetMembers(source) }
+
+// maxHostname is the length of the longest hostname of a Linux host, in bytes.
+const maxHostname = 64
+
+// validateHostnameOverride checks the hostname that a pod is to have. It excludes what would give it
+// another one.
+func validateHostnameOverride(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	if spec.HostnameOverride == nil {
+		return nil
+	}
+	errs := givenSubdomain(spec.HostnameOverride, at)
+	if len(*spec.HostnameOverride) > maxHostname {
+		errs = append(errs, field.TooLong(at, *spec.HostnameOverride, maxHostname))
+	}
+	if spec.HostNetwork {
+		errs = append(errs, field.Forbidden(at, "may not be specified when hostNetwork is true"))
+	}
+	if spec.SetHostnameAsFQDN != nil && *spec.SetHostnameAsFQDN {
+		errs = append(errs, field.Forbidden(at, "may not be specified when setHostnameAsFQDN is true"))
+	}
+	return errs
+}

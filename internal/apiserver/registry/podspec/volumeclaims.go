@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,15 @@ func ValidateVolumeClaimSpec(s *corev1.PersistentVolumeClaimSpec, spec *field.Pa
 	}
 	if source := s.DataSourceRef; source != nil {
 		errs = append(errs, validateDataSource(source.APIGroup, source.Kind, source.Name, spec.Child("dataSourceRef"))...)
+		errs = append(errs, validate.OptionalLabel(ptr.Deref(source.Namespace, ""), spec.Child("dataSourceRef", "namespace"))...)
+	}
+	if source, ref := s.DataSource, s.DataSourceRef; source != nil && ref != nil {
+		switch {
+		case ptr.Deref(ref.Namespace, "") != "":
+			errs = append(errs, field.Invalid(spec, spec.Child("dataSource"), "may not be specified when dataSourceRef.namespace is specified"))
+		case !equality.Semantic.DeepEqual(source.APIGroup, ref.APIGroup) || source.Kind != ref.Kind || source.Name != ref.Name:
+			errs = append(errs, field.Invalid(spec, spec.Child("dataSource"), "must match dataSourceRef"))
+		}
 	}
 	path := spec.Child("resources").Key(string(corev1.ResourceStorage))
 	size, ok := s.Resources.Requests[corev1.ResourceStorage]
@@ -109,12 +119,13 @@ func ValidateAccessModes(modes []corev1.PersistentVolumeAccessMode, path *field.
 		return field.ErrorList{field.Required(path, "at least 1 access mode is required")}
 	}
 	var errs field.ErrorList
-	if len(modes) > 1 && slices.Contains(modes, corev1.ReadWriteOncePod) {
+	shared := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce}
+	isShared := func(mode corev1.PersistentVolumeAccessMode) bool { return slices.Contains(shared, mode) }
+	if slices.ContainsFunc(modes, isShared) && slices.Contains(modes, corev1.ReadWriteOncePod) {
 		errs = append(errs, field.Forbidden(path, "may not use ReadWriteOncePod with other access modes"))
 	}
 	for _, mode := range modes {
-		errs = append(errs, validate.OneOf(mode, path,
-			corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)...)
+		errs = append(errs, validate.OneOfPtr(&mode, path, append(shared, corev1.ReadWriteOncePod)...)...)
 	}
 	return errs
 }

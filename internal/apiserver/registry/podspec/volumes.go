@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -8,17 +9,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateVolumes checks the volumes. It returns those that are valid by their names: the others
+// validateVolumes checks the volumes of a pod, or of a template if there is none. It returns those that are valid by their names: the others
 // count as absent where they are mounted.
-func validateVolumes(volumes []corev1.Volume, path *field.Path) (map[string]*corev1.Volume, field.ErrorList) {
+func validateVolumes(volumes []corev1.Volume, pod *corev1.Pod, path *field.Path) (map[string]*corev1.Volume, field.ErrorList) {
 	valid := map[string]*corev1.Volume{}
 	errs := validate.Each(volumes, path, func(v *corev1.Volume, at *field.Path) field.ErrorList {
 		errs := append(validateSources(&v.VolumeSource, at), validate.RequiredLabel(v.Name, at.Child("name"))...)
+		if pod != nil && v.Image != nil && len(sourcesOf(&v.VolumeSource)) == 1 {
+			errs = append(errs, validate.Required(v.Image.Reference, at.Child("image", "reference"))...)
+		}
 		if valid[v.Name] != nil {
 			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
 		}
@@ -45,9 +48,10 @@ func validateSources(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 		first = "emptyDir"
 	}
 	var errs field.ErrorList
+	upstreams := map[string]string{"downwardAPI": "downwarAPI", "cephfs": "cephFS"} // what these fields are called in its errors
 	for _, extra := range sources {
 		if extra != first {
-			errs = append(errs, field.Forbidden(at.Child(extra), "may not specify more than 1 volume type"))
+			errs = append(errs, field.Forbidden(at.Child(cmp.Or(upstreams[extra], extra)), "may not specify more than 1 volume type"))
 		}
 	}
 	return errs
@@ -85,6 +89,7 @@ func validateOwnSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 		for i := range s.Sources {
 			errs = append(errs, validateProjection(&s.Sources[i], at.Child("sources").Index(i), at)...)
 		}
+		errs = append(errs, validateDistinctPaths(s.Sources, at)...)
 	}
 	return errs
 }
@@ -93,10 +98,7 @@ func validateOwnSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 func ValidateHostPath(s *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
 	errs := validate.Required(s.Path, at.Child("path"))
 	errs = append(errs, ValidateNoBacksteps(s.Path, at.Child("path"))...)
-	if ptr.Deref(s.Type, corev1.HostPathUnset) == corev1.HostPathUnset {
-		return errs
-	}
-	return append(errs, validate.OneOfPtr(s.Type, at.Child("type"),
+	return append(errs, validate.OneOfPtr(s.Type, at.Child("type"), corev1.HostPathUnset,
 		corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate,
 		corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)...)
 }
@@ -121,69 +123,9 @@ func requiredRelativePath(p string, at *field.Path) field.ErrorList {
 	if p == "" {
 		return validate.Required(p, at)
 	}
-	return relativePath(p, at)
-}
-
-// validateDownwardFiles checks the files of the downward API. Kubernetes reports errors for the
-// volume, not for the file.
-func validateDownwardFiles(files []corev1.DownwardAPIVolumeFile, volume *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range files {
-		errs = append(errs, validateDownwardFile(&files[i], volume)...)
-	}
-	return errs
-}
-
-func validateDownwardFile(file *corev1.DownwardAPIVolumeFile, at *field.Path) field.ErrorList {
-	errs := append(requiredRelativePath(file.Path, at.Child("path")), validateMode(file.Mode, at.Child("mode"))...)
-	switch {
-	case file.FieldRef != nil && file.ResourceFieldRef != nil:
-		errs = append(errs, field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
-	case file.FieldRef != nil:
-		errs = append(errs, validateFieldRef(file.FieldRef, at.Child("fieldRef"), fileFields())...)
-	case file.ResourceFieldRef != nil:
-		at := at.Child("resourceFieldRef")
-		errs = append(errs, validate.Required(file.ResourceFieldRef.ContainerName, at.Child("containerName"))...)
-		errs = append(errs, validateResourceRef(file.ResourceFieldRef, at)...)
-	default:
-		errs = append(errs, field.Required(at, "one of fieldRef and resourceFieldRef is required"))
-	}
-	return errs
-}
-
-// Bounds of the lifetime of a projected token, in seconds.
-const (
-	minTokenSeconds = 10 * 60
-	maxTokenSeconds = 1 << 32
-)
-
-// validateProjection checks a source of the volume at the path volume, for which Kubernetes reports
-// the paths of tokens.
-func validateProjection(p *corev1.VolumeProjection, at, volume *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(validate.SetMembers(p)) > 1 {
-		errs = append(errs, field.Forbidden(at, "may not specify more than 1 volume type per source"))
-	}
-	if s := p.Secret; s != nil {
-		errs = append(errs, validate.Required(s.Name, at.Child("secret", "name"))...)
-		errs = append(errs, validate.Each(s.Items, at.Child("secret", "items"), validateKeyToPath)...)
-	}
-	if s := p.ConfigMap; s != nil {
-		errs = append(errs, validate.Required(s.Name, at.Child("configMap", "name"))...)
-		errs = append(errs, validate.Each(s.Items, at.Child("configMap", "items"), validateKeyToPath)...)
-	}
-	if s := p.DownwardAPI; s != nil {
-		errs = append(errs, validateDownwardFiles(s.Items, at.Child("downwardAPI"))...)
-	}
-	if s := p.ServiceAccountToken; s != nil {
-		at := at.Child("serviceAccountToken")
-		errs = append(errs, requiredRelativePath(s.Path, volume.Child("path"))...)
-		switch seconds := ptr.Deref(s.ExpirationSeconds, minTokenSeconds); {
-		case seconds < minTokenSeconds:
-			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes"))
-		case seconds > maxTokenSeconds:
-			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"))
-		}
+	errs := relativePath(p, at)
+	if len(errs) == 0 && strings.HasPrefix(p, "..") { // the node writes such names itself
+		errs = append(errs, field.Invalid(at, p, "must not start with '..'"))
 	}
 	return errs
 }
@@ -211,6 +153,7 @@ func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLi
 		errs = append(errs, ValidateDriverName(s.Driver, at.Child("csi", "driver"))...)
 		if s.NodePublishSecretRef != nil {
 			errs = append(errs, validate.Required(s.NodePublishSecretRef.Name, at.Child("csi", "nodePublishSecretRef", "name"))...)
+			errs = append(errs, validate.OptionalSubdomain(s.NodePublishSecretRef.Name, at.Child("csi", "name"))...) // that is how Kubernetes names it
 		}
 	}
 	if s := v.Image; s != nil && s.PullPolicy != "" {
@@ -233,11 +176,12 @@ const maxDriverName = 63
 
 // ValidateDriverName validates the name of a CSI driver.
 func ValidateDriverName(driver string, at *field.Path) field.ErrorList {
-	switch {
-	case driver == "":
+	if driver == "" {
 		return validate.Required(driver, at)
-	case len(driver) > maxDriverName:
-		return field.ErrorList{field.TooLong(at, driver, maxDriverName)}
 	}
-	return validate.FromMessages(driver, at, validation.IsDNS1123Subdomain(strings.ToLower(driver)))
+	errs := validate.FromMessages(driver, at, validation.IsDNS1123Subdomain(strings.ToLower(driver)))
+	if len(driver) > maxDriverName {
+		errs = append(errs, field.TooLong(at, driver, maxDriverName))
+	}
+	return errs
 }

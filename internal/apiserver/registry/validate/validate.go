@@ -103,8 +103,8 @@ func Immutable(value, old any, path *field.Path) field.ErrorList {
 	return apivalidation.ValidateImmutableField(value, old, path)
 }
 
-// NoDuplicates checks that no two elements of a list have the same name. Empty names are
-// reported elsewhere.
+// NoDuplicates checks that no two elements of a list have the same name, which is in the field child;
+// without child, errors name the element. Empty names are reported elsewhere.
 func NoDuplicates[T any, K comparable](things []T, path *field.Path, name func(T) K, child string) field.ErrorList {
 	var errs field.ErrorList
 	var empty K
@@ -112,7 +112,11 @@ func NoDuplicates[T any, K comparable](things []T, path *field.Path, name func(T
 	for i, thing := range things {
 		n := name(thing)
 		if n != empty && seen[n] {
-			errs = append(errs, field.Duplicate(path.Index(i).Child(child), n))
+			at := path.Index(i)
+			if child != "" {
+				at = at.Child(child)
+			}
+			errs = append(errs, field.Duplicate(at, n))
 		}
 		seen[n] = true
 	}
@@ -133,11 +137,11 @@ func Each[T any](things []T, path *field.Path, check func(*T, *field.Path) field
 // would create pods forever.
 func MatchingSelector(kind string, selector *metav1.LabelSelector, made map[string]string, spec *field.Path) field.ErrorList {
 	path := spec.Child("selector")
-	if selector == nil {
-		return field.ErrorList{field.Required(path, "")}
-	}
 	errs := LabelSelector(selector, path)
-	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+	switch {
+	case selector == nil: // it selects nothing
+		errs = append(errs, field.Required(path, ""))
+	case len(selector.MatchLabels)+len(selector.MatchExpressions) == 0:
 		errs = append(errs, field.Invalid(path, selector, "empty selector is invalid for "+kind))
 	}
 	parsed, err := metav1.LabelSelectorAsSelector(selector)

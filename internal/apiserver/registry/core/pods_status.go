@@ -1,0 +1,143 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// completeStatus fills in what an update of a pod's status leaves out, and removes what Kubernetes has
+// behind feature gates that are off by default.
+func completeStatus(p, old *corev1.Pod) {
+	s := &p.Status
+	registry.SetDefault(&s.QOSClass, old.Status.QOSClass) // it is derived from the spec
+	agreeOnAddresses(s)
+	keepObservedGenerations(s, &old.Status)
+	s.NodeAllocatableResourceClaimStatuses = nil
+	for _, statuses := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range statuses {
+			for j := range statuses[i].VolumeMounts {
+				statuses[i].VolumeMounts[j].VolumeStatus = nil
+			}
+		}
+	}
+}
+
+// agreeOnAddresses brings the pod's address and the list of its addresses into agreement, for clients
+// that know only one of them. If they differ, the one address is right.
+func agreeOnAddresses(s *corev1.PodStatus) {
+	switch {
+	case s.PodIP != "" && (len(s.PodIPs) == 0 || s.PodIPs[0].IP != s.PodIP):
+		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
+	case len(s.PodIPs) > 0:
+		s.PodIP = s.PodIPs[0].IP
+	}
+}
+
+// keepObservedGenerations keeps the generations that a client does not know of. There may be several
+// conditions of one type.
+func keepObservedGenerations(s, old *corev1.PodStatus) {
+	registry.SetDefault(&s.ObservedGeneration, old.ObservedGeneration)
+	observed := map[corev1.PodConditionType][]int64{}
+	for _, c := range old.Conditions {
+		observed[c.Type] = append(observed[c.Type], c.ObservedGeneration)
+	}
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		if before := observed[c.Type]; len(before) > 0 {
+			registry.SetDefault(&c.ObservedGeneration, before[0])
+			observed[c.Type] = before[1:]
+		}
+	}
+}
+
+// validatePodStatus checks what nodes and controllers report, and that what is final is not changed.
+func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
+	s, was, path := &p.Status, &old.Status, field.NewPath("status")
+	errs := slices.Concat(
+		validatePodConditions(s.Conditions, path.Child("conditions")),
+		validateObserved(s.ObservedGeneration, path.Child("observedGeneration")),
+		validateNomination(s.NominatedNodeName, old, path.Child("nominatedNodeName")),
+		podspec.ValidateResourceClaimStatuses(s.ResourceClaimStatuses, &p.Spec, path.Child("resourceClaimStatuses")),
+		podspec.ValidateExtendedClaimStatus(s.ExtendedResourceClaimStatus, &p.Spec, path.Child("extendedResourceClaimStatus")),
+		validateAddresses(podAddresses(s), podAddresses(was), path.Child("podIPs")),
+		validateAddresses(hostAddresses(s), hostAddresses(was), path.Child("hostIPs")),
+	)
+	if was.QOSClass != "" && s.QOSClass != was.QOSClass {
+		errs = append(errs, field.Invalid(path.Child("qosClass"), s.QOSClass, apivalidation.FieldImmutableErrorMsg))
+	}
+	if len(s.HostIPs) > 0 && s.HostIPs[0].IP != s.HostIP {
+		errs = append(errs, field.Invalid(path.Child("hostIPs").Index(0).Child("ip"), s.HostIPs[0].IP, "must be equal to `hostIP`"))
+	}
+	return append(errs, validateContainerStatuses(p, path)...)
+}
+
+func validateObserved(generation int64, at *field.Path) field.ErrorList {
+	if generation < 0 {
+		return field.ErrorList{field.Invalid(at, generation, "must be a non-negative integer")}
+	}
+	return nil
+}
+
+func validatePodConditions(conditions []corev1.PodCondition, path *field.Path) field.ErrorList {
+	return validate.Each(conditions, path, func(c *corev1.PodCondition, at *field.Path) field.ErrorList {
+		errs := validateObserved(c.ObservedGeneration, at.Child("observedGeneration"))
+		return append(errs, validate.FromMessages(c.Type, at.Child("Type"), validation.IsQualifiedName(string(c.Type)))...)
+	})
+}
+
+// validateNomination checks where a pod might be bound to. A pod that is bound is nominated no more.
+func validateNomination(node string, old *corev1.Pod, at *field.Path) field.ErrorList {
+	if node == "" || node == old.Status.NominatedNodeName {
+		return nil
+	}
+	errs := validate.OptionalSubdomain(node, at)
+	if old.Spec.NodeName != "" {
+		errs = append(errs, field.Forbidden(at, "may not be set on pods that are already bound to a node"))
+	}
+	return errs
+}
+
+func podAddresses(s *corev1.PodStatus) []string {
+	var all []string
+	for _, a := range s.PodIPs {
+		all = append(all, a.IP)
+	}
+	return all
+}
+
+func hostAddresses(s *corev1.PodStatus) []string {
+	var all []string
+	for _, a := range s.HostIPs {
+		all = append(all, a.IP)
+	}
+	return all
+}
+
+// validateAddresses checks addresses: there may be one of each family. Those that were there may stay.
+func validateAddresses(addresses, old []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, address := range addresses {
+		errs = append(errs, validation.IsValidIPForLegacyField(path.Index(i), address, false, old)...)
+	}
+	if len(addresses) < 2 {
+		return errs
+	}
+	dual, err := netutils.IsDualStackIPStrings(addresses)
+	if err != nil {
+		errs = append(errs, field.InternalError(path, fmt.Errorf("failed to check for dual stack with error:%w", err)))
+	}
+	if !dual || len(addresses) > 2 {
+		errs = append(errs, field.Invalid(path, addresses, "may specify no more than one IP for each IP family"))
+	}
+	return errs
+}

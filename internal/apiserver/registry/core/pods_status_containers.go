@@ -1,0 +1,101 @@
+package core
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// validateContainerStatuses checks what a node reports about the containers of a pod. Statuses of
+// containers that the pod does not have are none of the server's business.
+func validateContainerStatuses(p *corev1.Pod, path *field.Path) field.ErrorList {
+	windows := p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows
+	user := func(s *corev1.ContainerStatus, at *field.Path) field.ErrorList {
+		return validateContainerUser(s.User, windows, at.Child("user", "linux"))
+	}
+	devices := func(containers []corev1.Container) func(*corev1.ContainerStatus, *field.Path) field.ErrorList {
+		return func(s *corev1.ContainerStatus, at *field.Path) field.ErrorList {
+			i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
+			return validate.Each(s.AllocatedResourcesStatus, at.Child("allocatedResourcesStatus"), func(r *corev1.ResourceStatus, at *field.Path) field.ErrorList {
+				var errs field.ErrorList
+				if i >= 0 {
+					errs = validateAllocated(r.Name, &containers[i].Resources, at.Child("name"))
+				}
+				return append(errs, validateHealth(r.Resources, at.Child("resources"))...)
+			})
+		}
+	}
+	none := func(s *corev1.ContainerStatus, at *field.Path) field.ErrorList {
+		if len(s.AllocatedResourcesStatus) == 0 {
+			return nil
+		}
+		return field.ErrorList{field.Forbidden(at.Child("allocatedResourcesStatus"), "must not be specified in container status")}
+	}
+	s := &p.Status
+	return slices.Concat(
+		validate.Each(s.ContainerStatuses, path.Child("containerStatuses"), user),
+		validate.Each(s.ContainerStatuses, path.Child("containerStatuses"), devices(p.Spec.Containers)),
+		validate.Each(s.InitContainerStatuses, path.Child("initContainerStatuses"), user),
+		validate.Each(s.InitContainerStatuses, path.Child("initContainerStatuses"), devices(p.Spec.InitContainers)),
+		validate.Each(s.EphemeralContainerStatuses, path.Child("ephemeralContainerStatuses"), user),
+		validate.Each(s.EphemeralContainerStatuses, path.Child("ephemeralContainerStatuses"), none),
+	)
+}
+
+// validateContainerUser checks as which user a container runs.
+func validateContainerUser(user *corev1.ContainerUser, windows bool, at *field.Path) field.ErrorList {
+	switch {
+	case user == nil || user.Linux == nil:
+		return nil
+	case windows:
+		return field.ErrorList{field.Forbidden(at, "cannot be set for a windows pod")}
+	}
+	errs := append(
+		validate.FromMessages(user.Linux.UID, at.Child("uid"), validation.IsValidUserID(user.Linux.UID)),
+		validate.FromMessages(user.Linux.GID, at.Child("gid"), validation.IsValidGroupID(user.Linux.GID))...)
+	return append(errs, validate.Each(user.Linux.SupplementalGroups, at.Child("supplementalGroups"), func(id *int64, at *field.Path) field.ErrorList {
+		return validate.FromMessages(*id, at, validation.IsValidGroupID(*id))
+	})...)
+}
+
+// validateAllocated checks that a container has a resource: it requests it, or claims it.
+func validateAllocated(name corev1.ResourceName, r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	const claim = "claim:"
+	if !strings.HasPrefix(string(name), claim) {
+		if _, requested := r.Requests[name]; requested {
+			return nil
+		}
+		return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource requests")}
+	}
+	for _, c := range r.Claims {
+		if string(name) == claim+c.Name && c.Request == "" || string(name) == claim+c.Name+"/"+c.Request && c.Request != "" {
+			return nil
+		}
+	}
+	return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")}
+}
+
+// validateHealth checks how devices are.
+func validateHealth(devices []corev1.ResourceHealth, path *field.Path) field.ErrorList {
+	seen := map[corev1.ResourceID]bool{}
+	return validate.Each(devices, path, func(d *corev1.ResourceHealth, at *field.Path) field.ErrorList {
+		errs := validate.OneOfPtr(&d.Health, at.Child("health"), corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)
+		switch message := d.Message; {
+		case message == nil:
+		case *message == "":
+			errs = append(errs, field.Required(at.Child("message"), "must be non-empty if specified"))
+		case len(*message) > corev1.ResourceHealthMessageMaxLength:
+			errs = append(errs, field.TooLong(at.Child("message"), *message, corev1.ResourceHealthMessageMaxLength))
+		}
+		if seen[d.ResourceID] {
+			errs = append(errs, field.Duplicate(at.Child("resourceID"), d.ResourceID))
+		}
+		seen[d.ResourceID] = true
+		return errs
+	})
+}

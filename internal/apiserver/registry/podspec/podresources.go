@@ -1,0 +1,105 @@
+package podspec
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// The resources of a pod as a whole.
+
+// defaultPodResources fills in what the containers tell about the resources of the pod as a whole:
+// its limits of huge pages are what they have together, and it requests what they request together,
+// otherwise its limits.
+func defaultPodResources(pod *corev1.Pod) {
+	if pod.Spec.Resources == nil || len(pod.Spec.Resources.Limits)+len(pod.Spec.Resources.Requests) == 0 {
+		return
+	}
+	r := pod.Spec.Resources.DeepCopy()
+	pod.Spec.Resources = r
+	limits := r.Limits
+	for name, limit := range resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{}) {
+		if isHugePages(name) {
+			limits = withAmount(limits, name, limit)
+		}
+	}
+	r.Limits = limits
+	if len(limits) == 0 {
+		return
+	}
+	requests := r.Requests
+	for name, request := range resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if name == corev1.ResourceCPU || name == corev1.ResourceMemory {
+			requests = withAmount(requests, name, request)
+		}
+	}
+	for name, limit := range limits {
+		if len(validatePodResource(name, nil)) == 0 {
+			requests = withAmount(requests, name, limit)
+		}
+	}
+	r.Requests = requests
+}
+
+// withAmount returns a list that has a resource: an amount that was there before stays.
+func withAmount(list corev1.ResourceList, name corev1.ResourceName, amount resource.Quantity) corev1.ResourceList {
+	if _, given := list[name]; given {
+		return list
+	}
+	if list == nil {
+		list = corev1.ResourceList{}
+	}
+	list[name] = amount.DeepCopy()
+	return list
+}
+
+// validatePodResources checks the resources of a pod as a whole.
+func validatePodResources(spec *corev1.PodSpec, claims []string, at *field.Path) field.ErrorList {
+	r := spec.Resources
+	if r == nil {
+		return nil
+	}
+	if isWindows(spec) {
+		return field.ErrorList{field.Forbidden(at, "may not be set for a windows pod")}
+	}
+	errs := append(validateResources(r, validatePodResource, claims, at), validateTogether(spec, at)...)
+	if r.Claims != nil {
+		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for Resources at pod-level"))
+	}
+	return errs
+}
+
+// validateTogether checks that what the containers request together is within what the pod requests,
+// and the limits of each, for huge pages those of all, within the pod's.
+func validateTogether(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	pod := &corev1.Pod{Spec: *spec}
+	var errs field.ErrorList
+	requests := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		total, whole := requests[name], spec.Resources.Requests[name]
+		if _, given := spec.Resources.Requests[name]; given && total.Cmp(whole) > 0 {
+			errs = append(errs, field.Invalid(at.Child("requests").Key(string(name)), whole.String(), "must be greater than or equal to aggregate container requests of "+total.String()))
+		}
+	}
+	limits := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		total, whole := limits[name], spec.Resources.Limits[name]
+		if _, given := spec.Resources.Limits[name]; given && isHugePages(name) && total.Cmp(whole) > 0 {
+			errs = append(errs, field.Invalid(at.Child("limits").Key(string(name)), whole.String(), "must be greater than or equal to aggregate container limits of "+total.String()))
+		}
+	}
+	for i, c := range spec.Containers {
+		for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
+			limit, whole := c.Resources.Limits[name], spec.Resources.Limits[name]
+			if _, given := spec.Resources.Limits[name]; given && limit.Cmp(whole) > 0 {
+				path := at.Child("containers").Index(i).Key(string(name)).Child("limits")
+				errs = append(errs, field.Invalid(path, limit.String(), "must be less than or equal to pod limits of "+whole.String()))
+			}
+		}
+	}
+	return errs
+}
