@@ -1,11 +1,9 @@
 package apiserver_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -15,29 +13,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
-
-// lines is a log that is safe for concurrent use.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // Every request is logged with its user and its status code, and without contents.
 func TestAuditLog(t *testing.T) {
-	log := &lines{}
+	log := &transcript.Transcript{}
 	s := startServer(t, func(c *apiserver.Config) { c.Audit = log })
 	path, _ := s.secret(t, "default", "audited")
 	ann, err := newClient(s.acting("ann"))
@@ -93,7 +74,7 @@ func TestAuditLog(t *testing.T) {
 // The reason that the collector states for a deletion is in the audit log as it was stated; a
 // reason that another user states is not.
 func TestReasonsInTheAuditLog(t *testing.T) {
-	log := &lines{}
+	log := &transcript.Transcript{}
 	s := startServer(t, func(c *apiserver.Config) { c.Audit = log })
 	config, err := s.Collector()
 	if err != nil {

@@ -12,12 +12,13 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 // What this process deletes and patches itself is authenticated, authorized and logged like all else,
 // with fewer filters.
 func TestOwnRequests(t *testing.T) {
-	log := &lines{}
+	log := &transcript.Transcript{}
 	s := startServer(t, func(c *apiserver.Config) { c.Audit = log })
 	path, _ := s.secret(t, "default", "own")
 	stranger := rest.CopyConfig(s.config)

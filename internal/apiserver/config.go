@@ -98,7 +98,7 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 
 // useServingCertificate serves with the certificate of the files, or else with one of the authority.
 func useServingCertificate(c Config, secure *genericoptions.SecureServingOptions, address net.IP) error {
-	if c.External.ServingCert != "" {
+	if c.External.ServingCert != "" && !c.External.ServingAbsent {
 		secure.ServerCert.CertKey = genericoptions.CertKey{CertFile: c.External.ServingCert, KeyFile: c.External.ServingKey}
 		return nil
 	}
@@ -109,6 +109,12 @@ func useServingCertificate(c Config, secure *genericoptions.SecureServingOptions
 	certificate, err := auth.NewServingCertificate(c.Authority, address, clock.RealClock{}, failed, names...)
 	if err != nil {
 		return err
+	}
+	if c.External.ServingAbsent {
+		pem, key := certificate.CurrentCertKeyContent()
+		if err := c.External.StoreServing(pem, key, c.Authority.Certificate()); err != nil {
+			return err
+		}
 	}
 	secure.ServerCert.GeneratedCert = certificate
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 func owned(o *object, owners ...metav1.OwnerReference) *object {
@@ -267,7 +268,7 @@ func TestOwnersUnchecked(t *testing.T) {
 // because reading the owner is a request within a request.
 func TestBacklogOfANamespace(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, func(c *apiserver.Config) { c.Audit = &lines{} })
+	s := startServer(t, func(c *apiserver.Config) { c.Audit = &transcript.Transcript{} })
 	s.define(t, definition(widgetGroup, "widgets", "Widget"))
 	busy, calm := s.namespace(t), s.namespace(t)
 	s.CountBacklog(func(namespace string) int {

@@ -32,6 +32,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	restregistry "k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -327,6 +328,7 @@ func (s *Server) install(c Config, builtin, reviews []*genericapiserver.APIGroup
 	for _, group := range slices.Concat(builtin, reviews) {
 		group.StaticOpenAPISpec = nil // 8 MB of schemas, which nobody reads again
 	}
+	shareRoutes(s.generic.Handler.GoRestfulContainer.RegisteredWebServices())
 	return nil
 }
 
@@ -403,6 +405,9 @@ const severalServers = 2
 func (s *Server) Handle(path string, handler http.Handler) {
 	s.generic.Handler.NonGoRestfulMux.Handle(path, handler)
 }
+
+// Authorizer is what decides about all requests.
+func (s *Server) Authorizer() authorizer.Authorizer { return s.access.Authorizer }
 
 // Authority returns the certificate, in PEM, by which clients verify the server.
 func (s *Server) Authority() []byte { return s.authority.Certificate() }

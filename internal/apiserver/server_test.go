@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -69,6 +71,30 @@ func TestStartAndStop(t *testing.T) {
 	}
 	if _, err := net.DialTimeout("tcp", strings.TrimPrefix(s.url, "https://"), time.Second); err == nil {
 		t.Error("it still listens")
+	}
+}
+
+// A serving certificate that is not there is written: who trusts the file trusts the server, and a later
+// server can use it.
+func TestServingCertificateIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	files := external.Config{ServingCert: filepath.Join(dir, "new", "apiserver.crt"), ServingKey: filepath.Join(dir, "new", "apiserver.key"), ServingAbsent: true}
+	s := startServer(t, func(c *apiserver.Config) { c.External = files })
+	trusted, err := os.ReadFile(files.ServingCert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(trusted)
+	client := s.outside(t, func(c *tls.Config) { c.RootCAs = roots })
+	if got := s.status(t, client, "/readyz"); got != http.StatusOK {
+		t.Errorf("/readyz answers %d to who trusts the file", got)
+	}
+	if _, err := tls.LoadX509KeyPair(files.ServingCert, files.ServingKey); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(files.ServingKey); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key: %v, %v; want it to be its owner's alone", info, err)
 	}
 }
 

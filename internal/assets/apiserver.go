@@ -229,11 +229,8 @@ func accessFrom(v *values, o *system.Options) error {
 	if (c.ServingCert == "") != (c.ServingKey == "") {
 		return fmt.Errorf("--tls-cert-file and --tls-private-key-file go together")
 	}
-	if dir := v.text("cert-dir"); dir != "" && c.ServingCert == "" {
-		certificate, key := filepath.Join(dir, servingCertificate), filepath.Join(dir, servingKey)
-		if isFile(certificate) && isFile(key) {
-			c.ServingCert, c.ServingKey = certificate, key
-		}
+	if err := servingFrom(v.text("cert-dir"), &c); err != nil {
+		return err
 	}
 	for _, mode := range v.list("authorization-mode") {
 		switch {
@@ -247,6 +244,21 @@ func accessFrom(v *values, o *system.Options) error {
 		}
 	}
 	o.Server.External = c
+	return nil
+}
+
+// servingFrom has the certificate in --cert-dir served unless another is named, and written if it is not
+// there.
+func servingFrom(dir string, c *external.Config) error {
+	if dir == "" || c.ServingCert != "" {
+		return nil
+	}
+	c.ServingCert, c.ServingKey = filepath.Join(dir, servingCertificate), filepath.Join(dir, servingKey)
+	certificate, key := isFile(c.ServingCert), isFile(c.ServingKey)
+	if certificate != key {
+		return fmt.Errorf("--cert-dir %s has one of %s and %s; they go together", dir, servingCertificate, servingKey)
+	}
+	c.ServingAbsent = !certificate
 	return nil
 }
 

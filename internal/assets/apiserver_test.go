@@ -39,6 +39,7 @@ func TestParseAPIServer(t *testing.T) {
 		"directory":    {o.TempDir, dir},
 		"services":     {o.Services.Addresses.String(), "10.0.0.0/24"},
 		"certificate":  {o.Server.External.ServingCert, filepath.Join(dir, "apiserver.crt")},
+		"exists":       {o.Server.External.ServingAbsent, false},
 		"clients":      {o.Server.External.ClientCA, "/ca.crt"},
 		"modes":        {o.Server.External.Modes, []string{"RBAC", "Node"}},
 		"issuers":      {o.Server.External.ServiceAccounts.Issuers, []string{"https://127.0.0.1:1234/"}},
@@ -112,5 +113,24 @@ func TestNotesAndRefusals(t *testing.T) {
 	}
 	if a := parsed(t, "--enable-admission-plugins=OwnerReferencesPermissionEnforcement", nil); len(a.Options.DisableAdmissionPlugins) != 0 {
 		t.Errorf("%v", a.Options.DisableAdmissionPlugins)
+	}
+}
+
+// TestCertDir: a certificate that is not there is to be written; one without its key is refused.
+func TestCertDir(t *testing.T) {
+	dir := t.TempDir()
+	flag := "--cert-dir=" + dir
+	c := parsed(t, flag, nil).Options.Server.External
+	if !c.ServingAbsent || c.ServingCert != filepath.Join(dir, servingCertificate) || c.ServingKey != filepath.Join(dir, servingKey) {
+		t.Errorf("in an empty directory: %+v", c)
+	}
+	if c := parsed(t, flag+" --tls-cert-file=/crt --tls-private-key-file=/key", nil).Options.Server.External; c.ServingAbsent || c.ServingCert != "/crt" {
+		t.Errorf("where files are named: %+v", c)
+	}
+	if err := os.WriteFile(c.ServingCert, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseAPIServer([]string{flag}, func(string) string { return "" }); err == nil {
+		t.Error("a certificate without its key is accepted")
 	}
 }

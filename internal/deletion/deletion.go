@@ -7,7 +7,8 @@
 //	transaction on the key:
 //	  obj := what is stored now
 //	  switch plan := deletion.Decide(obj, options, strategy, now) {
-//	  case Remove: delete obj, conditioned on the revision that was read
+//	  case Remove: delete obj, conditioned on the revision that was read; a kind that is
+//	               deleted gracefully is marked before, in a transaction of its own
 //	  case Mark:   plan.Apply(obj), write obj
 //	  case Keep:   write nothing
 //	  }
@@ -135,16 +136,22 @@ type request struct {
 
 // first plans the DELETE of an object that is not being deleted yet.
 func (r request) first() Plan {
-	finalizers, grace := r.firstFinalizers(), r.firstGrace()
-	if r.nothingPending(finalizers, grace) {
-		return Remove{Reason: "nothing to wait for"}
-	}
-	return Mark{
+	finalizers := r.firstFinalizers()
+	grace, graceful := r.firstGrace()
+	mark := Mark{
 		First:              true,
 		Finalizers:         finalizers,
 		DeletionTimestamp:  metav1.NewTime(r.now.Add(seconds(grace))),
 		GracePeriodSeconds: grace,
 		onMark:             r.strategy.OnMark,
+	}
+	switch {
+	case !r.nothingPending(finalizers, grace):
+		return mark
+	case graceful:
+		return Remove{Reason: "nothing to wait for", MarkFirst: &mark}
+	default:
+		return Remove{Reason: "nothing to wait for"}
 	}
 }
 

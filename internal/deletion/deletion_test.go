@@ -192,6 +192,7 @@ func TestR18_MarkOrRemove(t *testing.T) {
 			DeletionTimestamp: metav1.NewTime(noon.Add(seconds(grace))),
 		}
 	}
+	markFirst := mark(0)
 	tests := map[string]struct {
 		obj      *metav1.PartialObjectMetadata
 		options  *metav1.DeleteOptions
@@ -202,9 +203,9 @@ func TestR18_MarkOrRemove(t *testing.T) {
 		"a finalizer holds it":               {object(finalizers(foreign)), &metav1.DeleteOptions{}, Strategy{}, mark(0, foreign)},
 		"grace holds it":                     {object(), &metav1.DeleteOptions{}, pods(), mark(30)},
 		"grace was asked for":                {object(), metav1.NewDeleteOptions(5), pods(), mark(5)},
-		"grace 0 does not hold it":           {object(), metav1.NewDeleteOptions(0), pods(), Remove{}},
+		"grace 0 does not hold it":           {object(), metav1.NewDeleteOptions(0), pods(), Remove{MarkFirst: &markFirst}},
 		"grace 0 and a finalizer":            {object(finalizers(foreign)), metav1.NewDeleteOptions(0), pods(), mark(0, foreign)},
-		"no options: at once":                {object(), nil, pods(), Remove{}},
+		"no options: at once":                {object(), nil, pods(), Remove{MarkFirst: &markFirst}},
 		"not graceful ignores the option":    {object(), metav1.NewDeleteOptions(5), Strategy{}, Remove{}},
 		"its kind holds it":                  {object(label("spec", "kubernetes")), nil, namespaces(), mark(0)},
 		"AS-03 marked, then the crash":       {object(deleting(noon, 0)), &metav1.DeleteOptions{}, pods(), Remove{}},

@@ -10,16 +10,17 @@ import (
 // longestGrace is the longest grace period, in seconds, that a time.Duration can hold: 292 years.
 const longestGrace = math.MaxInt64 / int64(time.Second)
 
-// firstGrace returns the grace period, in seconds, of the DELETE that begins a deletion.
-func (r request) firstGrace() int64 {
+// firstGrace returns the grace period, in seconds, of the DELETE that begins a deletion, and
+// whether the object is deleted gracefully at all.
+func (r request) firstGrace() (grace int64, graceful bool) {
 	if r.strategy.Grace == nil {
-		return 0
+		return 0, false
 	}
-	grace, graceful := r.strategy.Grace(r.obj, r.requestedGrace())
+	grace, graceful = r.strategy.Grace(r.obj, r.requestedGrace())
 	if !graceful {
-		return 0
+		return 0, false
 	}
-	return normalGrace(grace)
+	return normalGrace(grace), true
 }
 
 // laterGrace returns the grace period, and the time of its end, after a DELETE of an object that

@@ -21,6 +21,10 @@ type (
 	// Remove takes the object out of the storage now.
 	Remove struct {
 		Reason string
+		// MarkFirst, if not nil, is written before, in a transaction of its own, so that
+		// watchers see the mark: the object is of a kind that is deleted gracefully, and its
+		// grace is 0. Whoever only wants the outcome may ignore it.
+		MarkFirst *Mark
 	}
 
 	// Mark writes the object as being deleted, and lets it stay (R18).

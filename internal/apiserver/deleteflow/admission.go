@@ -37,12 +37,18 @@ func (c optionsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admi
 	if obj == nil {
 		return nil
 	}
-	plan, err := deletion.Decide(obj, asked, c.flow.strategyOf(a.GetResource().GroupResource()), c.flow.now())
+	strategy := c.flow.strategyOf(a.GetResource().GroupResource())
+	plan, err := deletion.Decide(obj, asked, strategy, c.flow.now())
 	if err != nil {
 		return err
 	}
 	if a.GetName() == "" {
 		return nil // a collection: its objects share the options
+	}
+	if a.IsDryRun() {
+		if err := r.keepAnswer(plan, obj, strategy); err != nil {
+			return err
+		}
 	}
 	options.PropagationPolicy, options.OrphanDependents = asked.PropagationPolicy, asked.OrphanDependents
 	return adjustOptions(options, plan, obj)

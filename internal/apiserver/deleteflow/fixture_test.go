@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 
@@ -188,6 +189,7 @@ type fixture struct {
 	kind     registry.Resource
 	registry rest.Storage // ours
 	tries    int          // how often a request was served
+	response []byte       // the body of the last
 }
 
 func testNow() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
@@ -279,6 +281,7 @@ func (w *fixture) serve(verb, body string, handle func(ctx context.Context, body
 		if o, ok := obj.(metav1.Object); ok && err == nil {
 			got.object = o
 		}
+		rw.Header().Set("Content-Type", runtime.ContentTypeJSON)
 		rw.Header().Add("Tries", strconv.Itoa(w.tries))
 		rw.WriteHeader(http.StatusOK)
 		if err := json.NewEncoder(rw).Encode(obj); err != nil {
@@ -289,7 +292,7 @@ func (w *fixture) serve(verb, body string, handle func(ctx context.Context, body
 	ctx := genericrequest.WithRequestInfo(w.context(request.Context()), &genericrequest.RequestInfo{IsResourceRequest: true, Verb: verb})
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, request.WithContext(ctx))
-	got.status = recorder.Code
+	got.status, w.response = recorder.Code, recorder.Body.Bytes()
 	if header := recorder.Header().Values("Tries"); len(header) != 1 || header[0] != strconv.Itoa(w.tries) {
 		w.t.Errorf("the client got the answers to tries %v of %d", header, w.tries)
 	}
@@ -327,7 +330,7 @@ func (w *fixture) deleteWith(r rest.GracefulDeleter, options metav1.DeleteOption
 func (w *fixture) admit(name string, options *metav1.DeleteOptions) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		return w.flow.OptionsPlugin().Admit(ctx, admission.NewAttributesRecord(nil, obj, w.kind.GVK(), metav1.NamespaceDefault, name,
-			w.kind.GroupVersion.WithResource(w.kind.Plural), "", admission.Delete, options, false, nil), nil)
+			w.kind.GroupVersion.WithResource(w.kind.Plural), "", admission.Delete, options, dryrun.IsDryRun(options.DryRun), nil), nil)
 	}
 }
 

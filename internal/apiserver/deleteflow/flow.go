@@ -24,7 +24,8 @@
 //	              └────────────────┬─────────────────┘
 //	                      execution.run  flow.go
 //	              remove, if deletion.Decide says so of the object in the transaction;
-//	              else mark it, if Decide still says so; else again
+//	              else mark it, if Decide still says so; else again.
+//	              A pod is marked before it is removed, even if it waits for nothing
 //	                               │
 //	                      storage transactions
 //
@@ -41,6 +42,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,6 +58,11 @@ import (
 // maxTries limits how often one DELETE retries on an object that keeps changing between "can be
 // removed" and "must stay" before the client is told to try again.
 const maxTries = 10
+
+// removalTimeout limits the second of the two transactions that remove an object of a kind that is
+// deleted gracefully. It does not end with the request: an object that is marked and waits for
+// nothing would otherwise stay until the next DELETE.
+const removalTimeout = 30 * time.Second
 
 var (
 	// errStays ends a removal if the plan is not to remove.
@@ -138,7 +145,7 @@ type execution struct {
 	storage       genericregistry.DryRunnableStorage
 	key           string
 	decide        func(context.Context, runtime.Object) (deletion.Plan, error)
-	validate      func(context.Context, runtime.Object) error // admission; may be nil
+	validate      func(context.Context, runtime.Object) error // admission; nil if decide runs it
 	preconditions *storage.Preconditions
 	dryRun        bool
 }
@@ -149,9 +156,14 @@ func (e execution) run(ctx context.Context, out runtime.Object) (removed bool, e
 		if err := e.remove(ctx, out); !errors.Is(err, errStays) {
 			return err == nil, err
 		}
-		if err := e.mark(ctx, out); !errors.Is(err, errGoes) {
+		plan, err := e.mark(ctx, out)
+		if errors.Is(err, errGoes) {
+			continue
+		}
+		if _, goes := plan.(deletion.Remove); err != nil || !goes {
 			return false, err
 		}
+		return true, e.removeMarked(ctx, out)
 	}
 	return false, storage.NewInvalidObjError(e.key, fmt.Sprintf("the object changed %d times while it was being deleted; try again", maxTries))
 }
@@ -159,39 +171,56 @@ func (e execution) run(ctx context.Context, out runtime.Object) (removed bool, e
 // remove removes the object if that is the plan for the object in the transaction.
 func (e execution) remove(ctx context.Context, out runtime.Object) error {
 	removable := func(ctx context.Context, obj runtime.Object) error {
-		if err := e.admit(ctx, obj); err != nil {
-			return err
-		}
 		plan, err := e.decide(ctx, obj)
 		if err != nil {
 			return err
 		}
-		if _, ok := plan.(deletion.Remove); !ok {
+		if p, ok := plan.(deletion.Remove); !ok || p.MarkFirst != nil {
 			return errStays
 		}
-		return nil
+		return e.admit(ctx, obj)
 	}
 	return e.storage.Delete(ctx, e.key, out, e.preconditions, removable, e.dryRun, nil, storage.DeleteOptions{})
 }
 
-// mark writes the changes that the plan makes to an object that stays.
-func (e execution) mark(ctx context.Context, out runtime.Object) error {
+// mark writes the changes that the plan makes to an object that stays, or is marked before it goes.
+// It returns the plan.
+func (e execution) mark(ctx context.Context, out runtime.Object) (plan deletion.Plan, err error) {
 	update := func(existing runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		if err := e.admit(ctx, existing); err != nil {
+		var err error
+		if plan, err = e.decide(ctx, existing); err != nil {
 			return nil, nil, err
 		}
-		plan, err := e.decide(ctx, existing)
-		if err != nil {
+		if err := e.admit(ctx, existing); err != nil {
 			return nil, nil, err
 		}
 		marked, err := applied(plan, existing)
 		return marked, nil, err
 	}
-	return e.storage.GuaranteedUpdate(ctx, e.key, out, false, e.preconditions, update, e.dryRun, nil)
+	err = e.storage.GuaranteedUpdate(ctx, e.key, out, false, e.preconditions, update, e.dryRun, nil)
+	return plan, err
 }
 
-// admit runs admission on the current object. It comes before the plan: for custom resources, an
-// admission plug-in supplies the options.
+// removeMarked removes an object that mark has just written and that waits for nothing. Preconditions
+// and admission held then; since, nothing can hold it (R19), so only its identity is checked. If
+// another write has removed it meanwhile, out stays as it was marked.
+func (e execution) removeMarked(ctx context.Context, out runtime.Object) error {
+	object, err := meta.Accessor(out)
+	if err != nil || e.dryRun {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removalTimeout)
+	defer cancel()
+	err = e.storage.Delete(ctx, e.key, out, storage.NewUIDPreconditions(string(object.GetUID())),
+		storage.ValidateAllObjectFunc, false, nil, storage.DeleteOptions{})
+	if storage.IsNotFound(err) || storage.IsInvalidObj(err) { // gone, or of another uid
+		return nil
+	}
+	return err
+}
+
+// admit runs admission on the current object, once the plan is known: it is asked by the transaction
+// that carries the plan out, and not by one that only finds that the other is needed.
 func (e execution) admit(ctx context.Context, obj runtime.Object) error {
 	if e.validate == nil {
 		return nil
@@ -203,6 +232,9 @@ func (e execution) admit(ctx context.Context, obj runtime.Object) error {
 func applied(plan deletion.Plan, obj runtime.Object) (runtime.Object, error) {
 	switch p := plan.(type) {
 	case deletion.Remove:
+		if p.MarkFirst != nil {
+			return obj, p.MarkFirst.Apply(obj)
+		}
 		return nil, errGoes
 	case deletion.Mark:
 		return obj, p.Apply(obj)

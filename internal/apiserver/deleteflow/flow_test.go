@@ -2,6 +2,7 @@ package deleteflow
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -9,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -149,6 +152,25 @@ func TestR18_MarkedWithNothingToWaitFor(t *testing.T) {
 	}
 }
 
+// AS-02: the version of a terminating object holds for the DELETE that takes its last finalizer,
+// where upstream's registry, with nothing to write, compares with the version of an empty object.
+func TestR17_VersionOfTheLastFinalizer(t *testing.T) {
+	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
+		for version, conflict := range map[string]bool{"1": false, "7": true} {
+			obj := configMap()
+			marked(obj, metav1.FinalizerOrphanDependents)
+			w := newFixture(t, obj)
+			got := w.deleteWith(deleterOf(w), metav1.DeleteOptions{
+				PropagationPolicy: new(metav1.DeletePropagationForeground),
+				Preconditions:     &metav1.Preconditions{ResourceVersion: &version},
+			})
+			if apierrors.IsConflict(got.err) != conflict || (w.stored() != nil) != conflict {
+				t.Errorf("version %s: %+v", version, got)
+			}
+		}
+	})
+}
+
 // AS-12: admission sees the object of the transaction, and has the last word.
 func TestR18_AdmissionSeesTheFreshObject(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
@@ -195,6 +217,26 @@ func TestR17_OptionsAreForTheObjectOfTheTransaction(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A dry run that would take the last finalizer is answered as the DELETE would be.
+func TestR20_DryRunOfTheLastFinalizer(t *testing.T) {
+	obj := configMap()
+	marked(obj, metav1.FinalizerOrphanDependents)
+	w := newFixture(t, obj)
+	w.deleteWith(w.upstream(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}, PropagationPolicy: new(metav1.DeletePropagationBackground)})
+	var got metav1.Status
+	if err := json.Unmarshal(w.response, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusSuccess,
+		Details:  &metav1.StatusDetails{Name: "a", Kind: "configmaps", UID: "1st"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(w.writes) > 0 {
+		t.Errorf("writes %v; (-want +got):\n%s", w.writes, diff)
+	}
 }
 
 func TestDryRunWritesNothing(t *testing.T) {

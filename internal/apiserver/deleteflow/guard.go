@@ -156,7 +156,7 @@ func (g *guard) Delete(
 	case r != nil && !r.deletes:
 		return g.removeUnchanged(ctx, r, removal{key: key, out: out, preconditions: preconditions, validate: validate})
 	}
-	execution := g.execution(key, preconditions, validate)
+	execution := g.execution(key, r.preconditionsOr(preconditions), validate)
 	if !r.canRetry() {
 		_, err := execution.run(ctx, out)
 		return refusalsFrom(ctx).keep(ctx, key, err)
@@ -189,10 +189,18 @@ func (g *guard) removeUnchanged(ctx context.Context, r *request, what removal) e
 	return err
 }
 
-// execution executes a plan on the storage below.
+// execution executes a plan on the storage below. Admission comes before the plan, because a plug-in
+// of it supplies the options (OptionsPlugin).
 func (g *guard) execution(key string, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) execution {
 	return execution{
-		storage: genericregistry.DryRunnableStorage{Storage: g.Interface}, key: key,
-		decide: g.decide, validate: validate, preconditions: preconditions,
+		storage: genericregistry.DryRunnableStorage{Storage: g.Interface}, key: key, preconditions: preconditions,
+		decide: func(ctx context.Context, obj runtime.Object) (deletion.Plan, error) {
+			if validate != nil {
+				if err := validate(ctx, obj.DeepCopyObject()); err != nil {
+					return nil, err
+				}
+			}
+			return g.decide(ctx, obj)
+		},
 	}
 }

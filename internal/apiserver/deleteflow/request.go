@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
 type contextKey int
@@ -38,6 +40,9 @@ type request struct {
 	// removed, and the resourceVersion of the removal. Guarded by mu.
 	removedUID     types.UID
 	removedVersion string
+	// answer is the response to a dry run of a DELETE that would remove the object; nil if it
+	// would not. Guarded by mu, and not changed.
+	answer *metav1.Status
 	// discarded is set if the request is to be served again and the current response is not
 	// sent. Guarded by mu.
 	discarded bool
@@ -97,6 +102,44 @@ func (r *request) deleteOptions() *metav1.DeleteOptions {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.options
+}
+
+// keepAnswer keeps the response to a dry run of a plan, if the plan removes the object (R20).
+func (r *request) keepAnswer(plan deletion.Plan, obj runtime.Object, strategy deletion.Strategy) error {
+	answer, _, err := deletion.Answer(plan, obj, strategy)
+	if err != nil {
+		return err
+	}
+	status, _ := answer.(*metav1.Status) // nil if the object stays
+	if status != nil {
+		status.SetGroupVersionKind(metav1.Unversioned.WithKind("Status"))
+		status.ResourceVersion = "" // of a removal that was none
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = status
+	return nil
+}
+
+// dryRunAnswer returns what keepAnswer has kept.
+func (r *request) dryRunAnswer() *metav1.Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.answer
+}
+
+// preconditionsOr returns the preconditions with which the registry removes an object, or, where it
+// has lost them, those of the client. The registry replaces the resourceVersion with that of the
+// object it has just written, even if it found that there was nothing to write: then with "".
+func (r *request) preconditionsOr(registry *storage.Preconditions) *storage.Preconditions {
+	if r == nil || registry == nil || registry.ResourceVersion == nil || *registry.ResourceVersion != "" {
+		return registry
+	}
+	asked := r.deleteOptions()
+	if asked == nil {
+		return registry
+	}
+	return preconditionsOf(asked)
 }
 
 // observe keeps the version of the object from which an update is computed.

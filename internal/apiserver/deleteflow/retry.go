@@ -73,10 +73,18 @@ func (w *retryWriter) Write(p []byte) (int, error) {
 }
 
 // completed returns the response to a DELETE that has removed an object: upstream's, with the
-// resourceVersion of the removal added (R20). Other responses are returned unchanged.
+// resourceVersion of the removal added (R20). For a dry run that would have taken a finalizer and
+// removed the object, upstream's is an object without a name; it is replaced. Other responses are
+// returned unchanged.
 func (w *retryWriter) completed(p []byte) []byte {
+	if w.header.Get("Content-Type") != runtime.ContentTypeJSON {
+		return p
+	}
+	if answer := w.state.dryRunAnswer(); answer != nil && isBlank(p) {
+		return encoded(answer, p)
+	}
 	uid, version := w.state.removal()
-	if version == "" || w.header.Get("Content-Type") != runtime.ContentTypeJSON {
+	if version == "" {
 		return p
 	}
 	var status metav1.Status
@@ -84,9 +92,20 @@ func (w *retryWriter) completed(p []byte) []byte {
 		return p
 	}
 	status.ResourceVersion = version
-	told, err := json.Marshal(status)
+	return encoded(&status, p)
+}
+
+// isBlank reports whether a response is an object without a name.
+func isBlank(p []byte) bool {
+	var object metav1.PartialObjectMetadata
+	return json.Unmarshal(p, &object) == nil && object.Kind != "Status" && object.Name == ""
+}
+
+// encoded returns a Status as JSON, or instead, should it not be encodable.
+func encoded(status *metav1.Status, instead []byte) []byte {
+	p, err := json.Marshal(status)
 	if err != nil {
-		return p
+		return instead
 	}
-	return told
+	return p
 }

@@ -49,7 +49,11 @@ func readThrough(path string) (err error) {
 			isRevisions := string(name) == revisionsBucket
 			var before []byte
 			seeking := bucket.Cursor()
-			return bucket.ForEach(func(key, _ []byte) error {
+			return bucket.ForEach(func(key, value []byte) error {
+				if value == nil {
+					// etcd has none. Looking for free pages, bbolt follows it on a goroutine of its own.
+					return fmt.Errorf("a bucket within %q", name)
+				}
 				found, _ := seeking.Seek(key)
 				if !bytes.Equal(found, key) || before != nil && bytes.Compare(before, key) >= 0 {
 					return fmt.Errorf("keys of %q are out of order", name)

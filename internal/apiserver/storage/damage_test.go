@@ -58,6 +58,52 @@ func TestDamagedDatabase(t *testing.T) {
 	}
 }
 
+// A single bit can make a value a bucket, whose pages bbolt then looks for on a goroutine of its own, where
+// nothing recovers it.
+func TestValueThatBecomesABucket(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etcd")
+	s, err := Open(t.Context(), Options{Dir: dir})
+	must(t, err)
+	contents := s.configMapStorage(t)
+	for i := range 100 {
+		must(t, contents.create("team", fmt.Sprint(i)))
+	}
+	must(t, s.Close())
+	file := filepath.Join(dir, "member", "snap", "db")
+	whole, err := os.ReadFile(file)
+	must(t, err)
+	const isBucket = 1 // the first of a leaf element's flags, which are its first bytes
+	whole[fullestLeaf(t, file)+pageHeader] |= isBucket
+	must(t, os.WriteFile(file, whole, 0o600))
+	err = checkDatabase(dir)
+	if err == nil {
+		t.Fatal("a value that has become a bucket is not noticed")
+	}
+	checkFatalLine(t, err.Error(), file)
+}
+
+// fullestLeaf returns the offset of the page that has the most values.
+func fullestLeaf(t *testing.T, file string) (at int) {
+	t.Helper()
+	db, err := bolt.Open(file, 0o600, &bolt.Options{ReadOnly: true, PreLoadFreelist: true})
+	must(t, err)
+	defer db.Close()
+	most := 0
+	must(t, db.View(func(tx *bolt.Tx) error {
+		for id := 0; ; {
+			page, err := tx.Page(id)
+			if page == nil {
+				return err
+			}
+			if page.Type == "leaf" && page.Count > most {
+				most, at = page.Count, id*db.Info().PageSize
+			}
+			id += 1 + page.OverflowCount
+		}
+	}))
+	return at
+}
+
 // pages are the offsets of the pages of a database that are in use.
 type pages []int
 

@@ -1,68 +1,156 @@
 package storage
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"slices"
 	"sync"
 	"weak"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// sharedSpecs is the codec of the watch that fills the watch cache of CustomResourceDefinitions. The
-// objects that it decodes share their specification with others of the same generation.
+// sharedSpecs is the codec of writes of CustomResourceDefinitions, and of the watch that fills their
+// watch cache. The objects that it decodes share their specification with others that are stored with
+// the same one, and with the object that was written.
 //
-// A new definition is written three times within milliseconds, and the history of the cache has each
-// state, and the one before it, for more than a minute. Nearly all of a state is the schema, which
-// takes a hundred kilobytes and more, and is the same in all of them. Objects in a watch cache are
-// never changed.
+// Nearly all of a definition is the schema, which takes a hundred kilobytes and more. It is the same in
+// what a request writes, in the event of that write, and in all writes of the status that follow; the
+// history of the cache has each state, and the one before it, for more than a minute. Neither objects
+// in a watch cache nor the specifications of those that were written are ever changed.
 type sharedSpecs struct {
 	runtime.Codec
 
 	mu    sync.Mutex
-	known map[types.UID]weak.Pointer[apiextensions.CustomResourceDefinition] // guarded by mu
-	sweep int                                                                // guarded by mu; the size of known at which those that are gone are removed
+	known map[specSum]weak.Pointer[apiextensions.CustomResourceDefinition] // guarded by mu
+	sweep int                                                              // guarded by mu; the size of known at which those that are gone are removed
 }
+
+// specSum identifies a specification, by what is stored of it.
+type specSum [sha256.Size]byte
 
 // minSweep is the smallest number of definitions that are remembered.
 const minSweep = 64
 
-// withSharedSpecs returns the codec of a resource's watch.
+// withSharedSpecs returns the codec of a resource's writes and watch.
 func withSharedSpecs(codec runtime.Codec, resource schema.GroupResource) runtime.Codec {
 	if resource != apiextensions.Resource("customresourcedefinitions") {
 		return codec
 	}
-	return &sharedSpecs{Codec: codec, known: make(map[types.UID]weak.Pointer[apiextensions.CustomResourceDefinition]), sweep: minSweep}
+	return &sharedSpecs{Codec: codec, known: make(map[specSum]weak.Pointer[apiextensions.CustomResourceDefinition]), sweep: minSweep}
 }
 
-// Decode implements runtime.Decoder.
+// Encode implements runtime.Encoder.
+func (s *sharedSpecs) Encode(object runtime.Object, w io.Writer) error {
+	definition, ok := object.(*apiextensions.CustomResourceDefinition)
+	if !ok {
+		return s.Codec.Encode(object, w)
+	}
+	var data bytes.Buffer
+	if err := s.Codec.Encode(object, &data); err != nil {
+		return err
+	}
+	if _, spec, ok := cutSpec(data.Bytes()); ok {
+		s.remember(sha256.Sum256(spec), definition)
+	}
+	_, err := w.Write(data.Bytes())
+	return err
+}
+
+// Decode implements runtime.Decoder. Of a definition whose specification is known it decodes the rest.
 func (s *sharedSpecs) Decode(data []byte, kind *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	object, found, err := s.Codec.Decode(data, kind, into)
+	rest, spec, ok := cutSpec(data)
+	if !ok || into != nil {
+		return s.Codec.Decode(data, kind, into)
+	}
+	sum := sha256.Sum256(spec)
+	if known := s.find(sum); known != nil {
+		object, found, err := s.Codec.Decode(rest, kind, nil)
+		// Without stored versions, they would be those of the specification.
+		if definition, ok := object.(*apiextensions.CustomResourceDefinition); ok && err == nil && len(definition.Status.StoredVersions) > 0 {
+			definition.Spec = known.Spec
+			s.remember(sum, definition)
+			return definition, found, nil
+		}
+	}
+	object, found, err := s.Codec.Decode(data, kind, nil)
 	if definition, ok := object.(*apiextensions.CustomResourceDefinition); ok && err == nil {
-		s.share(definition)
+		s.remember(sum, definition)
 	}
 	return object, found, err
 }
 
-func (s *sharedSpecs) share(definition *apiextensions.CustomResourceDefinition) {
+// find returns a definition with the specification, or nil.
+func (s *sharedSpecs) find(sum specSum) *apiextensions.CustomResourceDefinition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := s.known[definition.UID].Value(); known != nil {
-		if known.Generation > definition.Generation {
-			return // this is the state before
-		}
-		if known.Generation == definition.Generation {
-			definition.Spec = known.Spec
+	return s.known[sum].Value()
+}
+
+func (s *sharedSpecs) remember(sum specSum, definition *apiextensions.CustomResourceDefinition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[sum] = weak.Make(definition)
+	if len(s.known) < s.sweep {
+		return
+	}
+	for sum, known := range s.known {
+		if known.Value() == nil {
+			delete(s.known, sum)
 		}
 	}
-	s.known[definition.UID] = weak.Make(definition)
-	if len(s.known) >= s.sweep {
-		for uid, known := range s.known {
-			if known.Value() == nil {
-				delete(s.known, uid)
-			}
-		}
-		s.sweep = max(minSweep, 2*len(s.known))
+	s.sweep = max(minSweep, 2*len(s.known))
+}
+
+const (
+	// protobufPrefix is what objects begin with that are stored as protobuf: a runtime.Unknown.
+	protobufPrefix = "k8s\x00"
+	// The numbers of fields: of the object in runtime.Unknown, and of the specification in the object.
+	rawOfUnknown, specOfObject = 2, 2
+)
+
+// cutSpec separates the specification of an object that is stored as protobuf from the object without
+// it.
+func cutSpec(data []byte) (rest, spec []byte, ok bool) {
+	message, ok := bytes.CutPrefix(data, []byte(protobufPrefix))
+	if !ok {
+		return nil, nil, false
 	}
+	before, raw, after, ok := cutField(message, rawOfUnknown)
+	if !ok {
+		return nil, nil, false
+	}
+	beforeSpec, spec, afterSpec, ok := cutField(raw, specOfObject)
+	if !ok {
+		return nil, nil, false
+	}
+	rest = slices.Concat([]byte(protobufPrefix), before)
+	rest = protowire.AppendTag(rest, rawOfUnknown, protowire.BytesType)
+	rest = protowire.AppendVarint(rest, uint64(len(beforeSpec)+len(afterSpec)))
+	return slices.Concat(rest, beforeSpec, afterSpec, after), spec, true
+}
+
+// cutField returns the value of a field of a message, which is a message, and what is around it.
+func cutField(message []byte, wanted protowire.Number) (before, value, after []byte, ok bool) {
+	for at := 0; at < len(message); {
+		number, kind, tag := protowire.ConsumeTag(message[at:])
+		if tag < 0 {
+			return nil, nil, nil, false
+		}
+		n := protowire.ConsumeFieldValue(number, kind, message[at+tag:])
+		if n < 0 {
+			return nil, nil, nil, false
+		}
+		end := at + tag + n
+		if number == wanted && kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(message[at+tag:])
+			return message[:at], value, message[end:], true
+		}
+		at = end
+	}
+	return nil, nil, nil, false
 }

@@ -69,26 +69,55 @@ func decodeProtobuf(message []byte, into *metav1.ObjectMeta) error {
 }
 
 // field returns the value of a field of a message, and an error if it does not have it.
-func field(message []byte, wanted protowire.Number) ([]byte, error) {
+func field(message []byte, wanted protowire.Number) (found []byte, err error) {
+	err = eachField(message, func(number int32, value []byte, _ uint64) error {
+		if number == int32(wanted) && value != nil {
+			found = value
+			return errFound
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return found, nil
+	case err != nil:
+		return nil, err
+	default:
+		return nil, fmt.Errorf("there is no field %d", wanted)
+	}
+}
+
+// errFound ends eachField.
+var errFound = errors.New("the field is found")
+
+// eachField calls read for the fields of a message, until that returns an error: with the value of
+// strings and messages, which is not nil, or with that of numbers.
+func eachField(message []byte, read func(number int32, value []byte, varint uint64) error) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {
-			return nil, protowire.ParseError(n)
+			return protowire.ParseError(n)
 		}
 		message = message[n:]
-		if number == wanted && kind == protowire.BytesType {
-			value, n := protowire.ConsumeBytes(message)
-			if n < 0 {
-				return nil, protowire.ParseError(n)
-			}
-			return value, nil
+		var value []byte
+		var varint uint64
+		switch kind {
+		case protowire.BytesType:
+			value, n = protowire.ConsumeBytes(message)
+		case protowire.VarintType:
+			varint, n = protowire.ConsumeVarint(message)
+		default:
+			n = protowire.ConsumeFieldValue(number, kind, message)
 		}
-		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
-			return nil, protowire.ParseError(n)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if err := read(int32(number), value, varint); err != nil {
+			return err
 		}
 		message = message[n:]
 	}
-	return nil, fmt.Errorf("there is no field %d", wanted)
+	return nil
 }
 
 // decodeJSON reads only as far as the metadata, which come before the specification: a

@@ -1,15 +1,12 @@
 package storemetadata
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
@@ -25,12 +22,6 @@ type definitions struct {
 	served map[schema.GroupResource]definition // guarded by mu
 	known  map[string]int64                    // guarded by mu; the revision of each definition, by key, until all were read
 	lost   bool                                // guarded by mu
-}
-
-// definition is what is read of a CustomResourceDefinition.
-type definition struct {
-	namespaced bool
-	versions   []string
 }
 
 var _ storage.Subscriber = (*definitions)(nil)
@@ -106,46 +97,4 @@ func (d *definitions) serves(resource schema.GroupVersionResource) (namespaced, 
 	defer d.mu.Unlock()
 	found, ok := d.served[resource.GroupResource()]
 	return found.namespaced, ok && slices.Contains(found.versions, resource.Version)
-}
-
-// established is in every definition that is served, as it is encoded. A match within a description
-// would have its quotes escaped.
-const established = `"type":"Established","status":"True"`
-
-// definitionOf returns what a stored CustomResourceDefinition says. It is not served before it is
-// established.
-func definitionOf(value []byte) (definition, bool) {
-	var stored struct {
-		Spec struct {
-			Scope    apiextensionsv1.ResourceScope `json:"scope"`
-			Versions []struct {
-				Name   string `json:"name"`
-				Served bool   `json:"served"`
-			} `json:"versions"`
-		} `json:"spec"`
-		Status struct {
-			Conditions []struct {
-				Type   apiextensionsv1.CustomResourceDefinitionConditionType `json:"type"`
-				Status apiextensionsv1.ConditionStatus                       `json:"status"`
-			} `json:"conditions"`
-		} `json:"status"`
-	}
-	if !bytes.Contains(value, []byte(established)) {
-		return definition{}, false // what is not served yet need not be parsed
-	}
-	if json.Unmarshal(value, &stored) != nil {
-		return definition{}, false // the API says so, to whoever asks for the resource
-	}
-	found := definition{namespaced: stored.Spec.Scope == apiextensionsv1.NamespaceScoped}
-	for _, version := range stored.Spec.Versions {
-		if version.Served {
-			found.versions = append(found.versions, version.Name)
-		}
-	}
-	for _, condition := range stored.Status.Conditions {
-		if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
-			return found, true
-		}
-	}
-	return definition{}, false
 }

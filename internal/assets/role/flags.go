@@ -49,7 +49,7 @@ func effective() []Flag {
 		{Name: "authorization-webhook-config-file", Usage: "kubeconfig of the webhook of --authorization-mode=Webhook"},
 		{Name: "authorization-webhook-version", Usage: "version of SubjectAccessReviews: v1 or v1beta1 (default v1beta1)"},
 		{Name: "bind-address", Usage: "IP address to listen on (default 127.0.0.1)"},
-		{Name: "cert-dir", Usage: "directory of apiserver.crt and apiserver.key, unless --tls-cert-file is set"},
+		{Name: "cert-dir", Usage: "directory of apiserver.crt and apiserver.key, made if they are not there, unless --tls-cert-file is set"},
 		{Name: "client-ca-file", Usage: "authority of client certificates, whose common name is the user, and organizations the groups"},
 		{Name: "controllers", Kind: List, Usage: "controllers to run: gc, namespace, protection, workloads, scheduler (default: $COPPICE_CONTROLLERS, else gc,namespace)"},
 		{Name: "disable-admission-plugins", Kind: List, Usage: "admission plug-ins to disable"},

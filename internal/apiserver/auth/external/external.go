@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
 )
 
@@ -30,6 +31,9 @@ const initialDelay = 500 * time.Millisecond
 type Config struct {
 	// ServingCert and ServingKey are used in place of a certificate of the control plane's authority.
 	ServingCert, ServingKey string
+	// ServingAbsent says that these files do not exist: a certificate of the authority is used, and
+	// written there.
+	ServingAbsent bool
 	// MinTLSVersion is the least version of TLS, such as VersionTLS12. Default: VersionTLS13.
 	MinTLSVersion string
 	// ClientCA has the authorities of clients that are accepted besides the control plane's own.
@@ -64,6 +68,19 @@ func (w Webhook) client() (*rest.Config, wait.Backoff, error) {
 		return nil, wait.Backoff{}, fmt.Errorf("read %s: %w", w.Kubeconfig, err)
 	}
 	return client, webhook.DefaultRetryBackoffWithInitialDelay(initialDelay), nil
+}
+
+// StoreServing writes the certificate that is served, with the authority that has issued it: who trusts
+// the file trusts the server, as with the one that kube-apiserver writes.
+func (c Config) StoreServing(certificate, key, authority []byte) error {
+	// The key is written first: a certificate without its key cannot be used.
+	if err := keyfile.Store(c.ServingKey, key); err != nil {
+		return fmt.Errorf("write the serving key: %w", err)
+	}
+	if err := certutil.WriteCert(c.ServingCert, slices.Concat(certificate, authority)); err != nil {
+		return fmt.Errorf("write the serving certificate: %w", err)
+	}
+	return nil
 }
 
 // ClientAuthorities returns the authorities of clients in PEM: own, and those of the file.

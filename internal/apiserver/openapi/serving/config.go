@@ -4,6 +4,8 @@
 package serving
 
 import (
+	"fmt"
+
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apiextensionsopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,6 +13,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilopenapi "k8s.io/apiserver/pkg/util/openapi"
 	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 )
@@ -23,7 +26,19 @@ const title = "Kubernetes"
 func V3Config(external *runtime.Scheme) *common.OpenAPIV3Config {
 	config := genericapiserver.DefaultOpenAPIV3Config(definitions(), namer(external))
 	config.Info.Title = title
+	// Were it not set, kube-openapi would set it to a function that keeps the first document that is
+	// built, and all definitions.
+	config.GetOperationIDAndTagsFromRoute = operationOf
 	return config
+}
+
+// operationOf returns the ID and the tags of the operation that a route is.
+func operationOf(route common.Route) (id string, tags []string, err error) {
+	adapted, ok := route.(*restfuladapter.RouteAdapter)
+	if !ok {
+		return "", nil, fmt.Errorf("the route %s %s is not one of go-restful", route.Method(), route.Path())
+	}
+	return openapinamer.GetOperationIDAndTags(adapted.Route)
 }
 
 // v2Config returns the configuration of OpenAPI v2. Its binary form is not valid without a version.

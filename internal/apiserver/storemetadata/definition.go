@@ -1,0 +1,148 @@
+package storemetadata
+
+import (
+	"bytes"
+	"encoding/json"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+// The numbers of the fields that are read of a CustomResourceDefinition. They are the same in v1 and
+// in v1beta1.
+const (
+	specOfDefinition   = 2
+	statusOfDefinition = 3
+	scopeOfSpec        = 4
+	versionsOfSpec     = 7
+	nameOfVersion      = 1
+	servedOfVersion    = 2
+	conditionsOfStatus = 1
+	typeOfCondition    = 1
+	statusOfCondition  = 2
+)
+
+// definition is what is read of a CustomResourceDefinition.
+type definition struct {
+	namespaced bool
+	versions   []string
+}
+
+// definitionOf returns what a stored CustomResourceDefinition says. It is not served before it is
+// established. Of one that cannot be read, the API says so, to whoever asks for the resource.
+func definitionOf(value []byte) (definition, bool) {
+	if message, ok := bytes.CutPrefix(value, []byte(protobufPrefix)); ok {
+		return definitionFromProtobuf(message)
+	}
+	return definitionFromJSON(value)
+}
+
+// definitionFromProtobuf passes over the schemas, which are nearly all of a definition.
+func definitionFromProtobuf(message []byte) (found definition, established bool) {
+	raw, err := field(message, rawOfUnknown)
+	if err != nil {
+		return definition{}, false
+	}
+	err = eachField(raw, func(number int32, value []byte, _ uint64) error {
+		switch number {
+		case specOfDefinition:
+			return found.readSpec(value)
+		case statusOfDefinition:
+			return eachField(value, func(number int32, value []byte, _ uint64) error {
+				if number != conditionsOfStatus {
+					return nil
+				}
+				is, err := isEstablished(value)
+				established = established || is
+				return err
+			})
+		default:
+			return nil
+		}
+	})
+	if err != nil || !established {
+		return definition{}, false
+	}
+	return found, true
+}
+
+func (d *definition) readSpec(spec []byte) error {
+	return eachField(spec, func(number int32, value []byte, _ uint64) error {
+		switch number {
+		case scopeOfSpec:
+			d.namespaced = string(value) == string(apiextensionsv1.NamespaceScoped)
+		case versionsOfSpec:
+			name, served := "", false
+			err := eachField(value, func(number int32, value []byte, varint uint64) error {
+				switch number {
+				case nameOfVersion:
+					name = string(value)
+				case servedOfVersion:
+					served = varint != 0
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if served {
+				d.versions = append(d.versions, name)
+			}
+		}
+		return nil
+	})
+}
+
+func isEstablished(condition []byte) (bool, error) {
+	is, isTrue := false, false
+	err := eachField(condition, func(number int32, value []byte, _ uint64) error {
+		switch number {
+		case typeOfCondition:
+			is = string(value) == string(apiextensionsv1.Established)
+		case statusOfCondition:
+			isTrue = string(value) == string(apiextensionsv1.ConditionTrue)
+		}
+		return nil
+	})
+	return is && isTrue, err
+}
+
+// establishedInJSON is in every definition that is served, as it is encoded in JSON. A match within a
+// description would have its quotes escaped.
+const establishedInJSON = `"type":"Established","status":"True"`
+
+// definitionFromJSON reads what versions before this one have stored.
+func definitionFromJSON(value []byte) (definition, bool) {
+	var stored struct {
+		Spec struct {
+			Scope    apiextensionsv1.ResourceScope `json:"scope"`
+			Versions []struct {
+				Name   string `json:"name"`
+				Served bool   `json:"served"`
+			} `json:"versions"`
+		} `json:"spec"`
+		Status struct {
+			Conditions []struct {
+				Type   apiextensionsv1.CustomResourceDefinitionConditionType `json:"type"`
+				Status apiextensionsv1.ConditionStatus                       `json:"status"`
+			} `json:"conditions"`
+		} `json:"status"`
+	}
+	if !bytes.Contains(value, []byte(establishedInJSON)) {
+		return definition{}, false // what is not served yet need not be parsed
+	}
+	if json.Unmarshal(value, &stored) != nil {
+		return definition{}, false
+	}
+	found := definition{namespaced: stored.Spec.Scope == apiextensionsv1.NamespaceScoped}
+	for _, version := range stored.Spec.Versions {
+		if version.Served {
+			found.versions = append(found.versions, version.Name)
+		}
+	}
+	for _, condition := range stored.Status.Conditions {
+		if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+			return found, true
+		}
+	}
+	return definition{}, false
+}
