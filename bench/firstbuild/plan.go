@@ -12,8 +12,9 @@ import (
 
 // action is an action of the go command, as far as it says what it cost.
 type action struct {
-	Mode, Package   string
-	CmdUser, CmdSys time.Duration
+	Mode, Package       string
+	CmdUser, CmdSys     time.Duration
+	TimeStart, TimeDone time.Time
 }
 
 func (a action) cost() time.Duration { return a.CmdUser + a.CmdSys }
@@ -36,13 +37,26 @@ type row struct {
 	cost     time.Duration
 }
 
+// machine is what a build depends on besides what is built.
+type machine struct {
+	commit     string
+	processors int
+}
+
 // list returns the listing as Markdown.
-func list(actions []action, commit string, when time.Time) (string, error) {
+func list(actions []action, on machine) (string, error) {
 	groups, single := map[string]row{}, []row{}
 	var all row
+	var begin, end time.Time
 	for _, a := range actions {
 		if a.cost() == 0 || a.Mode != "build" && a.Mode != "link" {
 			continue
+		}
+		if begin.IsZero() || a.TimeStart.Before(begin) {
+			begin = a.TimeStart
+		}
+		if a.TimeDone.After(end) {
+			end = a.TimeDone
 		}
 		packages, group := 1, groupOf(a.Package)
 		if a.Mode == "link" {
@@ -61,13 +75,13 @@ func list(actions []action, commit string, when time.Time) (string, error) {
 	var out strings.Builder
 	fmt.Fprintf(&out, `# The first build
 
-Written by `+"`make first-build`"+`; do not edit. The processor time that the compiler and the linker take for
-`+"`go build ./cmd/coppice`"+` on a machine where nothing was compiled before, at commit %s on %s: %d packages,
-%.0f s. Other work on the machine makes it longer, by up to a half; the shares stay.
+Written by `+"`make first-build`"+`; do not edit. `+"`go build ./cmd/coppice`"+` on a machine with %d processors where
+nothing was compiled before, at commit %s on %s: **%s**, for %d packages. The compiler and the linker
+took %.0f s of processor time, listed here. Other work on the machine makes it longer, by up to a half; the shares stay.
 
 | packages | how many | s |
 |---|---|---|
-`, commit, when.Format(time.DateOnly), all.packages, all.cost.Seconds())
+`, on.processors, on.commit, end.Format(time.DateOnly), end.Sub(begin).Round(time.Second), all.packages, all.cost.Seconds())
 	rest := row{name: "the others"}
 	for _, r := range sorted(slices.Collect(maps.Values(groups))) {
 		if r.cost < least {

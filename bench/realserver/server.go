@@ -133,7 +133,7 @@ func (s *Server) startAPIServer(ctx context.Context, etcd string) error {
 		"--tls-cert-file="+in(servingFile), "--tls-private-key-file="+in(servingKeyFile), "--client-ca-file="+in(authorityFile),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+in(accountsPubFile),
 		"--service-account-signing-key-file="+in(accountsFile), "--service-cluster-ip-range=10.0.0.0/24",
-		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount", "--cert-dir="+in("certs"),
+		"--authorization-mode=RBAC", "--allow-privileged=true", "--disable-admission-plugins=ServiceAccount", "--cert-dir="+in("certs"),
 	)
 	if err != nil {
 		return err

@@ -224,6 +224,10 @@ func (c config) compare(ctx context.Context, work string, s suite, assets [sides
 	if err != nil {
 		return result{}, err
 	}
+	environment, err := s.environment(ctx, dir)
+	if err != nil {
+		return result{}, err
+	}
 	var m [sides]measured
 	for i := range packages {
 		p := &packages[i]
@@ -233,7 +237,7 @@ func (c config) compare(ctx context.Context, work string, s suite, assets [sides
 		}
 		for n, dir := range assets {
 			side := side(n)
-			t := trial{p: p, assets: dir, timeout: c.timeout, log: filepath.Join(c.logs, fmt.Sprintf("%s-%d-%s.log", s.name, i, side))}
+			t := trial{p: p, assets: dir, environment: environment, timeout: c.timeout, log: filepath.Join(c.logs, fmt.Sprintf("%s-%d-%s.log", s.name, i, side))}
 			got, err := t.run(ctx, c.attempts)
 			if err != nil {
 				return result{}, fmt.Errorf("%s on %s: %w", p.path, side, err)

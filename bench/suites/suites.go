@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // suite is what somebody has written against envtest.
@@ -16,6 +18,8 @@ type suite struct {
 	source     source
 	// packages are patterns of packages; of these, the ones whose tests use envtest are run.
 	packages []string
+	// directories are variables that the suite expects, each with a directory of a module that it requires.
+	directories map[string]moduleDirectory
 	// omitted says what of the suite is not run, and why; empty if all of it is.
 	omitted string
 	// explained has the reason why tests fail with our assets alone, by a part of their names.
@@ -28,6 +32,9 @@ type source struct {
 	module, version string
 	repository, dir string
 }
+
+// moduleDirectory is a directory in a module.
+type moduleDirectory struct{ module, dir string }
 
 // playsCollector is why the tests of some controllers cannot be compared: what they do on behalf of
 // kube-controller-manager, the collector of our assets has done before.
@@ -67,7 +74,37 @@ func suites() []suite {
 		source:   source{repository: "https://github.com/kubernetes-sigs/jobset", version: "08dfbdfd682714a9ab929633eca8dc95315187e7"},
 		packages: []string{"./test/integration/webhook"},
 		omitted:  playsCollector,
+	}, {
+		name: "trust-manager", kind: "a controller that distributes certificates to all namespaces",
+		source:   source{module: "github.com/cert-manager/trust-manager", version: "v0.25.0"},
+		packages: []string{"./..."},
+	}, {
+		name: "approver-policy", kind: "an approver of requests, by policies and the rights of the requesting user",
+		source:      source{module: "github.com/cert-manager/approver-policy", version: "v0.28.0"},
+		packages:    []string{"./..."},
+		directories: map[string]moduleDirectory{"CERT_MANAGER_CRDS": {"github.com/cert-manager/cert-manager", "deploy/crds"}},
 	}}
+}
+
+// environment returns the variables that the suite, whose module is in dir, expects.
+func (s suite) environment(ctx context.Context, dir string) ([]string, error) {
+	var variables []string
+	for _, name := range slices.Sorted(maps.Keys(s.directories)) {
+		wanted := s.directories[name]
+		// What is downloaded is what the suite's module requires.
+		download := exec.CommandContext(ctx, "go", "mod", "download", "-json", wanted.module)
+		download.Dir, download.Env, download.Stderr = dir, append(os.Environ(), "GOWORK=off"), os.Stderr
+		output, err := download.Output()
+		if err != nil {
+			return nil, fmt.Errorf("download %s: %w", wanted.module, err)
+		}
+		var got struct{ Dir string }
+		if err := json.Unmarshal(output, &got); err != nil {
+			return nil, fmt.Errorf("find %s: %w", wanted.module, err)
+		}
+		variables = append(variables, name+"="+filepath.Join(got.Dir, wanted.dir))
+	}
+	return variables, nil
 }
 
 // fetch brings the code to a directory that can be written to, and returns the directory of the module

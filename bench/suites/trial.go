@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
@@ -18,6 +19,7 @@ import (
 type trial struct {
 	p           *testPackage
 	assets, log string
+	environment []string
 	timeout     time.Duration
 }
 
@@ -99,7 +101,7 @@ func (t trial) once(ctx context.Context) (m measured, err error) {
 	}
 	mark := marker + "=" + temporary
 	command.Dir, command.Stdout, command.Stderr = t.p.dir, output, output
-	command.Env = append(os.Environ(), "KUBEBUILDER_ASSETS="+t.assets, "TMPDIR="+inside, "USE_EXISTING_CLUSTER=", "KUBECONFIG=", mark)
+	command.Env = append(slices.Concat(os.Environ(), t.environment), "KUBEBUILDER_ASSETS="+t.assets, "TMPDIR="+inside, "USE_EXISTING_CLUSTER=", "KUBECONFIG=", mark)
 	clock := stopwatch.Start()
 	if err := command.Start(); err != nil {
 		return m, err

@@ -14,7 +14,7 @@ func TestRun(t *testing.T) {
 	script := filepath.Join(dir, "suite.test")
 	// It leaves a file, and a process whose parent has ended. It fails the first time.
 	text := `#!/bin/sh
-touch "$TMPDIR/left"
+touch "$TMPDIR/left" "$ALSO"
 (sleep 600 >/dev/null 2>&1 &)
 printf '\026=== RUN   TestA\n'
 if [ -e again ]; then printf '\026--- PASS: TestA (0.00s)\n'; else touch again; printf '\026--- FAIL: TestA (0.00s)\n'; fi
@@ -22,12 +22,16 @@ if [ -e again ]; then printf '\026--- PASS: TestA (0.00s)\n'; else touch again; 
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	got, err := trial{p: &testPackage{path: "p", dir: dir, binary: script}, log: filepath.Join(dir, "log"), timeout: time.Minute}.run(t.Context(), 2)
+	also := filepath.Join(dir, "also")
+	got, err := trial{p: &testPackage{path: "p", dir: dir, binary: script}, environment: []string{"ALSO=" + also}, log: filepath.Join(dir, "log"), timeout: time.Minute}.run(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.tests["p: TestA"] != passed || got.again != 1 || got.processes != 1 || got.files != 1 {
 		t.Errorf("got %+v; want TestA to pass the second time, and one process and one file to stay", got)
+	}
+	if _, err := os.Stat(also); err != nil {
+		t.Errorf("the suite's own variable is not set: %v", err)
 	}
 }
 

@@ -14,26 +14,44 @@ type Section struct {
 	Name, Title, About string
 }
 
-// Markdown writes the report: the machine, and a table for each section that has values.
+// Markdown writes the report: the machine, and a table for each section that has values. Of a section that
+// was not measured this time it has the last values, and says when they were measured, and of what.
 func (f *File) Markdown(w io.Writer, sections []Section) error {
 	var text strings.Builder
 	f.preamble(&text)
 	for _, section := range sections {
-		values := slices.DeleteFunc(slices.Clone(f.values), func(v Value) bool { return v.Section != section.Name })
-		if len(values) == 0 {
+		of, values := f.last(section.Name)
+		if of == nil {
 			continue
 		}
 		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", section.Title, wrap(section.About))
+		if of != f {
+			m := of.machine
+			text.WriteString(wrap(fmt.Sprintf("Not measured again since %s: %s, %d cores, %s, %s. Every single value is in [%s](%s).",
+				m.Date, m.Processor, m.Cores, m.Coppice, m.Kubernetes, of.name, of.name)) + "\n\n")
+		}
 		table(&text, values)
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
 }
 
+// last returns the last file that has values of a section, and these; nil if there is none. Quick runs of
+// other days do not count.
+func (f *File) last(section string) (*File, []Value) {
+	for _, of := range append([]*File{f}, f.earlier...) {
+		values := slices.DeleteFunc(slices.Clone(of.values), func(v Value) bool { return v.Section != section })
+		if len(values) > 0 && (of == f || !of.machine.Quick) {
+			return of, values
+		}
+	}
+	return nil, nil
+}
+
 func (f *File) preamble(text *strings.Builder) {
 	text.WriteString("# Performance\n\nWritten by `make bench`; do not edit. Each cell is the median of the runs, with the lowest and the highest\nin parentheses where there are several.")
-	if name := f.Name(); name != "" {
-		fmt.Fprintf(text, " Every single value is in [%s](%s).", name, name)
+	if f.name != "" {
+		fmt.Fprintf(text, " Every single value is in [%s](%s).", f.name, f.name)
 	}
 	m := f.machine
 	if m.Quick {

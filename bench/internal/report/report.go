@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Value is one measured value.
@@ -38,7 +39,9 @@ type line struct {
 type File struct {
 	machine Machine
 	values  []Value
-	out     *os.File // nil: the values are only kept in memory
+	name    string   // of the file in its directory; empty if the values are only kept in memory
+	out     *os.File // nil: the values are only kept in memory, or are of another day
+	earlier []*File  // the results of other days in the directory, the last first
 }
 
 // Memory returns a file that is not on disk.
@@ -60,7 +63,10 @@ func Open(dir string, m Machine, sections []string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{machine: m, out: out}
+	f := &File{machine: m, name: nameOf(path), out: out}
+	if f.earlier, err = earlier(path); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
 	if err := f.write(line{Machine: &m}); err != nil {
 		return nil, errors.Join(err, out.Close())
 	}
@@ -70,30 +76,65 @@ func Open(dir string, m Machine, sections []string) (*File, error) {
 	return f, nil
 }
 
-// read returns the values of a file, or none if it does not exist. A file of another machine or
-// of other versions is an error: a table must not mix them.
-func read(path string, m Machine) ([]Value, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+// nameOf returns the name of a file as the report, which is in the directory above, refers to it.
+func nameOf(path string) string { return "raw/" + filepath.Base(path) }
+
+// earlier reads the other files beside path, the last first: the report shows from them what was not measured
+// again.
+func earlier(path string) ([]*File, error) {
+	paths, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.jsonl"))
 	if err != nil {
 		return nil, err
 	}
-	var values []Value
+	var files []*File
+	for _, other := range paths {
+		if other == path {
+			continue
+		}
+		f, err := parse(other)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	slices.SortFunc(files, func(a, b *File) int { return strings.Compare(b.machine.Date, a.machine.Date) })
+	return files, nil
+}
+
+// read returns the values of a file, or none if it does not exist. A file of another machine or
+// of other versions is an error: a table must not mix them.
+func read(path string, m Machine) ([]Value, error) {
+	f, err := parse(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case f.machine != m && f.machine != Machine{}:
+		return nil, fmt.Errorf("%s has results of another machine or of other versions (%+v): move it away, or choose another directory", path, f.machine)
+	}
+	return f.values, nil
+}
+
+func parse(path string) (*File, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{name: nameOf(path)}
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		var l line
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
 			return nil, fmt.Errorf("parse %s: %w", path, err)
 		}
 		switch {
-		case l.Machine != nil && *l.Machine != m:
-			return nil, fmt.Errorf("%s has results of another machine or of other versions (%+v): move it away, or choose another directory", path, *l.Machine)
+		case l.Machine != nil:
+			f.machine = *l.Machine
 		case l.Value != nil:
-			values = append(values, *l.Value)
+			f.values = append(f.values, *l.Value)
 		}
 	}
-	return values, nil
+	return f, nil
 }
 
 // Add adds values.
@@ -117,14 +158,6 @@ func (f *File) write(l line) error {
 	}
 	_, err = f.out.Write(append(data, '\n'))
 	return err
-}
-
-// Name returns the path of the file relative to its directory, "" if it is not on disk.
-func (f *File) Name() string {
-	if f.out == nil {
-		return ""
-	}
-	return "raw/" + filepath.Base(f.out.Name())
 }
 
 // Close closes the file.

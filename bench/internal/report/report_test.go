@@ -1,6 +1,8 @@
 package report
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -58,6 +60,48 @@ func TestSectionIsReplaced(t *testing.T) {
 	}
 	if _, err := Open(dir, Machine{Date: "2026-11-22", Cores: 4}, nil); err == nil {
 		t.Error("results of two machines may be in one file")
+	}
+}
+
+// TestEarlierDays: of a section that was not measured again the report has the last values, with their day.
+func TestEarlierDays(t *testing.T) {
+	dir := t.TempDir()
+	var f *File
+	for _, day := range []struct {
+		date   string
+		quick  bool
+		values map[string]float64
+	}{
+		{"2026-11-20", false, map[string]float64{"a": 1, "b": 2}},
+		{"2026-11-21", false, map[string]float64{"b": 3}},
+		{"2026-11-22", true, map[string]float64{"b": 4}},
+		{"2026-11-23", false, map[string]float64{"c": 5}},
+	} {
+		var err error
+		if f, err = Open(dir, Machine{Date: day.date, Quick: day.quick, Coppice: "coppice of " + day.date}, slices.Sorted(maps.Keys(day.values))); err != nil {
+			t.Fatal(err)
+		}
+		for section, value := range day.values {
+			if err := f.Add(Value{Section: section, Figure: section, Side: "ours", Unit: "s", Value: value}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var text strings.Builder
+	if err := f.Markdown(&text, []Section{{"a", "A", "."}, {"b", "B", "."}, {"c", "C", "."}}); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.ReplaceAll(text.String(), "\n", " ")
+	for _, want := range []string{
+		"since 2026-11-20: , 0 cores, coppice of 2026-11-20", "[raw/2026-11-20.jsonl](raw/2026-11-20.jsonl)", "| a | s | 1.00 |",
+		"since 2026-11-21", "| b | s | 3.00 |", "## C  .  | | unit | ours | |---|---|---| | c | s | 5.00 |",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the report has no %q:\n%s", want, text.String())
+		}
+	}
+	if strings.Contains(got, "4.00") {
+		t.Errorf("the report has the values of a quick run:\n%s", text.String())
 	}
 }
 

@@ -36,6 +36,7 @@ func packages(ctx context.Context, b *Bench) error {
 		{"WatchProgress|ConsistentList", "100x", []string{"./internal/apiserver/storage"}},
 		{"CorruptObject", "1x", []string{"./internal/apiserver/storage"}},
 		{".", "20x", []string{"./internal/insight"}},
+		{"Predict|Explain", "10x", []string{"./internal/preview", "./internal/explain"}},
 		barrier(),
 	} {
 		if err := b.goTest(ctx, g, "coppice", nil); err != nil {
