@@ -51,6 +51,7 @@ func statusOf(s collector.Status) Status {
 		ObserveOnly: s.ObserveOnly,
 		Graph:       GraphStatus(s.Graph),
 		Kinds:       each(s.Kinds, func(k collector.KindStatus) KindStatus { return KindStatus(k) }),
+		Deletions:   each(s.Deletions, func(d collector.DeletionStatus) DeletionStatus { return DeletionStatus(d) }),
 		Queue:       QueueStatus(s.Queue),
 		Barrier:     each(s.Barrier, barrierWaitOf),
 		Paused:      each(s.Paused, func(p collector.Pause) Pause { return Pause(p) }),

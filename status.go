@@ -22,6 +22,8 @@ type Status struct {
 	Graph GraphStatus `json:"graph"`
 	// Kinds are all kinds that are served, observed or waited for, ordered by name.
 	Kinds []KindStatus `json:"kinds"`
+	// Deletions are those under way, and those that were, by kind and finalizer.
+	Deletions []DeletionStatus `json:"deletions"`
 	// Queue describes the queued objects.
 	Queue QueueStatus `json:"queue"`
 	// Barrier lists the owners whose foreground or orphan deletion waits for the proof that no
@@ -75,6 +77,22 @@ type KindStatus struct {
 	Objects int    `json:"objects"` // observed
 	// Parked counts the owner references that wait for this kind to be served (rule R7).
 	Parked int `json:"parked,omitempty"`
+}
+
+// DeletionStatus says how the deletions go of objects of one kind that have, or had, one finalizer. An
+// object with several finalizers counts for each.
+type DeletionStatus struct {
+	// Kind is, for example, "Widget.example.com". It is empty for the finalizers beyond a thousand, which
+	// are not told apart.
+	Kind string `json:"kind"`
+	// Finalizer is empty for objects without finalizers.
+	Finalizer string `json:"finalizer,omitempty"`
+	// Objects is the number of those that are being deleted now.
+	Objects int `json:"objects"`
+	// Oldest is the earliest of their deletionTimestamps: when the first of them should have been gone.
+	Oldest time.Time `json:"oldest,omitzero"`
+	// Gone is the number of objects that lost the finalizer while they were being deleted, or are gone.
+	Gone uint64 `json:"gone"`
 }
 
 // QueueStatus is the state of the work queue.

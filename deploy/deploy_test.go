@@ -1,5 +1,5 @@
 // Package deploy_test renders the Helm chart and the kustomizations with Helm's own engine and
-// kustomize's own API, and compares the results.
+// kustomize's own API, compares the results, and evaluates the alerts with Prometheus' own engine.
 //
 // It is a module of its own: Helm requires newer versions of libraries that are part of the
 // control plane (gRPC, OpenTelemetry, golang.org/x/net) than Kubernetes' own modules do, and a

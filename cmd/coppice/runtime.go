@@ -20,6 +20,13 @@ const (
 	// leastPercent is the least that GOGC is set to: a heap that is large because there are many
 	// objects must not be collected all the time.
 	leastPercent = 60
+	// startPercent is GOGC in the first tuneInterval of the API server of a test suite, most of whose
+	// memory is measured then. When in a cycle of collections it is ready is chance; the smaller the
+	// cycles are, the less that matters.
+	startPercent = 40
+	// frugalPercent is GOGC for a command that reads a whole cluster, once: nearly all that it allocates is
+	// garbage at once, and a laptop's memory is worth more than a fifth of its processor time.
+	frugalPercent = 30
 	// maxGarbage is the amount of garbage that may accumulate in a small heap before a collection, in
 	// bytes, and garbageShare the divisor of the memory limit that bounds it further. A heap that
 	// grows takes the place of garbage until leastPercent is reached.
@@ -53,6 +60,13 @@ const (
 	allocatedMetric = "/gc/heap/allocs:bytes"
 )
 
+// keepFrugal keeps the heap of a command that reads a cluster small. GOGC in the environment takes precedence.
+func keepFrugal() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(frugalPercent)
+	}
+}
+
 // tuneRuntime sets GOMAXPROCS, GOMEMLIMIT and GOGC for a control plane that has the process to
 // itself, and keeps adapting GOGC. Settings in the environment take precedence. BenchmarkRuntime
 // prints the effect of each.
@@ -80,9 +94,9 @@ func tuneRuntime() {
 func keepSmall(r role.Role) {
 	h := &heap{fixed: os.Getenv("GOGC") != ""}
 	if r == role.APIServer {
-		// The sixth of its memory that is garbage when it is ready costs less than a tenth of the CPU time of its
+		// The quarter of its memory that is garbage when it is ready costs about a tenth of the CPU time of its
 		// start. Of etcd there is hardly any; its start has the runtime's defaults.
-		h.adapt()
+		h.setPercent(startPercent)
 	}
 	go h.keepAdapting()
 }
@@ -124,16 +138,20 @@ func (h *heap) keepAdapting() {
 func (h *heap) adapt() {
 	live := readMetric(liveMetric)
 	percent, release := h.look(live, readMetric(allocatedMetric))
-	if percent != h.percent && !h.fixed {
-		debug.SetGCPercent(percent)
-		h.percent = percent
-	}
+	h.setPercent(percent)
 	if limit := h.limitFor(live); limit != h.limit && !h.fixedLimit {
 		debug.SetMemoryLimit(limit)
 		h.limit = limit
 	}
 	if release {
 		debug.FreeOSMemory()
+	}
+}
+
+func (h *heap) setPercent(percent int) {
+	if percent != h.percent && !h.fixed {
+		debug.SetGCPercent(percent)
+		h.percent = percent
 	}
 }
 

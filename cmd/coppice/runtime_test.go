@@ -2,6 +2,7 @@ package main
 
 import (
 	"runtime"
+	"runtime/debug"
 	"testing"
 )
 
@@ -99,5 +100,26 @@ func TestOnlyControlPlanesAreTuned(t *testing.T) {
 		if got := runsControlPlane(test.args); got != test.want {
 			t.Errorf("%q: %t", test.args, got)
 		}
+	}
+}
+
+// TestStartOfASuite: the API server of a suite begins with small cycles, and goes on as others do. What the
+// environment says stays.
+func TestStartOfASuite(t *testing.T) {
+	before := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(before)
+	h := &heap{}
+	h.setPercent(startPercent)
+	if got := debug.SetGCPercent(startPercent); got != startPercent {
+		t.Errorf("GOGC is %d at the start, want %d", got, startPercent)
+	}
+	h.adapt()
+	if got := debug.SetGCPercent(leastPercent); got != leastPercent {
+		t.Errorf("GOGC is %d later, want %d", got, leastPercent)
+	}
+	h = &heap{fixed: true}
+	h.setPercent(startPercent)
+	if got := debug.SetGCPercent(leastPercent); got != leastPercent {
+		t.Errorf("GOGC has become %d though the environment sets it", got)
 	}
 }

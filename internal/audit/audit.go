@@ -2,8 +2,8 @@
 // nowhere or to the wrong object, cycles, contents of namespaces that are gone, deletions that hang. It judges
 // an inventory and has no effects: whoever reads the cluster, and writes to it, calls it.
 //
-// The main flow: Check looks at every object of an Inventory (references.go, objects.go, cycles.go), with what
-// package ownership knows of each claim, and returns a Report. Report.Without leaves out what a baseline knows
+// The main flow: Check looks at every object of an Inventory (references.go, objects.go, controllers.go, cycles.go), with what
+// package ownership knows of each claim and servedby of each finalizer, and returns a Report. Report.Without leaves out what a baseline knows
 // (baseline.go), Report.Encode writes it (encode.go, sarif.go, junit.go), and Fixes plans the patches that
 // remove what is provably wrong and whose removal deletes nothing (fix.go).
 package audit
@@ -15,6 +15,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
 // Severity says how sure a finding is, and how bad.
@@ -36,6 +37,10 @@ const DefaultLong = 10 * time.Minute
 type Options struct {
 	// Long is how long an object may be terminating; 0 stands for DefaultLong.
 	Long time.Duration
+	// ServedBy says who serves a finalizer, and Permits whether RBAC lets a controller write the finalizers
+	// of an owner; what is nil is not judged.
+	ServedBy *servedby.Index
+	Permits  *servedby.Permissions
 	// Namespace, if it is set, is the one whose objects are judged.
 	Namespace string
 }
@@ -96,7 +101,7 @@ type Owner struct {
 
 // Check judges the objects of an inventory.
 func Check(inv *inventory.Inventory, o Options) Report {
-	c := checker{inv: inv, graph: inv.Graph(), long: cmp.Or(o.Long, DefaultLong)}
+	c := checker{inv: inv, graph: inv.Graph(), long: cmp.Or(o.Long, DefaultLong), servedBy: o.ServedBy, permits: o.Permits}
 	c.countManaged()
 	r := Report{Read: inv.Read}
 	for _, object := range inv.Objects {
@@ -108,6 +113,8 @@ func Check(inv *inventory.Inventory, o Options) Report {
 		c.leftover(object)
 		c.terminating(object)
 		c.looksOwned(object)
+		c.unserved(object)
+		c.unpermitted(object)
 	}
 	c.findCycles(o.Namespace)
 	r.Findings = c.findings
@@ -140,6 +147,8 @@ type checker struct {
 	graph    *ownership.Graph
 	long     time.Duration
 	managed  map[managed]bool
+	servedBy *servedby.Index
+	permits  *servedby.Permissions
 	findings []Finding
 }
 

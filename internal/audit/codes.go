@@ -1,5 +1,7 @@
 package audit
 
+import "slices"
+
 // Code names what a finding is about. Codes are stable: baselines and filters of CI services hold them.
 type Code string
 
@@ -21,6 +23,8 @@ const (
 	NamespaceGone     Code = "namespace-absent"
 	TerminatingLong   Code = "terminating-long"
 	LooksOwned        Code = "looks-owned"
+	Unserved          Code = "finalizer-not-served"
+	Unpermitted       Code = "block-owner-not-permitted"
 )
 
 // Rule is what is said about a code, whatever the object.
@@ -32,7 +36,10 @@ type Rule struct {
 }
 
 // Rules returns what is checked.
-func Rules() []Rule {
+func Rules() []Rule { return slices.Concat(rulesOfReferences(), rulesOfObjects()) }
+
+// rulesOfReferences are about single owner references.
+func rulesOfReferences() []Rule {
 	return []Rule{
 		{
 			OwnerAbsent, Error, "The owner does not exist.",
@@ -78,6 +85,12 @@ func Rules() []Rule {
 			Duplicate, Warning, "An owner is named twice.",
 			"Remove all but one of the references.",
 		},
+	}
+}
+
+// rulesOfObjects are about objects, and what becomes of them.
+func rulesOfObjects() []Rule {
+	return []Rule{
 		{
 			SeveralControl, Error, "Several owners are the controller.",
 			"Leave controller: true on the reference to the one that manages the object.",
@@ -97,6 +110,14 @@ func Rules() []Rule {
 		{
 			LooksOwned, Warning, "The object looks as if it had lost its owner.",
 			"If nothing uses the object any more, delete it; otherwise nothing is wrong with it.",
+		},
+		{
+			Unserved, Warning, "No controller that works serves the finalizer.",
+			"Bring back the controller before the object is deleted: until then a deletion does not end, and nor does that of its namespace.",
+		},
+		{
+			Unpermitted, Warning, "The controller may not block the owner's deletion.",
+			"Let the controller's role update the finalizers subresource of the owner's resource, or have it leave out blockOwnerDeletion.",
 		},
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/audit"
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/lookup"
+	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
 // auditFlags are the flags of coppice audit.
@@ -31,7 +33,8 @@ func newAudit(s Streams) *cobra.Command {
 		Long: `Reports what is wrong with the ownership of objects: owners that do not exist, live in
 another namespace, or are of another kind, name or scope; kinds and versions that no API
 serves; several controllers, duplicates, cycles; objects whose namespace is gone, that
-have been terminating for long, or that look as if they had lost their owner.
+have been terminating for long, or that look as if they had lost their owner; finalizers
+that no working controller serves, and controllers that may not block an owner's deletion.
 
 It reads the metadata of all objects of the cluster that kubectl would use, or judges
 those of one namespace with -n. It changes nothing without --fix, which removes owner
@@ -80,11 +83,21 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
-	inv, err := f.cluster.read(c.Context(), s, reader.Options{})
+	inv, err := f.cluster.read(c.Context(), s, reader.Options{Pods: true})
 	if err != nil {
 		return err
 	}
 	sayUnread(s.Err, inv.Unread)
+	config, err := f.cluster.config()
+	if err != nil {
+		return err
+	}
+	details, err := lookup.New(c.Context(), config)
+	if err != nil {
+		return err
+	}
+	f.options.ServedBy = servedby.New(inv, details, inv.Read)
+	f.options.Permits = servedby.NewPermissions(f.options.ServedBy)
 	report := audit.Check(inv, f.options).Without(known)
 	text, err := report.Encode(f.output)
 	if err != nil {
@@ -97,10 +110,6 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 		return writeBaseline(f.writeBaseline, report.Baseline())
 	}
 	if f.fix {
-		config, err := f.cluster.config()
-		if err != nil {
-			return err
-		}
 		fixed, err := fix(c.Context(), config, inv, audit.Fixes(inv, report.Findings), f.yes, s)
 		if err != nil {
 			return err

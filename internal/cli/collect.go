@@ -125,7 +125,7 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 		})
 	}
 	role := &election.Role{}
-	diagnostics, err := f.listen(ctx, controllers, role, options.Logger)
+	diagnostics, err := f.listen(ctx, controllers, coppice.DelegatedAccess(server.config), role, options.Logger)
 	if err != nil {
 		return err
 	}

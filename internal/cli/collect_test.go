@@ -260,7 +260,7 @@ func TestGraphSaysWhatIsWrong(t *testing.T) {
 		want string
 	}{
 		"format":     {[]string{"--output=png"}, 2, "choose one of dot, json"},
-		"both":       {[]string{"--address=http://127.0.0.1:1", "pod/web"}, 2, "leave out --address"},
+		"in clear":   {[]string{"--address=http://example.com:1", "pod/web", "--server=https://127.0.0.1:1"}, 2, "your token would be sent to it in the clear"},
 		"nothing":    {[]string{"--up"}, 2, "need an object to begin at"},
 		"no server":  {[]string{"--kubeconfig=/nowhere"}, 1, "/nowhere"},
 		"address":    {[]string{"--address=here"}, 2, "--address"},

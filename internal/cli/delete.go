@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,18 +15,20 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/preview"
 )
 
 func newDelete(s Streams) *cobra.Command {
 	var f previewFlags
-	var confirm string
+	var confirm confirmFlags
 	c := &cobra.Command{
-		Use:   "delete TYPE/NAME ... | TYPE NAME ...",
+		Use:   "delete TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | TYPE --all | -f FILE",
 		Short: "Delete what was previewed, if it is still as it was",
 		Long: `Deletes objects if a preview says the same as before: about the same versions of the same
 objects, with the same end. --confirm is the digest that "coppice preview delete" printed
 for the same arguments and flags. If anything has changed that the deletion would reach,
-nothing is deleted, and the preview is to be looked at again.
+nothing is deleted, and the preview is to be looked at again. With --confirm-from, the file
+that "coppice preview delete -o json" has written, it is also said what has changed.
 
 Each DELETE is conditioned on the version that was seen, so that no change in between is
 overlooked, either.
@@ -31,25 +36,65 @@ overlooked, either.
 The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 		Example: `  # See what would happen, and do it
   coppice preview delete deployment/web
-  coppice delete deployment/web --confirm 779e1bf0e80d778147831e860dd5c1aa25829a4ed21abf6f0f3e35900c6a86b4`,
+  coppice delete deployment/web --confirm 779e1bf0e80d778147831e860dd5c1aa25829a4ed21abf6f0f3e35900c6a86b4
+
+  # The same with a file, for what is more than one look at it
+  coppice preview delete -f manifests -o json >preview.json
+  coppice delete -f manifests --confirm-from preview.json`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return deleteConfirmed(c, f, confirm, args, s) },
 	}
 	f.add(c)
-	c.Flags().StringVar(&confirm, "confirm", "", "digest of the preview")
+	c.Flags().StringVar(&confirm.digest, "confirm", "", "digest of the preview")
+	c.Flags().StringVar(&confirm.file, "confirm-from", "", "file with the preview as JSON, in the place of its digest")
+	c.MarkFlagsMutuallyExclusive("confirm", "confirm-from")
 	completeWith(c, "confirm")
 	return c
 }
 
-func deleteConfirmed(c *cobra.Command, f previewFlags, confirm string, args []string, s Streams) error {
-	if confirm == "" {
-		return usageError{errors.New("--confirm is missing: \"coppice preview delete\" with the same arguments prints it")}
+// confirmFlags say which preview is confirmed.
+type confirmFlags struct{ digest, file string }
+
+// preview returns the preview that is confirmed; of a digest, only that is known.
+func (f confirmFlags) preview() (preview.Report, error) {
+	switch {
+	case f.digest != "":
+		return preview.Report{Digest: f.digest}, nil
+	case f.file == "":
+		return preview.Report{}, usageError{errors.New("--confirm is missing: \"coppice preview delete\" with the same arguments prints it")}
+	}
+	text, err := os.ReadFile(f.file)
+	if err != nil {
+		return preview.Report{}, fmt.Errorf("--confirm-from: %w", err)
+	}
+	var confirmed preview.Report
+	if err := json.Unmarshal(text, &confirmed); err != nil || confirmed.Digest == "" {
+		return preview.Report{}, fmt.Errorf("--confirm-from: %s is no preview as \"coppice preview delete -o json\" writes it", f.file)
+	}
+	return confirmed, nil
+}
+
+// sayChanges says what has changed since a preview, as far as the preview tells.
+func sayChanges(w io.Writer, confirmed, now preview.Report) {
+	if len(confirmed.Objects) == 0 {
+		return
+	}
+	for _, change := range preview.Changes(confirmed, now) {
+		fmt.Fprintln(w, change)
+	}
+}
+
+func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, args []string, s Streams) error {
+	confirmed, err := confirm.preview()
+	if err != nil {
+		return err
 	}
 	foretold, err := foretell(c, &f, args, s)
 	if err != nil {
 		return err
 	}
-	if foretold.report.Digest != confirm {
+	if foretold.report.Digest != confirmed.Digest {
+		sayChanges(s.Err, confirmed, foretold.report)
 		return fmt.Errorf("nothing is deleted: the cluster is not as it was previewed, the digest is %s now; preview the deletion again", foretold.report.Digest)
 	}
 	if err := f.allows(foretold.report); err != nil {

@@ -39,14 +39,17 @@ func isLoopbackAddress(hostPort string) bool {
 }
 
 // listen opens the addresses of the diagnostics, so that an address in use is an error at the
-// start, and returns functions that serve them.
-func (f *collectFlags) listen(ctx context.Context, c coppice.Controllers, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
+// start, and returns functions that serve them. access is that to the API.
+func (f *collectFlags) listen(ctx context.Context, c coppice.Controllers, access coppice.Access, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
+	diagnostics := http.NewServeMux()
+	diagnostics.Handle(coppice.APIPrefix+"/", c.APIHandler(access))
+	diagnostics.Handle("/", c.Handler())
 	var servers []func(context.Context) error
 	for _, endpoint := range []struct {
 		flag, address string
 		handler       http.Handler
 	}{
-		{"--bind-address", f.bindAddress, web.Local(web.StandBy(r.StandsBy, c.Handler()))},
+		{"--bind-address", f.bindAddress, web.Local(web.StandBy(r.StandsBy, diagnostics))},
 		{"--metrics-address", f.metricsAddress, web.StandBy(r.StandsBy, c.ProbeHandler())},
 	} {
 		if endpoint.address == "0" {

@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/internal/explain"
+	"github.com/coppice-dev/coppice/internal/gone"
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/lookup"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
@@ -24,6 +27,9 @@ const explainInterval = 5 * time.Second
 type explainFlags struct {
 	cluster    clusterFlags
 	output     string
+	uids       []string
+	address    string
+	auditLogs  []string
 	all, watch bool
 }
 
@@ -41,20 +47,33 @@ Each is stuck (it ends when somebody does something), slow (it ends by itself) o
 unknown (what could be seen does not tell), with the reasons and the safest next step.
 With --all it lists everything that is being deleted, by what it waits for.
 
-It reads the cluster that kubectl would use, and changes nothing.`,
+Of an object that is gone it says who deleted it, when and with which policy, or which
+owner's deletion the garbage collector acted on, back to the request that began it: from
+the records of a running collector (--address; a control plane of "coppice up" is asked
+without it) and from audit logs of the API server (--audit-log).
+
+It reads the cluster that kubectl would use, and changes nothing. A running collector at
+--address that accepts the token of the kubeconfig, or of --token, explains it from what it
+knows already: that takes milliseconds, however many objects there are.`,
 		Example: `  # Why a namespace does not go
   coppice explain namespace/shop
 
   # Everything that hangs, what has hung longest first
   coppice explain --all
 
+  # Why a pod is gone, by what the API server has logged
+  coppice explain pod/web-6d4b75cb6d-hx2kq --audit-log /var/log/kubernetes/audit.log
+
   # Follow a deletion, until the object is gone
   coppice explain widget/w --watch`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return runExplain(c.Context(), f, args, s) },
+		RunE:              func(c *cobra.Command, args []string) error { return runExplain(c, f, args, s) },
 	}
 	f.cluster.add(c)
 	flags := c.Flags()
+	flags.StringSliceVar(&f.uids, "uid", nil, "explain the object of this uid; may be repeated")
+	flags.StringVar(&f.address, "address", "", "URL of the diagnostics of a running collector, to ask it too: http://"+diagnosticsAddress)
+	flags.StringSliceVar(&f.auditLogs, "audit-log", nil, "audit log of the API server, lines of audit.k8s.io/v1 as JSON; may be repeated, the oldest file first")
 	flags.BoolVar(&f.all, "all", false, "explain all objects of the cluster that are being deleted, grouped by what they wait for")
 	flags.BoolVarP(&f.watch, "watch", "w", false, fmt.Sprintf("look again every %s and print what has changed, until the objects are gone", explainInterval))
 	flags.StringVarP(&f.output, "output", "o", "text", "format: text or json")
@@ -62,15 +81,19 @@ It reads the cluster that kubectl would use, and changes nothing.`,
 	return c
 }
 
-func runExplain(ctx context.Context, f explainFlags, args []string, s Streams) error {
+func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) error {
 	switch {
 	case f.output != "text" && f.output != "json":
 		return usageError{fmt.Errorf("--output %q is neither text nor json", f.output)}
-	case f.all && len(args) > 0:
+	case f.all && len(args)+len(f.uids) > 0:
 		return usageError{errors.New("--all explains all objects: name none")}
-	case !f.all && len(args) == 0:
+	case !f.all && len(args)+len(f.uids) == 0:
 		return usageError{errors.New("name an object as TYPE/NAME, or say --all")}
 	}
+	if told, err := explainFromAPI(c, &f, args, s); told {
+		return err
+	}
+	ctx := c.Context()
 	earlier, err := explainOnce(ctx, f, args, nil, s)
 	if err != nil || !f.watch {
 		return err
@@ -107,19 +130,29 @@ func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *lo
 	if err != nil {
 		return nil, err
 	}
-	uids, err := objectsToExplain(inv, &f.cluster, args)
+	uids, missing, err := objectsToExplain(inv, &f, args)
 	if err != nil {
 		return nil, err
+	}
+	if len(missing) > 0 && earlier != nil {
+		return nil, &goneError{nameOf(inv, missing[0])}
 	}
 	config, err := f.cluster.config()
 	if err != nil {
 		return nil, err
 	}
-	details, err := newDetails(ctx, config)
+	details, err := lookup.New(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	collector, err := f.findCollector(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	in := explain.Input{Inventory: inv, Details: details, Now: inv.Read}
+	if in.Collector, err = collector.state(ctx); err != nil {
+		return nil, err
+	}
 	if earlier != nil {
 		in.Before = earlier.inventory
 	} else {
@@ -130,6 +163,11 @@ func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *lo
 	if f.all {
 		said = explainAll(e, inv.Read)
 	}
+	if len(missing) > 0 {
+		if err := said.addGone(ctx, inv, &f, collector, missing); err != nil {
+			return nil, err
+		}
+	}
 	if earlier == nil || earlier.outline != said.outline {
 		err = said.print(s.Out, f.output)
 	}
@@ -138,27 +176,26 @@ func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *lo
 
 // said is what is to be printed.
 type said struct {
-	items         any // for JSON
+	items         []any // for JSON
 	text, outline string
 }
 
 func explainNamed(e *explain.Explainer, uids []ownership.UID, now time.Time) said {
-	explanations := make([]explain.Explanation, 0, len(uids))
-	var one said
+	one := said{items: make([]any, 0, len(uids))}
 	for _, uid := range uids {
 		x, _ := e.Explain(uid)
-		explanations = append(explanations, x)
+		one.items = append(one.items, x)
 		one.text += x.Text(now)
 		one.outline += x.Object.String() + explain.Outline(x.Waits)
 	}
-	one.items = explanations
 	return one
 }
 
 func explainAll(e *explain.Explainer, now time.Time) said {
 	groups := e.All()
-	one := said{items: groups, text: explain.TextOf(groups, now)}
+	one := said{items: make([]any, 0, len(groups)), text: explain.TextOf(groups, now)}
 	for n := range groups {
+		one.items = append(one.items, groups[n])
 		one.outline += fmt.Sprintln(explain.Outline([]explain.Wait{groups[n].Leaf}), groups[n].Objects)
 	}
 	if len(groups) == 0 {
@@ -185,32 +222,56 @@ type goneError struct{ what string }
 
 func (e *goneError) Error() string {
 	return e.what + " is not there, and nothing is known here of why it is gone: " +
-		"the API server's audit log, or the records of a running collector, may tell"
+		"the API server's audit log may tell (--audit-log), or the records of a running collector (--address)"
 }
 
-// objectsToExplain returns the objects that arguments name.
-func objectsToExplain(inv *inventory.Inventory, f *clusterFlags, args []string) ([]ownership.UID, error) {
-	namespace, err := f.namespace()
+// objectsToExplain returns the objects that arguments name, and those that are not there.
+func objectsToExplain(inv *inventory.Inventory, f *explainFlags, args []string) (uids []ownership.UID, missing []gone.Target, err error) {
+	for _, uid := range f.uids {
+		if inv.Object(ownership.UID(uid)) != nil {
+			uids = append(uids, ownership.UID(uid))
+		} else {
+			missing = append(missing, gone.Target{UID: ownership.UID(uid)})
+		}
+	}
+	namespace, err := f.cluster.namespace()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	selectors, err := inv.ParseSelectors(args, namespace)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, nil, usageError{err}
 	}
 	for _, selector := range selectors {
-		for _, named := range selector.Names {
-			if inv.Named(selector.Resource, selector.Namespace, named) == nil && inv.Complete(selector.Resource, selector.Namespace) {
-				return nil, &goneError{fmt.Sprintf("%s/%s", selector.Resource.GroupResource(), named)}
+		here := selector
+		here.Names = slices.DeleteFunc(slices.Clone(selector.Names), func(named string) bool {
+			isGone := inv.Named(selector.Resource, selector.Namespace, named) == nil && inv.Complete(selector.Resource, selector.Namespace)
+			if isGone {
+				missing = append(missing, gone.Target{Kind: selector.Resource.OwnerKind(), Namespace: selector.Namespace, Name: named})
 			}
+			return isGone
+		})
+		if len(here.Names) < len(selector.Names) && len(here.Names) == 0 {
+			continue // no names would stand for all
+		}
+		objects, err := inv.Select(here)
+		if err != nil {
+			return nil, nil, err //nolint:wrapcheck // says all of it
+		}
+		for _, o := range objects {
+			uids = append(uids, o.UID)
 		}
 	}
-	uids, err := uidsOf(inv, f, args)
-	if err != nil {
-		return nil, err
+	if len(args) > 0 && len(uids)+len(missing) == 0 {
+		return nil, nil, &goneError{strings.Join(args, " ")}
 	}
-	if len(args) > 0 && len(uids) == 0 {
-		return nil, &goneError{strings.Join(args, " ")}
+	return uids, missing, nil
+}
+
+// nameOf names what is gone.
+func nameOf(inv *inventory.Inventory, t gone.Target) string {
+	if r := inv.Resource(t.Kind); r != nil && t.Name != "" {
+		return r.GroupResource().String() + "/" + t.Name
 	}
-	return uids, nil
+	return "the object with uid " + string(t.UID)
 }

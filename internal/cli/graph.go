@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/web"
+	"github.com/coppice-dev/coppice/internal/web/api"
 )
 
 // graphTimeout bounds the request for a graph. It is long because there may be very many objects.
@@ -27,7 +28,7 @@ type graphFlags struct {
 	cluster  clusterFlags
 	uids     []string
 	output   string
-	address  string
+	address  string // of a running collector; empty: the cluster is read
 	up, down bool
 }
 
@@ -41,10 +42,9 @@ progress: of everything that owns or is owned, or of what is connected with the
 objects that are named; with --up only what owns them, with --down only what they own.
 
 It reads the metadata of all objects of the cluster that kubectl would use, and
-changes nothing. With --address it asks a running "coppice collect" instead, which has
-all of it in memory. A control plane of "coppice up" serves its graph to administrators:
-
-  coppice kubectl get --raw ` + web.Graph,
+changes nothing. With --address it asks a running collector instead, which has all of it in
+memory: "coppice collect", which finds out from the API server who asks about an object, or
+"coppice up". You are told of what you may list.`,
 		Example: `  # What a Deployment owns, directly or not
   coppice graph deployment/web --down
 
@@ -65,7 +65,7 @@ all of it in memory. A control plane of "coppice up" serves its graph to adminis
 	flags.StringVarP(&f.output, "output", "o", string(insight.Tree), "format of the graph: "+strings.Join(insight.Formats(), ", "))
 	flags.StringVar(&f.output, "format", string(insight.Tree), "the former name of --output")
 	_ = flags.MarkHidden("format") // the only error is that there is no such flag
-	flags.StringVar(&f.address, "address", "", "URL of the diagnostics of a running collector, to ask it instead of the API server: http://"+diagnosticsAddress)
+	flags.StringVar(&f.address, "address", "", addressUsage)
 	flags.BoolVar(&f.up, "up", false, "show only the named objects and what owns them, directly or not")
 	flags.BoolVar(&f.down, "down", false, "show only the named objects and what they own, directly or not")
 	c.MarkFlagsMutuallyExclusive("up", "down")
@@ -84,8 +84,8 @@ func graph(c *cobra.Command, f graphFlags, args []string, s Streams) error {
 		return usageError{errors.New("--up and --down need an object to begin at: TYPE/NAME or --uid")}
 	case f.address == "":
 		return graphOfCluster(c.Context(), f, args, format, s)
-	case len(args) > 0 || f.up || f.down:
-		return usageError{errors.New("a running collector knows objects by --uid, and no --up or --down: leave out --address")}
+	case len(args) > 0 || f.up || f.down || strings.HasPrefix(f.address, "https:"):
+		return graphFromAPI(c.Context(), f, args, format, s)
 	default:
 		return graphOfCollector(c.Context(), f, format, s.Out)
 	}
@@ -152,7 +152,42 @@ func uidsOf(inv *inventory.Inventory, f *clusterFlags, args []string) ([]ownersh
 	return uids, nil
 }
 
-// graphOfCollector prints the graph of a running collector.
+// graphFromAPI prints what a running collector knows, of the named objects or of all, and what the user may
+// list.
+func graphFromAPI(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
+	path := api.Component
+	switch {
+	case f.up:
+		path = api.Owners
+	case f.down:
+		path = api.Dependents
+	}
+	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
+	if err != nil {
+		return err
+	}
+	query, err := asker.query(args)
+	if err != nil {
+		return err
+	}
+	query["uid"] = f.uids
+	ctx, cancel := context.WithTimeout(ctx, graphTimeout)
+	defer cancel()
+	var answer api.Graph
+	if err := asker.get(ctx, path, query, &answer); err != nil {
+		return err
+	}
+	sayLeftOut(s.Err, answer.Unread)
+	text, err := answer.Encode(format)
+	if err != nil {
+		return fmt.Errorf("draw the graph: %w", err)
+	}
+	_, err = s.Out.Write(text)
+	return err //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+// graphOfCollector prints the graph of a running collector, as its diagnostics have it: they need no token,
+// and know objects by UID.
 func graphOfCollector(ctx context.Context, f graphFlags, format insight.Format, out io.Writer) error {
 	server, err := url.Parse(f.address)
 	if err != nil || server.Host == "" {

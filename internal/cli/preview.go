@@ -1,18 +1,25 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coppice-dev/coppice/internal/insight"
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/lookup"
+	"github.com/coppice-dev/coppice/internal/namespaces"
 	"github.com/coppice-dev/coppice/internal/preview"
 )
 
@@ -33,26 +40,31 @@ func newPreview(s Streams) *cobra.Command {
 // previewFlags are the flags of coppice preview delete.
 type previewFlags struct {
 	cluster  clusterFlags
+	targets  targetFlags
 	cascade  string
 	output   string
 	most     int
 	released bool
+	order    string
+	address  string // of a running collector; empty: the cluster is read
 }
 
-func previewFormats() []string { return []string{"text", "json", "yaml", "name"} }
+func previewFormats() []string { return []string{"text", "json", "yaml", "name", "tree", "dot", "svg"} }
 
 func newPreviewDelete(s Streams) *cobra.Command {
 	var f previewFlags
 	c := &cobra.Command{
-		Use:   "delete TYPE/NAME ... | TYPE NAME ...",
+		Use:   "delete TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | TYPE --all | -f FILE",
 		Short: "Say what a deletion would do, in any cluster",
 		Long: `Says what would be deleted with the named objects, in which order and by whom; what would
 stay, and which other owner keeps it; and what would hang, and on what. Namespaces are
 previewed with their contents, CustomResourceDefinitions with their instances.
 
 It reads the metadata of all objects of the cluster that kubectl would use, and pods, and
-changes nothing. Finalizers of others are taken to stay; with --assume-released their
-controllers are taken to remove them. What the controllers of workloads create anew in
+changes nothing. With --address it asks a running collector instead, which knows most of it
+already: that takes milliseconds, however many objects there are. Finalizers of others are taken to stay, and it is said who serves each,
+whether that works, and whether the deletion takes it away as well; with
+--assume-released their controllers are taken to remove them. What the controllers of workloads create anew in
 the meantime is not foretold.
 
 The exit code is 3 if more objects than --max would be deleted or wait to be.`,
@@ -62,6 +74,10 @@ The exit code is 3 if more objects than --max would be deleted or wait to be.`,
   # What is in a namespace, and what may keep it from going away
   coppice preview delete namespace shop
 
+  # What a release consists of, as a tree
+  coppice preview delete -f manifests -R -o tree
+  coppice preview delete deployments,services,configmaps -l app=web -o svg >web.svg
+
   # In a pipeline: at most 20 objects may go
   coppice preview delete -n shop deployment/web --max 20 -o name`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -70,6 +86,7 @@ The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 	f.add(c)
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "text", "format: "+strings.Join(previewFormats(), ", "))
+	flags.StringVar(&f.address, "address", "", addressUsage)
 	completeWith(c, "output", previewFormats()...)
 	return c
 }
@@ -77,19 +94,25 @@ The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 // add adds the flags that a deletion and its preview have in common.
 func (f *previewFlags) add(c *cobra.Command) {
 	f.cluster.add(c)
+	f.targets.add(c)
 	flags := c.Flags()
 	flags.StringVar(&f.cascade, "cascade", "background", "propagation policy of the deletion: background, foreground, orphan")
 	flags.IntVar(&f.most, "max", 0, "number of objects that may be deleted or wait to be; 0 for any")
 	flags.BoolVar(&f.released, "assume-released", false, "take all finalizers to be removed by their controllers")
+	flags.StringVar(&f.order, "namespace-deletion-order", "",
+		"order in which the contents of a namespace are deleted, as for coppice collect (default that of coppice up on its own server, and on others that of kube-controller-manager)")
 	completeWith(c, "cascade", "background", "foreground", "orphan")
 }
 
 func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) error {
+	if !slices.Contains(previewFormats(), f.output) {
+		return usageError{fmt.Errorf("--output is %q: it is one of %s", f.output, strings.Join(previewFormats(), ", "))}
+	}
 	foretold, err := foretell(c, &f, args, s)
 	if err != nil {
 		return err
 	}
-	text, err := encodePreview(foretold.report, f.output)
+	text, err := foretold.encode(f.output)
 	if err != nil {
 		return err
 	}
@@ -109,9 +132,10 @@ func (f *previewFlags) allows(r preview.Report) error {
 
 // foretold is what a deletion would do.
 type foretold struct {
-	targets []*inventory.Object
-	policy  metav1.DeletionPropagation
-	report  preview.Report
+	targets    []*inventory.Object
+	policy     metav1.DeletionPropagation
+	prediction preview.Prediction
+	report     preview.Report
 }
 
 // foretell reads the cluster, and predicts the deletion of what arguments name.
@@ -120,18 +144,21 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 		"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan,
 	}
 	policy, known := policies[f.cascade]
-	switch {
-	case !known:
+	if !known {
 		return foretold{}, usageError{fmt.Errorf("--cascade is %q: it is background, foreground or orphan", f.cascade)}
-	case len(args) == 0:
-		return foretold{}, usageError{fmt.Errorf("name what would be deleted: TYPE/NAME; see %s --help", c.CommandPath())}
+	}
+	if err := f.targets.check(args, f.cluster.allNamespaces); err != nil {
+		return foretold{}, usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+	}
+	if f.address != "" {
+		return previewFromAPI(c, f, policy, args, s)
 	}
 	inv, err := f.cluster.read(c.Context(), s, reader.Options{Pods: true})
 	if err != nil {
 		return foretold{}, err
 	}
 	sayUnread(s.Err, inv.Unread)
-	uids, err := uidsOf(inv, &f.cluster, args)
+	uids, err := f.targets.choose(inv, &f.cluster, args, s.Err)
 	if err != nil {
 		return foretold{}, err
 	}
@@ -144,32 +171,63 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 		requests = append(requests, preview.Request{UID: uid, Propagation: policy})
 		result.targets = append(result.targets, inv.Object(uid))
 	}
-	options := preview.Options{Now: time.Now()} //nolint:forbidigo // the time at which a user asks
-	if f.released {
-		options.Released = func(*inventory.Object, string) bool { return true }
+	config, err := f.cluster.config()
+	if err != nil {
+		return foretold{}, err
 	}
-	result.report = preview.New(inv).Predict(requests, options).Report(inv)
+	details, err := lookup.New(c.Context(), config)
+	if err != nil {
+		return foretold{}, err
+	}
+	question := preview.Question{Requests: requests, Now: time.Now(), AssumeReleased: f.released} //nolint:forbidigo // the time at which a user asks
+	if question.Order, err = f.deletionOrder(c.Context(), config); err != nil {
+		return foretold{}, err
+	}
+	result.prediction = preview.Foretell(inv, details, question)
+	result.report = result.prediction.Report(inv)
 	return result, nil
 }
 
-// encodePreview formats a report.
-func encodePreview(r preview.Report, format string) ([]byte, error) {
+// deletionOrder returns the order in which the cluster's namespace controller deletes.
+func (f *previewFlags) deletionOrder(ctx context.Context, config *rest.Config) (namespaces.Order, error) {
+	if f.order != "" {
+		order, err := namespaces.NewOrder(namespaces.ParseStages(f.order))
+		if err != nil {
+			return order, usageError{fmt.Errorf("--namespace-deletion-order: %w", err)}
+		}
+		return order, nil
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return namespaces.Order{}, fmt.Errorf("make a client: %w", err)
+	}
+	ours := isCoppice(ctx, func(ctx context.Context, path string) ([]byte, error) {
+		return client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+	})
+	if ours {
+		return namespaces.Order{}, nil
+	}
+	return namespaces.UpstreamOrder(), nil
+}
+
+// encode formats what is foretold.
+func (f *foretold) encode(format string) ([]byte, error) {
 	switch format {
-	case "text":
-		return []byte(r.String()), nil
 	case "json":
-		text, err := json.MarshalIndent(r, "", "  ")
+		text, err := json.MarshalIndent(f.report, "", "  ")
 		return append(text, '\n'), err //nolint:wrapcheck // a report can always be encoded
 	case "yaml":
-		return yaml.Marshal(r) //nolint:wrapcheck // a report can always be encoded
+		return yaml.Marshal(f.report) //nolint:wrapcheck // a report can always be encoded
 	case "name":
 		var text strings.Builder
-		for _, o := range r.Objects {
+		for _, o := range f.report.Objects {
 			if o.Fate == preview.Deleted || o.Fate == preview.Waiting {
 				fmt.Fprintf(&text, "%s/%s\n", strings.ToLower(o.Kind), o.Name)
 			}
 		}
 		return []byte(text.String()), nil
+	case "tree", "dot", "svg":
+		return pictureOf(f.prediction, f.report).Encode(insight.Format(format)) //nolint:wrapcheck // says all of it
 	}
-	return nil, usageError{fmt.Errorf("--output is %q: it is one of %s", format, strings.Join(previewFormats(), ", "))}
+	return []byte(f.report.String()), nil
 }

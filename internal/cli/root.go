@@ -42,8 +42,16 @@ func (e foundError) Unwrap() error { return e.error }
 
 // Run executes the command line args, which do not include the program's name, and returns the exit
 // code. ctx ends commands that run until they are stopped.
-func Run(ctx context.Context, args []string, s Streams) int {
+func Run(ctx context.Context, args []string, s Streams) int { return RunNamed(ctx, "coppice", args, s) }
+
+// RunNamed is Run for a program that was called by a path: as a plugin of kubectl, it speaks of itself as
+// that.
+func RunNamed(ctx context.Context, program string, args []string, s Streams) int {
 	root := newRoot(s) //nolint:contextcheck // commands take theirs from cobra
+	if isPlugin(program) {
+		asPlugin(root)
+		args = pluginArguments(program, args)
+	}
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var usage usageError
@@ -96,7 +104,7 @@ deletion takes, from the DELETE request to the last object that is deleted with 
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(newUp(s), newDemo(s), newKubectl(s), newCollect(s), newNode(s), newGraph(s), newPreview(s), newDelete(s), newExplain(s), newAudit(s), newSnapshot(s), newAssets(s), newVersion(s))
+	root.AddCommand(newUp(s), newDemo(s), newKubectl(s), newCollect(s), newNode(s), newGraph(s), newPreview(s), newDelete(s), newExplain(s), newAudit(s), newRecords(s), newStatus(s), newSnapshot(s), newAssets(s), newVersion(s))
 	return root
 }
 

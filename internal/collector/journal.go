@@ -53,17 +53,24 @@ func (j *journal) add(r Record) {
 	}
 }
 
-// all returns the last records, the oldest first, with their numbers.
-func (j *journal) all() []Record {
+// after returns those of the last records that have a higher number, the oldest first.
+func (j *journal) after(last uint64) []Record {
 	j.mu.Lock()
 	chunks, kept, count := slices.Clone(j.chunks), j.kept, j.count
 	j.mu.Unlock()
-	records := make([]Record, 0, kept)
 	number := count - uint64(kept)
+	oldest := max(last, count-min(count, uint64(max(0, j.size)))) // those up to it are not asked for, or too many
+	records := make([]Record, 0, count-min(count, oldest))
 	for _, c := range chunks {
+		if number+uint64(c.records) <= oldest {
+			number += uint64(c.records)
+			continue // none of them needs to be decoded
+		}
 		for line := range bytes.Lines(c.lines) {
 			var r Record
-			number++
+			if number++; number <= oldest {
+				continue
+			}
 			if err := json.Unmarshal(line, &r); err != nil {
 				continue // it was encoded from a record
 			}
@@ -71,9 +78,12 @@ func (j *journal) all() []Record {
 			records = append(records, r)
 		}
 	}
-	return records[max(0, len(records)-max(0, j.size)):]
+	return records
 }
 
 // Records returns the last decisions that changed an object, in the order in which the
 // server answered.
-func (c *Collector) Records() []Record { return c.journal.all() }
+func (c *Collector) Records() []Record { return c.journal.after(0) }
+
+// RecordsAfter returns those records that have a higher number. It costs little if there are none.
+func (c *Collector) RecordsAfter(number uint64) []Record { return c.journal.after(number) }

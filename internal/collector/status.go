@@ -17,6 +17,8 @@ type Status struct {
 	Graph GraphStatus `json:"graph"`
 	// Kinds are those that are served, observed, or waited for, by name.
 	Kinds []KindStatus `json:"kinds"`
+	// Deletions are those under way and those that were, by kind and finalizer.
+	Deletions []DeletionStatus `json:"deletions"`
 	// Queue is the state of the queue, if the queue can report it.
 	Queue QueueStatus `json:"queue"`
 	// Barrier are the owners whose finalizer is not removed yet, because it is not
@@ -61,6 +63,28 @@ type KindStatus struct {
 	Parked int `json:"parked,omitempty"`
 }
 
+// DeletionStatus says how the deletions go of objects of a kind that have, or had, a finalizer.
+type DeletionStatus struct {
+	Kind      string `json:"kind"`                // "Widget.example.com"; empty for the finalizers beyond a thousand
+	Finalizer string `json:"finalizer,omitempty"` // none: objects without finalizers
+	Objects   int    `json:"objects"`             // that are being deleted now
+	// Oldest is the earliest of their deletionTimestamps.
+	Oldest time.Time `json:"oldest,omitzero"`
+	// Gone counts the objects that lost the finalizer while they were being deleted, or are gone.
+	Gone uint64 `json:"gone"`
+}
+
+func deletionStatusOf(d ownership.Deletion) DeletionStatus {
+	s := DeletionStatus{Finalizer: d.Finalizer, Objects: d.Objects, Gone: d.Gone}
+	if d.Kind != (ownership.Kind{}) {
+		s.Kind = d.Kind.String()
+	}
+	if d.Oldest != 0 {
+		s.Oldest = time.Unix(d.Oldest, 0).UTC()
+	}
+	return s
+}
+
 // Backlog returns how many objects of a namespace wait to be reconsidered, if the queue has
 // a method Waiting; else 0. It takes no lock that is held for long.
 func (c *Collector) Backlog(namespace string) int {
@@ -81,6 +105,7 @@ func (c *Collector) Status() Status {
 	s := Status{
 		ObserveOnly: c.config.ObserveOnly,
 		Kinds:       []KindStatus{},
+		Deletions:   []DeletionStatus{},
 		Barrier:     c.barrier.Status(),
 		Paused:      c.breaker.Pauses(),
 		Stats:       c.Stats(),
@@ -94,6 +119,9 @@ func (c *Collector) Status() Status {
 		}
 		for _, k := range g.ByKind() {
 			s.Kinds = append(s.Kinds, KindStatus{Kind: k.Kind.String(), Scope: k.Scope.String(), Objects: k.Objects, Parked: k.Parked})
+		}
+		for _, d := range g.Deletions() {
+			s.Deletions = append(s.Deletions, deletionStatusOf(d))
 		}
 	})
 	if c.config.Limiter != nil {

@@ -34,6 +34,7 @@ type cluster struct {
 	rules     map[types.NamespacedName][]rbacv1.PolicyRule
 	nodes     map[string]explain.Node
 	webhooks  []explain.Webhook
+	collector *explain.Collector
 	unread    map[string]error // details that cannot be read, by word: workload, lease, rules, node, webhooks
 }
 
@@ -266,7 +267,7 @@ func setPod(pod *corev1.Pod, key, value string) {
 
 func (w *cluster) explainer() *explain.Explainer {
 	w.inventory.Index()
-	return explain.New(explain.Input{Inventory: &w.inventory, Details: w, Now: now})
+	return explain.New(explain.Input{Inventory: &w.inventory, Details: w, Collector: w.collector, Now: now})
 }
 
 func (w *cluster) explain(uid ownership.UID) explain.Explanation {

@@ -62,6 +62,8 @@ const (
 	OnOwnerKind   On = "OwnerKind"   // an API that serves the kind of an owner
 	OnDiscovery   On = "Discovery"   // a group of the API that does not answer
 	OnWebhook     On = "Webhook"     // an admission webhook that denies, or does not answer
+	OnBarrier     On = "Barrier"     // the proof that no dependent was missed
+	OnBreaker     On = "Breaker"     // somebody who resumes deletions that were paused
 	OnServer      On = "Server"      // the API server, which removes what nothing holds
 	OnUnread      On = "Unread"      // something that could not be seen
 	OnCycle       On = "Cycle"       // an object that waits for this one
@@ -171,7 +173,9 @@ type Input struct {
 	Before *inventory.Inventory
 	// Details may be nil: then less is known.
 	Details Details
-	Now     time.Time
+	// Collector may be nil: then no running collector was asked.
+	Collector *Collector
+	Now       time.Time
 }
 
 // Explainer explains the objects of one inventory. It is not safe for concurrent use.
@@ -180,7 +184,6 @@ type Explainer struct {
 	graph    *ownership.Graph
 	servedBy *servedby.Index
 
-	answers   map[string]servedby.Answer // by finalizer and what else an answer depends on
 	byPlace   map[string][]*inventory.Object
 	explained map[ownership.UID]State // in this explanation; objects whose explanation is under way have ""
 }
@@ -193,8 +196,9 @@ func New(in Input) *Explainer {
 	}
 	e := &Explainer{
 		Input: in, graph: in.Inventory.Graph(), servedBy: servedby.New(in.Inventory, details, in.Now),
-		answers: map[string]servedby.Answer{}, byPlace: map[string][]*inventory.Object{},
+		byPlace: map[string][]*inventory.Object{},
 	}
+	e.believe()
 	for _, o := range in.Inventory.Objects {
 		e.byPlace[o.Namespace] = append(e.byPlace[o.Namespace], o)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/explain"
 	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 func (w *cluster) lines(text string) *cluster {
@@ -166,5 +167,87 @@ func TestJSON(t *testing.T) {
 		`"unseen":["secrets: forbidden"]}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// What a running collector says of itself counts: that it works, what it keeps on purpose, what it has paused.
+func TestWhatTheCollectorSays(t *testing.T) {
+	since := now.Add(-time.Hour)
+	says := func(edit func(*explain.Collector)) *explain.Collector {
+		c := &explain.Collector{Where: "the collector at x", Collects: true, Empties: true, Resume: "resume "}
+		edit(c)
+		return c
+	}
+	held := func(why ...string) *explain.Collector {
+		return says(func(c *explain.Collector) {
+			c.Held = map[ownership.UID]explain.Held{"ConfigMap/root": {Since: since, Why: why}}
+		})
+	}
+	const root = "ConfigMap shop/root deleted=2h finalizers=foregroundDeletion"
+	const garbage = "ConfigMap shop/root owner=apps/v1:Deployment:gone"
+	for _, test := range []struct {
+		name, lines string
+		collector   *explain.Collector
+		state       explain.State
+		on          explain.On
+		says        string
+	}{
+		{"nobody was asked", root, nil, explain.Unknown, explain.OnCollector, "removes its finalizer"},
+		{"it works", root, says(func(*explain.Collector) {}), explain.Slow, explain.OnCollector, "removes its finalizer"},
+		{"it does not work", root, says(func(c *explain.Collector) { c.Collects = false }), explain.Unknown, explain.OnCollector, ""},
+		{"at the barrier", root, held(), explain.Slow, explain.OnBarrier, "proves"},
+		{"held at the barrier", root, held("Widget.acme.io: forbidden"), explain.Stuck, explain.OnBarrier, "Widget.acme.io: forbidden"},
+		{"another is held", strings.ReplaceAll(root, "root", "other"), held("x"), explain.Slow, explain.OnCollector, ""},
+		{
+			"paused", garbage, says(func(c *explain.Collector) {
+				c.Paused = map[ownership.Kind]time.Time{{Kind: "ConfigMap"}: since}
+			}), explain.Stuck, explain.OnBreaker, "has paused the deletions of ConfigMap",
+		},
+		{
+			"paused, and held by a finalizer", "ConfigMap shop/root deleted=2h finalizers=orphan", says(func(c *explain.Collector) {
+				c.Paused = map[ownership.Kind]time.Time{{Kind: "ConfigMap"}: since}
+			}), explain.Slow, explain.OnCollector, "",
+		},
+		{"the namespace controller works", "Namespace root deleted=2h spec=kubernetes", says(func(*explain.Collector) {}), explain.Slow, explain.OnController, ""},
+		{"it does not", "Namespace root deleted=2h spec=kubernetes", says(func(c *explain.Collector) { c.Empties = false }), explain.Unknown, explain.OnController, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newCluster(t).lines(test.lines)
+			w.collector = test.collector
+			x := w.explain(w.inventory.Objects[0].UID)
+			leaf := x.Leaves()[0]
+			if x.State != test.state || leaf.On != test.on || !strings.Contains(leaf.Says, test.says) {
+				t.Errorf("%s on %s:\n%s", x.State, leaf.On, x.Text(now))
+			}
+			if test.on == explain.OnBreaker && leaf.Next[0].Command != "resume ConfigMap" {
+				t.Errorf("next: %+v", leaf.Next)
+			}
+		})
+	}
+}
+
+// What goes with the definition of its kind, and what a webhook does not let be deleted.
+func TestNotDeletedYet(t *testing.T) {
+	const definition = "CustomResourceDefinition.apiextensions.k8s.io widgets.shop.acme.io deleted=%s finalizers=customresourcecleanup.apiextensions.k8s.io\n"
+	const widget = "Widget.shop.acme.io shop/w\n"
+	const hook = "webhook guard ops/guard endpoints=0 DELETE widgets.shop.acme.io\n"
+	for _, test := range []struct {
+		name, lines string
+		state       explain.State
+		on          explain.On
+	}{
+		{"its definition was just deleted", widget + fmt.Sprintf(definition, "10s"), explain.Slow, explain.OnController},
+		{"its definition was deleted long ago", widget + fmt.Sprintf(definition, "1h"), explain.Unknown, explain.OnController},
+		{"its definition was deleted, and a webhook denies", widget + fmt.Sprintf(definition, "10s") + hook, explain.Stuck, explain.OnWebhook},
+		{"garbage, and a webhook denies", "Widget.shop.acme.io shop/w owner=apps/v1:Deployment:gone\n" + hook, explain.Stuck, explain.OnWebhook},
+		{"of another kind", "Gadget.shop.acme.io shop/w\n" + fmt.Sprintf(definition, "1h"), explain.Kept, explain.OnRequest},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newCluster(t).lines(test.lines)
+			x := w.explain(w.inventory.Objects[0].UID)
+			if leaf := x.Leaves()[0]; x.State != test.state || leaf.On != test.on {
+				t.Errorf("%s on %s:\n%s", x.State, leaf.On, x.Text(now))
+			}
+		})
 	}
 }

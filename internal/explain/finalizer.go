@@ -34,7 +34,7 @@ func (e *Explainer) finalizer(o *inventory.Object, finalizer string) Wait {
 
 // foreign explains a finalizer that another controller removes.
 func (e *Explainer) foreign(o *inventory.Object, finalizer string) Wait {
-	a, since := e.answer(o, finalizer), requested(o)
+	a, since := e.servedBy.Of(o, finalizer), requested(o)
 	if a.Since != nil && a.Since.After(since) {
 		since = *a.Since
 	}

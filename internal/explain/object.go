@@ -54,6 +54,9 @@ func (e *Explainer) active(o *inventory.Object) Wait {
 	if ns := e.home(o); ns != nil && isTerminating(ns) {
 		return e.unswept(o, ns)
 	}
+	if crd := e.definition(o); crd != nil && isTerminating(crd) {
+		return e.undefined(o, crd)
+	}
 	facts, ok := verdict.Gather(e.graph, o.UID)
 	if !ok {
 		return Wait{On: OnUnread, State: Unknown, Says: "the object is not in the ownership graph"}
@@ -69,7 +72,11 @@ func (e *Explainer) active(o *inventory.Object) Wait {
 			On: OnUnread, State: Unknown, Says: "whether its owners exist was not seen: " + claims(d.Claims),
 			Next: []Step{{"look whether its owners exist", get(o)}},
 		}
-	case verdict.Reread, verdict.Detach, verdict.Unblock, verdict.Delete, verdict.Await, verdict.Disown, verdict.RemoveFinalizer:
+	case verdict.Delete:
+		if hook, blocked := e.webhook(o, "DELETE"); blocked {
+			return hook
+		}
+	case verdict.Reread, verdict.Detach, verdict.Unblock, verdict.Await, verdict.Disown, verdict.RemoveFinalizer:
 	}
 	return e.collector(o, "the collector has the next step: "+decision.String(), time.Time{})
 }
@@ -83,8 +90,30 @@ func (e *Explainer) home(o *inventory.Object) *inventory.Object {
 	return e.Inventory.Named(r, "", o.Namespace)
 }
 
-// isTerminating reports whether a namespace is being deleted: then its contents go whoever owns them.
-func isTerminating(ns *inventory.Object) bool { return ns.Phase != ownership.Active }
+// definition returns the CustomResourceDefinition of an object's kind, or nil.
+func (e *Explainer) definition(o *inventory.Object) *inventory.Object {
+	r := e.Inventory.Resource(ownership.Kind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"})
+	if r == nil || o.Resource == nil {
+		return nil
+	}
+	return e.Inventory.Named(r, "", o.Resource.GroupResource().String())
+}
+
+// isTerminating reports whether a namespace or a definition is being deleted: then its contents go, whoever
+// owns them.
+func isTerminating(o *inventory.Object) bool { return o.Phase != ownership.Active }
+
+// undefined explains an instance that goes with the definition of its kind, but has not been deleted yet.
+func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
+	if w, blocked := e.webhook(o, "DELETE"); blocked {
+		return w
+	}
+	w := e.builtin(o, OnController, crdCleanup, "it is not being deleted yet; the API server deletes the instances of "+refOf(crd).String(), requested(crd))
+	if w.State == Slow && e.Now.Sub(requested(crd)) > prompt {
+		w.State = Unknown
+	}
+	return w
+}
 
 // unswept explains an object that goes with its namespace, but has not been deleted yet.
 func (e *Explainer) unswept(o, ns *inventory.Object) Wait {
@@ -161,7 +190,7 @@ func (e *Explainer) terminating(o *inventory.Object) []Wait {
 
 // builtin is a wait for a controller of Kubernetes that serves a finalizer; since is when it could begin.
 func (e *Explainer) builtin(o *inventory.Object, on On, finalizer, says string, since time.Time) Wait {
-	a := e.answer(o, finalizer)
+	a := e.servedBy.Of(o, finalizer)
 	w := Wait{On: on, Says: says, ServedBy: &a, State: e.stateOf(a, since), Next: e.next(o, a)}
 	if !since.IsZero() {
 		w.Since = &since
@@ -175,6 +204,9 @@ func (e *Explainer) builtin(o *inventory.Object, on On, finalizer, says string, 
 }
 
 func (e *Explainer) collector(o *inventory.Object, says string, since time.Time) Wait {
+	if w, ok := e.restrained(o); ok {
+		return w
+	}
 	return e.builtin(o, OnCollector, ownership.FinalizerForeground, says, since)
 }
 
@@ -192,24 +224,6 @@ func (e *Explainer) stateOf(a servedby.Answer, since time.Time) State {
 		return Slow
 	}
 	return Unknown
-}
-
-// answer asks who serves a finalizer, once for all objects of which the answer is the same.
-func (e *Explainer) answer(o *inventory.Object, finalizer string) servedby.Answer {
-	key := []string{finalizer, o.Kind.String(), o.Namespace}
-	for _, m := range o.Managers {
-		if slices.Contains(m.Finalizers, finalizer) {
-			key = append(key, m.Name)
-		}
-	}
-	slices.Sort(key[3:])
-	k := strings.Join(key, "\x00")
-	a, ok := e.answers[k]
-	if !ok {
-		a = e.servedBy.Of(o, finalizer)
-		e.answers[k] = a
-	}
-	return a
 }
 
 func (e *Explainer) age(t time.Time) string { return duration.HumanDuration(e.Now.Sub(t)) }

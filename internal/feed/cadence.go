@@ -13,6 +13,7 @@ type cadence struct {
 	clock clock.Clock
 	timer clock.Timer
 	at    time.Time // when timer fires
+	last  time.Time // when the last request was made
 	again int       // how many more requests follow the last hint
 }
 
@@ -21,7 +22,8 @@ const (
 	// is written several times right after its creation.
 	debounce = 50 * time.Millisecond
 	// afterHint requests follow the first one after a hint, the first of them after
-	// firstInterval, each of the others after twice the interval: 3.1 s in all.
+	// firstInterval, each of the others after twice the interval: 3.1 s in all. A stream of hints does
+	// not have requests follow each other sooner: with many kinds, an answer takes longer to read.
 	afterHint     = 5
 	firstInterval = 100 * time.Millisecond
 	// refreshPeriod is the interval between requests when nothing hints at a change.
@@ -42,13 +44,15 @@ func (c *cadence) stop() { c.timer.Stop() }
 // stream of hints does not keep discovery from being read.
 func (c *cadence) hint() {
 	c.again = afterHint
-	if c.at.Sub(c.clock.Now()) > debounce {
-		c.set(debounce)
+	now := c.clock.Now()
+	if soon := max(debounce, c.last.Add(firstInterval).Sub(now)); c.at.Sub(now) > soon {
+		c.set(soon)
 	}
 }
 
 // next sets the timer for the request that follows the one just made.
 func (c *cadence) next(discovered bool) {
+	c.last = c.clock.Now()
 	switch {
 	case c.again > 0:
 		c.set(firstInterval << (afterHint - c.again))

@@ -27,6 +27,7 @@ type resource struct {
 	kind       ownership.Kind
 	gvr        schema.GroupVersionResource
 	versions   []string // all versions that serve this kind under this resource
+	shortNames []string
 	namespaced bool
 	watched    bool // can be deleted, listed and watched, and is not ignored: has a monitor
 }
@@ -142,6 +143,7 @@ func (c catalog) add(gv schema.GroupVersion, resources []metav1.APIResource, ign
 			kind:       ownership.Kind{Group: gv.Group, Kind: r.Kind},
 			gvr:        gv.WithResource(r.Name),
 			versions:   []string{gv.Version},
+			shortNames: r.ShortNames,
 			namespaced: r.Namespaced,
 			watched: slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") &&
 				slices.Contains(r.Verbs, "watch") && !ignore[schema.GroupResource{Group: gv.Group, Resource: r.Name}],

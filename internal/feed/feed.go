@@ -25,6 +25,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -334,6 +335,35 @@ func (f *Feed) Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, na
 	return r.gvr, r.namespaced, ok
 }
 
+// Resource is a resource that the server has, in the version in which it is read.
+type Resource struct {
+	schema.GroupVersionResource
+
+	Kind       ownership.Kind
+	Namespaced bool
+	// Versions are all in which it is served.
+	Versions []string
+	// ShortNames are other names for it.
+	ShortNames []string
+	// Watched resources are those whose objects are observed.
+	Watched bool
+}
+
+// Resources returns the resources of all kinds that are served, or still watched, sorted by kind.
+func (f *Feed) Resources() []Resource {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	all := make([]Resource, 0, len(f.served.resources))
+	for _, kind := range f.served.kinds() {
+		r := f.served.resources[kind]
+		all = append(all, Resource{
+			GroupVersionResource: r.gvr, Kind: kind, Namespaced: r.namespaced,
+			Versions: slices.Clone(r.versions), ShortNames: r.shortNames, Watched: r.watched,
+		})
+	}
+	return all
+}
+
 // definesKinds reports whether objects of a kind define other kinds.
 func definesKinds(kind ownership.Kind) bool {
 	switch kind {
@@ -346,6 +376,6 @@ func definesKinds(kind ownership.Kind) bool {
 
 func sortedKinds[V any](m map[ownership.Kind]V) []ownership.Kind {
 	return slices.SortedFunc(maps.Keys(m), func(a, b ownership.Kind) int {
-		return strings.Compare(a.String(), b.String())
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Group, b.Group))
 	})
 }

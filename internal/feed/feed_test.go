@@ -204,6 +204,7 @@ func TestObjectOf(t *testing.T) {
 			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "o", Controller: ownership.True, BlockOwnerDeletion: ownership.False},
 			{APIVersion: "v1", Kind: "Node", Name: "m", UID: "m"},
 		},
+		Due: 1,
 	}
 	if diff := cmp.Diff(want, feed.ObjectOf(podKind, meta)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

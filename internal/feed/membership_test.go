@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -190,8 +191,15 @@ func TestR15WatchedNamesWhatCouldHoldDependents(t *testing.T) {
 		if diff := cmp.Diff(want, survey(t, f)); diff != "" {
 			t.Errorf("while a group has never been read (-want +got):\n%s", diff)
 		}
+		unanswered := []schema.GroupVersion{{Group: "late.example.com", Version: "v1"}}
+		if got := f.Unanswered(); !slices.Equal(got, unanswered) {
+			t.Errorf("discovery does not answer for %v, want %v", got, unanswered)
+		}
 		s.change(func() { delete(s.stale, "late.example.com") })
 		time.Sleep(time.Minute)
+		if got := f.Unanswered(); len(got) > 0 {
+			t.Errorf("discovery does not answer for %v once it does", got)
+		}
 		want.Namespaced, want.Unknown = append(want.Namespaced, ownership.Kind{Group: "late.example.com", Kind: "Thing"}), nil
 		if diff := cmp.Diff(want, survey(t, f)); diff != "" {
 			t.Errorf("once it was read (-want +got):\n%s", diff)
@@ -201,6 +209,9 @@ func TestR15WatchedNamesWhatCouldHoldDependents(t *testing.T) {
 		time.Sleep(time.Minute)
 		if diff := cmp.Diff(want, survey(t, f)); diff != "" {
 			t.Errorf("when it fails again (-want +got):\n%s", diff)
+		}
+		if got := f.Unanswered(); !slices.Equal(got, unanswered) {
+			t.Errorf("discovery does not answer for %v when it fails again, want %v", got, unanswered)
 		}
 		s.withdraw("things")
 		s.change(func() { delete(s.refusal, "things") })

@@ -23,6 +23,9 @@ func ObjectOf(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership
 		Phase:           ownership.PhaseOf(meta.DeletionTimestamp != nil, meta.Finalizers),
 		Finalizers:      meta.Finalizers,
 	}
+	if meta.DeletionTimestamp != nil {
+		object.Due = meta.DeletionTimestamp.Unix()
+	}
 	if len(meta.OwnerReferences) > 0 {
 		object.Owners = make([]ownership.Reference, len(meta.OwnerReferences))
 	}

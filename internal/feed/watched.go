@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -78,6 +79,15 @@ func (f *Feed) Survey(ctx context.Context) (Watched, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.watched, nil
+}
+
+// Unanswered returns the group versions for which discovery did not answer when it was last asked, sorted.
+func (f *Feed) Unanswered() []schema.GroupVersion {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return slices.SortedFunc(maps.Keys(f.served.failed), func(a, b schema.GroupVersion) int {
+		return strings.Compare(a.String(), b.String())
+	})
 }
 
 // Reached returns which resourceVersion the watch of a kind has come to: everything up to

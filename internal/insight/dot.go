@@ -34,6 +34,9 @@ func writeVertex(w *bytes.Buffer, id int, o *Object) {
 	case deleting:
 		label, style = label+o.Phase+"\n", ` style="filled" fillcolor="lightgoldenrod"`
 	}
+	if o.Note != "" {
+		label += o.Note + "\n"
+	}
 	fmt.Fprintf(w, "  %d [label=%s group=%s kind=%s namespace=%s name=%s uid=%s missing=%s beingDeleted=%s deletingDependents=%s virtual=%s%s];\n",
 		id, dotText(label), dotText(o.Group), dotText(o.Kind), dotText(o.Namespace), dotText(o.Name), dotText(string(o.UID)),
 		dotBool(o.Missing), dotBool(deleting), dotBool(o.Phase == "foreground"), dotBool(o.Missing), style)

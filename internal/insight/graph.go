@@ -101,6 +101,8 @@ type Object struct {
 	Finalizers []string `json:"finalizers,omitempty"`
 	// Decision is the collector's current decision about the object; empty when missing.
 	Decision string `json:"decision,omitempty"`
+	// Note is what else there is to say about the object, in words.
+	Note string `json:"note,omitempty"`
 }
 
 // kind returns the kind and group: ReplicaSet.apps.
@@ -113,6 +115,10 @@ func (o *Object) path() string {
 	}
 	return o.Namespace + "/" + o.Name
 }
+
+// Content is the standing of a reference that is none: the object is in a namespace, or an instance of
+// a CustomResourceDefinition, and goes with it.
+const Content = "content"
 
 // Reference is one owner reference.
 type Reference struct {

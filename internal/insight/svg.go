@@ -158,6 +158,9 @@ func describe(o *Object) string {
 	if o.Decision != "" {
 		lines = append(lines, o.Decision)
 	}
+	if o.Note != "" {
+		lines = append(lines, o.Note)
+	}
 	return strings.Join(lines, "\n")
 }
 
@@ -191,7 +194,10 @@ func writeLine(w *bytes.Buffer, l line, r Reference) {
 			fmt.Fprintf(&path, "C%s %s %s %s %s %s", number(middle), number(before.y), number(middle), number(p.y), number(p.x), number(p.y))
 		}
 	}
-	words := r.Standing + ", evidence: " + r.Evidence
+	words := r.Standing
+	if r.Evidence != "" {
+		words += ", evidence: " + r.Evidence
+	}
 	if r.Blocking {
 		words += ", blocking"
 	}

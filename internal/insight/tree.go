@@ -75,7 +75,7 @@ func (t *tree) line(o *Object, standing string) string {
 	case o.Phase != ownership.Active.String():
 		notes = append(notes, o.Phase)
 	}
-	if standing != "" && standing != "solid" {
+	if standing != "" && standing != "solid" && standing != Content {
 		notes = append(notes, "reference "+standing)
 	}
 	if len(o.Finalizers) > 0 && o.Phase != ownership.Active.String() {
@@ -86,6 +86,9 @@ func (t *tree) line(o *Object, standing string) string {
 	}
 	if o.Decision != "" && !strings.HasPrefix(o.Decision, "keep") {
 		text += " → " + o.Decision
+	}
+	if o.Note != "" {
+		text += ": " + o.Note
 	}
 	return text
 }

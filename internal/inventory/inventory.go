@@ -70,6 +70,9 @@ type Object struct {
 	Labels   map[string]string
 	// Managers are the field managers that have set finalizers of the object.
 	Managers []Manager
+	// OwnedBy are the field managers other than Kubernetes' own controllers that have set owner references
+	// which block the deletion of an owner.
+	OwnedBy []string
 }
 
 // Manager is a field manager of an object's finalizers.

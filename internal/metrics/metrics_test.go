@@ -49,6 +49,12 @@ func TestReading(t *testing.T) {
 		},
 		Collector: collector.Status{
 			Kinds: []collector.KindStatus{{Kind: "ReplicaSet.apps", Objects: 7}, {Kind: "Whatever.a.user.calls.it", Parked: 3}},
+			Deletions: []collector.DeletionStatus{
+				{Kind: "Pod", Objects: 2, Gone: 9},
+				{Kind: "ReplicaSet.apps", Finalizer: "foregroundDeletion", Gone: 4},
+				{Kind: "Whatever.a.user.calls.it", Finalizer: "example.com/x", Objects: 1},
+				{Finalizer: ownership.OtherFinalizers, Objects: 5},
+			},
 			Queue: collector.QueueStatus{Length: 3, Oldest: 1500 * time.Millisecond},
 			Barrier: []collector.BarrierWait{
 				{UID: "a", Holds: []collector.Hold{{What: "Widget.example.com"}, {What: "gone.example.com/v1"}}},
@@ -105,6 +111,16 @@ coppice_queue_oldest_seconds 1.5
 # HELP coppice_synced Whether the controller has read the state of the server and works.
 # TYPE coppice_synced gauge
 coppice_synced{controller="garbage-collector-controller"} 1
+# HELP coppice_terminated_total Objects that lost the finalizer while they were being deleted, or are gone.
+# TYPE coppice_terminated_total counter
+coppice_terminated_total{finalizer="",resource="pods"} 9
+coppice_terminated_total{finalizer="foregroundDeletion",resource="replicasets.apps"} 4
+coppice_terminated_total{finalizer="others",resource="others"} 0
+# HELP coppice_terminating_objects Objects that are being deleted, by a finalizer that they still have, empty if they have none.
+# TYPE coppice_terminating_objects gauge
+coppice_terminating_objects{finalizer="",resource="pods"} 2
+coppice_terminating_objects{finalizer="foregroundDeletion",resource="replicasets.apps"} 0
+coppice_terminating_objects{finalizer="others",resource="others"} 5
 `
 	var names []string
 	for line := range strings.Lines(want) {
@@ -221,5 +237,32 @@ coppice_synced{controller="namespace-controller"} 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "coppice_requests_total", "coppice_synced"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOldestDeletion: the age counts from when the object should have been gone; a grace period is no age.
+func TestOldestDeletion(t *testing.T) {
+	now := time.Now()
+	s := set(metrics.Reading{
+		Monitors: []feed.MonitorStatus{{Kind: ownership.Kind{Kind: "Pod"}, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}},
+		Collector: collector.Status{Deletions: []collector.DeletionStatus{
+			{Kind: "Pod", Finalizer: "example.com/late", Objects: 1, Oldest: now.Add(-time.Hour)},
+			{Kind: "Pod", Finalizer: "example.com/in-time", Objects: 1, Oldest: now.Add(time.Hour)},
+		}},
+	})
+	families, err := metrics.Gatherer(s).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ages := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "coppice_terminating_oldest_seconds" {
+				ages[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	if late := ages["example.com/late"]; len(ages) != 2 || late < 3600 || late > 3660 || ages["example.com/in-time"] != 0 {
+		t.Errorf("the ages are %v", ages)
 	}
 }

@@ -26,6 +26,9 @@ func descriptions() map[string]*prometheus.Desc {
 		{"graph_references", "Owner references in the ownership graph.", nil},
 		{"parked_kinds", "Kinds that owner references name and no API serves; objects wait for them.", nil},
 		{"parked_references", "Owner references that name such a kind.", nil},
+		{"terminating_objects", "Objects that are being deleted, by a finalizer that they still have, empty if they have none.", []string{"resource", "finalizer"}},
+		{"terminating_oldest_seconds", "How long ago the first of these objects should have been gone.", []string{"resource", "finalizer"}},
+		{"terminated_total", "Objects that lost the finalizer while they were being deleted, or are gone.", []string{"resource", "finalizer"}},
 		{"queue_depth", "Objects that wait to be reconsidered.", nil},
 		{"queue_oldest_seconds", "How long the first of the waiting objects has waited.", nil},
 		{"cascade_seconds", "Time from the evidence that the last owner of an object is gone to the response to the object's DELETE.", nil},
@@ -70,6 +73,7 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	o.gauge("synced", number(now.Synced))
 	o.gauge("observe_only", number(now.Collector.ObserveOnly))
 	o.graph(now)
+	o.deletions(now)
 	o.work(now.Collector)
 	o.barrier(now.Collector)
 	o.gauge("concurrency", float64(now.Collector.Concurrency))
@@ -127,6 +131,31 @@ func (o output) graph(now Reading) {
 	o.gauge("graph_references", float64(now.Collector.Graph.References))
 	o.gauge("parked_kinds", float64(parkedKinds))
 	o.gauge("parked_references", float64(parkedReferences))
+}
+
+// others is the resource of what is not told apart by resource and finalizer.
+const others = "others"
+
+// deletions sends what is being deleted. A resource that is no longer served is left out, with what was
+// counted for it.
+func (o output) deletions(now Reading) {
+	resources := map[string]string{"": others}
+	for _, m := range now.Monitors {
+		resources[m.Kind.String()] = m.Resource.GroupResource().String()
+	}
+	for _, d := range now.Collector.Deletions {
+		resource, ok := resources[d.Kind]
+		if !ok {
+			continue
+		}
+		age := time.Duration(0)
+		if !d.Oldest.IsZero() {
+			age = max(0, time.Since(d.Oldest))
+		}
+		o.gauge("terminating_objects", float64(d.Objects), resource, d.Finalizer)
+		o.gauge("terminating_oldest_seconds", age.Seconds(), resource, d.Finalizer)
+		o.counter("terminated_total", int64(d.Gone), resource, d.Finalizer)
+	}
 }
 
 // work sends the length of the queue and the counters.

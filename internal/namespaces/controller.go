@@ -180,6 +180,9 @@ func New(config Config) (*Controller, error) {
 	}, nil
 }
 
+// Order returns the order in which the controller deletes contents.
+func (c *Controller) Order() Order { return c.order }
+
 // Run runs the controller until ctx ends, and returns when everything that it started has ended. It
 // must be called only once.
 func (c *Controller) Run(ctx context.Context) error {

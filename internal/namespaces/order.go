@@ -46,6 +46,12 @@ func DefaultStages() [][]schema.GroupResource {
 	}
 }
 
+// UpstreamOrder returns the order of kube-controller-manager's namespace controller, since Kubernetes
+// 1.33: pods; everything else.
+func UpstreamOrder() Order {
+	return Order{stages: [][]schema.GroupResource{{corev1.Resource("pods")}, nil}, rest: 1}
+}
+
 // NewOrder returns an order of stages, one of which is EverythingElse alone. Without stages
 // it is the default order.
 func NewOrder(stages [][]schema.GroupResource) (Order, error) {

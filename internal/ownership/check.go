@@ -62,6 +62,11 @@ func (g *Graph) checkAsides() error {
 			problems = append(problems, fmt.Errorf("time kept of entry %d, which is not absent", i))
 		}
 	}
+	for i := range g.due {
+		if e := g.entries.at(i); e.state != observed || e.phase == Active {
+			problems = append(problems, fmt.Errorf("%s: due, but not being deleted", g.uidOf(i)))
+		}
+	}
 	for i := range g.oddVersions {
 		if g.entries.at(i).state == vacant || g.entries.at(i).version != 0 {
 			problems = append(problems, fmt.Errorf("version kept of entry %d, which has none such", i))

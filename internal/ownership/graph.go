@@ -38,7 +38,7 @@
 // Where to read on: observe.go (objects come, change, go), link.go (references
 // and claims), evidence.go (scopes, live reads, epochs, standing), reconsider.go
 // (what is returned), cycle.go (R10), read.go (what verdict asks), check.go (the
-// invariants), entry.go and slab.go (how it is stored).
+// invariants), deletions.go (how deletions go), entry.go and slab.go (how it is stored).
 //
 // The records are stored in slabs and indexes of our own instead of Go maps. The target is
 // 250 bytes per object at a million objects, names included; BenchmarkBuild measures 141. An
@@ -76,6 +76,11 @@ type Graph struct {
 	// an edge updates it, so that reading needs no search.
 	cycles map[entryID]*cycle
 
+	// due holds when the observed entries should be gone that are being deleted, and gone how many were,
+	// see deletions.go.
+	due  map[entryID]int64
+	gone map[deletionKey]uint64
+
 	objects int   // observed entries
 	now     int64 // the argument of the last SetTime
 
@@ -110,6 +115,8 @@ func New() *Graph {
 		lists:       make([][]string, 1),
 		answers:     make(map[claimKey]answer),
 		cycles:      make(map[entryID]*cycle),
+		due:         make(map[entryID]int64),
+		gone:        make(map[deletionKey]uint64),
 	}
 }
 

@@ -349,3 +349,41 @@ func TestPhaseOf(t *testing.T) {
 		}
 	}
 }
+
+// An object is found by its name, in its own namespace and kind, and only while it is observed.
+func TestNamed(t *testing.T) {
+	g := ownership.New()
+	pods, jobs := ownership.Kind{Kind: "Pod"}, ownership.Kind{Group: "batch", Kind: "Job"}
+	g.SetScope(pods, ownership.Namespaced)
+	g.Observe(ownership.Object{UID: "p", Kind: pods, Namespace: "shop", Name: "web", Owners: []ownership.Reference{{APIVersion: "batch/v1", Kind: "Job", Name: "web", UID: "j"}}})
+	g.Observe(ownership.Object{UID: "q", Kind: pods, Namespace: "other", Name: "web"})
+	g.Observe(ownership.Object{UID: "n", Kind: ownership.Kind{Kind: "Node"}, Name: "web"})
+	for _, c := range []struct {
+		kind            ownership.Kind
+		namespace, name string
+		want            ownership.UID
+	}{
+		{pods, "shop", "web", "p"},
+		{pods, "other", "web", "q"},
+		{pods, "", "web", ""},
+		{pods, "shop", "db", ""},
+		{pods, "nowhere", "web", ""},
+		{jobs, "shop", "web", ""}, // named as an owner, and not observed
+		{ownership.Kind{Kind: "Node"}, "", "web", "n"},
+		{ownership.Kind{Kind: "Volume"}, "", "web", ""},
+	} {
+		if got, found := g.Named(c.kind, c.namespace, c.name); got != c.want || found != (c.want != "") {
+			t.Errorf("%v %s/%s is %q, %v, want %q", c.kind, c.namespace, c.name, got, found, c.want)
+		}
+		var found []ownership.UID
+		if c.want != "" {
+			found = []ownership.UID{c.want}
+		}
+		got := g.Find(func(k ownership.Kind, namespace, name string) bool {
+			return k == c.kind && namespace == c.namespace && name == c.name
+		})
+		if !slices.Equal(got, found) {
+			t.Errorf("%v %s/%s: found %q, want %q", c.kind, c.namespace, c.name, got, found)
+		}
+	}
+}

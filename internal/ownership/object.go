@@ -141,6 +141,9 @@ type Object struct {
 	Phase           Phase
 	Finalizers      []string    // as stored, foreign ones included
 	Owners          []Reference // as stored, in order
+	// Due is the deletionTimestamp, in seconds since 1970: when the object should be gone. It is zero for
+	// an object that is not being deleted. No decision depends on it.
+	Due int64
 }
 
 // Claim is the identity of an owner as a dependent states it: coordinates and UID. Namespace is

@@ -151,6 +151,7 @@ func (g *Graph) observe(o *Object) {
 		// Only the version has changed. It is a new observation nevertheless: a finalizer or
 		// reference that we removed may have been added again.
 		g.setVersion(i, o.ResourceVersion)
+		g.noteDeletion(i, o.Due)
 		g.freshen(i)
 		g.suspect(i)
 		g.suspectOrphaningOwners(i)
@@ -222,6 +223,11 @@ func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 	if e.state == absent {
 		delete(g.times, i)
 	}
+	if left := o.Finalizers; len(left) > 0 {
+		g.countGone(e, left)
+	} else {
+		g.countGone(e, noFinalizers())
+	}
 	e.state = observed
 	e.phase = o.Phase
 	e.kind, e.namespace = kind, namespace
@@ -231,6 +237,7 @@ func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 		e.finalizers = g.acquireFinalizers(o.Finalizers)
 		g.releaseFinalizers(old)
 	}
+	g.noteDeletion(i, o.Due)
 	if e.name == o.Name {
 		return
 	}
@@ -281,6 +288,8 @@ func (g *Graph) withdraw(i entryID) {
 	e := g.entries.at(i)
 	g.dropAnswers(i)
 	if e.state == observed {
+		g.countGone(e, nil)
+		delete(g.due, i)
 		g.suspectOwners(i) // TR-06
 		g.unlink(e.references)
 		e.references = 0

@@ -23,6 +23,18 @@ func (p *play) collect() {
 	}
 }
 
+// collectBetween lets the collector work between the DELETEs of another controller, if the schedule has
+// it: as far as it comes, or, if it takes only some of its keys, one turn.
+func (p *play) collectBetween() {
+	if !p.schedule.between {
+		return
+	}
+	p.collect()
+	for p.schedule.seed == 0 && len(p.queue) > 0 {
+		p.collect()
+	}
+}
+
 // apply decides about one object, and does what was decided.
 func (p *play) apply(o *object) {
 	decision, ok := p.decide(o)
@@ -33,7 +45,9 @@ func (p *play) apply(o *object) {
 	case verdict.Keep, verdict.Park, verdict.Await, verdict.Reread:
 		// Nothing to do. Nothing is reread: there is one epoch.
 	case verdict.Verify:
-		p.verify(d.Claims)
+		if p.verify(d.Claims) {
+			p.apply(o) // a collector would have known these owners
+		}
 	case verdict.Detach:
 		o.now.Owners = d.Remaining
 		p.write(o)
@@ -81,14 +95,15 @@ func (p *play) disown(dependent *object, owner ownership.UID) {
 }
 
 // verify answers claims as live reads would: from the inventory. What could not be read stays
-// unknown.
-func (p *play) verify(claims []ownership.Claim) {
+// unknown. It reports whether there were owners that only had to be loaded.
+func (p *play) verify(claims []ownership.Claim) (loaded bool) {
 	for _, c := range claims {
 		r := p.inventory.Resource(c.Kind)
 		if r == nil {
 			continue
 		}
 		if o := p.inventory.Named(r, c.Namespace, c.Name); o != nil && o.UID == c.UID {
+			loaded = loaded || p.objects[o.UID] == nil
 			p.load(o)
 			continue
 		}
@@ -96,4 +111,5 @@ func (p *play) verify(claims []ownership.Claim) {
 			p.enqueue(p.graph.Resolve(c, ownership.Absent, ownership.Active))
 		}
 	}
+	return loaded
 }

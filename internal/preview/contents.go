@@ -44,7 +44,7 @@ func (p *play) emptyNamespace(ns *object) {
 			p.load(o)
 		}
 	}
-	s := &namespaces.Survey{Resources: p.resources, Order: p.options.Order}
+	s := p.survey(p.options.Order)
 	for {
 		switch step := namespaces.Next(s).(type) {
 		case namespaces.Read:
@@ -59,7 +59,7 @@ func (p *play) emptyNamespace(ns *object) {
 			p.write(ns)
 			return
 		case namespaces.Verify:
-			s = &namespaces.Survey{Resources: p.resources, Order: p.options.Order}
+			s = p.survey(p.options.Order)
 		case namespaces.Wait:
 			return
 		}
@@ -109,9 +109,7 @@ func (p *play) deleteAll(uids []ownership.UID, policy metav1.DeletionPropagation
 			// These policies are never refused: the object is not being deleted yet.
 			_ = p.delete(o, policy, by)
 		}
-		if p.schedule.between {
-			p.collect()
-		}
+		p.collectBetween()
 	}
 }
 
@@ -152,10 +150,10 @@ func (p *play) defined(definition *object) *inventory.Resource {
 }
 
 // endPods is one turn of the nodes: what they were to end has ended. A pod whose node is known to
-// be gone stays.
+// be gone, or not to answer, stays.
 func (p *play) endPods() {
 	for _, o := range slices.Clone(p.ending) {
-		if o.gone || o.grace == 0 || o.Resource.GroupResource() != corev1.Resource("pods") || p.nodeIsGone(o) {
+		if o.gone || o.grace == 0 || o.Resource.GroupResource() != corev1.Resource("pods") || p.nodeIsLost(o) {
 			continue
 		}
 		now := int64(0)
@@ -164,9 +162,12 @@ func (p *play) endPods() {
 	}
 }
 
-func (p *play) nodeIsGone(o *object) bool {
+func (p *play) nodeIsLost(o *object) bool {
 	pod := p.inventory.Pods[o.UID]
 	nodes := p.inventory.Resource(ownership.Kind{Kind: "Node"})
+	if pod != nil && p.options.Lost != nil && p.options.Lost(pod.Spec.NodeName) {
+		return true
+	}
 	if pod == nil || nodes == nil || !p.inventory.Complete(nodes, "") {
 		return false
 	}

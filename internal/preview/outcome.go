@@ -7,8 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/servedby"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -102,17 +104,44 @@ const (
 	OnDependents Reason = "Dependents"
 	// OnContents: a namespace is not empty, or a CustomResourceDefinition has instances.
 	OnContents Reason = "Contents"
-	// OnNode: the node of a pod, which is gone, would have to end it.
+	// OnDiscovery: a group version does not answer, and may have objects in a namespace.
+	OnDiscovery Reason = "Discovery"
+	// OnUsers: pods use a PersistentVolumeClaim.
+	OnUsers Reason = "Users"
+	// OnNode: the node of a pod, which is gone or does not answer, would have to end it.
 	OnNode Reason = "Node"
 )
 
 // Wait is something that an object waits for.
 type Wait struct {
 	Reason Reason
-	// Name is that of the finalizer or of the node.
+	// Name is that of the finalizer, of the node or of the group version.
 	Name string
-	// Objects are the dependents or the contents, sorted.
+	// Objects are the dependents, the contents or the users, sorted.
 	Objects []ownership.UID
+	// ServedBy is who removes a finalizer, if SayWhoServes has asked. TakenAlong is true if the deletion
+	// takes that controller away, too: then it may be gone before its work is done.
+	ServedBy   *servedby.Answer
+	TakenAlong bool
+}
+
+// SayWhoServes adds to each finalizer that is waited for who serves it.
+func (p *Prediction) SayWhoServes(of func(o *inventory.Object, finalizer string) servedby.Answer) {
+	goes := make(map[ownership.UID]bool, len(p.Outcomes))
+	for n := range p.Outcomes {
+		o := &p.Outcomes[n]
+		goes[o.Object.UID] = o.Fate == Deleted || o.Fate == Waiting
+	}
+	for n := range p.Outcomes {
+		o := &p.Outcomes[n]
+		for i := range o.Waits {
+			w := &o.Waits[i]
+			if w.Reason == OnFinalizer {
+				answer := of(o.Object, w.Name)
+				w.ServedBy, w.TakenAlong = &answer, answer.Workload != "" && goes[answer.Workload]
+			}
+		}
+	}
 }
 
 // prediction tells what the play has come to.
@@ -186,8 +215,11 @@ func (p *play) outcome(o *object) Outcome {
 // waits returns what an object that is being deleted waits for.
 func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 	var waits []Wait
+	users, _ := p.claimUsers(o)
 	for _, f := range o.now.Finalizers {
 		switch {
+		case f == volumeprotection.ClaimFinalizer && len(users) > 0:
+			waits = append(waits, Wait{Reason: OnUsers, Name: f, Objects: users})
 		case f == instancesFinalizer:
 			waits = append(waits, Wait{Reason: OnContents, Name: f, Objects: p.remaining(p.instances[p.defined(o)])})
 		case isForeign(f):
@@ -198,7 +230,7 @@ func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 	}
 	for _, f := range o.specFinalizers {
 		if f == corev1.FinalizerKubernetes {
-			waits = append(waits, Wait{Reason: OnContents, Name: string(f), Objects: p.remaining(p.contents[o.Name])})
+			waits = append(waits, p.waitsOfNamespace(o)...)
 		} else {
 			waits = append(waits, Wait{Reason: OnFinalizer, Name: string(f)})
 		}
@@ -206,6 +238,22 @@ func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 	if pod := p.inventory.Pods[o.UID]; pod != nil && o.grace > 0 {
 		waits = append(waits, Wait{Reason: OnNode, Name: pod.Spec.NodeName})
 	}
+	return waits
+}
+
+// waitsOfNamespace returns what the namespace controller waits for.
+func (p *play) waitsOfNamespace(o *object) []Wait {
+	var waits []Wait
+	remaining := p.remaining(p.contents[o.Name])
+	if len(remaining) > 0 || p.undiscovered == nil {
+		waits = append(waits, Wait{Reason: OnContents, Name: string(corev1.FinalizerKubernetes), Objects: remaining})
+	}
+	if p.undiscovered != nil {
+		for gv := range p.undiscovered.Groups {
+			waits = append(waits, Wait{Reason: OnDiscovery, Name: gv.String()})
+		}
+	}
+	slices.SortFunc(waits, func(a, b Wait) int { return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Name, b.Name)) })
 	return waits
 }
 

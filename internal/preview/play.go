@@ -228,6 +228,7 @@ func (p *play) settle() {
 		}
 		p.empty()
 		p.endPods()
+		p.freeClaims()
 		p.release()
 		if p.schedule.late && p.version == before {
 			p.collect()

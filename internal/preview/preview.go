@@ -7,6 +7,7 @@
 //	deletion.Decide     what a DELETE does to an object: the server
 //	verdict.Decide      what follows for an object from its owners: the collector
 //	namespaces.Next     what of a namespace is deleted next: the namespace controller
+//	volumeprotection    whether a volume claim is in use: the controller that protects it
 //
 // The main flow: New indexes an inventory; Predict plays the requests until nothing changes any
 // more (play.go, collect.go, contents.go), and compares the copy with the inventory (outcome.go).
@@ -18,9 +19,11 @@
 package preview
 
 import (
+	"errors"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/namespaces"
@@ -44,6 +47,9 @@ type Options struct {
 	// Released tells of a foreign finalizer of an object whether its controller removes it once
 	// the object is being deleted. Nil: none is removed.
 	Released func(o *inventory.Object, finalizer string) bool
+	// Lost tells of a node that is there whether it does not answer, so that it ends no pods. Nil: all
+	// do.
+	Lost func(node string) bool
 }
 
 // Cluster is an inventory that deletions are predicted in. It may be used concurrently.
@@ -55,8 +61,10 @@ type Cluster struct {
 	contents map[string][]*inventory.Object
 	// instances are the objects of each resource.
 	instances map[*inventory.Resource][]*inventory.Object
-	// resources are those that a namespace is emptied of.
-	resources []namespaces.Resource
+	// resources are those that a namespace is emptied of; undiscovered are the group versions that may
+	// have more of them, and do not answer: nil if all do.
+	resources    []namespaces.Resource
+	undiscovered *namespaces.Incomplete
 }
 
 // New indexes an inventory, which must be complete and must not change any more.
@@ -83,15 +91,34 @@ func New(inv *inventory.Inventory) *Cluster {
 			w.resources = append(w.resources, namespaces.Resource{GroupVersionResource: r.GroupVersionResource})
 		}
 	}
+	for _, u := range inv.Unread {
+		if u.Resource.Resource != "" {
+			continue
+		}
+		if w.undiscovered == nil {
+			w.undiscovered = &namespaces.Incomplete{Groups: map[schema.GroupVersion]error{}}
+		}
+		w.undiscovered.Groups[u.Resource.GroupVersion()] = errors.New(u.Why)
+	}
 	return w
+}
+
+// survey begins a sync of the namespace controller.
+func (w *Cluster) survey(order namespaces.Order) *namespaces.Survey {
+	s := &namespaces.Survey{Resources: w.resources, Order: order}
+	if w.undiscovered != nil {
+		s.Discovery = w.undiscovered
+	}
+	return s
 }
 
 // Predict foretells what the requests do. What is being deleted already counts, as far as the
 // requests reach it.
 func (w *Cluster) Predict(requests []Request, o Options) Prediction {
-	first := w.play(requests, o, schedules()[0])
+	all := schedules(len(requests))
+	first := w.play(requests, o, all[0])
 	races := map[ownership.UID]bool{}
-	for _, s := range schedules()[1:] {
+	for _, s := range all[1:] {
 		first.compare(w.play(requests, o, s), races)
 	}
 	for uid := range races {

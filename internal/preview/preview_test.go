@@ -27,6 +27,7 @@ func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 	for _, r := range []*inventory.Resource{
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true, Deletable: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Kind: "PersistentVolumeClaim", Namespaced: true, Deletable: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Deletable: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", Deletable: true},
 		{GroupVersionResource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job", Namespaced: true, Deletable: true},
@@ -123,6 +124,64 @@ func requests(policy string, uids ...string) []preview.Request {
 		all = append(all, preview.Request{UID: ownership.UID(uid), Propagation: metav1.DeletionPropagation(policy)})
 	}
 	return all
+}
+
+// NS-06: a group that does not answer may have objects in a namespace, which stays.
+func TestGroupThatIsDown(t *testing.T) {
+	inv := cluster(t, "Namespace shop", "ConfigMap a", "ConfigMap b # example.com/hold")
+	inv.Unread = []inventory.Unread{{Resource: schema.GroupVersionResource{Group: "metrics.example.com", Version: "v1"}, Why: "no route to host"}}
+	p := preview.New(inv).Predict(requests("Background", "shop"), preview.Options{})
+	want := []string{
+		"a Deleted by NamespaceController",
+		"b Waiting by NamespaceController for Finalizer example.com/hold[]",
+		"shop Waiting by User for Contents kubernetes[b] for Discovery metrics.example.com/v1[]",
+	}
+	if got := told(p); !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	if text := p.Report(inv).String(); !strings.Contains(text, "group metrics.example.com/v1 of the API, which does not answer") {
+		t.Error(text)
+	}
+}
+
+// TestRaces: what depends on whether a dependent or its owner is dealt with first, or on whether the collector
+// comes between two requests, is called a race.
+func TestRaces(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		lines    []string
+		requests []preview.Request
+		races    []string
+	}{
+		{
+			"an owner that loses the collector's finalizer at once, and stays",
+			[]string{"ConfigMap other", "ConfigMap owner # example.com/hold", "ConfigMap dependent < other! owner"},
+			requests("Foreground", "owner"),
+			[]string{"dependent"},
+		},
+		{
+			"a request that comes too late to orphan",
+			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b!", "ConfigMap d < c! # example.com/hold"},
+			slices.Concat(requests("Foreground", "a"), requests("Orphan", "b")),
+			[]string{"b", "c", "d"},
+		},
+		{
+			"none", []string{"ConfigMap a", "ConfigMap b < a!", "ConfigMap c < b!"}, requests("Foreground", "a"), nil,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var races []string
+			for _, o := range preview.New(cluster(t, test.lines...)).Predict(test.requests, preview.Options{}).Outcomes {
+				if o.Race {
+					races = append(races, o.Object.Name)
+				}
+			}
+			slices.Sort(races)
+			if !slices.Equal(races, test.races) {
+				t.Errorf("%q are in a race, want %q", races, test.races)
+			}
+		})
+	}
 }
 
 func TestPredict(t *testing.T) {
@@ -248,12 +307,60 @@ func TestReleasedChain(t *testing.T) {
 	}
 }
 
+// TestClaims: a protected volume claim waits for the pods on nodes that use it, and goes with them.
+func TestClaims(t *testing.T) {
+	const claim = "PersistentVolumeClaim data # kubernetes.io/pvc-protection"
+	for name, test := range map[string]struct {
+		node   string
+		delete []string
+		want   []string
+	}{
+		"used":                  {"n1", []string{"data"}, []string{"data Waiting by User for Users kubernetes.io/pvc-protection[p]"}},
+		"used by one that goes": {"n1", []string{"data", "p"}, []string{"data Deleted by User", "p Deleted by User"}},
+		"on no node":            {"", []string{"data"}, []string{"data Deleted by User"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, claim, "Node n1", "Pod p @ "+test.node, "Pod q @ n1")
+			inv.Pods["p"].Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+			}}}
+			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now()}))
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestLostNode: a node that does not answer ends no pods.
+func TestLostNode(t *testing.T) {
+	inv := cluster(t, "Node n1", "Node n2", "Pod p @ n1", "Pod q @ n2")
+	lost := func(node string) bool { return node == "n1" }
+	got := told(preview.New(inv).Predict(requests("Background", "p", "q"), preview.Options{Now: now(), Lost: lost}))
+	if want := []string{"p Waiting by User for Node n1[]", "q Deleted by User"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestRace: b stays if the orphan deletion of a is done first only where c is still there; who is
 // first is not promised.
 func TestRace(t *testing.T) {
 	w := preview.New(cluster(t, "ConfigMap a", "ConfigMap b < a c", "ConfigMap c"))
 	both := []preview.Request{{UID: "a", Propagation: metav1.DeletePropagationOrphan}, {UID: "c", Propagation: metav1.DeletePropagationBackground}}
 	for _, o := range w.Predict(both, preview.Options{Now: now()}).Outcomes {
+		if o.Race != (o.Object.UID == "b") {
+			t.Errorf("%s: race is %t", o.Object.UID, o.Race)
+		}
+	}
+}
+
+// The collector may remove the reference to an instance that is gone before the next instance is being
+// deleted, or find that it is.
+func TestRaceBetweenInstances(t *testing.T) {
+	w := preview.New(cluster(t, "CustomResourceDefinition widgets.example.com", "ConfigMap stays",
+		"Widget a", "Widget b < stays a # example.com/hold"))
+	requests := []preview.Request{{UID: "widgets.example.com", Propagation: metav1.DeletePropagationBackground}}
+	for _, o := range w.Predict(requests, preview.Options{Now: now()}).Outcomes {
 		if o.Race != (o.Object.UID == "b") {
 			t.Errorf("%s: race is %t", o.Object.UID, o.Race)
 		}

@@ -12,17 +12,16 @@ type schedule struct {
 	patient bool // everything comes to rest between two requests
 	late    bool // the collector works only when nobody else has anything to do
 	reverse bool // the later UIDs come first
-	between bool // the collector takes turns between the DELETEs of other controllers
+	between bool // the collector works between the DELETEs of other controllers
 	// seed of a collector that takes some of its keys, in any order; zero for one that takes all.
 	seed uint64
 }
 
-// schedules are those that are played. The first is the one that is told; a person who deletes
-// several objects waits for no rest between them.
-func schedules() []schedule {
-	return []schedule{
+// schedules are those that are played for a number of requests. The first is the one that is told: a
+// person who deletes several objects waits for no rest between them. A collector may be as quick.
+func schedules(requests int) []schedule {
+	all := []schedule{
 		{},
-		{patient: true},
 		{late: true},
 		{reverse: true},
 		{late: true, reverse: true},
@@ -32,6 +31,10 @@ func schedules() []schedule {
 		{seed: 2, between: true},
 		{seed: 3, between: true},
 	}
+	if requests > 1 {
+		all = append(all, schedule{patient: true}, schedule{patient: true, reverse: true}, schedule{patient: true, seed: 4})
+	}
+	return all
 }
 
 // take returns the keys of the collector's next turn.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
 // Report is a prediction for programs: the output of coppice preview delete -o json. Fields are
@@ -49,6 +50,9 @@ type WaitReport struct {
 	Reason  Reason   `json:"reason"`
 	Name    string   `json:"name,omitempty"`
 	Objects []string `json:"objects,omitempty"`
+	// ServedBy is who removes the finalizer; TakenAlong is true if the deletion takes that away, too.
+	ServedBy   *servedby.Answer `json:"servedBy,omitempty"`
+	TakenAlong bool             `json:"takenAlong,omitempty"`
 }
 
 // Report returns a prediction for programs, with the names that the inventory has.
@@ -68,7 +72,9 @@ func (p Prediction) Report(inv *inventory.Inventory) Report {
 			report.RecreatedBy = nameOf(inv, o.RecreatedBy)
 		}
 		for _, w := range o.Waits {
-			report.Waits = append(report.Waits, WaitReport{Reason: w.Reason, Name: w.Name, Objects: names(inv, w.Objects)})
+			report.Waits = append(report.Waits, WaitReport{
+				Reason: w.Reason, Name: w.Name, Objects: names(inv, w.Objects), ServedBy: w.ServedBy, TakenAlong: w.TakenAlong,
+			})
 		}
 		result.Objects = append(result.Objects, report)
 	}
@@ -152,32 +158,47 @@ func heading(f Fate) string {
 
 // line describes one object.
 func (o ObjectReport) line() string {
-	line := described(o.Kind, o.Namespace, o.Name)
+	line := described(o.Kind, o.Namespace, o.Name) + o.notes()
 	if o.Fate == Deleted {
 		line = fmt.Sprintf("%d. %s", o.Step, line)
 	}
+	return line
+}
+
+// Says tells what becomes of the object, without its name.
+func (o ObjectReport) Says() string {
+	says := strings.ToLower(string(o.Fate))
+	if o.Fate == Deleted {
+		says += fmt.Sprintf(" in step %d", o.Step)
+	}
+	return says + o.notes()
+}
+
+// notes are what there is to say about the object's fate.
+func (o ObjectReport) notes() string {
+	var notes strings.Builder
 	if o.By != "" && o.By != ByUser {
-		line += ", by the " + actorName(o.By)
+		notes.WriteString(", by the " + actorName(o.By))
 	}
 	if o.Refused != "" {
-		line += "; the request is refused: " + o.Refused
+		notes.WriteString("; the request is refused: " + o.Refused)
 	}
 	for _, w := range o.Waits {
-		line += "; waits for " + w.String()
+		notes.WriteString("; waits for " + w.String())
 	}
 	if len(o.KeptBy) > 0 && o.Fate != Waiting {
-		line += "; kept by " + some(o.KeptBy)
+		notes.WriteString("; kept by " + some(o.KeptBy))
 	}
 	if len(o.Lost) > 0 {
-		line += "; loses " + some(o.Lost)
+		notes.WriteString("; loses " + some(o.Lost))
 	}
 	if o.RecreatedBy != "" {
-		line += "; may be replaced by " + o.RecreatedBy
+		notes.WriteString("; may be replaced by " + o.RecreatedBy)
 	}
 	if o.Race {
-		line += "; or otherwise: this depends on who is first"
+		notes.WriteString("; or otherwise: this depends on who is first")
 	}
-	return line
+	return notes.String()
 }
 
 func actorName(a Actor) string {
@@ -199,15 +220,51 @@ func actorName(a Actor) string {
 func (w WaitReport) String() string {
 	switch w.Reason {
 	case OnFinalizer:
-		return "finalizer " + w.Name
+		return "finalizer " + w.Name + w.served()
 	case OnDependents:
 		return "blocking dependents: " + some(w.Objects)
 	case OnContents:
 		return "contents: " + some(w.Objects)
+	case OnDiscovery:
+		return "group " + w.Name + " of the API, which does not answer and may have objects there"
+	case OnUsers:
+		return "pods that use it: " + some(w.Objects)
 	case OnNode:
-		return "node " + w.Name + ", which is gone"
+		return "node " + w.Name + ", which is gone or not ready"
 	}
 	return string(w.Reason)
+}
+
+// served says who is to remove a finalizer, and whether that can be expected.
+func (w WaitReport) served() string {
+	if w.ServedBy == nil {
+		return ""
+	}
+	who := w.ServedBy.Controller
+	if who == "" {
+		who = "somebody unknown"
+	}
+	if w.TakenAlong {
+		return fmt.Sprintf(" (served by %s, which this deletion takes away, too: it may hang)", who)
+	}
+	switch w.ServedBy.State {
+	case servedby.Gone:
+		return " (nobody serves it: it will hang)"
+	case servedby.ScaledToZero:
+		return fmt.Sprintf(" (served by %s, which is scaled to 0: it will hang)", who)
+	case servedby.NotReady:
+		return fmt.Sprintf(" (served by %s, which is not ready: it may hang)", who)
+	case servedby.Silent:
+		return fmt.Sprintf(" (served by %s, which does not renew its Lease: it may hang)", who)
+	case servedby.Forbidden:
+		return fmt.Sprintf(" (served by %s, which may not update the object: it will hang)", who)
+	case servedby.Leaving:
+		return fmt.Sprintf(" (served by %s, which is itself being deleted: it may hang)", who)
+	case servedby.Alive:
+		return fmt.Sprintf(" (served by %s, which works)", who)
+	case servedby.Unknown:
+	}
+	return fmt.Sprintf(" (served by %s, whose state is unknown)", who)
 }
 
 // some names the first few.

@@ -15,11 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/fakewatch"
 )
 
 // cluster is an in-memory API and a scheduler. A Binding binds the pod, as on a server, unless
@@ -37,7 +37,7 @@ type cluster struct {
 func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	t.Helper()
 	c := &cluster{Clientset: fake.NewClientset(objects...), t: t}
-	copied(c.Clientset)
+	fakewatch.Copy(c.Clientset)
 	c.PrependReactor("create", "pods/binding", c.bind)
 	c.PrependReactor("patch", "pods/status", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		c.mu.Lock()
@@ -329,27 +329,4 @@ func TestReasonIsReportedOnce(t *testing.T) {
 			t.Errorf("reasons were reported of %v", c.patched)
 		}
 	}
-}
-
-// copied makes watches send copies, as those of a server do: the fake keeps the objects that it
-// sends, and informers change them.
-func copied(c *fake.Clientset) {
-	chain := c.WatchReactionChain
-	c.WatchReactionChain = nil
-	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
-		for _, reactor := range chain {
-			if !reactor.Handles(a) {
-				continue
-			}
-			if handled, w, err := reactor.React(a); handled && err == nil {
-				return true, watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-					e.Object = e.Object.DeepCopyObject()
-					return e, true
-				}), nil
-			} else if handled {
-				return true, nil, err
-			}
-		}
-		return false, nil, nil
-	})
 }

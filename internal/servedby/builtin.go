@@ -27,6 +27,13 @@ type builtin struct {
 	component  component
 }
 
+// IsBuiltIn reports whether a finalizer is one of Kubernetes' own, so that no workload needs to be known to
+// say who serves it.
+func IsBuiltIn(finalizer string) bool {
+	_, is := builtIn(finalizer)
+	return is
+}
+
 // builtIn returns who serves a finalizer of Kubernetes' own.
 func builtIn(finalizer string) (builtin, bool) {
 	b, ok := map[string]builtin{
@@ -53,6 +60,10 @@ func (x *Index) ofBuiltIn(b builtin, finalizer string) Answer {
 	if b.component == apiServer {
 		a.State = Alive
 		a.Evidence = []string{"it is part of the API server, which has answered"}
+		return a
+	}
+	if evidence, ok := x.seen[finalizer]; ok {
+		a.State, a.Evidence = Alive, []string{evidence}
 		return a
 	}
 	names := []types.NamespacedName{{Namespace: "kube-system", Name: string(b.component)}}

@@ -15,6 +15,7 @@ package servedby
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -106,7 +107,7 @@ type Details interface {
 	Rules(account types.NamespacedName, namespace string) ([]rbacv1.PolicyRule, error)
 }
 
-// Index answers for one inventory.
+// Index answers for one inventory. It is not safe for concurrent use.
 type Index struct {
 	inventory *inventory.Inventory
 	details   Details
@@ -115,11 +116,21 @@ type Index struct {
 	workloads, leases []*inventory.Object
 	setters           map[string]map[string]int // finalizer → field manager → objects
 	wrote             map[string]time.Time      // field manager → its last write that was seen
+	answers           map[string]Answer         // of Of, by what they depend on
+	seen              map[string]string         // finalizer of Kubernetes' own → how its controller was seen to work
+}
+
+// Saw notes that who serves some finalizers of Kubernetes' own was seen to work, which counts more than a
+// Lease. The evidence is a sentence without a full stop.
+func (x *Index) Saw(evidence string, finalizers ...string) {
+	for _, f := range finalizers {
+		x.seen[f] = evidence
+	}
 }
 
 // New makes an index of who set which finalizers.
 func New(inv *inventory.Inventory, d Details, now time.Time) *Index {
-	x := &Index{inventory: inv, details: d, now: now, setters: map[string]map[string]int{}, wrote: map[string]time.Time{}}
+	x := &Index{inventory: inv, details: d, now: now, setters: map[string]map[string]int{}, wrote: map[string]time.Time{}, seen: map[string]string{}, answers: map[string]Answer{}}
 	for _, o := range inv.Objects {
 		switch {
 		case slices.Contains(workloadKinds(), o.Kind):
@@ -151,8 +162,26 @@ func workloadKinds() []ownership.Kind {
 
 func leaseKind() ownership.Kind { return ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"} }
 
-// Of says who serves a finalizer of an object.
+// Of says who serves a finalizer of an object. It finds that out once for all objects of which the answer
+// is the same.
 func (x *Index) Of(o *inventory.Object, finalizer string) Answer {
+	key := []string{finalizer, o.Kind.String(), o.Namespace}
+	for _, m := range o.Managers {
+		if slices.Contains(m.Finalizers, finalizer) {
+			key = append(key, m.Name)
+		}
+	}
+	slices.Sort(key[3:])
+	k := strings.Join(key, "\x00")
+	a, ok := x.answers[k]
+	if !ok {
+		a = x.find(o, finalizer)
+		x.answers[k] = a
+	}
+	return a
+}
+
+func (x *Index) find(o *inventory.Object, finalizer string) Answer {
 	if b, ok := builtIn(finalizer); ok {
 		return x.ofBuiltIn(b, finalizer)
 	}

@@ -1,14 +1,12 @@
 package system
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,13 +22,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime/simulated"
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 // aNode is an agent of one node against a real server, with the test's clock.
 type aNode struct {
 	client kubernetes.Interface
 	clock  *clocktesting.FakeClock
-	log    *lockedBuffer
+	log    *transcript.Transcript
 	// deletions is the number of DELETEs that the agent and the test have sent.
 	deletions atomic.Int64
 }
@@ -49,30 +48,11 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-// Write implements io.Writer.
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) has(text string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Contains(b.text.String(), text)
-}
-
 // withNode runs a control plane and an agent whose node "worker" is registered, while use runs.
 func withNode(t *testing.T, use func(ctx context.Context, n *aNode) error) {
 	t.Helper()
 	runWith(t, options(t.TempDir()), func(ctx context.Context, client kubernetes.Interface) error {
-		n := &aNode{client: client, clock: clocktesting.NewFakeClock(time.Now()), log: &lockedBuffer{}}
+		n := &aNode{client: client, clock: clocktesting.NewFakeClock(time.Now()), log: &transcript.Transcript{}}
 		core, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
 		if !ok {
 			return fmt.Errorf("the client is a %T", client.CoreV1().RESTClient())
@@ -189,7 +169,7 @@ func TestNodeThatIsAnother(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		err = n.passes(ctx, agent.DefaultLease/4, "the agent notices", func(context.Context) (bool, error) { return n.log.has("node was removed"), nil })
+		err = n.passes(ctx, agent.DefaultLease/4, "the agent notices", func(context.Context) (bool, error) { return strings.Contains(n.log.String(), "node was removed"), nil })
 		if err != nil {
 			return err
 		}

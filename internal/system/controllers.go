@@ -4,11 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice"
@@ -17,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 	"github.com/coppice-dev/coppice/internal/election"
 	"github.com/coppice-dev/coppice/internal/web"
+	toolsapi "github.com/coppice-dev/coppice/internal/web/api"
 )
 
 // controllersPrefix is the prefix of the paths that the API server itself also serves.
@@ -33,7 +39,7 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 			return err
 		}
 		controllers.Others = func(deleted []coppice.HeldObject) []string { return ending(nodes.Load(), deleted) }
-		d.set(controllers.Handler())
+		d.set(diagnosticsOf(controllers, api))
 		defer d.set(nil)
 		if controllers.Collector != nil {
 			api.CountBacklog(controllers.Collector.Backlog)
@@ -164,10 +170,44 @@ func (d *diagnostics) set(handler http.Handler) {
 // serve registers the paths. The API server serves its own metrics under the usual path.
 func (d *diagnostics) serve(api *apiserver.Server) {
 	answer := web.StandBy(d.role.StandsBy, d)
-	for _, path := range []string{web.Status, web.Records, web.Settled, web.Graph} {
+	for _, path := range slices.Concat([]string{web.Status, web.Records, web.Settled, web.Graph}, toolsapi.Paths()) {
 		api.Handle(path, answer)
 	}
 	api.Handle(controllersPrefix+web.Metrics, http.StripPrefix(controllersPrefix, answer))
+}
+
+// diagnosticsOf returns the handler of all that the controllers tell of themselves. The paths that name
+// objects to everybody are for administrators; those of the API are for all users, who see there what they may
+// list.
+func diagnosticsOf(controllers coppice.Controllers, api *apiserver.Server) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(coppice.APIPrefix+"/", controllers.APIHandler(ownAccess(api)))
+	mux.Handle("/", controllers.Handler())
+	return mux
+}
+
+// ownAccess takes from a request who the API server has found its user to be, and asks its authorizer.
+func ownAccess(api *apiserver.Server) coppice.Access {
+	authorize := api.Authorizer()
+	return func(r *http.Request) (coppice.Caller, error) {
+		who, ok := request.UserFrom(r.Context())
+		if !ok {
+			return coppice.Caller{}, coppice.ErrUnauthenticated
+		}
+		mayList := func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
+			decision, _, err := authorize.Authorize(ctx, authorizer.AttributesRecord{
+				User: who, Verb: "list", Namespace: namespace, ResourceRequest: true,
+				APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource,
+			})
+			if err != nil && decision != authorizer.DecisionAllow {
+				return false, fmt.Errorf("find out what the user may list: %w", err)
+			}
+			return decision == authorizer.DecisionAllow, nil
+		}
+		config := api.Client()
+		config.Impersonate = rest.ImpersonationConfig{UserName: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups(), Extra: who.GetExtra()}
+		return coppice.Caller{MayList: mayList, Config: config}, nil
+	}
 }
 
 // ServeHTTP implements http.Handler.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 // apiThatKeeps is a server that records the user of the last request.
@@ -67,7 +69,7 @@ func TestNodeCredentialIsRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &lockedBuffer{}
+	log := &transcript.Transcript{}
 	credential, err := loadCredential(NodeOptions{Config: config, Reread: reread, Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +111,7 @@ func TestNodeCredentialIsRenewed(t *testing.T) {
 
 	write(nodeOutside("other"))
 	clk.Step(rereadEvery)
-	eventually.Holds(t, "the other certificate is refused", func() bool { return log.has("CN=system:node:other") })
+	eventually.Holds(t, "the other certificate is refused", func() bool { return strings.Contains(log.String(), "CN=system:node:other") })
 	if shown := asks(); shown == nil || !shown.Equal(second) {
 		t.Error("it has become another node")
 	}

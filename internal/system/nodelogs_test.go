@@ -26,6 +26,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 // outsideOptions returns options of a control plane without nodes, for nodes in other processes.
@@ -194,7 +195,7 @@ func TestNodeThatServesNoLogs(t *testing.T) {
 	}
 	defer taken.Close()
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
-		log := &lockedBuffer{}
+		log := &transcript.Transcript{}
 		worker := o.WriteNodeKubeconfigs["worker"]
 		err := withNodeOutside(ctx, worker, func(o *NodeOptions) {
 			o.Address, o.Log = net.IPv4(192, 0, 2, 7), slog.New(slog.NewTextHandler(log, nil))
@@ -207,7 +208,7 @@ func TestNodeThatServesNoLogs(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !log.has("logs and streams are not served") || !log.has("127.0.0.1, which they would be served on, is not the address of the node, 192.0.2.7") {
+		if !strings.Contains(log.String(), "logs and streams are not served") || !strings.Contains(log.String(), "127.0.0.1, which they would be served on, is not the address of the node, 192.0.2.7") {
 			return errors.New("the agent does not say why it serves no logs")
 		}
 		err = withNodeOutside(ctx, worker, func(o *NodeOptions) {

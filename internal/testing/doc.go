@@ -5,7 +5,10 @@
 //
 //   - eventually waits for what other goroutines or processes do.
 //   - controlplane builds coppice and runs it as a process, for test/e2e and test/containers.
+//   - transcript keeps what a process or a logger writes, for tests that read it meanwhile.
+//   - fakewatch makes the fake of client-go watch as a server does.
 //   - histories checks state machines against random histories.
+//   - census makes inventories with the shape of a large cluster, for benchmarks.
 //   - subsets writes the subsets of Endpoints as tests compare them.
 //   - accesspolicy is a policy in memory, for tests of authorization.
 //   - A node whose pods behave as a test wants is the simulated runtime of the product

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 // collector is our collector, running in this process.
@@ -19,7 +19,7 @@ type collector struct {
 	cancel context.CancelFunc
 	ended  chan error
 	synced func() bool
-	log    *lastLines
+	log    *transcript.Transcript
 }
 
 // controllers makes the controllers of a test.
@@ -54,7 +54,7 @@ func startCollector(config *rest.Config, newControllers controllers) (*collector
 	config = rest.CopyConfig(config)
 	config.UserAgent = "" // the collector's own
 	config.QPS = 0
-	log := &lastLines{}
+	log := &transcript.Transcript{Limit: 16 << 10}
 	running, err := newControllers(config, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		return nil, err
@@ -108,30 +108,6 @@ func (w *cluster) collectSoon(tap *tap, newControllers controllers) (stop func()
 		}
 	})
 	return stop
-}
-
-// lastLines keeps the end of a log.
-type lastLines struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-const lastLinesSize = 16 << 10
-
-func (l *lastLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text.Write(p)
-	if extra := l.text.Len() - lastLinesSize; extra > 0 {
-		l.text.Next(extra)
-	}
-	return len(p), nil
-}
-
-func (l *lastLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // quiet returns a new namespace on a server where nothing collects until the test starts it. Such

@@ -37,7 +37,7 @@ func TestCollectWithItsOwnCredential(t *testing.T) {
 	k.eventuallyNames(t, "background", "replicasets,pods")
 	k.eventuallyNames(t, "foreground", "replicasets,pods")
 	k.eventuallyNames(t, "orphan", "replicasets,pods", "pod/frontend-0", "pod/frontend-1", "pod/frontend-2")
-	if log := c.log(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "level=WARN") {
+	if log := c.stderr.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "level=WARN") {
 		t.Errorf("a run without trouble is logged as:\n%s", log)
 	}
 	for _, args := range [][]string{{"get", "secrets", "-A"}, {"get", "pods", "-n", "orphan", "-o", "yaml"}, {"delete", "pod", "-n", "orphan", "frontend-0"}, {"create", "namespace", "mine"}} {
@@ -177,7 +177,7 @@ func TestCollectAsItsServiceAccount(t *testing.T) {
 		t.Errorf("owner references of orphans: %s", got)
 	}
 	c.stop(t)
-	if log := c.log(); strings.Contains(log, `"level":"ERROR"`) || strings.Contains(log, `"level":"WARN"`) {
+	if log := c.stderr.String(); strings.Contains(log, `"level":"ERROR"`) || strings.Contains(log, `"level":"WARN"`) {
 		t.Errorf("a run without trouble is logged as:\n%s", log)
 	}
 	may := func(verb, what string) bool {
@@ -214,8 +214,8 @@ func checkArguments(t *testing.T, p *plane, arguments string) {
 	args = append(args[1:], "--metrics-address=127.0.0.1:0", "--leader-elect-namespace=coppice-system")
 	c := startCollector(t, p, args...)
 	c.waitSynced(t)
-	if !strings.HasPrefix(strings.TrimSpace(c.log()), "{") {
-		t.Errorf("not logged as JSON: %.200s", c.log())
+	if !strings.HasPrefix(strings.TrimSpace(c.stderr.String()), "{") {
+		t.Errorf("not logged as JSON: %.200s", c.stderr.String())
 	}
 	c.stop(t)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -10,12 +9,12 @@ import (
 	"io"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 // collector is a running coppice collect.
@@ -23,22 +22,7 @@ type collector struct {
 	command *exec.Cmd
 	synced  chan struct{} // closed when it has said that it collects
 	exited  chan error
-
-	mu     sync.Mutex
-	stderr bytes.Buffer // guarded by mu
-}
-
-// Write implements io.Writer.
-func (c *collector) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stderr.Write(p)
-}
-
-func (c *collector) log() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stderr.String()
+	stderr  transcript.Transcript
 }
 
 // startCollector runs coppice collect against a control plane.
@@ -46,7 +30,7 @@ func startCollector(t *testing.T, p *plane, args ...string) *collector {
 	t.Helper()
 	c := &collector{synced: make(chan struct{}), exited: make(chan error, 1)}
 	c.command = exec.Command(binary, append([]string{"collect", "--bind-address=127.0.0.1:0", "--kubeconfig", p.kubeconfig}, args...)...)
-	c.command.Stderr = c
+	c.command.Stderr = &c.stderr
 	stdout, err := c.command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -80,11 +64,11 @@ func (c *collector) stop(t *testing.T) {
 	select {
 	case err := <-c.exited:
 		if err != nil {
-			t.Errorf("coppice collect did not stop cleanly: %v: %s", err, c.log())
+			t.Errorf("coppice collect did not stop cleanly: %v: %s", err, c.stderr.String())
 		}
 	case <-time.After(patience):
 		_ = c.command.Process.Kill()
-		t.Errorf("coppice collect does not stop: %s", c.log())
+		t.Errorf("coppice collect does not stop: %s", c.stderr.String())
 	}
 }
 
@@ -93,7 +77,7 @@ func (c *collector) waitSynced(t *testing.T) {
 	select {
 	case <-c.synced:
 	case <-time.After(patience):
-		t.Fatalf("coppice collect does not collect: %s", c.log())
+		t.Fatalf("coppice collect does not collect: %s", c.stderr.String())
 	}
 }
 
@@ -102,13 +86,13 @@ func (c *collector) address(t *testing.T) string {
 	t.Helper()
 	var address string
 	eventually.Agrees(t, func() string {
-		for line := range strings.Lines(c.log()) {
+		for line := range strings.Lines(c.stderr.String()) {
 			if _, after, ok := strings.Cut(line, "flag=--bind-address address="); ok {
 				address = strings.TrimSpace(after)
 				return ""
 			}
 		}
-		return "no address in the log: " + c.log()
+		return "no address in the log: " + c.stderr.String()
 	})
 	return address
 }
@@ -150,7 +134,7 @@ func TestCollectFromOutside(t *testing.T) {
 	eventually.Agrees(t, func() string {
 		return strings.Join(k.names(t, "default", "namespaces", "--field-selector=metadata.name=going"), " ")
 	})
-	if log := c.log(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "level=WARN") {
+	if log := c.stderr.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "level=WARN") {
 		t.Errorf("a run without trouble is logged as:\n%s", log)
 	}
 	checkDiagnostics(t, k, c)
@@ -176,6 +160,7 @@ func checkDiagnostics(t *testing.T, k kubectl, c *collector) {
 		}
 		return ""
 	})
+	checkAnswers(t, k, address)
 	if err := xml.Unmarshal([]byte(graph("--format=svg")), new(struct{})); err != nil {
 		t.Errorf("the drawing is no XML: %v", err)
 	}
@@ -205,6 +190,34 @@ func checkDiagnostics(t *testing.T, k kubectl, c *collector) {
 	}
 	if code, _ := curl(t, "-H", "Host: evil.example", address+"/status"); code != "403" {
 		t.Errorf("a request for another host is answered with %s", code)
+	}
+}
+
+// checkAnswers asks a collector that knows two ConfigMaps, as users with a token: one who may see them gets
+// the preview that is made from the whole cluster, and one who may not gets none.
+func checkAnswers(t *testing.T, k kubectl, address string) {
+	t.Helper()
+	tokens := map[string]string{}
+	for _, name := range []string{"admin", "nobody"} {
+		k.run(t, "create", "serviceaccount", name, "-n", "default")
+		tokens[name] = strings.TrimSpace(k.run(t, "create", "token", name, "-n", "default"))
+	}
+	k.run(t, "create", "clusterrolebinding", "admin", "--clusterrole=cluster-admin", "--serviceaccount=default:admin")
+	ask := func(user string, args ...string) (stdout, stderr string, code int) {
+		return coppice(t, append(args, "--kubeconfig", k.plane.kubeconfig, "--namespace=default", "--token", tokens[user], "--address", address)...)
+	}
+	whole, _, _ := coppice(t, "preview", "delete", "configmap/owner", "--kubeconfig", k.plane.kubeconfig, "--namespace=default")
+	if asked, stderr, code := ask("admin", "preview", "delete", "configmap/owner"); code != 0 || asked != whole || !strings.Contains(asked, "1. ConfigMap default/dependent") {
+		t.Errorf("the collector foretells (%d):\n%s%s\nthe cluster:\n%s", code, asked, stderr, whole)
+	}
+	if asked, stderr, code := ask("admin", "explain", "configmap/owner", "-o", "json"); code != 0 || !strings.Contains(asked, `"on": "Request"`) {
+		t.Errorf("the collector explains (%d): %s%s", code, asked, stderr)
+	}
+	if asked, stderr, code := ask("nobody", "preview", "delete", "configmap/owner"); code == 0 || asked != "" || !strings.Contains(stderr, "you may not list configmaps") {
+		t.Errorf("a user who may list nothing is told (%d): %s%s", code, asked, stderr)
+	}
+	if _, stderr, code := ask("admin", "preview", "delete", "configmaps", "--all"); code == 0 || !strings.Contains(stderr, "by name") {
+		t.Errorf("objects without names (%d): %s", code, stderr)
 	}
 }
 
@@ -265,8 +278,8 @@ func TestCollectOutlivesItsServer(t *testing.T) {
 	var exit *exec.ExitError
 	select {
 	case err := <-leading.exited:
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(leading.log(), "coppice: lost the lease kube-system/coppice") {
-			t.Errorf("a leader without a server: %v: %s", err, leading.log())
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(leading.stderr.String(), "coppice: lost the lease kube-system/coppice") {
+			t.Errorf("a leader without a server: %v: %s", err, leading.stderr.String())
 		}
 	case <-time.After(patience):
 		t.Error("a leader without a server goes on")

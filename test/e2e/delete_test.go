@@ -3,7 +3,9 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -59,4 +61,100 @@ func TestDeleteAsPreviewed(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
 	k.eventuallyNames(t, "confirmed", "replicasets,pods")
+}
+
+// TestDeleteWhatManifestsName: the previewed file stands for its digest, and says what has changed since.
+func TestDeleteWhatManifestsName(t *testing.T) {
+	t.Parallel()
+	p := sharedPlane(t)
+	k := ourKubectl(p)
+	k.run(t, "create", "namespace", "manifests")
+	owned(t, k, "manifests")
+	dir := t.TempDir()
+	manifest, confirmed := filepath.Join(dir, "frontend.yaml"), filepath.Join(dir, "preview.json")
+	writeFile(t, manifest, "{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: frontend}}")
+	foretell := func() {
+		t.Helper()
+		out, stderr, code := tool(t, p, "manifests", "preview", "delete", "-f", manifest, "-o", "json")
+		if code != 0 {
+			t.Fatalf("exit code %d: %s%s", code, out, stderr)
+		}
+		writeFile(t, confirmed, out)
+	}
+	if out, stderr, code := tool(t, p, "manifests", "preview", "delete", "-f", manifest, "-o", "tree"); code != 0 ||
+		!strings.HasPrefix(out, "ReplicaSet.apps manifests/frontend: deleted") || strings.Count(out, "── Pod manifests/frontend-") != 3 {
+		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	}
+	foretell()
+	k.run(t, "patch", "-n", "manifests", "pod", "frontend-1", "--type=merge", `-p={"metadata":{"finalizers":["example.com/hold"]}}`)
+	_, stderr, code := tool(t, p, "manifests", "delete", "-f", manifest, "--confirm-from", confirmed)
+	if want := "Pod manifests/frontend-1: waiting, by the garbage collector; waits for finalizer example.com/hold, before: deleted"; code != 1 || !strings.Contains(stderr, want) || strings.Contains(stderr, "frontend-2") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	k.run(t, "patch", "-n", "manifests", "pod", "frontend-1", "--type=merge", `-p={"metadata":{"finalizers":null}}`)
+	foretell()
+	if out, stderr, code := tool(t, p, "manifests", "delete", "-f", manifest, "--confirm-from", confirmed); code != 0 || out != "replicasets.apps/frontend deleted\n" {
+		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	}
+	k.eventuallyNames(t, "manifests", "replicasets,pods")
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKubectlPlugin: kubectl finds the binary under the names of a plugin, runs it, and completes its
+// command line.
+func TestKubectlPlugin(t *testing.T) {
+	t.Parallel()
+	p := sharedPlane(t)
+	dir := t.TempDir()
+	for _, name := range []string{"kubectl", "kubectl-coppice", "kubectl_complete-coppice"} {
+		if err := os.Symlink(binary, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		line, want string
+	}{
+		{"coppice preview delete namespace/default -o name", "namespace/default\n"},
+		{"coppice preview delete --help", "\n  kubectl coppice preview delete deployment/web\n"},
+		{"coppice preview delete --help", "Usage:\n  kubectl coppice preview delete TYPE/NAME"},
+		{"__complete coppice preview d", "delete\tSay what a deletion would do"},
+		{"__complete coppice preview delete --cascade f", "foreground\n"},
+	} {
+		command := exec.Command(filepath.Join(dir, "kubectl"), strings.Fields(test.line)...)
+		command.Env = append(os.Environ(), "PATH="+dir, "KUBECONFIG="+p.kubeconfig)
+		if out, err := command.CombinedOutput(); err != nil || !strings.Contains(string(out), test.want) {
+			t.Errorf("kubectl %s: %v, got\n%s\nwant %q", test.line, err, out, test.want)
+		}
+	}
+}
+
+// TestPreviewOfAClaim: a volume claim that a pod uses is foretold to wait for the pod, and does.
+func TestPreviewOfAClaim(t *testing.T) {
+	t.Parallel()
+	p := sharedPlane(t)
+	k := ourKubectl(p)
+	k.run(t, "create", "namespace", "claims")
+	manifest := filepath.Join(t.TempDir(), "claim.yaml")
+	writeFile(t, manifest, `
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, finalizers: [kubernetes.io/pvc-protection]}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: user}, spec: {nodeName: elsewhere, containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}
+`)
+	k.run(t, "create", "-n", "claims", "-f", manifest)
+	out, stderr, code := tool(t, p, "claims", "preview", "delete", "pvc/data")
+	if code != 0 || !strings.Contains(out, "PersistentVolumeClaim claims/data; waits for pods that use it: Pod claims/user\n") {
+		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	}
+	k.run(t, "delete", "-n", "claims", "pvc/data", "--wait=false")
+	if got, want := k.run(t, "get", "-n", "claims", "pvc/data", "-o", "jsonpath={.metadata.finalizers[0]}"), "kubernetes.io/pvc-protection"; got != want {
+		t.Errorf("its finalizer is %q, want %q", got, want)
+	}
+	k.run(t, "delete", "-n", "claims", "pod/user", "--force", "--grace-period=0")
+	k.eventuallyNames(t, "claims", "persistentvolumeclaims,pods")
 }

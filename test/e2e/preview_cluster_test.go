@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -16,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/namespaces"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/preview"
 )
@@ -26,21 +29,36 @@ import (
 // previewHold is a finalizer that nobody serves.
 const previewHold = "example.com/hold"
 
-// previewCluster is the control plane in which cases are made.
+// previewCluster is the control plane in which cases are made: ours, or the one that previewServer
+// names, in which other controllers collect.
 type previewCluster struct {
-	client dynamic.Interface
-	kube   kubernetes.Interface
-	cases  int
+	config   *rest.Config
+	client   dynamic.Interface
+	kube     kubernetes.Interface
+	name     string
+	foreign  bool // neither server nor controllers are ours
+	cases    int
+	prepared int // number of the last case that is prepared
+	canaries int
 }
 
-func newPreviewCluster(t *testing.T) *previewCluster {
+// previewServer is the variable that names the kubeconfig of a server that is not ours.
+const previewServer = "COPPICE_CONFORMANCE_KUBECONFIG"
+
+// newPreviewCluster returns the control plane for cases with a name, which is that of their namespaces too.
+func newPreviewCluster(t *testing.T, name string) *previewCluster {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", sharedPlane(t).kubeconfig)
+	c := &previewCluster{name: name}
+	kubeconfig := os.Getenv(previewServer)
+	if c.foreign = kubeconfig != ""; !c.foreign {
+		kubeconfig = sharedPlane(t).kubeconfig
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.QPS = -1
-	c := &previewCluster{}
+	c.config = config
 	if c.client, err = dynamic.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +66,15 @@ func newPreviewCluster(t *testing.T) *previewCluster {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// options are those of previews of this cluster.
+func (c *previewCluster) options() preview.Options {
+	options := preview.Options{Now: time.Now()}
+	if c.foreign {
+		options.Order = namespaces.UpstreamOrder()
+	}
+	return options
 }
 
 // madeCase is a case that was made.
@@ -70,22 +97,15 @@ func (m madeCase) requests(deletes []previewDelete) []preview.Request {
 // until it is at rest.
 func (c *previewCluster) make(t *testing.T, w previewCase) madeCase {
 	t.Helper()
+	if c.cases == c.prepared {
+		c.prepare(t, 1)
+	}
 	c.cases++
-	name := fmt.Sprintf("preview-%d", c.cases)
+	name := fmt.Sprintf("%s-%d", c.name, c.cases)
 	group := name + ".example.com"
-	core := func(plural, kind string, namespaced bool) *inventory.Resource {
-		return &inventory.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(plural), Kind: kind, Namespaced: namespaced, Deletable: true}
-	}
-	in := func(group, plural, kind string, namespaced bool) *inventory.Resource {
-		return &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind, Namespaced: namespaced, Deletable: true}
-	}
-	m := madeCase{namespace: name, uids: map[int]types.UID{}, resources: []*inventory.Resource{
-		core("configmaps", "ConfigMap", true), core("namespaces", "Namespace", false), core("secrets", "Secret", true),
-		in("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", false),
-		in(group, "widgets", "Widget", true), in("rbac.authorization.k8s.io", "roles", "Role", true),
-	}}
+	m := madeCase{namespace: name, uids: map[int]types.UID{}, resources: resourcesOf(group)}
 	m.uids[theNamespace] = c.create(t, m.resource("Namespace"), map[string]any{"name": name}, nil).GetUID()
-	m.uids[theDefinition] = c.create(t, m.resource("CustomResourceDefinition"), map[string]any{"name": "widgets." + group}, definitionSpec(group)).GetUID()
+	m.uids[theDefinition] = c.define(t, m)
 	for _, o := range w.objects {
 		metadata := map[string]any{"name": fmt.Sprintf("o%d", o.id), "namespace": name}
 		if o.held {
@@ -111,6 +131,21 @@ func (c *previewCluster) make(t *testing.T, w previewCase) madeCase {
 	}
 	c.settle(t)
 	return m
+}
+
+// resourcesOf returns the resources of a case whose definition is in a group.
+func resourcesOf(group string) []*inventory.Resource {
+	core := func(plural, kind string, namespaced bool) *inventory.Resource {
+		return &inventory.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(plural), Kind: kind, Namespaced: namespaced, Deletable: true}
+	}
+	in := func(group, plural, kind string, namespaced bool) *inventory.Resource {
+		return &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind, Namespaced: namespaced, Deletable: true}
+	}
+	return []*inventory.Resource{
+		core("configmaps", "ConfigMap", true), core("namespaces", "Namespace", false), core("secrets", "Secret", true),
+		in("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", false),
+		in(group, "widgets", "Widget", true), in("rbac.authorization.k8s.io", "roles", "Role", true),
+	}
 }
 
 func (m madeCase) resource(kind string) *inventory.Resource {
@@ -197,6 +232,10 @@ func (c *previewCluster) delete(t *testing.T, o *inventory.Object, policy metav1
 // settle waits until collection has come to rest.
 func (c *previewCluster) settle(t *testing.T) {
 	t.Helper()
+	if c.foreign {
+		c.awaitCanaries(t)
+		return
+	}
 	answer, err := c.kube.CoreV1().RESTClient().Get().AbsPath("/settled").Param("timeout", "60s").DoRaw(t.Context())
 	if err != nil {
 		t.Fatalf("settle: %v: %s", err, answer)

@@ -204,13 +204,13 @@ func TestReplicas(t *testing.T) {
 		order = []string{order[1], order[3]}
 	}
 	for _, name := range order {
-		rest(calm)
+		keepOn(calm)
 		for _, w := range all {
 			w.longest()
 		}
 		kills[name]()
 		collected := cascade(t, client, strings.ReplaceAll(name, " ", "-"))
-		rest(calm)
+		keepOn(calm)
 		gap := time.Duration(0)
 		for _, w := range all {
 			gap = max(gap, w.longest())
@@ -246,8 +246,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// rest keeps the load on for a while.
-func rest(d time.Duration) { <-time.After(d) }
+// keepOn keeps the load on for a while.
+func keepOn(d time.Duration) { <-time.After(d) }
 
 // contents returns the values of all objects in the default namespace, by name.
 func contents(t *testing.T, client kubernetes.Interface) map[string]string {

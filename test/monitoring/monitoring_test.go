@@ -47,7 +47,7 @@ func scraped(t *testing.T) map[string]bool {
 	set := metrics.New(func() metrics.Reading {
 		return metrics.Reading{
 			Monitors:  []feed.MonitorStatus{{}},
-			Collector: collector.Status{Barrier: []collector.BarrierWait{{Holds: []collector.Hold{{}}}}, Paused: []collector.Pause{{}}},
+			Collector: collector.Status{Barrier: []collector.BarrierWait{{Holds: []collector.Hold{{}}}}, Paused: []collector.Pause{{}}, Deletions: []collector.DeletionStatus{{}}},
 		}
 	})
 	request := httptest.NewRequest(http.MethodGet, "http://server/api/v1/pods", http.NoBody)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,8 +42,14 @@ func discover(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (r
 			r := resourceOf(gv, &list.APIResources[i])
 			found.all = append(found.all, r)
 			served[r.GroupResource()] = true
-			if verbs := list.APIResources[i].Verbs; slices.Contains(verbs, "list") && slices.Contains(verbs, "get") {
+			verbs := list.APIResources[i].Verbs
+			switch {
+			case slices.Contains(verbs, "list") && slices.Contains(verbs, "get"):
 				found.listable = append(found.listable, r)
+			case isKept(verbs):
+				unread = append(unread, inventory.Unread{
+					Resource: r.GroupVersionResource, Why: "it cannot be listed: its verbs are " + strings.Join(verbs, ", "),
+				})
 			}
 		}
 	}
@@ -57,6 +64,12 @@ func discover(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (r
 	slices.SortFunc(found.all, byResource)
 	slices.SortFunc(found.listable, byResource)
 	return found, unread, nil
+}
+
+// isKept reports whether a resource that cannot be listed may have objects nevertheless: what can only be
+// created, as reviews, has none.
+func isKept(verbs []string) bool {
+	return slices.ContainsFunc(verbs, func(verb string) bool { return slices.Contains([]string{"get", "list", "watch", "delete"}, verb) })
 }
 
 // addVersions sets all versions in which resources are served. Those of a group of which a version does

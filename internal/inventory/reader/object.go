@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // converter keeps of objects of one resource what deletion depends on. Objects have most of their texts
@@ -50,7 +51,26 @@ func (c *converter) object(meta *metav1.PartialObjectMetadata) *inventory.Object
 	if len(o.Finalizers) > 0 {
 		o.Managers = c.managers(meta.ManagedFields)
 	}
+	if slices.ContainsFunc(o.Owners, ownership.Reference.Blocking) {
+		o.OwnedBy = c.ownedBy(meta.ManagedFields)
+	}
 	return o
+}
+
+// ownedBy returns who has set owner references. Nearly all of them are set by kube-controller-manager,
+// which may: its entries are not looked at.
+func (c *converter) ownedBy(entries []metav1.ManagedFieldsEntry) []string {
+	var names []string
+	for i := range entries {
+		e := &entries[i]
+		if e.Manager == "kube-controller-manager" || e.FieldsV1 == nil || !strings.Contains(e.FieldsV1.GetRawString(), `"f:ownerReferences"`) {
+			continue
+		}
+		if name := c.text(e.Manager); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (c *converter) text(s string) string {

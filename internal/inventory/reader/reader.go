@@ -4,7 +4,11 @@
 // The main flow: Read asks discovery what is served (discover.go), lists each resource page by page
 // (list.go), and keeps of each object what deletion depends on (object.go). What cannot be read, be it a
 // group that does not answer or a resource that the user may not list, does not fail the whole: it is
-// noted as unread.
+// noted as unread. Events are left out without a note, as the collector leaves them out (R8): there are
+// many of them, and they own nothing.
+//
+// Where a collector runs, its graph knows most of that. Around finds in it what a question about some
+// objects is about (selection.go), and reads only the few objects of which more matters (around.go).
 package reader
 
 import (
@@ -53,6 +57,7 @@ const defaultParallel = 8
 
 // reader reads one inventory.
 type reader struct {
+	discovery  discovery.DiscoveryInterfaceWithContext
 	metadata   metadata.Interface
 	kubernetes kubernetes.Interface
 	options    Options
@@ -62,26 +67,14 @@ type reader struct {
 	result   *inventory.Inventory // guarded by mu
 }
 
-// Read reads a cluster. It fails if the server does not say what it serves, if not a single resource can
-// be listed, or if ctx ends. The server limits the rate of requests, and config's own limits do not apply:
-// somebody waits for the result.
+// Read reads a cluster. It fails if the server does not say what it serves, if not a single resource can be
+// listed, or if ctx ends.
 func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inventory, error) {
-	config = rest.CopyConfig(config)
-	config.QPS = -1
-	// Warnings are about versions that are read because the server prefers them.
-	config.WarningHandlerWithContext = rest.NoWarnings{}
-	clients, err := discovery.NewDiscoveryClientForConfig(config)
+	r, err := newReader(config, o)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for discovery: %w", err)
+		return nil, err
 	}
-	r := &reader{options: o, result: &inventory.Inventory{Read: o.Now}}
-	if r.metadata, err = metadata.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("make a client for metadata: %w", err)
-	}
-	if r.kubernetes, err = kubernetes.NewForConfig(protobuf(config)); err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
-	}
-	resources, unread, err := discover(ctx, clients)
+	resources, unread, err := discover(ctx, r.discovery)
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +83,27 @@ func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inven
 		return nil, err
 	}
 	return r.result, r.finish(len(resources.listable))
+}
+
+// newReader makes the clients. The server limits the rate of requests, and config's own limits do not apply:
+// somebody waits for the result.
+func newReader(config *rest.Config, o Options) (*reader, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	// Warnings are about versions that are read because the server prefers them.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	r := &reader{options: o, result: &inventory.Inventory{Read: o.Now}}
+	var err error
+	if r.discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+		return nil, fmt.Errorf("make a client for discovery: %w", err)
+	}
+	if r.metadata, err = metadata.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("make a client for metadata: %w", err)
+	}
+	if r.kubernetes, err = kubernetes.NewForConfig(protobuf(config)); err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return r, nil
 }
 
 func protobuf(config *rest.Config) *rest.Config {
@@ -192,8 +206,8 @@ func (r *reader) missed(u inventory.Unread) {
 	r.result.Unread = append(r.result.Unread, u)
 }
 
-// finish sorts the result, so that the same cluster gives the same inventory.
-func (r *reader) finish(listable int) error {
+// sort sorts the result, so that the same cluster gives the same inventory.
+func (r *reader) sort() {
 	i := r.result
 	slices.SortFunc(i.Objects, func(a, b *inventory.Object) int {
 		return cmp.Or(byResource(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
@@ -201,6 +215,12 @@ func (r *reader) finish(listable int) error {
 	slices.SortFunc(i.Unread, func(a, b inventory.Unread) int {
 		return cmp.Or(strings.Compare(a.Resource.Group, b.Resource.Group), strings.Compare(a.Resource.Resource, b.Resource.Resource), strings.Compare(a.Namespace, b.Namespace))
 	})
+}
+
+// finish completes the result.
+func (r *reader) finish(listable int) error {
+	r.sort()
+	i := r.result
 	if len(i.Objects) == 0 && len(i.Unread) >= listable {
 		why := "the server serves nothing that can be listed"
 		if len(i.Unread) > 0 {

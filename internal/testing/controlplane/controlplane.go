@@ -7,7 +7,6 @@ package controlplane
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,11 +14,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 // Build builds coppice from the module's root into dir, and returns the path of the binary. The
@@ -47,7 +46,7 @@ type Process struct {
 	Server string
 
 	command *exec.Cmd
-	log     transcript
+	log     transcript.Transcript
 	killed  bool          // by Kill; then its exit status is not an error
 	exited  chan struct{} // closed when the process has ended
 	err     error         // of the process, once exited is closed
@@ -152,24 +151,4 @@ func (p *Process) ends() bool {
 	case <-time.After(eventually.Patience):
 		return false
 	}
-}
-
-// transcript collects the output of a process.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-// Write implements io.Writer.
-func (t *transcript) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(p)
-}
-
-// String implements fmt.Stringer.
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
 }

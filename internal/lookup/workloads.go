@@ -1,4 +1,4 @@
-package cli
+package lookup
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ const (
 )
 
 // Workload implements servedby.Details.
-func (d *details) Workload(o *inventory.Object) (servedby.Workload, error) {
+func (d *Details) Workload(o *inventory.Object) (servedby.Workload, error) {
 	if len(d.workloads) >= fewWorkloads && !d.listed {
 		d.listed = true
 		d.listWorkloads()
@@ -33,7 +33,7 @@ func (d *details) Workload(o *inventory.Object) (servedby.Workload, error) {
 	return w, err
 }
 
-func (d *details) getWorkload(o *inventory.Object) (servedby.Workload, error) {
+func (d *Details) getWorkload(o *inventory.Object) (servedby.Workload, error) {
 	apps, options := d.client.AppsV1(), metav1.GetOptions{}
 	switch o.Kind.Kind {
 	case "Deployment":
@@ -60,7 +60,7 @@ func (d *details) getWorkload(o *inventory.Object) (servedby.Workload, error) {
 }
 
 // listWorkloads reads all workloads, page by page. Of a kind that cannot be listed, each is read alone.
-func (d *details) listWorkloads() {
+func (d *Details) listWorkloads() {
 	apps := d.client.AppsV1()
 	pages(func(options metav1.ListOptions) (string, error) {
 		page, err := apps.Deployments("").List(d.ctx, options)
@@ -106,7 +106,7 @@ func pages(read func(metav1.ListOptions) (next string, err error)) {
 	}
 }
 
-func (d *details) keep(meta metav1.ObjectMeta, w servedby.Workload) {
+func (d *Details) keep(meta metav1.ObjectMeta, w servedby.Workload) {
 	d.workloads[ownership.UID(meta.UID)] = answer[servedby.Workload]{value: w}
 }
 

@@ -1,4 +1,7 @@
-package cli
+// Package lookup reads what explanations and previews ask for beyond metadata: what runs a controller,
+// whether it renews its Lease, what RBAC lets it do, which nodes answer, and which webhooks may stand in the
+// way. It is asked about few objects, and sends GETs only.
+package lookup
 
 import (
 	"context"
@@ -20,8 +23,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
-// details reads what an explanation asks for beyond metadata, when it asks, and once. It sends GETs only.
-type details struct {
+// Details reads each thing when it is asked for, and once. It is for one question, and not safe for
+// concurrent use.
+type Details struct {
 	client kubernetes.Interface
 	ctx    context.Context //nolint:containedctx // of the one explanation that details are read for
 
@@ -38,22 +42,24 @@ type answer[T any] struct {
 	err   error
 }
 
-func newDetails(ctx context.Context, config *rest.Config) (*details, error) {
+// New returns the details of the cluster of config, as its user may see them. Requests end with ctx, and
+// config's own rate limits do not apply: somebody waits.
+func New(ctx context.Context, config *rest.Config) (*Details, error) {
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // as when the inventory is read: somebody waits
+	config.QPS = -1
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	return &details{
+	return &Details{
 		client: client, ctx: ctx,
 		workloads: make(map[ownership.UID]answer[servedby.Workload]), nodes: make(map[string]answer[explain.Node]),
 	}, nil
 }
 
 // Lease implements servedby.Details.
-func (d *details) Lease(o *inventory.Object) (servedby.Lease, error) {
+func (d *Details) Lease(o *inventory.Object) (servedby.Lease, error) {
 	one, err := d.client.CoordinationV1().Leases(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{})
 	if err != nil {
 		return servedby.Lease{}, err //nolint:wrapcheck // the server's own words
@@ -62,7 +68,7 @@ func (d *details) Lease(o *inventory.Object) (servedby.Lease, error) {
 }
 
 // Node implements explain.Details.
-func (d *details) Node(name string) (explain.Node, error) {
+func (d *Details) Node(name string) (explain.Node, error) {
 	known, ok := d.nodes[name]
 	if !ok {
 		one, err := d.client.CoreV1().Nodes().Get(d.ctx, name, metav1.GetOptions{})
@@ -78,6 +84,15 @@ func (d *details) Node(name string) (explain.Node, error) {
 	return known.value, known.err
 }
 
+// IsLost reports whether a node is there and not ready. What cannot be read is not called lost.
+func (d *Details) IsLost(node string) bool {
+	if node == "" {
+		return false
+	}
+	state, err := d.Node(node)
+	return err == nil && state.Exists && !state.Ready
+}
+
 func nodeOf(one *corev1.Node) explain.Node {
 	n := explain.Node{Exists: true}
 	for _, c := range one.Status.Conditions {
@@ -89,7 +104,7 @@ func nodeOf(one *corev1.Node) explain.Node {
 }
 
 // Webhooks implements explain.Details.
-func (d *details) Webhooks() ([]explain.Webhook, error) {
+func (d *Details) Webhooks() ([]explain.Webhook, error) {
 	if d.webhooks == nil {
 		found, err := d.readWebhooks()
 		d.webhooks = &answer[[]explain.Webhook]{found, err}
@@ -97,7 +112,7 @@ func (d *details) Webhooks() ([]explain.Webhook, error) {
 	return d.webhooks.value, d.webhooks.err
 }
 
-func (d *details) readWebhooks() ([]explain.Webhook, error) {
+func (d *Details) readWebhooks() ([]explain.Webhook, error) {
 	validating, err := d.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(d.ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the server's own words
@@ -116,7 +131,7 @@ func (d *details) readWebhooks() ([]explain.Webhook, error) {
 }
 
 // endpoints counts the ready endpoints of a service; it is negative where that cannot be known.
-func (d *details) endpoints(service types.NamespacedName) int {
+func (d *Details) endpoints(service types.NamespacedName) int {
 	one, err := d.client.CoreV1().Services(service.Namespace).Get(d.ctx, service.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) || err == nil && one.Spec.Type == corev1.ServiceTypeExternalName {
 		return -1
@@ -139,7 +154,7 @@ func (d *details) endpoints(service types.NamespacedName) int {
 }
 
 // Rules implements servedby.Details.
-func (d *details) Rules(account types.NamespacedName, namespace string) ([]rbacv1.PolicyRule, error) {
+func (d *Details) Rules(account types.NamespacedName, namespace string) ([]rbacv1.PolicyRule, error) {
 	if d.rbac == nil {
 		r, err := readRoles(d.ctx, d.client.RbacV1())
 		d.rbac = &answer[*roles]{r, err}
@@ -150,7 +165,7 @@ func (d *details) Rules(account types.NamespacedName, namespace string) ([]rbacv
 	return d.rbac.value.of(account, namespace), nil
 }
 
-var _ explain.Details = (*details)(nil)
+var _ explain.Details = (*Details)(nil)
 
 // webhooksOf returns the webhooks of all configurations in one form.
 func webhooksOf(validating []admissionregistrationv1.ValidatingWebhookConfiguration, mutating []admissionregistrationv1.MutatingWebhookConfiguration) []explain.Webhook {

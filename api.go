@@ -1,0 +1,213 @@
+package coppice
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/explain"
+	"github.com/coppice-dev/coppice/internal/feed"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/lookup"
+	"github.com/coppice-dev/coppice/internal/namespaces"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/servedby"
+	"github.com/coppice-dev/coppice/internal/web/api"
+)
+
+// APIPrefix is the prefix of the paths of Controllers.APIHandler.
+const APIPrefix = api.Prefix
+
+// MayList reports whether a caller may list a resource in a namespace, or in all if that is empty. Group "*"
+// and resource "*" are all of them.
+type MayList = api.MayList
+
+// Caller is who makes a request: what they may list, and how to reach the API server as them.
+type Caller = api.Caller
+
+// Access finds out who makes a request. Its error wraps ErrUnauthenticated if that is not known.
+type Access = api.Access
+
+// ErrUnauthenticated is the error of an Access for a caller whose identity is not known.
+var ErrUnauthenticated = api.ErrUnauthenticated
+
+// DelegatedAccess returns an Access that asks the API server of config, with the bearer token that the
+// caller sends and nothing else of config than the address: the collector needs no rights for it.
+func DelegatedAccess(config *rest.Config) Access { return api.Delegated(config) }
+
+// APIHandler returns a handler that answers questions about ownership and its collection, below APIPrefix:
+// owners, dependents, component, records, status, by name and by UID, and changes as server-sent events
+// (watch). The path APIPrefix+"/openapi" has an OpenAPI document of it.
+//
+// Callers are authenticated, and are told only of objects that they may list. Serve it over TLS, or where
+// nobody can read along: callers send their tokens.
+func (c Controllers) APIHandler(access Access) http.Handler {
+	return api.Handler(apiSource{source{c}}, access)
+}
+
+// apiSource implements api.Source.
+type apiSource struct{ source }
+
+// View implements api.Source.
+func (s apiSource) View(read func(g *ownership.Graph)) {
+	if s.Collector == nil {
+		read(ownership.New())
+		return
+	}
+	s.Collector.collector.View(read)
+}
+
+// Resources implements api.Source.
+func (s apiSource) Resources() []*inventory.Resource {
+	if s.Collector == nil {
+		return nil
+	}
+	served := s.Collector.feed.Resources()
+	all := make([]*inventory.Resource, 0, len(served))
+	for i := range served {
+		all = append(all, inventoryResourceOf(&served[i]))
+	}
+	return all
+}
+
+func inventoryResourceOf(r *feed.Resource) *inventory.Resource {
+	return &inventory.Resource{
+		GroupVersionResource: r.GroupVersionResource, Kind: r.Kind.Kind, Namespaced: r.Namespaced,
+		Singular: strings.ToLower(r.Kind.Kind), ShortNames: r.ShortNames, Versions: r.Versions, Deletable: r.Watched,
+	}
+}
+
+// Around implements api.Source.
+func (s apiSource) Around(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*api.Surroundings, error) {
+	if s.Collector == nil {
+		return nil, errNoCollector
+	}
+	c := s.Collector
+	around := &api.Surroundings{Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // when somebody asks
+	if s.Namespaces != nil {
+		around.Order = s.Namespaces.controller.Order()
+	}
+	var err error
+	if around.Inventory, err = reader.Around(ctx, caller, reader.Known{
+		View: s.View, Resources: s.Resources(), Unread: c.unread(),
+	}, uids, reader.AroundOptions{Now: around.Now, IsBuiltIn: servedby.IsBuiltIn}); err != nil {
+		return nil, err
+	}
+	around.Details, err = lookup.New(ctx, caller)
+	return around, err
+}
+
+var errNoCollector = errors.New("no collector works in this process")
+
+// unread returns the resources whose objects the collector does not know, or may not know all.
+func (c *Collector) unread() []inventory.Unread {
+	var all []inventory.Unread
+	for _, m := range c.feed.Status() {
+		if !m.Complete {
+			why := "the collector has not read it yet"
+			if m.Err != nil {
+				why = m.Err.Error()
+			}
+			all = append(all, inventory.Unread{Resource: m.Resource, Why: why})
+		}
+	}
+	for _, gv := range c.feed.Unanswered() {
+		all = append(all, inventory.Unread{Resource: gv.WithResource(""), Why: "discovery does not answer for it"})
+	}
+	return all
+}
+
+// explained returns the state of the collector, as far as it explains why objects are still there.
+func (s apiSource) explained() *explain.Collector {
+	state := &explain.Collector{
+		Where: "the collector that was asked", Held: make(map[ownership.UID]explain.Held), Paused: make(map[ownership.Kind]time.Time),
+		Empties: s.Namespaces != nil && s.Namespaces.Synced(),
+	}
+	status := s.Collector.Status()
+	state.Collects = s.Collector.isSynced() && !status.ObserveOnly
+	for _, w := range status.Barrier {
+		held := explain.Held{Since: w.Since}
+		for _, h := range w.Holds {
+			held.Why = append(held.Why, h.What+": "+h.Why)
+		}
+		state.Held[ownership.UID(w.UID)] = held
+	}
+	for _, p := range status.Paused {
+		gk := schema.ParseGroupKind(p.Kind)
+		state.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = p.Since
+	}
+	return state
+}
+
+// Records implements api.Source.
+func (s apiSource) Records(after uint64) []collector.Record {
+	if s.Collector == nil {
+		return nil
+	}
+	return s.Collector.collector.RecordsAfter(after)
+}
+
+// SeenStatus is the Status as far as a caller may see it.
+type SeenStatus struct {
+	Status
+
+	// Unread says what was left out.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Status implements api.Source. How many objects there are of a kind is told only to those who may list
+// them all.
+func (s apiSource) Status(ctx context.Context, sight *api.Sight) (any, error) {
+	seen := SeenStatus{}
+	if status, ok := s.source.Status().(Status); ok {
+		seen.Status = status
+	}
+	sees := func(kind, namespace string) (bool, error) {
+		k := schema.ParseGroupKind(kind)
+		return sight.Sees(ctx, ownership.Kind{Group: k.Group, Kind: k.Kind}, namespace)
+	}
+	var err error
+	if seen.Kinds, err = only(seen.Kinds, func(k KindStatus) (bool, error) { return sees(k.Kind, "") }); err != nil {
+		return nil, err
+	}
+	if seen.Paused, err = only(seen.Paused, func(p Pause) (bool, error) { return sees(p.Kind, "") }); err != nil {
+		return nil, err
+	}
+	if seen.Barrier, err = only(seen.Barrier, func(w BarrierWait) (bool, error) {
+		kind, path, _ := strings.Cut(w.Owner, " ")
+		namespace, _, isNamespaced := strings.Cut(path, "/")
+		if !isNamespaced {
+			namespace = ""
+		}
+		return sees(kind, namespace)
+	}); err != nil {
+		return nil, err
+	}
+	seen.Unread = sight.Unread()
+	return seen, nil
+}
+
+// NoStatus implements api.Source.
+func (s apiSource) NoStatus() any { return SeenStatus{} }
+
+// only returns the elements that are to be kept; the result is not nil, so that it is [] in JSON.
+func only[T any](all []T, keep func(T) (bool, error)) ([]T, error) {
+	kept := make([]T, 0, len(all))
+	for _, one := range all {
+		yes, err := keep(one)
+		if err != nil {
+			return nil, err
+		}
+		if yes {
+			kept = append(kept, one)
+		}
+	}
+	return kept, nil
+}

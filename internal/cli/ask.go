@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice"
+)
+
+// askFlags are the flags of the commands that ask a running collector.
+type askFlags struct {
+	cluster clusterFlags
+	address string
+}
+
+const addressUsage = `URL of a running collector, such as http://` + diagnosticsAddress + ` for "coppice collect"; the token of the kubeconfig, or of --token, is sent to it`
+
+func (f *askFlags) add(c *cobra.Command) {
+	f.cluster.add(c)
+	c.Flags().StringVar(&f.address, "address", "", addressUsage+` (default: the API server, which is one if it is that of "coppice up")`)
+}
+
+// asker asks a running collector.
+type asker struct {
+	client    *http.Client
+	server    *url.URL
+	namespace string
+}
+
+// asker returns who asks the collector at the address, or the API server if that is empty.
+func (f *askFlags) asker() (*asker, error) {
+	config, err := f.cluster.config()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.Timeout = 0 // requests have contexts
+	if address := strings.TrimSuffix(f.address, "/"); address != "" && address != strings.TrimSuffix(config.Host, "/") {
+		if err := redirect(config, address); err != nil {
+			return nil, err
+		}
+	}
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("find the address of the collector: %w", err)
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	namespace, err := f.cluster.namespace()
+	return &asker{client, server, namespace}, err
+}
+
+// redirect has the credentials of config sent to another address. A token that goes over the network has to
+// be encrypted.
+func redirect(config *rest.Config, address string) error {
+	server, err := url.Parse(address)
+	switch {
+	case err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https":
+		return usageError{fmt.Errorf("--address %q is not a URL such as http://%s", address, diagnosticsAddress)}
+	case server.Scheme == "https":
+	case !isLoopbackAddress(server.Host):
+		return usageError{fmt.Errorf("--address %q is neither https nor an address of the loopback interface with a port: your token would be sent to it in the clear; kubectl port-forward makes it local", address)}
+	default:
+		config.TLSClientConfig = rest.TLSClientConfig{}
+	}
+	config.Host, config.APIPath = address, ""
+	return nil
+}
+
+// query names objects: TYPE/NAME …, or TYPE NAME ….
+func (a *asker) query(args []string) (url.Values, error) {
+	query := url.Values{}
+	if len(args) == 0 {
+		return query, nil
+	}
+	kind, hasNames := args[0], len(args) > 1 && !strings.Contains(args[0], "/")
+	if !hasNames && !strings.Contains(kind, "/") {
+		return nil, usageError{fmt.Errorf("%q names no object: TYPE/NAME or TYPE NAME", kind)}
+	}
+	for n, arg := range args {
+		switch {
+		case hasNames && n > 0:
+			query.Add("object", kind+"/"+arg)
+		case !hasNames:
+			query.Add("object", arg)
+		}
+	}
+	if a.namespace == "" {
+		return nil, usageError{errors.New("a name needs a namespace: leave out --all-namespaces")}
+	}
+	query.Set("namespace", a.namespace)
+	return query, nil
+}
+
+// open sends a request, and returns the answer.
+func (a *asker) open(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	at := a.server.JoinPath(path)
+	at.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", a.server, err)
+	}
+	response, err := a.client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("no collector answers at %s: %w; name one with --address", a.server, causeOf(err))
+	}
+	if response.StatusCode == http.StatusOK {
+		return response.Body, nil
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+	why := oneLineOf(string(text))
+	isOfAPI := strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain")
+	switch {
+	case response.StatusCode == http.StatusUnauthorized:
+		why += `; "kubectl create token SERVICEACCOUNT" makes a token for --token`
+	case response.StatusCode == http.StatusNotFound && (!isOfAPI || len(query) == 0):
+		why = `it is no collector; name that of "coppice collect" with --address`
+	}
+	return nil, fmt.Errorf("%s: %s", a.server, why)
+}
+
+// get decodes an answer.
+func (a *asker) get(ctx context.Context, path string, query url.Values, into any) error {
+	body, err := a.open(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", a.server, err)
+	}
+	return nil
+}
+
+// recordList is the answer about records.
+type recordList struct {
+	Items  []coppice.Record `json:"items"`
+	Unread []string         `json:"unread,omitempty"`
+}
+
+// follow calls visit with each record as it is made, until ctx ends or the collector is gone.
+func (a *asker) follow(ctx context.Context, query url.Values, visit func(coppice.Record) error) error {
+	for ctx.Err() == nil {
+		body, err := a.open(ctx, coppice.APIPrefix+"/watch", query)
+		if err != nil {
+			return unlessStopped(ctx, err)
+		}
+		err = eachRecord(body, func(r coppice.Record) error {
+			query.Set("after", fmt.Sprint(r.Number))
+			return visit(r)
+		})
+		body.Close()
+		if err != nil {
+			return unlessStopped(ctx, err)
+		}
+	}
+	return nil
+}
+
+// eachRecord reads the records among server-sent events. It ends with them: the server ends them before a
+// minute is over.
+func eachRecord(events io.Reader, visit func(coppice.Record) error) error {
+	lines := bufio.NewScanner(events)
+	lines.Buffer(nil, 1<<20)
+	event := ""
+	for lines.Scan() {
+		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			event = name
+		}
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok || event != "record" {
+			continue
+		}
+		var r coppice.Record
+		if err := json.Unmarshal([]byte(data), &r); err != nil {
+			return fmt.Errorf("read a record: %w", err)
+		}
+		if err := visit(r); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read records: %w", err)
+	}
+	return nil
+}
+
+// sayLeftOut says what the collector has left out. To a user with few rights that is nearly everything.
+func sayLeftOut(w io.Writer, unread []string) {
+	for n, what := range unread {
+		if n == maxUnread {
+			fmt.Fprintf(w, "not read: %d more\n", len(unread)-n)
+			return
+		}
+		fmt.Fprintf(w, "not read: %s\n", what)
+	}
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/explain"
+	"github.com/coppice-dev/coppice/internal/metrics"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/web"
+)
+
+// collectorTimeout bounds a request to a running collector.
+const collectorTimeout = 10 * time.Second
+
+// ourMetrics is the path of the controllers' metrics on coppice up, where the API server has the usual one.
+const ourMetrics = "/coppice" + web.Metrics
+
+// collectorClient asks a running collector for its diagnostics. A nil client asks nobody.
+type collectorClient struct {
+	where   string // "the collector at …"
+	metrics string // the path
+	resume  string // the command that resumes deletions, which a kind follows; empty if there is none
+	// isNamed is true if the user has named the collector: then it must answer.
+	isNamed bool
+	get     func(ctx context.Context, path string) ([]byte, error)
+}
+
+// findCollector returns the collector that --address names. Without it, the API server is asked if its
+// version says that it is one of coppice up, which serves the same to administrators.
+func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (*collectorClient, error) {
+	if f.address != "" {
+		server, err := url.Parse(f.address)
+		if err != nil || server.Host == "" {
+			return nil, usageError{fmt.Errorf("--address %q is not a URL such as http://%s", f.address, diagnosticsAddress)}
+		}
+		return &collectorClient{
+			where: "the collector at " + f.address, metrics: web.Metrics, isNamed: true,
+			resume: "curl -X POST " + server.JoinPath(web.Resume).String() + "?kind=",
+			get: func(ctx context.Context, path string) ([]byte, error) {
+				return getFrom(ctx, server.JoinPath(path).String())
+			},
+		}, nil
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	get := func(ctx context.Context, path string) ([]byte, error) {
+		return client.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+	}
+	if !isCoppice(ctx, get) {
+		return nil, nil //nolint:nilnil // a client that asks nobody
+	}
+	return &collectorClient{where: "the collector of coppice up", metrics: ourMetrics, get: get}, nil
+}
+
+// isCoppice reports whether a server is one of coppice up, whose controllers are ours.
+func isCoppice(ctx context.Context, get func(ctx context.Context, path string) ([]byte, error)) bool {
+	var version struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	text, err := get(ctx, "/version")
+	return err == nil && json.Unmarshal(text, &version) == nil && strings.Contains(version.GitVersion, "+coppice-")
+}
+
+func getFrom(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, collectorTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // failed says where
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, causeOf(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(strings.TrimSpace(string(text)))
+	}
+	return text, err //nolint:wrapcheck // failed says where
+}
+
+// failed returns the error of a collector that must answer; of another, nothing is concluded.
+func (c *collectorClient) failed(err error) error {
+	if err == nil || !c.isNamed {
+		return nil
+	}
+	return fmt.Errorf("%s does not answer: %w; name its --bind-address with --address", c.where, err)
+}
+
+// state returns what the collector says of itself, or nil.
+func (c *collectorClient) state(ctx context.Context) (*explain.Collector, error) {
+	if c == nil {
+		return nil, nil //nolint:nilnil // nobody was asked
+	}
+	var status coppice.Status
+	text, err := c.get(ctx, web.Status)
+	if err == nil {
+		err = json.Unmarshal(text, &status)
+	}
+	if err != nil {
+		return nil, c.failed(err)
+	}
+	text, err = c.get(ctx, c.metrics)
+	if err != nil {
+		return nil, c.failed(err)
+	}
+	return c.stateOf(&status, text), nil
+}
+
+// stateOf makes of a status and of metrics what matters to an explanation. Which controllers run is in the
+// metrics alone. A collector that only observes does nothing that could be waited for.
+func (c *collectorClient) stateOf(status *coppice.Status, metricsText []byte) *explain.Collector {
+	s := &explain.Collector{
+		Where: c.where, Resume: c.resume, Held: make(map[ownership.UID]explain.Held), Paused: make(map[ownership.Kind]time.Time),
+		Collects: isSynced(metricsText, metrics.GarbageCollector) && !status.ObserveOnly,
+		Empties:  isSynced(metricsText, metrics.NamespaceController),
+	}
+	for _, w := range status.Barrier {
+		held := explain.Held{Since: w.Since}
+		for _, h := range w.Holds {
+			held.Why = append(held.Why, h.What+": "+h.Why)
+		}
+		s.Held[ownership.UID(w.UID)] = held
+	}
+	for _, p := range status.Paused {
+		gk := schema.ParseGroupKind(p.Kind)
+		s.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = p.Since
+	}
+	return s
+}
+
+// isSynced reports whether metrics say that a controller works.
+func isSynced(metricsText []byte, controller string) bool {
+	return bytes.Contains(metricsText, fmt.Appendf(nil, "coppice_synced{controller=%q} 1\n", controller))
+}

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/gone"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/web"
+)
+
+// addGone explains what is gone. It fails for an object of which nothing is known.
+func (o *said) addGone(ctx context.Context, inv *inventory.Inventory, f *explainFlags, collector *collectorClient, missing []gone.Target) error {
+	log := gone.NewLog(func(kind ownership.Kind) (schema.GroupResource, bool) {
+		if r := inv.Resource(kind); r != nil {
+			return r.GroupResource(), true
+		}
+		return schema.GroupResource{}, false
+	})
+	records, err := collector.records(ctx)
+	if err != nil {
+		return err
+	}
+	log.AddRecords(records)
+	for _, file := range f.auditLogs {
+		if err := addAuditLog(log, file); err != nil {
+			return err
+		}
+	}
+	for _, target := range missing {
+		x, ok := log.Explain(target)
+		if !ok {
+			return &goneError{nameOf(inv, target)}
+		}
+		o.items = append(o.items, x)
+		o.text += x.Text(inv.Read)
+	}
+	return nil
+}
+
+// addAuditLog reads an audit log line by line: it may be long. A last line without an end is still being
+// written.
+func addAuditLog(log *gone.Log, file string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("read the audit log: %w", err)
+	}
+	defer in.Close()
+	lines := bufio.NewReaderSize(in, 1<<20)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the audit log: %w", err)
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		if err := log.AddLine(line); err != nil {
+			return fmt.Errorf("%s:%d: %w", file, n, err)
+		}
+	}
+}
+
+// records returns what the collector did; none without a collector.
+func (c *collectorClient) records(ctx context.Context) ([]coppice.Record, error) {
+	var records []coppice.Record
+	if c == nil {
+		return nil, nil
+	}
+	text, err := c.get(ctx, web.Records)
+	if err == nil {
+		err = json.Unmarshal(text, &records)
+	}
+	return records, c.failed(err)
+}

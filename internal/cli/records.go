@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coppice-dev/coppice"
+)
+
+// recordsFlags are the flags of coppice records.
+type recordsFlags struct {
+	ask    askFlags
+	output string
+	watch  bool
+}
+
+func answerFormats() []string { return []string{"table", "json", "yaml"} }
+
+func newRecords(s Streams) *cobra.Command {
+	var f recordsFlags
+	c := &cobra.Command{
+		Use:   "records [TYPE/NAME ... | TYPE NAME ...]",
+		Short: "Show what a running collector did, and why",
+		Long: `Prints the last changes that a running collector made, each with its reason: of all
+objects that you may list, or of those that are named, which may be gone.
+
+It asks the API server that kubectl would use, if that is the one of "coppice up", or else
+the "coppice collect" at --address, which finds out from the API server who you are.`,
+		Example: `  # Why a ConfigMap is gone
+  coppice records configmap/settings
+
+  # What is collected, as it happens
+  coppice records --watch`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return records(c, f, args, s) },
+	}
+	f.ask.add(c)
+	flags := c.Flags()
+	flags.StringVarP(&f.output, "output", "o", "table", "format: "+strings.Join(answerFormats(), ", "))
+	flags.BoolVarP(&f.watch, "watch", "w", false, "go on with new records until stopped; in JSON, one on each line")
+	completeWith(c, "output", answerFormats()...)
+	return c
+}
+
+func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
+	if err := checkFormat(f.output); err != nil {
+		return err
+	}
+	asker, err := f.ask.asker()
+	if err != nil {
+		return err
+	}
+	query, err := asker.query(args)
+	if err != nil {
+		return err
+	}
+	if f.watch {
+		query.Set("after", "0")
+		if f.output == "table" {
+			fmt.Fprintf(s.Out, recordRow, "TIME", "ACTION", "OBJECT", "WHY")
+		}
+		return asker.follow(c.Context(), query, func(r coppice.Record) error { return writeRecord(s.Out, f.output, r) })
+	}
+	var list recordList
+	if err := asker.get(c.Context(), coppice.APIPrefix+"/records", query, &list); err != nil {
+		return err
+	}
+	sayLeftOut(s.Err, list.Unread)
+	if f.output != "table" {
+		return writeAs(s.Out, f.output, list)
+	}
+	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "TIME\tACTION\tOBJECT\tWHY")
+	for _, r := range list.Items {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", timeOf(r), r.Action, objectOf(r), whyOf(r))
+	}
+	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+// recordRow has columns of fixed width, for rows that are printed before the next is known.
+const recordRow = "%-20s  %-16s  %-48s  %s\n"
+
+func writeRecord(w io.Writer, format string, r coppice.Record) error {
+	var err error
+	switch format {
+	case "json":
+		err = json.NewEncoder(w).Encode(r)
+	case "yaml":
+		if _, err = io.WriteString(w, "---\n"); err == nil {
+			err = writeAs(w, format, r)
+		}
+	default:
+		_, err = fmt.Fprintf(w, recordRow, timeOf(r), r.Action, objectOf(r), whyOf(r))
+	}
+	return err //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+func timeOf(r coppice.Record) string { return r.Time.UTC().Format(time.RFC3339) }
+
+func objectOf(r coppice.Record) string {
+	if r.Object.Namespace == "" {
+		return r.Object.Kind + " " + r.Object.Name
+	}
+	return r.Object.Kind + " " + r.Object.Namespace + "/" + r.Object.Name
+}
+
+// whyOf returns the decision, and what became of it unless it was carried out.
+func whyOf(r coppice.Record) string {
+	switch r.Answer {
+	case coppice.AnswerUnknown:
+		return r.Decision + " (no answer: " + oneLineOf(r.Error) + ")"
+	case coppice.AnswerNone:
+		return r.Decision + " (not carried out: --observe-only)"
+	case coppice.AnswerDone:
+	}
+	return r.Decision
+}
+
+// checkFormat checks the value of --output.
+func checkFormat(format string) error {
+	switch format {
+	case "table", "json", "yaml":
+		return nil
+	}
+	return usageError{fmt.Errorf("--output is %q: it is one of %s", format, strings.Join(answerFormats(), ", "))}
+}
+
+// writeAs writes a value as JSON or YAML.
+func writeAs(w io.Writer, format string, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
+	text = append(text, '\n')
+	if err == nil && format == "yaml" {
+		text, err = yaml.JSONToYAML(text)
+	}
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err //nolint:wrapcheck // of the output, which the user has chosen
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-dev/coppice"
+)
+
+// runningCollector is a collector that answers the token "hers", and the last request that it had. Its second
+// record is made while somebody watches.
+func runningCollector(t *testing.T, asked *string) string {
+	t.Helper()
+	records := []coppice.Record{
+		{Number: 1, Time: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Action: coppice.ActionDelete, Answer: coppice.AnswerDone, Decision: "delete Background: owners absent: Secret s", Object: coppice.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: "settings"}},
+		{Number: 2, Time: time.Date(2026, 7, 1, 12, 0, 1, 0, time.UTC), Action: coppice.ActionDetach, Answer: coppice.AnswerUnknown, Error: "timeout", Decision: "detach from Secret s", Object: coppice.RecordedObject{Kind: "Node", Name: "n1"}},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*asked = r.URL.String()
+		if r.Header.Get("Authorization") != "Bearer hers" {
+			http.Error(w, "not authenticated", http.StatusUnauthorized)
+			return
+		}
+		switch r.URL.Path {
+		case "/coppice/v1/records":
+			_ = json.NewEncoder(w).Encode(recordList{Items: records, Unread: []string{"secrets: what you may not list is left out"}})
+		case "/coppice/v1/status":
+			_ = json.NewEncoder(w).Encode(coppice.SeenStatus{Status: coppice.Status{
+				Synced: true, Graph: coppice.GraphStatus{Objects: 42},
+				Resources: []coppice.ResourceStatus{{Resource: "widgets.example.com", State: "failing", Error: "503"}, {Resource: "pods", State: "synced"}},
+				Barrier:   []coppice.BarrierWait{{Owner: "ReplicaSet.apps shop/web", Finalizer: "orphan", Holds: []coppice.Hold{{What: "Widget.example.com", Why: "503"}}}},
+			}})
+		case "/coppice/v1/watch":
+			next := 0
+			_, _ = fmt.Sscan(r.URL.Query().Get("after"), &next)
+			if next == len(records) {
+				http.Error(w, "standing by: another leads", http.StatusServiceUnavailable)
+				return
+			}
+			data, _ := json.Marshal(records[next])
+			fmt.Fprintf(w, "event: object\ndata: {}\n\nevent: record\nid: %d\ndata: %s\n\n", next+1, data)
+		case "/coppice/v1/owners":
+			_, _ = w.Write([]byte(`{"objects": [{"uid": "p", "kind": "Pod", "namespace": "shop", "name": "web-1", "phase": "active"}], "references": []}`))
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// hers is a kubeconfig with a token, of a server that does not answer.
+func hers(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+		"users": [{"name": "c", "user": {"token": "hers"}}],
+		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c", "namespace": "shop"}}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The commands ask a running collector with the user's token, and print what it answers.
+func TestAskACollector(t *testing.T) {
+	atHome(t)
+	var asked string
+	address := runningCollector(t, &asked)
+	config := hers(t)
+	for _, c := range []struct {
+		line  string
+		code  int
+		asked string
+		says  []string // on stdout and stderr
+	}{
+		{"records", ExitOK, "/coppice/v1/records", []string{
+			"2026-07-01T12:00:00Z  delete  ConfigMap shop/settings  delete Background: owners absent: Secret s\n",
+			"Node n1", "detach from Secret s (no answer: timeout)", "not read: secrets: what you may not list is left out",
+		}},
+		{"records cm/settings -o json", ExitOK, "/coppice/v1/records?namespace=shop&object=cm%2Fsettings", []string{`"name": "settings"`, `"unread": [`}},
+		{"records cm a b -n other -o yaml", ExitOK, "/coppice/v1/records?namespace=other&object=cm%2Fa&object=cm%2Fb", []string{"name: settings"}},
+		{"records --watch -o json", ExitFailed, "/coppice/v1/watch?after=2", []string{`"number":1`, `"number":2`, "standing by: another leads"}},
+		{"records cm", ExitUsage, "", []string{`"cm" names no object`}},
+		{"records -o xml", ExitUsage, "", []string{`--output is "xml"`}},
+		{"records --token=his", ExitFailed, "/coppice/v1/records", []string{"not authenticated", "kubectl create token"}},
+		{"status", ExitOK, "/coppice/v1/status", []string{
+			"true    42 ", "widgets.example.com  failing", "ReplicaSet.apps shop/web  orphan", "Widget.example.com: 503",
+		}},
+		{"status -o yaml", ExitOK, "/coppice/v1/status", []string{"synced: true"}},
+		{"graph pod/web-1 --up", ExitOK, "/coppice/v1/owners?namespace=shop&object=pod%2Fweb-1", []string{"Pod shop/web-1\n"}},
+		{"graph pod/web-1 --down", ExitFailed, "/coppice/v1/dependents?namespace=shop&object=pod%2Fweb-1", []string{"404 page not found"}},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			asked = ""
+			got := runFully(t.Context(), append(strings.Fields(c.line), "--kubeconfig", config, "--address", address)...)
+			if got.code != c.code || asked != c.asked {
+				t.Errorf("exit code %d after asking %q, want %d and %q", got.code, asked, c.code, c.asked)
+			}
+			for _, says := range c.says {
+				if !strings.Contains(got.out+got.err, says) {
+					t.Errorf("it does not say %q:\n%s%s", says, got.out, got.err)
+				}
+			}
+			if c.line == "status" && strings.Contains(got.out, "pods") {
+				t.Errorf("a resource that is watched as it should be is not worth a line:\n%s", got.out)
+			}
+		})
+	}
+}
+
+// runFully runs a command line to its end.
+func runFully(ctx context.Context, args ...string) ran {
+	var out, errs bytes.Buffer
+	code := Run(ctx, args, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	return ran{code, out.String(), errs.String()}
+}

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coppice-dev/coppice"
+)
+
+// statusInterval is how often --watch asks again.
+const statusInterval = 2 * time.Second
+
+// statusFlags are the flags of coppice status.
+type statusFlags struct {
+	ask    askFlags
+	output string
+	watch  bool
+}
+
+func newStatus(s Streams) *cobra.Command {
+	var f statusFlags
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show what a running collector waits for",
+		Long: `Prints whether a running collector has read all objects, what it could not read, what is
+queued, which owners wait for proof that no dependent was missed, and of which kinds the
+deletions are paused.
+
+It asks the API server that kubectl would use, if that is the one of "coppice up", or else
+the "coppice collect" at --address, which finds out from the API server who you are.`,
+		Example: `  coppice status
+  coppice status --address http://` + diagnosticsAddress + ` --watch`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return status(c.Context(), f, s) },
+	}
+	f.ask.add(c)
+	flags := c.Flags()
+	flags.StringVarP(&f.output, "output", "o", "table", "format: "+strings.Join(answerFormats(), ", "))
+	flags.BoolVarP(&f.watch, "watch", "w", false, fmt.Sprintf("ask again every %s and print what has changed, until stopped", statusInterval))
+	completeWith(c, "output", answerFormats()...)
+	return c
+}
+
+func status(ctx context.Context, f statusFlags, s Streams) error {
+	if err := checkFormat(f.output); err != nil {
+		return err
+	}
+	asker, err := f.ask.asker()
+	if err != nil {
+		return err
+	}
+	before, err := statusOnce(ctx, asker, f.output, "", s)
+	if err != nil || !f.watch {
+		return err
+	}
+	ticker := time.NewTicker(statusInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if before, err = statusOnce(ctx, asker, f.output, before, s); err != nil {
+			return unlessStopped(ctx, err)
+		}
+	}
+}
+
+// statusOnce prints the status unless it is as it was before, and returns what it is now.
+func statusOnce(ctx context.Context, a *asker, format, before string, s Streams) (string, error) {
+	var now coppice.SeenStatus
+	if err := a.get(ctx, coppice.APIPrefix+"/status", nil, &now); err != nil {
+		return "", err
+	}
+	if before == "" {
+		sayLeftOut(s.Err, now.Unread)
+	}
+	var text strings.Builder
+	var err error
+	if format == "table" {
+		err = writeStatus(&text, now.Status)
+	} else {
+		err = writeAs(&text, format, now)
+	}
+	if err == nil && text.String() != before {
+		_, err = io.WriteString(s.Out, text.String())
+	}
+	return text.String(), err //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+// writeStatus writes tables: what there is, and only if there is any, what hinders the collector.
+func writeStatus(w io.Writer, s coppice.Status) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SYNCED\tOBJECTS\tREFERENCES\tQUEUED\tWAITING OWNERS\tPAUSED KINDS\tDELETED\tPATCHED")
+	fmt.Fprintf(table, "%t\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", s.Synced, s.Graph.Objects, s.Graph.References, s.Queue.Length,
+		len(s.Barrier), len(s.Paused), s.Stats.Deletes, s.Stats.Patches)
+	if s.ObserveOnly {
+		fmt.Fprintln(table, "\nIt only observes: nothing is changed.")
+	}
+	writeUnreadResources(table, s.Resources)
+	if len(s.Barrier) > 0 {
+		fmt.Fprintln(table, "\nWAITING OWNER\tFINALIZER\tSINCE\tBECAUSE")
+	}
+	for _, b := range s.Barrier {
+		var holds []string
+		for _, h := range b.Holds {
+			holds = append(holds, h.What+": "+oneLineOf(h.Why))
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", b.Owner, b.Finalizer, b.Since.UTC().Format(time.RFC3339), strings.Join(holds, "; "))
+	}
+	if len(s.Paused) > 0 {
+		fmt.Fprintln(table, "\nPAUSED KIND\tSINCE\tDELETED\tOF")
+	}
+	for _, p := range s.Paused {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\n", p.Kind, p.Since.UTC().Format(time.RFC3339), p.Deleted, p.Objects)
+	}
+	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+// writeUnreadResources writes the resources that are not watched as they should be.
+func writeUnreadResources(w io.Writer, all []coppice.ResourceStatus) {
+	heading := "\nRESOURCE\tSTATE\tSINCE\tWHY\n"
+	for _, r := range all {
+		if r.State == "synced" {
+			continue
+		}
+		fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\n", heading, r.Resource, r.State, r.Since.UTC().Format(time.RFC3339), oneLineOf(r.Error))
+		heading = ""
+	}
+}

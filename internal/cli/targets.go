@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/cli-runtime/pkg/resource"
+
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// targetFlags are the flags that say what is deleted. They are those of kubectl delete.
+type targetFlags struct {
+	files    resource.FilenameOptions
+	selector string
+	all      bool
+}
+
+func (f *targetFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringSliceVarP(&f.files.Filenames, "filename", "f", nil, "file, directory or URL of the objects' manifests; - for standard input")
+	flags.StringVarP(&f.files.Kustomize, "kustomize", "k", "", "directory of a kustomization that makes the manifests")
+	flags.BoolVarP(&f.files.Recursive, "recursive", "R", false, "read the directories below that of --filename, too")
+	flags.StringVarP(&f.selector, "selector", "l", "", "labels that objects of TYPE must have: app=web,tier!=cache")
+	flags.BoolVar(&f.all, "all", false, "all objects of TYPE in the namespace")
+}
+
+// isFiles reports whether the objects are named by manifests.
+func (f *targetFlags) isFiles() bool { return len(f.files.Filenames) > 0 || f.files.Kustomize != "" }
+
+// check returns an error if arguments and flags do not say what is deleted, or say it twice. That a type
+// alone is not enough is as with kubectl: who forgets the name does not mean everything.
+func (f *targetFlags) check(args []string, allNamespaces bool) error {
+	hasNames := len(args) > 1 || len(args) == 1 && strings.Contains(args[0], "/")
+	switch {
+	case f.isFiles() && (len(args) > 0 || f.selector != "" || f.all):
+		return errors.New("--filename and --kustomize name the objects: leave out TYPE, --selector and --all")
+	case f.isFiles():
+		return nil
+	case len(args) == 0:
+		return errors.New("name what would be deleted: TYPE/NAME, TYPE with --selector or --all, or --filename")
+	case f.selector != "" && f.all:
+		return errors.New("--selector and --all exclude each other")
+	case hasNames && (f.selector != "" || f.all):
+		return errors.New("--selector and --all are for a TYPE without names")
+	case hasNames && allNamespaces:
+		return errors.New("a name is one in a namespace: leave out --all-namespaces")
+	case !hasNames && f.selector == "" && !f.all:
+		return fmt.Errorf("name objects of %s, or say --selector or --all", args[0])
+	}
+	return nil
+}
+
+// choose returns the objects that are to be deleted, each once. What manifests describe and is not
+// there is noted on w: a deletion would have nothing to do.
+func (f *targetFlags) choose(inv *inventory.Inventory, cluster *clusterFlags, args []string, w io.Writer) ([]ownership.UID, error) {
+	var uids []ownership.UID
+	var err error
+	if f.isFiles() {
+		uids, err = f.fromFiles(inv, cluster, w)
+	} else {
+		uids, err = uidsOf(inv, cluster, args)
+	}
+	if err != nil {
+		return nil, err
+	}
+	selector, err := labels.Parse(f.selector)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--selector: %w", err)}
+	}
+	seen := make(map[ownership.UID]bool, len(uids))
+	var chosen []ownership.UID
+	for _, uid := range uids {
+		if !seen[uid] && selector.Matches(labels.Set(inv.Object(uid).Labels)) {
+			seen[uid] = true
+			chosen = append(chosen, uid)
+		}
+	}
+	return chosen, nil
+}
+
+// fromFiles returns the objects that manifests describe.
+func (f *targetFlags) fromFiles(inv *inventory.Inventory, cluster *clusterFlags, w io.Writer) ([]ownership.UID, error) {
+	current, isGiven, err := cluster.kube.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("find the current namespace: %w", err)
+	}
+	infos, err := resource.NewBuilder(cluster.kube).Unstructured().Local().FilenameParam(false, &f.files).Flatten().Do().Infos()
+	if err != nil {
+		return nil, fmt.Errorf("read the manifests: %w", err)
+	}
+	var uids []ownership.UID
+	for _, info := range infos {
+		kind := info.Object.GetObjectKind().GroupVersionKind().GroupKind()
+		what := fmt.Sprintf("%s %q in %s", kind, info.Name, info.Source)
+		served := inv.Resource(ownership.Kind{Group: kind.Group, Kind: kind.Kind})
+		namespace := info.Namespace
+		switch {
+		case info.Name == "":
+			return nil, fmt.Errorf("%s has no name", what)
+		case served == nil:
+			return nil, fmt.Errorf("%s is of a kind that the server does not serve", what)
+		case !served.Namespaced:
+			namespace = ""
+		case namespace == "":
+			namespace = current
+		case isGiven && namespace != current:
+			return nil, fmt.Errorf("%s is in namespace %s, and --namespace is %s", what, namespace, current)
+		}
+		switch o := inv.Named(served, namespace, info.Name); {
+		case o != nil:
+			uids = append(uids, o.UID)
+		case inv.Complete(served, namespace):
+			fmt.Fprintf(w, "not there: %s\n", what)
+		default:
+			return nil, fmt.Errorf("%s cannot be read from the server", what)
+		}
+	}
+	return uids, nil
+}

@@ -1,0 +1,125 @@
+package ownership
+
+import (
+	"cmp"
+	"slices"
+)
+
+// maxDeletions bounds how many pairs of a kind and a finalizer are told apart: users choose both.
+const maxDeletions = 1000
+
+// OtherFinalizers stands for the finalizers of all kinds beyond the first thousand pairs of a kind and a
+// finalizer. It is no name of a finalizer: those have a domain, or are Kubernetes' own.
+const OtherFinalizers = "others"
+
+// Deletion says how the deletions go of objects of one kind that have, or had, one finalizer. An object
+// with several counts for each of them.
+type Deletion struct {
+	Kind      Kind   // zero for OtherFinalizers
+	Finalizer string // empty for objects without finalizers
+	// Objects counts those that are being deleted now, and Oldest is the earliest of their Due.
+	Objects int
+	Oldest  int64
+	// Gone counts those that lost the finalizer while they were being deleted, or are gone.
+	Gone uint64
+}
+
+// deletionKey is what a Deletion is about.
+type deletionKey struct {
+	kind      Kind
+	finalizer string
+}
+
+// noFinalizers is the list that an object without finalizers has, for counting.
+func noFinalizers() []string { return []string{""} }
+
+// finalizersOf returns the finalizers that an entry counts for.
+func (g *Graph) finalizersOf(list listID) []string {
+	if list == 0 {
+		return noFinalizers()
+	}
+	return g.lists[list]
+}
+
+// deletionOf returns the key that a finalizer of a kind is counted under.
+func (g *Graph) deletionOf(kind Kind, finalizer string) deletionKey {
+	key := deletionKey{kind, finalizer}
+	if _, known := g.gone[key]; !known && len(g.gone) >= maxDeletions {
+		return deletionKey{finalizer: OtherFinalizers}
+	}
+	return key
+}
+
+// noteDeletion records since when an observed entry is being deleted, and for which finalizers it counts.
+func (g *Graph) noteDeletion(i entryID, due int64) {
+	e := g.entries.at(i)
+	if e.phase == Active {
+		delete(g.due, i)
+		return
+	}
+	g.due[i] = due
+	for _, f := range g.finalizersOf(e.finalizers) {
+		g.gone[g.deletionOf(g.kinds.value(e.kind), f)] += 0 // a count that rises later begins at zero
+	}
+}
+
+// countGone counts the finalizers that an entry, as it was observed before, has no longer.
+func (g *Graph) countGone(before *entry, left []string) {
+	if before.state != observed || before.phase == Active {
+		return
+	}
+	for _, f := range g.finalizersOf(before.finalizers) {
+		if !slices.Contains(left, f) {
+			g.gone[g.deletionOf(g.kinds.value(before.kind), f)]++
+		}
+	}
+}
+
+// Deletions returns how the deletions go that are under way, or were, sorted by kind and finalizer.
+func (g *Graph) Deletions() []Deletion {
+	type group struct {
+		kind kindID
+		list listID
+	}
+	type deletions struct {
+		objects int
+		oldest  int64
+	}
+	groups := make(map[group]deletions) // first by numbers: there may be very many objects
+	for i, due := range g.due {
+		e := g.entries.at(i)
+		d := groups[group{e.kind, e.finalizers}]
+		d.objects++
+		d.oldest = earliest(d.oldest, due)
+		groups[group{e.kind, e.finalizers}] = d
+	}
+	found := make(map[deletionKey]Deletion, len(g.gone))
+	for key, gone := range g.gone {
+		found[key] = Deletion{Kind: key.kind, Finalizer: key.finalizer, Gone: gone}
+	}
+	for of, d := range groups {
+		for _, f := range g.finalizersOf(of.list) {
+			key := g.deletionOf(g.kinds.value(of.kind), f)
+			one := found[key]
+			one.Objects += d.objects
+			one.Oldest = earliest(one.Oldest, d.oldest)
+			found[key] = one
+		}
+	}
+	all := make([]Deletion, 0, len(found))
+	for _, d := range found {
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b Deletion) int {
+		return cmp.Or(cmp.Compare(a.Kind.Group, b.Kind.Group), cmp.Compare(a.Kind.Kind, b.Kind.Kind), cmp.Compare(a.Finalizer, b.Finalizer))
+	})
+	return all
+}
+
+// earliest returns the earlier of two times; zero is not known.
+func earliest(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,57 @@
+package preview
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Changes says in words what has become different between two reports on the same deletion: which
+// objects are new or gone, which have changed, and what is foretold of them now. It is empty if the
+// digests are the same.
+func Changes(before, now Report) []string {
+	if before.Digest == now.Digest {
+		return nil
+	}
+	var changes []string
+	earlier := make(map[string]ObjectReport, len(before.Objects))
+	for _, o := range before.Objects {
+		earlier[o.UID] = o
+	}
+	for _, o := range now.Objects {
+		name := described(o.Kind, o.Namespace, o.Name)
+		was, known := earlier[o.UID]
+		delete(earlier, o.UID)
+		switch {
+		case !known:
+			changes = append(changes, fmt.Sprintf("%s is new: %s", name, o.Says()))
+		case was.outlook() != o.outlook():
+			changes = append(changes, fmt.Sprintf("%s: %s, before: %s", name, o.outlook(), was.outlook()))
+		case was.ResourceVersion != o.ResourceVersion:
+			changes = append(changes, fmt.Sprintf("%s was written: version %s, before: %s", name, o.ResourceVersion, was.ResourceVersion))
+		case was.Requested != o.Requested && o.Requested:
+			changes = append(changes, name+" is asked for by name, which it was not before")
+		case was.Requested != o.Requested:
+			changes = append(changes, name+" was asked for by name, which it is not now")
+		}
+	}
+	for _, o := range before.Objects {
+		if _, left := earlier[o.UID]; left {
+			changes = append(changes, described(o.Kind, o.Namespace, o.Name)+" is not concerned any longer, or gone")
+		}
+	}
+	slices.Sort(changes)
+	return changes
+}
+
+// outlook is what the report says of the object, without the step, and without how the controllers of
+// its finalizers are just now: the digest has neither.
+func (o ObjectReport) outlook() string {
+	o.Step, o.Waits = 0, slices.Clone(o.Waits)
+	for n := range o.Waits {
+		o.Waits[n].ServedBy, o.Waits[n].TakenAlong = nil, false
+	}
+	if o.Fate == Deleted {
+		return "deleted" + o.notes()
+	}
+	return o.Says()
+}

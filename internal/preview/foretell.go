@@ -1,0 +1,48 @@
+package preview
+
+import (
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/namespaces"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/servedby"
+)
+
+// Question is what a user asks.
+type Question struct {
+	Requests []Request
+	Now      time.Time
+	// Order is the order in which the contents of namespaces are deleted.
+	Order namespaces.Order
+	// AssumeReleased takes all finalizers to be removed by their controllers.
+	AssumeReleased bool
+}
+
+// Details reads what more than metadata is needed.
+type Details interface {
+	servedby.Details
+	// IsLost reports whether a node is there and does not answer.
+	IsLost(node string) bool
+}
+
+// Foretell predicts what the requests do, and says who serves the finalizers that are waited for.
+func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction {
+	serving := servedby.New(inv, details, q.Now)
+	p := New(inv).Predict(q.Requests, Options{
+		Now: q.Now, Order: q.Order, Lost: details.IsLost,
+		Released: func(o *inventory.Object, finalizer string) bool {
+			return q.AssumeReleased || finalizer == batchv1.JobTrackingFinalizer && isTracked(o, serving)
+		},
+	})
+	p.SayWhoServes(serving.Of)
+	return p
+}
+
+// isTracked reports whether the finalizer by which the Job controller counts pods goes as soon as it has:
+// no pod waits for it for long, unless the controller is known not to work.
+func isTracked(o *inventory.Object, serving *servedby.Index) bool {
+	return o.Kind == ownership.Kind{Kind: "Pod"} && !serving.Of(o, batchv1.JobTrackingFinalizer).State.Fails()
+}

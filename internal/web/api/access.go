@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// ErrUnauthenticated is the error for a caller whose identity is not known.
+var ErrUnauthenticated = errors.New("not authenticated: send a bearer token that the API server accepts")
+
+// MayList reports whether a caller may list a resource in a namespace, or in all if that is empty. The
+// resource and the group "*" are all resources of all groups.
+type MayList func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error)
+
+// Caller is who makes a request.
+type Caller struct {
+	// MayList says what they may list.
+	MayList MayList
+	// Config reaches the API server as the caller: what the collector does not know is read with their rights.
+	Config *rest.Config
+}
+
+// Access finds out who makes a request. Its error wraps ErrUnauthenticated if that is not known.
+type Access func(r *http.Request) (Caller, error)
+
+// Delegated leaves to an API server who a caller is and what they may list. It asks with the caller's own
+// bearer token, about themselves (SelfSubjectReview, SelfSubjectAccessReview), which every authenticated user
+// may: so the collector needs no rights for it, and cannot find out anything about those who do not call.
+// Nothing is cached: a token that was revoked is refused at once.
+func Delegated(config *rest.Config) Access {
+	config = rest.AnonymousClientConfig(config)
+	config.QPS = -1 // the server limits the caller
+	config.UserAgent = "coppice"
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON // as every server does
+	return func(r *http.Request) (Caller, error) {
+		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || token == "" {
+			return Caller{}, ErrUnauthenticated
+		}
+		theirs := rest.CopyConfig(config)
+		theirs.BearerToken = token
+		client, err := kubernetes.NewForConfig(theirs)
+		if err != nil {
+			return Caller{}, fmt.Errorf("make a client: %w", err)
+		}
+		self := &authenticationv1.SelfSubjectReview{}
+		_, err = client.AuthenticationV1().SelfSubjectReviews().Create(r.Context(), self, metav1.CreateOptions{})
+		switch {
+		case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err): // anonymous users may not
+			return Caller{}, ErrUnauthenticated
+		case err != nil:
+			return Caller{}, fmt.Errorf("ask the API server who calls: %w", err)
+		}
+		return Caller{MayList: mayListOf(client), Config: theirs}, nil
+	}
+}
+
+func mayListOf(client kubernetes.Interface) MayList {
+	return func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "list", Group: resource.Group, Resource: resource.Resource, Namespace: namespace, Version: "*",
+			},
+		}}
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return false, fmt.Errorf("ask the API server what the caller may list: %w", err)
+		}
+		return answer.Status.Allowed, nil
+	}
+}

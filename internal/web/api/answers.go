@@ -1,0 +1,127 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/explain"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/namespaces"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/preview"
+)
+
+// Details reads what more than metadata is needed to foretell and explain deletions, as the caller.
+type Details interface {
+	explain.Details
+	preview.Details
+}
+
+// Surroundings are the part of the cluster that a question about the deletion of some objects is about.
+type Surroundings struct {
+	Inventory *inventory.Inventory
+	Details   Details
+	// Collector is the state of the collector; nil if none works.
+	Collector *explain.Collector
+	// Order is the order in which the contents of namespaces are deleted.
+	Order namespaces.Order
+	Now   time.Time
+}
+
+// Explanations are the answer of explain.
+type Explanations struct {
+	Items []explain.Explanation `json:"items"`
+}
+
+// preview answers what a DELETE of the named objects would do.
+func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	query := r.URL.Query()
+	policy := metav1.DeletionPropagation(query.Get("propagationPolicy"))
+	switch policy {
+	case "", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan:
+	default:
+		return &refusal{http.StatusBadRequest, fmt.Sprintf("propagationPolicy is %q: it is Background, Foreground, Orphan, or left out", policy)}
+	}
+	uids, around, err := h.around(r, s)
+	if err != nil {
+		return err
+	}
+	question := preview.Question{Now: around.Now, Order: around.Order, AssumeReleased: query.Get("assumeReleased") == "true"}
+	for _, uid := range uids {
+		question.Requests = append(question.Requests, preview.Request{UID: uid, Propagation: policy})
+	}
+	return writeJSON(w, preview.Foretell(around.Inventory, around.Details, question).Report(around.Inventory))
+}
+
+// explain answers why the named objects are still there.
+func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	uids, around, err := h.around(r, s)
+	if err != nil {
+		return err
+	}
+	explainer := explain.New(explain.Input{Inventory: around.Inventory, Details: around.Details, Collector: around.Collector, Now: around.Now})
+	answer := Explanations{Items: []explain.Explanation{}}
+	for _, uid := range uids {
+		explanation, _ := explainer.Explain(uid)
+		answer.Items = append(answer.Items, explanation)
+	}
+	return writeJSON(w, answer)
+}
+
+// around reads the surroundings of the objects in a request, as far as the caller may list them.
+func (h *handler) around(r *http.Request, s *Sight) ([]ownership.UID, *Surroundings, error) {
+	uids, err := h.named(r, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(uids) == 0 {
+		return nil, nil, &refusal{http.StatusBadRequest, "name an object: ?object=RESOURCE.GROUP/NAMESPACE/NAME or ?uid=UID"}
+	}
+	around, err := h.source.Around(r.Context(), s.caller.Config, uids)
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // says all of it
+	}
+	if around, err = s.surroundings(r.Context(), around); err != nil {
+		return nil, nil, err
+	}
+	for _, uid := range uids {
+		if around.Inventory.Object(uid) == nil {
+			return nil, nil, &refusal{http.StatusNotFound, fmt.Sprintf("nothing is known of object %s, or you may not list it", uid)}
+		}
+	}
+	return uids, around, nil
+}
+
+// surroundings returns the part of some that the caller may list. The rest counts as what could not be read.
+func (s *Sight) surroundings(ctx context.Context, a *Surroundings) (*Surroundings, error) {
+	if s.all {
+		return a, nil
+	}
+	seen := *a
+	seen.Inventory = &inventory.Inventory{
+		Read: a.Inventory.Read, Resources: a.Inventory.Resources, Unread: slices.Clip(a.Inventory.Unread),
+		Namespaces: a.Inventory.Namespaces, Pods: a.Inventory.Pods,
+	}
+	hidden := make(map[*inventory.Resource]bool)
+	for _, o := range a.Inventory.Objects {
+		sees, err := s.Sees(ctx, o.Kind, o.Namespace)
+		switch {
+		case err != nil:
+			return nil, err
+		case sees:
+			seen.Inventory.Objects = append(seen.Inventory.Objects, o)
+		case !hidden[o.Resource]:
+			hidden[o.Resource] = true
+			seen.Inventory.Unread = append(seen.Inventory.Unread, inventory.Unread{
+				Resource: o.Resource.GroupVersionResource, Why: "what you may not list is left out", Forbidden: true,
+			})
+		}
+	}
+	seen.Inventory.Index()
+	return &seen, nil
+}

@@ -1,0 +1,229 @@
+// Package api answers questions about ownership and its collection over HTTP, for whoever may ask.
+//
+//	/coppice/v1/owners      what owns the named objects, directly or not
+//	/coppice/v1/dependents  what they own, directly or not
+//	/coppice/v1/component   everything that is connected with them; without names, all that owns or is owned
+//	/coppice/v1/preview     what a DELETE of them would do
+//	/coppice/v1/explain     why they are still there
+//	/coppice/v1/records     the last changes that the collector made, with their reasons
+//	/coppice/v1/status      the state of the collector
+//	/coppice/v1/watch       new records, and what the named objects wait for, as server-sent events
+//	/coppice/v1/openapi     this, as an OpenAPI 3 document
+//
+// Objects are named as ?object=RESOURCE.GROUP/NAMESPACE/NAME, or RESOURCE.GROUP/NAME if they have no
+// namespace or are in that of ?namespace=NAMESPACE, or as ?uid=UID. object and uid may be repeated.
+//
+// The main flow: an Access says who asks, and what they may list (access.go); a Sight remembers that for
+// one request (sight.go); names are resolved to UIDs (names.go); package insight reads the ownership graph;
+// and of the answer everything is removed that the caller may not list. That something was removed is said,
+// as the resource that it was of, and nothing else about it. For previews and explanations the surroundings
+// of the objects are read, and what the caller may not list is removed before they are made (answers.go).
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/insight"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// Prefix is that of all paths. It states the version of the answers.
+const Prefix = "/coppice/v1"
+
+// The paths.
+const (
+	Owners     = Prefix + "/owners"
+	Dependents = Prefix + "/dependents"
+	Component  = Prefix + "/component"
+	Preview    = Prefix + "/preview"
+	Explain    = Prefix + "/explain"
+	Records    = Prefix + "/records"
+	Status     = Prefix + "/status"
+	Watch      = Prefix + "/watch"
+	OpenAPI    = Prefix + "/openapi"
+)
+
+// Paths returns all paths.
+func Paths() []string {
+	return []string{Owners, Dependents, Component, Preview, Explain, Records, Status, Watch, OpenAPI}
+}
+
+// Source has the answers.
+type Source interface {
+	// View runs a function on the ownership graph, as an insight.View.
+	View(read func(g *ownership.Graph))
+	// Resources are those whose objects are in the graph, or may be named by them.
+	Resources() []*inventory.Resource
+	// Around reads the surroundings of some objects. What the collector does not know of them is read as the
+	// caller; what it knows may be more than the caller may see.
+	Around(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*Surroundings, error)
+	// Records returns the remembered changes with a higher number, the oldest first.
+	Records(after uint64) []collector.Record
+	// Status returns the state of the collector, as far as a caller may see it, to be encoded as JSON.
+	Status(ctx context.Context, s *Sight) (any, error)
+	// NoStatus returns a value of the type that Status returns.
+	NoStatus() any
+}
+
+// Graph is the answer about owners, dependents and components.
+type Graph struct {
+	insight.Graph
+
+	// Unread says what was left out.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// RecordList is the answer about records.
+type RecordList struct {
+	Items []collector.Record `json:"items"`
+	// Unread says what was left out.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Handler returns a handler for all paths.
+func Handler(s Source, access Access) http.Handler {
+	h := &handler{source: s, access: access}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+Owners, h.asked(h.graph(insight.Owners)))
+	mux.Handle("GET "+Dependents, h.asked(h.graph(insight.Dependents)))
+	mux.Handle("GET "+Component, h.asked(h.graph(component)))
+	mux.Handle("GET "+Preview, h.asked(h.preview))
+	mux.Handle("GET "+Explain, h.asked(h.explain))
+	mux.Handle("GET "+Records, h.asked(h.records))
+	mux.Handle("GET "+Status, h.asked(h.status))
+	mux.Handle("GET "+Watch, h.asked(h.watch))
+	mux.Handle("GET "+OpenAPI, h.asked(h.openapi))
+	return guarded(mux)
+}
+
+type handler struct {
+	source Source
+	access Access
+}
+
+// guarded sets headers that keep browsers from interpreting or storing answers.
+func guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// asked authenticates the caller, and writes the error of an answer.
+func (h *handler) asked(answer func(w http.ResponseWriter, r *http.Request, s *Sight) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller, err := h.access(r)
+		if err == nil {
+			var sight *Sight
+			if sight, err = newSight(r.Context(), caller, h.source.Resources()); err == nil {
+				err = answer(w, r, sight)
+			}
+		}
+		if err != nil {
+			writeError(w, err)
+		}
+	})
+}
+
+// refusal is an error with a status code, which the caller is told.
+type refusal struct {
+	code int
+	says string
+}
+
+func (e *refusal) Error() string { return e.says }
+
+func writeError(w http.ResponseWriter, err error) {
+	told, isRefusal := errors.AsType[*refusal](err)
+	switch {
+	case errors.Is(err, ErrUnauthenticated):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+	case isRefusal:
+		http.Error(w, told.says, told.code)
+	default:
+		http.Error(w, err.Error(), http.StatusBadGateway) // of the API server, which was asked about the caller
+	}
+}
+
+// graph answers with a part of the ownership graph.
+func (h *handler) graph(read func(insight.View, ...ownership.UID) insight.Graph) func(http.ResponseWriter, *http.Request, *Sight) error {
+	return func(w http.ResponseWriter, r *http.Request, s *Sight) error {
+		uids, err := h.named(r, s)
+		if err != nil {
+			return err
+		}
+		isWhole := strings.HasSuffix(r.URL.Path, Component) && len(uids) == 0
+		if len(uids) == 0 && !isWhole {
+			return &refusal{http.StatusBadRequest, "name an object: ?object=RESOURCE.GROUP/NAMESPACE/NAME or ?uid=UID"}
+		}
+		picture, err := s.picture(r.Context(), h.source.View, read(h.source.View, uids...), uids)
+		if err != nil {
+			return err
+		}
+		if len(picture.Objects) == 0 && !isWhole {
+			return &refusal{http.StatusNotFound, "nothing is known of such an object, or you may not list it"}
+		}
+		return writeJSON(w, Graph{Graph: picture, Unread: s.Unread()})
+	}
+}
+
+func component(view insight.View, uids ...ownership.UID) insight.Graph {
+	if len(uids) == 0 {
+		return insight.Whole(view)
+	}
+	return insight.Around(view, uids...)
+}
+
+// records answers with the records of all objects, or of those that are named.
+func (h *handler) records(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	wanted, err := h.recordsWanted(r, s)
+	if err != nil {
+		return err
+	}
+	list := RecordList{Items: []collector.Record{}}
+	for _, record := range h.source.Records(0) {
+		if !wanted(&record) {
+			continue
+		}
+		seen, err := s.record(r.Context(), &record)
+		if err != nil {
+			return err
+		}
+		if seen {
+			list.Items = append(list.Items, record)
+		}
+	}
+	list.Unread = s.Unread()
+	return writeJSON(w, list)
+}
+
+func (h *handler) status(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	status, err := h.source.Status(r.Context(), s)
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	return writeJSON(w, status)
+}
+
+func writeJSON(w http.ResponseWriter, value any) error {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(value); err != nil {
+		return &refusal{http.StatusInternalServerError, err.Error()}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = body.WriteTo(w)
+	return nil
+}

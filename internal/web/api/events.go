@@ -1,0 +1,158 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/collector"
+	"github.com/coppice-dev/coppice/internal/insight"
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// The names of the events.
+const (
+	EventRecord = "record" // of the collector; its id is the number of the record
+	EventObject = "object" // a named object, when watching begins and when it changes
+	EventGone   = "gone"   // a named object that is not there any more
+)
+
+const (
+	// interval is how long an event may be late.
+	interval = 250 * time.Millisecond
+	// longest bounds how long events are sent for one request: servers end requests after a minute, and
+	// the rights of the caller may change. Clients ask again, from the last record that they had.
+	longest = 50 * time.Second
+)
+
+// stream is what one watching caller was told.
+type stream struct {
+	*handler
+
+	out     http.ResponseWriter
+	sight   *Sight
+	wanted  func(*collector.Record) bool
+	last    uint64 // the number of the last record
+	watched map[ownership.UID]string
+}
+
+// watch sends events until the caller leaves, or has to ask again.
+func (h *handler) watch(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	wanted, err := h.recordsWanted(r, s)
+	if err != nil {
+		return err
+	}
+	uids, err := h.named(r, s)
+	if err != nil {
+		return err
+	}
+	last, err := after(r)
+	if err != nil {
+		return err
+	}
+	to := &stream{handler: h, out: w, sight: s, wanted: wanted, last: last, watched: map[ownership.UID]string{}}
+	for _, uid := range uids {
+		to.watched[uid] = ""
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	ctx, cancel := context.WithTimeout(r.Context(), longest)
+	defer cancel()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		if err := to.changes(ctx); err != nil {
+			return nil // the answer has begun: it ends here, and the caller asks again
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// after returns the number of the last record that a caller had.
+func after(r *http.Request) (uint64, error) {
+	text := r.Header.Get("Last-Event-ID") // of browsers that ask again
+	if text == "" {
+		text = r.URL.Query().Get("after")
+	}
+	if text == "" {
+		return 0, nil
+	}
+	number, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, &refusal{http.StatusBadRequest, fmt.Sprintf("after=%q is not the number of a record", text)}
+	}
+	return number, nil
+}
+
+// changes sends what is new.
+func (t *stream) changes(ctx context.Context) error {
+	for _, record := range t.source.Records(t.last) {
+		t.last = record.Number
+		if !t.wanted(&record) {
+			continue
+		}
+		seen, err := t.sight.record(ctx, &record)
+		if err != nil {
+			return err
+		}
+		if seen {
+			t.send(EventRecord, fmt.Sprintf("id: %d\n", record.Number), record)
+		}
+	}
+	if err := t.objects(ctx); err != nil {
+		return err
+	}
+	return http.NewResponseController(t.out).Flush() //nolint:wrapcheck // the caller has left
+}
+
+// objects sends the watched objects that have changed.
+func (t *stream) objects(ctx context.Context) error {
+	if len(t.watched) == 0 {
+		return nil
+	}
+	uids := make([]ownership.UID, 0, len(t.watched))
+	for uid := range t.watched {
+		uids = append(uids, uid)
+	}
+	slices.Sort(uids)
+	g, err := t.sight.picture(ctx, t.source.View, insight.Owners(t.source.View, uids...), uids)
+	if err != nil {
+		return err
+	}
+	there := make(map[ownership.UID]insight.Object)
+	for _, o := range g.Objects {
+		if !o.Missing {
+			there[o.UID] = o
+		}
+	}
+	for _, uid := range uids {
+		o, ok := there[uid]
+		if !ok {
+			delete(t.watched, uid)
+			t.send(EventGone, "", insight.Object{UID: uid})
+			continue
+		}
+		if state := fmt.Sprint(o.Phase, o.Finalizers, o.Decision); t.watched[uid] != state {
+			t.watched[uid] = state
+			t.send(EventObject, "", o)
+		}
+	}
+	return nil
+}
+
+// send writes an event. An error is noticed when it is flushed.
+func (t *stream) send(event, id string, value any) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return // there is nothing in these that cannot be encoded
+	}
+	_, _ = fmt.Fprintf(t.out, "event: %s\n%sdata: %s\n\n", event, id, data)
+}

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/explain"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/lookup"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/preview"
+	"github.com/coppice-dev/coppice/internal/web/api"
+)
+
+// TestCollectorAnswersAsTheCluster makes random cases, and compares what the running collector says of them,
+// from its graph and the few objects that it reads, with what is said from the whole cluster: previews with
+// each policy, and, once the deletions were made, explanations of all that stays. It makes a fifth of the
+// cases of TestPreviewIsWhatHappens.
+func TestCollectorAnswersAsTheCluster(t *testing.T) {
+	c := newPreviewCluster(t, "answers")
+	if c.foreign {
+		t.Skip("no collector of ours runs there")
+	}
+	for n := range *previewCases / 5 {
+		seed := *previewSeed + uint64(n)
+		w := drawCase(rand.New(rand.NewPCG(seed, seed)))
+		made := c.make(t, w)
+		before := c.readAll(t)
+		var uids []ownership.UID
+		for _, r := range made.requests(w.requests) {
+			if before.Object(r.UID) != nil && !slices.Contains(uids, r.UID) {
+				uids = append(uids, r.UID)
+			}
+		}
+		if len(uids) == 0 {
+			continue // gone with what was deleted before
+		}
+		for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
+			if diff := cmp.Diff(c.foretell(t, before, uids, policy), c.askPreview(t, uids, policy)); diff != "" {
+				t.Fatalf("-preview.seed=%d: a preview with policy %s (-cluster +collector):\n%s\nin this case:\n%s", seed, policy, diff, w)
+			}
+		}
+		for _, r := range made.requests(w.requests) {
+			if o := before.Object(r.UID); o != nil {
+				c.delete(t, o, r.Propagation)
+			}
+		}
+		c.settle(t)
+		if problem := c.compareExplanations(t, before); problem != "" {
+			t.Fatalf("-preview.seed=%d: %s\nin this case:\n%s", seed, problem, w)
+		}
+		c.release(t, c.read(t, made))
+	}
+}
+
+// readAll reads the whole cluster, as the tools do.
+func (c *previewCluster) readAll(t *testing.T) *inventory.Inventory {
+	t.Helper()
+	inv, err := reader.Read(t.Context(), c.config, reader.Options{Now: time.Now(), Pods: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inv
+}
+
+func (c *previewCluster) details(t *testing.T) *lookup.Details {
+	t.Helper()
+	details, err := lookup.New(t.Context(), c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return details
+}
+
+// foretell previews from the whole cluster.
+func (c *previewCluster) foretell(t *testing.T, inv *inventory.Inventory, uids []ownership.UID, policy metav1.DeletionPropagation) preview.Report {
+	t.Helper()
+	question := preview.Question{Now: time.Now()}
+	for _, uid := range uids {
+		question.Requests = append(question.Requests, preview.Request{UID: uid, Propagation: policy})
+	}
+	return withoutEvidence(preview.Foretell(inv, c.details(t), question).Report(inv))
+}
+
+// askPreview asks the collector for a preview.
+func (c *previewCluster) askPreview(t *testing.T, uids []ownership.UID, policy metav1.DeletionPropagation) preview.Report {
+	t.Helper()
+	request := c.kube.CoreV1().RESTClient().Get().AbsPath(api.Preview).Param("propagationPolicy", string(policy))
+	for _, uid := range uids {
+		request.Param("uid", string(uid))
+	}
+	answer, err := request.DoRaw(t.Context())
+	if err != nil {
+		t.Fatalf("%v: %s", err, answer)
+	}
+	var report preview.Report
+	if err := json.Unmarshal(answer, &report); err != nil {
+		t.Fatal(err)
+	}
+	return withoutEvidence(report)
+}
+
+// withoutEvidence leaves out of a report by what it was found who serves a finalizer: the collector does not
+// look at all other objects that have it. What could not be read depends on the rest of the cluster.
+func withoutEvidence(r preview.Report) preview.Report {
+	r.Unread = nil
+	for n := range r.Objects {
+		for i := range r.Objects[n].Waits {
+			if by := r.Objects[n].Waits[i].ServedBy; by != nil {
+				by.Evidence = nil
+			}
+		}
+	}
+	return r
+}
+
+// compareExplanations describes where the collector explains an object of before that is still there
+// otherwise than the cluster does. Another controller may be at work: they need to agree once.
+func (c *previewCluster) compareExplanations(t *testing.T, before *inventory.Inventory) string {
+	t.Helper()
+	until := time.Now().Add(patience / 6)
+	for {
+		problem := c.explanationsDiffer(t, before)
+		if problem == "" || time.Now().After(until) {
+			return problem
+		}
+	}
+}
+
+func (c *previewCluster) explanationsDiffer(t *testing.T, before *inventory.Inventory) string {
+	t.Helper()
+	inv := c.readAll(t)
+	explainer := explain.New(explain.Input{Inventory: inv, Details: c.details(t), Now: time.Now()})
+	for _, o := range inv.Objects {
+		if before.Object(o.UID) == nil || o.Phase == ownership.Active {
+			continue
+		}
+		answer, err := c.kube.CoreV1().RESTClient().Get().AbsPath(api.Explain).Param("uid", string(o.UID)).DoRaw(t.Context())
+		var told api.Explanations
+		if err != nil || json.Unmarshal(answer, &told) != nil || len(told.Items) != 1 {
+			return string(answer)
+		}
+		want, _ := explainer.Explain(o.UID)
+		if diff := cmp.Diff(explain.Outline(want.Waits), explain.Outline(told.Items[0].Waits)); diff != "" {
+			return "an explanation of " + want.Object.String() + " (-cluster +collector):\n" + diff
+		}
+	}
+	return ""
+}
