@@ -184,6 +184,7 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 		return foretold{}, err
 	}
 	result.prediction = preview.Foretell(inv, details, question)
+	sayUnread(s.Err, result.prediction.Unread[len(inv.Unread):])
 	result.report = result.prediction.Report(inv)
 	return result, nil
 }

@@ -45,7 +45,7 @@ func newCluster(t testing.TB) *cluster {
 	}
 	w.inventory.Read = now
 	w.inventory.Namespaces = map[ownership.UID]*corev1.Namespace{}
-	w.inventory.Pods = map[ownership.UID]*corev1.Pod{}
+	w.inventory.Pods = map[ownership.UID]*inventory.Pod{}
 	for _, kind := range []string{"Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "Pod"} {
 		w.resource(kind, "a/b")
 	}
@@ -135,8 +135,7 @@ func (w *cluster) object(f []string) {
 	}
 	o.ResourceVersion = strconv.Itoa(len(w.inventory.Objects) + 1)
 	deleted := time.Time{}
-	pod, ns := &corev1.Pod{}, &corev1.Namespace{}
-	pod.Name, pod.Status.Phase = o.Name, corev1.PodRunning
+	pod, ns := &inventory.Pod{Phase: corev1.PodRunning}, &corev1.Namespace{}
 	if r.Kind == "Node" {
 		w.nodes[o.Name] = explain.Node{Exists: true, Ready: true, Since: now.Add(-time.Hour)}
 	}
@@ -251,17 +250,14 @@ func reference(text string) ownership.Reference {
 	return r
 }
 
-func setPod(pod *corev1.Pod, key, value string) {
+func setPod(pod *inventory.Pod, key, value string) {
 	switch key {
 	case "node":
-		pod.Spec.NodeName = value
+		pod.Node = value
 	case "phase":
-		pod.Status.Phase = corev1.PodPhase(value)
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		pod.Phase, pod.Ready = corev1.PodPhase(value), true
 	case "claim":
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: value},
-		}})
+		pod.Claims = append(pod.Claims, inventory.Claim{Name: value})
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/finalizers"
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/pods"
 	"github.com/coppice-dev/coppice/internal/servedby"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -129,7 +128,7 @@ func (e *Explainer) claimUsers(o *inventory.Object) Wait {
 	var waits []Wait
 	for _, p := range e.byPlace[o.Namespace] {
 		pod := e.Inventory.Pods[p.UID]
-		if pod == nil || pods.IsFinished(pod) || !usesClaim(pod, o.Name) {
+		if pod == nil || pod.IsFinished() || !pod.Uses(o.Name) {
 			continue
 		}
 		if p.Phase != ownership.Active {

@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/pods"
 )
 
 // lost is how long a node may be not ready before its pods are not waited for: as long as pods
@@ -29,10 +26,10 @@ func (e *Explainer) grace(o *inventory.Object) (Wait, bool) {
 	switch {
 	case pod == nil:
 		return Wait{On: OnUnread, State: Unknown, Since: &since, Says: "what node the pod is bound to was not read"}, true
-	case pod.Spec.NodeName == "" || pods.IsFinished(pod):
+	case pod.Node == "" || pod.IsFinished():
 		return w, isRunning
 	}
-	return e.kubelet(o, pod.Spec.NodeName, w), true
+	return e.kubelet(o, pod.Node, w), true
 }
 
 // kubelet explains a pod that its node has to stop. inTime is the wait while the grace period runs.
@@ -75,14 +72,4 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 		w.Next = []Step{{"look at its events and volumes", fmt.Sprintf("kubectl describe pod %s -n %s", o.Name, o.Namespace)}}
 	}
 	return w
-}
-
-// usesClaim reports whether a pod uses a PersistentVolumeClaim.
-func usesClaim(pod *corev1.Pod, claim string) bool {
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim || v.Ephemeral != nil && pod.Name+"-"+v.Name == claim {
-			return true
-		}
-	}
-	return false
 }

@@ -32,7 +32,7 @@ type Inventory struct {
 
 	// The objects of which more than the metadata matters, by uid. A nil map was not read.
 	Namespaces map[ownership.UID]*corev1.Namespace
-	Pods       map[ownership.UID]*corev1.Pod
+	Pods       map[ownership.UID]*Pod
 
 	byUID  map[ownership.UID]*Object
 	byKind map[ownership.Kind]*Resource

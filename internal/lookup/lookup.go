@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,6 +92,18 @@ func (d *Details) IsLost(node string) bool {
 	}
 	state, err := d.Node(node)
 	return err == nil && state.Exists && !state.Ready
+}
+
+// Budgets implements preview.Details. A server without the kind has none.
+func (d *Details) Budgets(namespace string) ([]policyv1.PodDisruptionBudget, error) {
+	all, err := d.client.PolicyV1().PodDisruptionBudgets(namespace).List(d.ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the server's own words
+	}
+	return all.Items, nil
 }
 
 func nodeOf(one *corev1.Node) explain.Node {

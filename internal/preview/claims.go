@@ -40,7 +40,7 @@ func (p *play) claimUsers(o *object) (users []ownership.UID, known bool) {
 		if pod == nil {
 			return nil, false
 		}
-		now := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: one.Name, Namespace: one.Namespace, UID: types.UID(one.UID)}, Spec: pod.Spec, Status: pod.Status}
+		now := pod.Object(metav1.ObjectMeta{Name: one.Name, Namespace: one.Namespace, UID: types.UID(one.UID)})
 		if _, uses := volumeprotection.DecideClaim(claim, []corev1.Pod{now}).(volumeprotection.Keep); uses {
 			users = append(users, one.UID)
 		}

@@ -165,13 +165,13 @@ func (p *play) endPods() {
 func (p *play) nodeIsLost(o *object) bool {
 	pod := p.inventory.Pods[o.UID]
 	nodes := p.inventory.Resource(ownership.Kind{Kind: "Node"})
-	if pod != nil && p.options.Lost != nil && p.options.Lost(pod.Spec.NodeName) {
+	if pod != nil && p.options.Lost != nil && p.options.Lost(pod.Node) {
 		return true
 	}
 	if pod == nil || nodes == nil || !p.inventory.Complete(nodes, "") {
 		return false
 	}
-	return p.inventory.Named(nodes, "", pod.Spec.NodeName) == nil
+	return p.inventory.Named(nodes, "", pod.Node) == nil
 }
 
 // release is one turn of the controllers whose finalizers are assumed to be removed.

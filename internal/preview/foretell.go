@@ -4,6 +4,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/namespaces"
@@ -26,9 +27,12 @@ type Details interface {
 	servedby.Details
 	// IsLost reports whether a node is there and does not answer.
 	IsLost(node string) bool
+	// Budgets returns the PodDisruptionBudgets of a namespace, or of all if that is empty.
+	Budgets(namespace string) ([]policyv1.PodDisruptionBudget, error)
 }
 
-// Foretell predicts what the requests do, and says who serves the finalizers that are waited for.
+// Foretell predicts what the requests do, and says who serves the finalizers that are waited for, and which
+// PodDisruptionBudgets are exceeded.
 func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction {
 	serving := servedby.New(inv, details, q.Now)
 	p := New(inv).Predict(q.Requests, Options{
@@ -38,6 +42,7 @@ func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction 
 		},
 	})
 	p.SayWhoServes(serving.Of)
+	p.SayBudgets(inv, details.Budgets)
 	return p
 }
 

@@ -50,8 +50,11 @@ type Prediction struct {
 	Outcomes []Outcome
 	// Counts are sorted by fate and kind.
 	Counts []Count
-	// Grace is the longest that a node may take to end one of the pods.
-	Grace time.Duration
+	// Grace is the longest that a node may take to end one of the pods. AtLeast is how long one of them
+	// sleeps, as its preStop hooks say, before it is even asked to end.
+	Grace, AtLeast time.Duration
+	// Budgets are the PodDisruptionBudgets that allow less than goes, sorted, if SayBudgets has asked.
+	Budgets []Budget
 	// Unread is what could not be seen, and may be concerned as well.
 	Unread []inventory.Unread
 	// Digest is one of all this: a prediction that has the same digest says the same about the same
@@ -130,7 +133,7 @@ func (p *Prediction) SayWhoServes(of func(o *inventory.Object, finalizer string)
 	goes := make(map[ownership.UID]bool, len(p.Outcomes))
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]
-		goes[o.Object.UID] = o.Fate == Deleted || o.Fate == Waiting
+		goes[o.Object.UID] = o.goes()
 	}
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]
@@ -158,7 +161,9 @@ func (p *play) prediction(requests []Request, races map[ownership.UID]bool) Pred
 		outcome := p.outcome(o)
 		outcome.Requested, outcome.Race = requested[uid], races[uid]
 		result.Outcomes = append(result.Outcomes, outcome)
-		result.Grace = max(result.Grace, p.graceOf(o))
+		grace := p.graceOf(o)
+		result.Grace = max(result.Grace, grace)
+		result.AtLeast = max(result.AtLeast, min(grace, p.sleepOf(o)))
 	}
 	slices.SortFunc(result.Outcomes, compareOutcomes)
 	result.Counts = count(result.Outcomes)
@@ -236,7 +241,7 @@ func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 		}
 	}
 	if pod := p.inventory.Pods[o.UID]; pod != nil && o.grace > 0 {
-		waits = append(waits, Wait{Reason: OnNode, Name: pod.Spec.NodeName})
+		waits = append(waits, Wait{Reason: OnNode, Name: pod.Node})
 	}
 	return waits
 }
@@ -290,6 +295,19 @@ func (p *play) graceOf(o *object) time.Duration {
 	}
 	return 0
 }
+
+// sleepOf returns how long a pod sleeps before its containers are asked to end. What was being deleted
+// already may have slept.
+func (p *play) sleepOf(o *object) time.Duration {
+	pod := p.inventory.Pods[o.UID]
+	if pod == nil || o.Phase != ownership.Active {
+		return 0
+	}
+	return pod.Sleep
+}
+
+// goes reports whether the object is deleted, at once or later.
+func (o *Outcome) goes() bool { return o.Fate == Deleted || o.Fate == Waiting }
 
 func compareOutcomes(a, b Outcome) int {
 	return cmp.Or(cmp.Compare(a.Fate, b.Fate), cmp.Compare(a.Step, b.Step),

@@ -208,14 +208,12 @@ func (p *play) stored(o *object) runtime.Object {
 // pod returns a pod. One of which only the metadata was read counts as running, with the grace
 // period that is usual.
 func (p *play) pod(o *object, m metav1.ObjectMeta) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: m}
-	if known := p.inventory.Pods[o.UID]; known != nil {
-		pod.Spec, pod.Status = known.Spec, known.Status
-		return pod
+	known := p.inventory.Pods[o.UID]
+	if known == nil {
+		known = &inventory.Pod{Node: "unknown", Grace: corev1.DefaultTerminationGracePeriodSeconds * time.Second}
 	}
-	usual := int64(corev1.DefaultTerminationGracePeriodSeconds)
-	pod.Spec.NodeName, pod.Spec.TerminationGracePeriodSeconds = "unknown", &usual
-	return pod
+	pod := known.Object(m)
+	return &pod
 }
 
 // settle lets all actors work until nothing changes any more.

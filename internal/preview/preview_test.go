@@ -22,7 +22,7 @@ import (
 // its name, which is its uid too; ! stands for blockOwnerDeletion. deleting marks it as terminating.
 func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 	t.Helper()
-	inv := &inventory.Inventory{Pods: map[ownership.UID]*corev1.Pod{}, Namespaces: map[ownership.UID]*corev1.Namespace{}}
+	inv := &inventory.Inventory{Pods: map[ownership.UID]*inventory.Pod{}, Namespaces: map[ownership.UID]*corev1.Namespace{}}
 	resources := map[string]*inventory.Resource{}
 	for _, r := range []*inventory.Resource{
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true, Deletable: true},
@@ -77,8 +77,7 @@ func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 		}
 		o.Phase = ownership.PhaseOf(deleting, o.Finalizers)
 		if r.Kind == "Pod" {
-			grace := int64(30)
-			inv.Pods[o.UID] = &corev1.Pod{Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: &grace}}
+			inv.Pods[o.UID] = &inventory.Pod{Node: node, Grace: 30 * time.Second}
 		}
 		inv.Objects = append(inv.Objects, o)
 	}
@@ -321,9 +320,7 @@ func TestClaims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inv := cluster(t, claim, "Node n1", "Pod p @ "+test.node, "Pod q @ n1")
-			inv.Pods["p"].Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-			}}}
+			inv.Pods["p"].Claims = []inventory.Claim{{Name: "data"}}
 			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now()}))
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)

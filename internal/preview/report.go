@@ -16,7 +16,18 @@ type Report struct {
 	Counts       []CountReport  `json:"counts"`
 	Objects      []ObjectReport `json:"objects"`
 	GraceSeconds int64          `json:"graceSeconds"`
-	Unread       []string       `json:"unread,omitempty"`
+	// AtLeastSeconds is the least that the deletion takes: what preStop hooks sleep.
+	AtLeastSeconds int64          `json:"atLeastSeconds,omitempty"`
+	Budgets        []BudgetReport `json:"budgets,omitempty"`
+	Unread         []string       `json:"unread,omitempty"`
+}
+
+// BudgetReport is a PodDisruptionBudget that allows fewer disruptions than there are pods that go.
+type BudgetReport struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	Allowed   int32    `json:"allowed"`
+	Pods      []string `json:"pods"`
 }
 
 // CountReport counts the objects of a kind with one fate.
@@ -57,7 +68,13 @@ type WaitReport struct {
 
 // Report returns a prediction for programs, with the names that the inventory has.
 func (p Prediction) Report(inv *inventory.Inventory) Report {
-	result := Report{Digest: p.Digest, GraceSeconds: int64(p.Grace.Seconds()), Counts: []CountReport{}, Objects: []ObjectReport{}}
+	result := Report{
+		Digest: p.Digest, GraceSeconds: int64(p.Grace.Seconds()), AtLeastSeconds: int64(p.AtLeast.Seconds()),
+		Counts: []CountReport{}, Objects: []ObjectReport{},
+	}
+	for _, b := range p.Budgets {
+		result.Budgets = append(result.Budgets, BudgetReport{Namespace: b.Namespace, Name: b.Name, Allowed: b.Allowed, Pods: names(inv, b.Pods)})
+	}
 	for _, c := range p.Counts {
 		result.Counts = append(result.Counts, CountReport{Fate: c.Fate, Kind: c.Kind.String(), Objects: c.Objects})
 	}
@@ -133,11 +150,24 @@ func (r Report) String() string {
 	for _, c := range r.Counts {
 		fmt.Fprintf(&text, "%s: %d %s\n", c.Fate, c.Objects, c.Kind)
 	}
+	for _, b := range r.Budgets {
+		text.WriteString(b.String() + "\n")
+	}
 	if r.GraceSeconds > 0 {
-		fmt.Fprintf(&text, "Nodes may take %d s to end the pods.\n", r.GraceSeconds)
+		fmt.Fprintf(&text, "Nodes may take %d s to end the pods", r.GraceSeconds)
+		if r.AtLeastSeconds > 0 {
+			fmt.Fprintf(&text, ", and take %d s at least: so long a preStop hook sleeps", r.AtLeastSeconds)
+		}
+		text.WriteString(".\n")
 	}
 	fmt.Fprintf(&text, "Digest: %s\n", r.Digest)
 	return text.String()
+}
+
+// String returns, for example, "PodDisruptionBudget shop/web allows 1 disruption, and 3 …".
+func (b BudgetReport) String() string {
+	return fmt.Sprintf("PodDisruptionBudget %s/%s allows %d of its pods to be disrupted, and %d go: it holds evictions, and no DELETE.",
+		b.Namespace, b.Name, b.Allowed, len(b.Pods))
 }
 
 func heading(f Fate) string {

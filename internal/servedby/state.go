@@ -6,12 +6,10 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/component-helpers/auth/rbac/validation"
-	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -198,7 +196,7 @@ func (x *Index) missed() []string {
 func (x *Index) pod(clues []clue) string {
 	for _, o := range x.inventory.Objects {
 		pod := x.inventory.Pods[o.UID]
-		if pod == nil || o.Phase != ownership.Active || !isServing(pod) {
+		if pod == nil || o.Phase != ownership.Active || !pod.IsServing() {
 			continue
 		}
 		for _, c := range clues {
@@ -208,10 +206,6 @@ func (x *Index) pod(clues []clue) string {
 		}
 	}
 	return ""
-}
-
-func isServing(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodRunning && podutils.IsPodReady(pod)
 }
 
 // freshLease finds a Lease by which the controller shows that it works.

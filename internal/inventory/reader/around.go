@@ -57,7 +57,7 @@ func Around(ctx context.Context, config *rest.Config, known Known, uids []owners
 		converters: make(map[ownership.Kind]*converter),
 	}
 	r.result.Resources, r.result.Unread = known.Resources, slices.Clone(known.Unread)
-	r.result.Pods, r.result.Namespaces = map[ownership.UID]*corev1.Pod{}, map[ownership.UID]*corev1.Namespace{}
+	r.result.Pods, r.result.Namespaces = map[ownership.UID]*inventory.Pod{}, map[ownership.UID]*corev1.Namespace{}
 	for _, objects := range []map[ownership.UID]ownership.Object{s.members, s.asides} {
 		for uid, object := range objects {
 			a.keepKnown(uid, object)
@@ -187,7 +187,7 @@ func (a *around) get(ctx context.Context, at place, o ownership.Object) (*metav1
 func (a *around) keepPod(pod *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.result.Pods[ownership.UID(pod.UID)] = pod
+	a.result.Pods[ownership.UID(pod.UID)] = inventory.NewPod(pod)
 }
 
 func (a *around) drop(uid ownership.UID) {
@@ -279,7 +279,7 @@ func (a *around) missedAt(ctx context.Context, at place, err error) error {
 func (a *around) addNodes(known Known) {
 	names := make(map[string]bool)
 	for _, pod := range a.result.Pods {
-		names[pod.Spec.NodeName] = true
+		names[pod.Node] = true
 	}
 	if len(names) == 0 {
 		return

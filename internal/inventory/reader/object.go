@@ -73,12 +73,15 @@ func (c *converter) ownedBy(entries []metav1.ManagedFieldsEntry) []string {
 	return names
 }
 
-func (c *converter) text(s string) string {
-	if kept, ok := c.texts[s]; ok {
+func (c *converter) text(s string) string { return shared(c.texts, s) }
+
+// shared returns the one copy of a text.
+func shared(texts map[string]string, s string) string {
+	if kept, ok := texts[s]; ok {
 		return kept
 	}
 	s = strings.Clone(s)
-	c.texts[s] = s
+	texts[s] = s
 	return s
 }
 

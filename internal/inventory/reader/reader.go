@@ -154,14 +154,16 @@ func (r *reader) readNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// readPods reads pods whole, of which the node, the grace period and the volumes matter.
+// readPods reads pods, of which more than the metadata matters.
 func (r *reader) readPods(ctx context.Context) error {
-	found := make(map[ownership.UID]*corev1.Pod)
+	found := make(map[ownership.UID]*inventory.Pod)
+	texts := make(map[string]string) // which many pods have in common
 	err := r.each(ctx, r.kubernetes.CoreV1().RESTClient(), "pods", func() pageOf { return &corev1.PodList{} }, func(page pageOf) {
 		for i := range page.(*corev1.PodList).Items {
-			p := &page.(*corev1.PodList).Items[i]
-			p.ManagedFields = nil
-			found[ownership.UID(p.UID)] = p
+			pod := &page.(*corev1.PodList).Items[i]
+			p := inventory.NewPod(pod)
+			p.Node, p.Phase = shared(texts, p.Node), corev1.PodPhase(shared(texts, string(p.Phase)))
+			found[ownership.UID(pod.UID)] = p
 		}
 	})
 	if err != nil {

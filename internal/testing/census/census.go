@@ -37,7 +37,7 @@ type generator struct {
 // differ in size: the first has about a tenth of all objects. Its name is "ns-0".
 func New(seed uint64) *inventory.Inventory {
 	g := &generator{
-		Inventory: &inventory.Inventory{Namespaces: map[ownership.UID]*corev1.Namespace{}, Pods: map[ownership.UID]*corev1.Pod{}},
+		Inventory: &inventory.Inventory{Namespaces: map[ownership.UID]*corev1.Namespace{}, Pods: map[ownership.UID]*inventory.Pod{}},
 		random:    rand.New(rand.NewPCG(seed, seed)),
 	}
 	resource := func(gv schema.GroupVersion, plural, kind string) *inventory.Resource {
@@ -77,7 +77,7 @@ func New(seed uint64) *inventory.Inventory {
 	for n := range pods {
 		owner := running[g.random.IntN(len(running))]
 		o := g.add(podResource, owner.Namespace, fmt.Sprintf("p-%d", n), owner)
-		g.Pods[o.UID] = &corev1.Pod{Spec: corev1.PodSpec{NodeName: fmt.Sprintf("node-%d", n%500)}}
+		g.Pods[o.UID] = &inventory.Pod{Node: fmt.Sprintf("node-%d", n%500)}
 	}
 	for n := len(g.Objects); n < Objects; n++ {
 		g.add(others[n%len(others)], g.namespace(), fmt.Sprintf("o-%d", n), nil)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -51,6 +52,8 @@ func (details) Rules(types.NamespacedName, string) ([]rbacv1.PolicyRule, error) 
 func (details) Node(string) (explain.Node, error) { return explain.Node{Exists: true}, nil }
 
 func (details) IsLost(string) bool { return false }
+
+func (details) Budgets(string) ([]policyv1.PodDisruptionBudget, error) { return nil, nil }
 
 func (details) Webhooks() ([]explain.Webhook, error) { return nil, nil }
 
