@@ -49,8 +49,11 @@ func previewFromAPI(c *cobra.Command, f *previewFlags, policy metav1.DeletionPro
 // tell: it knows nothing of what is gone, and answers only users with a token. How a pause of its breaker is
 // ended, who has read the cluster says better.
 func explainFromAPI(c *cobra.Command, f *explainFlags, args []string, s Streams) (told bool, err error) {
-	if f.address == "" || f.all || f.watch || len(f.auditLogs) > 0 {
+	if f.address == "" || f.watch || len(f.auditLogs) > 0 {
 		return false, nil
+	}
+	if f.all {
+		return explainAllFromAPI(c, f, s)
 	}
 	answer, ok := askToExplain(c, f, args)
 	if !ok {
@@ -66,6 +69,23 @@ func explainFromAPI(c *cobra.Command, f *explainFlags, args []string, s Streams)
 		one.text += x.Text(time.Now()) //nolint:forbidigo // ages are those at the time at which a user asks
 	}
 	return true, one.print(s.Out, f.output)
+}
+
+// explainAllFromAPI does the same for all deletions that are under way.
+func explainAllFromAPI(c *cobra.Command, f *explainFlags, s Streams) (told bool, err error) {
+	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
+	if err != nil {
+		return false, nil //nolint:nilerr // the cluster is read, which has better words for what is wrong
+	}
+	var answer api.DeletionList
+	if asker.get(c.Context(), api.Deletions, nil, &answer) != nil {
+		return false, nil
+	}
+	if slices.ContainsFunc(answer.Items, func(g explain.Group) bool { return g.Leaf.On == explain.OnBreaker }) {
+		return false, nil
+	}
+	sayLeftOut(s.Err, answer.Unread)
+	return true, saidOfAll(answer.Items, time.Now()).print(s.Out, f.output) //nolint:forbidigo // as above
 }
 
 // askToExplain returns what the collector explains, if it does. Otherwise the cluster is read, which has

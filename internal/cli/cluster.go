@@ -89,17 +89,7 @@ func sayUnread(w io.Writer, unread []inventory.Unread) {
 			fmt.Fprintf(w, "not read: %d more\n", len(unread)-n)
 			return
 		}
-		what := "group " + u.Resource.GroupVersion().String()
-		if u.Resource.Resource != "" {
-			what = u.Resource.GroupResource().String()
-		}
-		switch {
-		case u.Namespace != "":
-			what += " in namespace " + u.Namespace
-		case len(u.Except) > 0:
-			what += " outside of namespace " + strings.Join(u.Except, ", ")
-		}
-		fmt.Fprintf(w, "not read: %s: %s\n", what, oneLineOf(u.Why))
+		fmt.Fprintf(w, "not read: %s\n", oneLineOf(u.String()))
 	}
 }
 

@@ -161,7 +161,7 @@ func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *lo
 	e := explain.New(in)
 	said := explainNamed(e, uids, inv.Read)
 	if f.all {
-		said = explainAll(e, inv.Read)
+		said = saidOfAll(e.All(), inv.Read)
 	}
 	if len(missing) > 0 {
 		if err := said.addGone(ctx, inv, &f, collector, missing); err != nil {
@@ -191,8 +191,7 @@ func explainNamed(e *explain.Explainer, uids []ownership.UID, now time.Time) sai
 	return one
 }
 
-func explainAll(e *explain.Explainer, now time.Time) said {
-	groups := e.All()
+func saidOfAll(groups []explain.Group, now time.Time) said {
 	one := said{items: make([]any, 0, len(groups)), text: explain.TextOf(groups, now)}
 	for n := range groups {
 		one.items = append(one.items, groups[n])

@@ -10,6 +10,7 @@ package inventory
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,6 +96,21 @@ type Unread struct {
 	// Why is the server's answer in words; Forbidden is true if it was a refusal.
 	Why       string
 	Forbidden bool
+}
+
+// String returns, for example, "secrets in namespace shop: forbidden".
+func (u Unread) String() string {
+	what := "group " + u.Resource.GroupVersion().String()
+	if u.Resource.Resource != "" {
+		what = u.Resource.GroupResource().String()
+	}
+	switch {
+	case u.Namespace != "":
+		what += " in namespace " + u.Namespace
+	case len(u.Except) > 0:
+		what += " outside of namespace " + strings.Join(u.Except, ", ")
+	}
+	return what + ": " + u.Why
 }
 
 type name struct {

@@ -116,6 +116,15 @@ func (g *Graph) Deletions() []Deletion {
 	return all
 }
 
+// Deleting returns the UIDs of the observed objects that are being deleted, in no order.
+func (g *Graph) Deleting() []UID {
+	uids := make([]UID, 0, len(g.due))
+	for i := range g.due {
+		uids = append(uids, g.uidOf(i))
+	}
+	return uids
+}
+
 // earliest returns the earlier of two times; zero is not known.
 func earliest(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {

@@ -96,7 +96,7 @@ func (p Prediction) Report(inv *inventory.Inventory) Report {
 		result.Objects = append(result.Objects, report)
 	}
 	for _, u := range p.Unread {
-		result.Unread = append(result.Unread, fmt.Sprintf("%s %s: %s", u.Resource.GroupResource(), u.Namespace, u.Why))
+		result.Unread = append(result.Unread, u.String())
 	}
 	return result
 }

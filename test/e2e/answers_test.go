@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -152,5 +153,28 @@ func (c *previewCluster) explanationsDiffer(t *testing.T, before *inventory.Inve
 			return "an explanation of " + want.Object.String() + " (-cluster +collector):\n" + diff
 		}
 	}
+	answer, err := c.kube.CoreV1().RESTClient().Get().AbsPath(api.Deletions).DoRaw(t.Context())
+	var told api.DeletionList
+	if err != nil || json.Unmarshal(answer, &told) != nil {
+		return string(answer)
+	}
+	if diff := cmp.Diff(outlineOf(explainer.All()), outlineOf(told.Items)); diff != "" {
+		return "all deletions (-cluster +collector):\n" + diff
+	}
 	return ""
+}
+
+// outlineOf says what groups of deletions wait for, in a line each.
+func outlineOf(groups []explain.Group) []string {
+	lines := make([]string, 0, len(groups))
+	for n := range groups {
+		var objects []string
+		for _, o := range groups[n].Objects {
+			objects = append(objects, o.String())
+		}
+		slices.Sort(objects)
+		lines = append(lines, fmt.Sprint(explain.Outline([]explain.Wait{groups[n].Leaf}), objects))
+	}
+	slices.Sort(lines)
+	return lines
 }

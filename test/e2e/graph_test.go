@@ -59,7 +59,7 @@ func TestInventory(t *testing.T) {
 		t.Errorf("unread: %+v", inv.Unread)
 	}
 	pods := selected(t, inv, "inventory", "po")
-	if len(pods) != 3 || inv.Pods[pods[0].UID] == nil || inv.Pods[pods[0].UID].Name != pods[0].Name {
+	if len(pods) != 3 || inv.Pods[pods[0].UID] == nil || inv.Pods[pods[0].UID].Grace != 30*time.Second {
 		t.Errorf("pods: %+v", pods)
 	}
 	set := selected(t, inv, "inventory", "ReplicaSet.apps", "frontend")

@@ -38,6 +38,13 @@ type Explanations struct {
 	Items []explain.Explanation `json:"items"`
 }
 
+// DeletionList is the answer about all deletions that are under way.
+type DeletionList struct {
+	Items []explain.Group `json:"items"`
+	// Unread says what was left out.
+	Unread []string `json:"unread,omitempty"`
+}
+
 // preview answers what a DELETE of the named objects would do.
 func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	query := r.URL.Query()
@@ -71,6 +78,55 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) erro
 		answer.Items = append(answer.Items, explanation)
 	}
 	return writeJSON(w, answer)
+}
+
+// deletions answers what all objects wait for that are being deleted, as far as the caller may list them.
+func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	uids, err := h.deleting(r.Context(), s)
+	if err != nil {
+		return err
+	}
+	answer := DeletionList{Items: []explain.Group{}, Unread: s.Unread()}
+	if len(uids) == 0 {
+		return writeJSON(w, answer)
+	}
+	around, err := h.source.Around(r.Context(), s.caller.Config, uids)
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	for _, u := range around.Inventory.Unread {
+		answer.Unread = append(answer.Unread, u.String())
+	}
+	if around, err = s.surroundings(r.Context(), around); err != nil {
+		return err
+	}
+	answer.Items = explain.New(explain.Input{
+		Inventory: around.Inventory, Details: around.Details, Collector: around.Collector, Now: around.Now,
+	}).All()
+	return writeJSON(w, answer)
+}
+
+// deleting returns the objects that are being deleted and that the caller may list.
+func (h *handler) deleting(ctx context.Context, s *Sight) ([]ownership.UID, error) {
+	var objects []ownership.Object
+	h.source.View(func(g *ownership.Graph) {
+		for _, uid := range g.Deleting() {
+			if o, observed := g.Object(uid); observed {
+				objects = append(objects, o)
+			}
+		}
+	})
+	uids := make([]ownership.UID, 0, len(objects))
+	for n := range objects {
+		sees, err := s.Sees(ctx, objects[n].Kind, objects[n].Namespace)
+		if err != nil {
+			return nil, err
+		}
+		if sees {
+			uids = append(uids, objects[n].UID)
+		}
+	}
+	return uids, nil
 }
 
 // around reads the surroundings of the objects in a request, as far as the caller may list them.

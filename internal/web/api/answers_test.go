@@ -118,6 +118,31 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// All deletions are told of that the caller may list, by what they wait for; what was left out is said.
+func TestDeletions(t *testing.T) {
+	for token, want := range map[string]struct{ waits, unread bool }{
+		everything: {true, false}, noSecrets: {true, false}, "secrets,configmaps": {false, true}, "nodes": {false, true},
+	} {
+		code, body := ask(t, cluster{}, token, api.Deletions)
+		var answer api.DeletionList
+		if err := json.Unmarshal([]byte(body), &answer); code != http.StatusOK || err != nil {
+			t.Fatalf("%s: %d %s", token, code, body)
+		}
+		waits := slices.ContainsFunc(answer.Items, func(g explain.Group) bool {
+			return slices.ContainsFunc(g.Objects, func(o explain.Ref) bool { return o.Name == "web" })
+		})
+		if waits != want.waits || (len(answer.Unread) > 0) != want.unread || !want.waits && len(answer.Items) > 0 {
+			t.Errorf("%s: %s", token, body)
+		}
+		if token != everything && strings.Contains(body, "password") {
+			t.Errorf("%s: %s", token, body)
+		}
+	}
+	if code, _ := ask(t, cluster{}, "", api.Deletions); code != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", code)
+	}
+}
+
 // What is refused is refused before anything is read.
 func TestAnswersRefused(t *testing.T) {
 	for _, c := range []struct {

@@ -46,6 +46,7 @@ const (
 	Component  = Prefix + "/component"
 	Preview    = Prefix + "/preview"
 	Explain    = Prefix + "/explain"
+	Deletions  = Prefix + "/deletions"
 	Records    = Prefix + "/records"
 	Status     = Prefix + "/status"
 	Watch      = Prefix + "/watch"
@@ -54,7 +55,7 @@ const (
 
 // Paths returns all paths.
 func Paths() []string {
-	return []string{Owners, Dependents, Component, Preview, Explain, Records, Status, Watch, OpenAPI}
+	return []string{Owners, Dependents, Component, Preview, Explain, Deletions, Records, Status, Watch, OpenAPI}
 }
 
 // Source has the answers.
@@ -98,6 +99,7 @@ func Handler(s Source, access Access) http.Handler {
 	mux.Handle("GET "+Component, h.asked(h.graph(component)))
 	mux.Handle("GET "+Preview, h.asked(h.preview))
 	mux.Handle("GET "+Explain, h.asked(h.explain))
+	mux.Handle("GET "+Deletions, h.asked(h.deletions))
 	mux.Handle("GET "+Records, h.asked(h.records))
 	mux.Handle("GET "+Status, h.asked(h.status))
 	mux.Handle("GET "+Watch, h.asked(h.watch))

@@ -31,6 +31,7 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		Component:  {"All that is connected with the named objects, or all that owns or is owned.", "application/json", Graph{}},
 		Preview:    {"What a DELETE of the named objects would do.", "application/json", preview.Report{}},
 		Explain:    {"Why the named objects are still there.", "application/json", Explanations{}},
+		Deletions:  {"What the objects wait for that are being deleted, grouped by that, what is stuck first.", "application/json", DeletionList{}},
 		Records:    {"The last changes that the collector made, with their reasons.", "application/json", RecordList{}},
 		Status:     {"The state of the collector.", "application/json", h.source.NoStatus()},
 		Watch:      {"New records, and the named objects when they change, as server-sent events.", "text/event-stream", ""},
@@ -45,7 +46,7 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 			responses[code] = object{"description": description}
 		}
 		operation := object{"summary": is.summary, "responses": responses}
-		if path != Status && path != OpenAPI {
+		if path != Status && path != OpenAPI && path != Deletions {
 			operation["parameters"] = parameters(path)
 		}
 		paths[path] = object{"get": operation}
