@@ -73,19 +73,22 @@ func explainFromAPI(c *cobra.Command, f *explainFlags, args []string, s Streams)
 
 // explainAllFromAPI does the same for all deletions that are under way.
 func explainAllFromAPI(c *cobra.Command, f *explainFlags, s Streams) (told bool, err error) {
-	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
-	if err != nil {
-		return false, nil //nolint:nilerr // the cluster is read, which has better words for what is wrong
-	}
-	var answer api.DeletionList
-	if asker.get(c.Context(), api.Deletions, nil, &answer) != nil {
-		return false, nil
-	}
-	if slices.ContainsFunc(answer.Items, func(g explain.Group) bool { return g.Leaf.On == explain.OnBreaker }) {
+	answer, ok := askForDeletions(c, f)
+	if !ok || slices.ContainsFunc(answer.Items, func(g explain.Group) bool { return g.Leaf.On == explain.OnBreaker }) {
 		return false, nil
 	}
 	sayLeftOut(s.Err, answer.Unread)
 	return true, saidOfAll(answer.Items, time.Now()).print(s.Out, f.output) //nolint:forbidigo // as above
+}
+
+// askForDeletions returns what the collector says of all deletions, if it does.
+func askForDeletions(c *cobra.Command, f *explainFlags) (answer api.DeletionList, ok bool) {
+	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
+	if err != nil {
+		return answer, false
+	}
+	err = asker.get(c.Context(), api.Deletions, nil, &answer)
+	return answer, err == nil
 }
 
 // askToExplain returns what the collector explains, if it does. Otherwise the cluster is read, which has
