@@ -30,6 +30,8 @@ const inTree = `volumes\[\]\.(persistentDisk|gcePersistentDisk|awsElasticBlockSt
 var declarations = []declaration{
 	permit("owner references that can only be mistakes are refused", `\w+: answer: ours 403 Forbidden ".* is forbidden: .*metadata\.ownerReferences.*`),
 	permit("apimachinery 1.37 names the field of an owner reference, 1.36 the list", `\w+: only (ours|theirs): (\(the other accepts\) )?FieldValue(Required|Invalid) metadata\.ownerReferences.*`),
+	permit("apimachinery 1.37 asks for conditions in other words than 1.36",
+		`\w+: only (ours|theirs): (\(the other accepts\) )?FieldValue\w+ status(\.devices\[\])?\.conditions\[\](\.(type|status))?: .*`),
 	permit("pods have the service account default; upstream's admission plug-in is off in these tests", `Pod: only ours has spec\.serviceAccount(Name)? = default`),
 	permit("pods have the service account default; upstream's admission plug-in is off in these tests",
 		`Pod: only theirs: (\(the other accepts\) )?FieldValueForbidden spec\.volumes\[\]\.projected\.sources\[\]\.serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set`),

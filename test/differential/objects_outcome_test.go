@@ -32,6 +32,9 @@ func (c cause) String() string { return c.kind + " " + c.field }
 // types, and a patched object with its uid.
 var composites = regexp.MustCompile(`^((?:Invalid|Unsupported|Duplicate) value): (?:\{.*\}|"\{.*\}"|\[.*\])`)
 
+// storageKeys are where a server keeps objects, which is its own business.
+var storageKeys = regexp.MustCompile(`\bKey: /[^,]*`)
+
 func outcomeOf(code int, warnings []string, answer *unstructured.Unstructured) objectOutcome {
 	o := objectOutcome{code: code, warnings: warnings}
 	if answer.GetKind() != "Status" {
@@ -40,6 +43,7 @@ func outcomeOf(code int, warnings []string, answer *unstructured.Unstructured) o
 	}
 	o.reason, _, _ = unstructured.NestedString(answer.Object, "reason")
 	o.message, _, _ = unstructured.NestedString(answer.Object, "message")
+	o.message = storageKeys.ReplaceAllString(o.message, "Key: (where the server keeps it)")
 	details, _ := nested(answer.Object, "details")
 	for _, c := range asList(details["causes"]) {
 		c, _ := c.(map[string]any)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -121,13 +122,23 @@ func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) fie
 		return nil
 	}
 	errs := validate.Required(k.Kind, at.Child("kind"))
+	for _, complaint := range validation.IsDNS1035Label(strings.ToLower(k.Kind)) {
+		if k.Kind != "" {
+			errs = append(errs, field.Invalid(at.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+complaint))
+		}
+	}
+	version := at.Child("apiVersion")
 	if k.APIVersion == "" {
-		return append(errs, field.Required(at.Child("apiVersion"), ""))
+		return append(errs, field.Required(version, ""))
 	}
-	if _, err := schema.ParseGroupVersion(k.APIVersion); err != nil {
-		errs = append(errs, field.Invalid(at.Child("apiVersion"), k.APIVersion, err.Error()))
+	gv, err := schema.ParseGroupVersion(k.APIVersion)
+	if err != nil {
+		return append(errs, field.Invalid(version, k.APIVersion, err.Error()))
 	}
-	return errs
+	if gv.Group != "" {
+		errs = append(errs, validate.FromMessages(gv.Group, version, validation.IsDNS1123Subdomain(gv.Group))...)
+	}
+	return append(errs, validate.FromMessages(gv.Version, version, validation.IsDNS1035Label(gv.Version))...)
 }
 
 func (e *expressions) validateValidation(v *admissionregistrationv1.Validation, at *field.Path) field.ErrorList {
@@ -168,7 +179,7 @@ func (e *expressions) validateAnnotation(a *admissionregistrationv1.AuditAnnotat
 
 func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
 	rule := func(r *admissionregistrationv1.NamedRuleWithOperations, at *field.Path) field.ErrorList {
-		return validateRuleWithOperations(&r.RuleWithOperations, at)
+		return append(validateRuleWithOperations(&r.RuleWithOperations, at), validateUnique(r.ResourceNames, at.Child("resourceNames"))...)
 	}
 	return slices.Concat(
 		validate.OneOfPtr(m.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact),
@@ -176,6 +187,17 @@ func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) fi
 		validate.Each(m.ResourceRules, at.Child("resourceRules"), rule),
 		validate.Each(m.ExcludeResourceRules, at.Child("excludeResourceRules"), rule),
 	)
+}
+
+// validateUnique checks that no two values are the same.
+func validateUnique[T comparable](values []T, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for n, v := range values {
+		if slices.Contains(values[:n], v) {
+			errs = append(errs, field.Duplicate(at.Index(n), v))
+		}
+	}
+	return errs
 }
 
 func validatingAdmissionPolicyBindings() registry.Resource {
@@ -200,8 +222,9 @@ func validateAdmissionPolicyBinding(b *admissionregistrationv1.ValidatingAdmissi
 		validate.Required(b.Spec.PolicyName, spec.Child("policyName")),
 		validateParamRef(b.Spec.ParamRef, spec.Child("paramRef")),
 		validate.Each(b.Spec.ValidationActions, actions, func(a *admissionregistrationv1.ValidationAction, at *field.Path) field.ErrorList {
-			return validate.OneOf(*a, at, admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)
+			return validate.OneOfPtr(a, at, admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)
 		}),
+		validateUnique(b.Spec.ValidationActions, actions),
 	)
 	if b.Spec.PolicyName != "" {
 		errs = append(errs, validate.FromMessages(b.Spec.PolicyName, spec.Child("policyName"), validation.IsDNS1123Subdomain(b.Spec.PolicyName))...)
@@ -223,16 +246,22 @@ func validateParamRef(ref *admissionregistrationv1.ParamRef, at *field.Path) fie
 	if ref == nil {
 		return nil
 	}
+	name, selector := at.Child("name"), at.Child("selector")
 	var errs field.ErrorList
 	switch {
 	case ref.Name == "" && ref.Selector == nil:
 		errs = append(errs, field.Required(at, "one of name or selector must be specified"))
 	case ref.Name != "" && ref.Selector != nil:
-		errs = append(errs, field.Forbidden(at.Child("name"), "name and selector are mutually exclusive"))
-	case ref.Selector != nil:
-		errs = append(errs, validate.LabelSelector(ref.Selector, at.Child("selector"))...)
+		const exclusive = "name and selector are mutually exclusive"
+		errs = append(errs, field.Forbidden(name, exclusive), field.Forbidden(selector, exclusive))
 	}
-	if ref.ParameterNotFoundAction == nil {
+	if ref.Name != "" {
+		errs = append(errs, validate.FromMessages(ref.Name, name, path.IsValidPathSegmentName(ref.Name))...)
+	}
+	if ref.Selector != nil {
+		errs = append(errs, validate.LabelSelector(ref.Selector, selector)...)
+	}
+	if ref.ParameterNotFoundAction == nil || *ref.ParameterNotFoundAction == "" {
 		return append(errs, field.Required(at.Child("parameterNotFoundAction"), ""))
 	}
 	return append(errs, validate.OneOfPtr(ref.ParameterNotFoundAction, at.Child("parameterNotFoundAction"),

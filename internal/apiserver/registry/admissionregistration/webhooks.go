@@ -202,13 +202,16 @@ func validateRuleWithOperations(r *admissionregistrationv1.RuleWithOperations, a
 		errs = append(errs, field.Invalid(at.Child("operations"), r.Operations, "if '*' is present, must not specify other operations"))
 	}
 	errs = append(errs, validate.Each(r.Operations, at.Child("operations"), func(o *admissionregistrationv1.OperationType, at *field.Path) field.ErrorList {
-		return validate.OneOf(*o, at, admissionregistrationv1.OperationAll, admissionregistrationv1.Connect,
+		return validate.OneOfPtr(o, at, admissionregistrationv1.OperationAll, admissionregistrationv1.Connect,
 			admissionregistrationv1.Create, admissionregistrationv1.Delete, admissionregistrationv1.Update)
 	})...)
 	if len(r.Resources) == 0 {
 		errs = append(errs, field.Required(at.Child("resources"), ""))
 	}
 	return append(errs, validate.Each(r.Resources, at.Child("resources"), func(resource *string, at *field.Path) field.ErrorList {
+		if *resource == "" {
+			return field.ErrorList{field.Required(at, "")}
+		}
 		main, sub, nested := strings.Cut(*resource, "/")
 		if main == "" || (nested && sub == "") {
 			return field.ErrorList{field.Invalid(at, *resource, "must be resource or resource/subresource")}

@@ -60,13 +60,13 @@ func daemonSets() registry.Resource {
 		Desired:    func(d *appsv1.DaemonSet) any { return d.Spec },
 		CopyStatus: registry.CopyField(func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status }),
 		ValidateStatusUpdate: func(d, _ *appsv1.DaemonSet) field.ErrorList {
-			s := d.Status
-			return validate.Counts(field.NewPath("status"), map[string]int32{
+			s, path := d.Status, field.NewPath("status")
+			return append(validateObserved(s.ObservedGeneration, s.CollisionCount, path), validate.Counts(path, map[string]int32{
 				"currentNumberScheduled": s.CurrentNumberScheduled, "numberMisscheduled": s.NumberMisscheduled,
 				"desiredNumberScheduled": s.DesiredNumberScheduled, "numberReady": s.NumberReady,
 				"updatedNumberScheduled": s.UpdatedNumberScheduled, "numberAvailable": s.NumberAvailable,
 				"numberUnavailable": s.NumberUnavailable,
-			})
+			})...)
 		},
 	})
 }

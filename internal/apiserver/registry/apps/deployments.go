@@ -47,11 +47,17 @@ func deployments() registry.Resource {
 		Desired:    func(d *appsv1.Deployment) any { return []any{d.Spec, d.Annotations} },
 		CopyStatus: registry.CopyField(func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status }),
 		ValidateStatusUpdate: func(d, _ *appsv1.Deployment) field.ErrorList {
-			s := d.Status
-			return validate.Counts(field.NewPath("status"), map[string]int32{
-				"replicas": s.Replicas, "updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas,
-				"availableReplicas": s.AvailableReplicas, "unavailableReplicas": s.UnavailableReplicas,
-			})
+			s, path := d.Status, field.NewPath("status")
+			return slices.Concat(validateObserved(s.ObservedGeneration, s.CollisionCount, path),
+				validate.Counts(path, map[string]int32{
+					"replicas": s.Replicas, "updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas,
+					"availableReplicas": s.AvailableReplicas, "unavailableReplicas": s.UnavailableReplicas,
+				}),
+				validate.NotNegative(s.TerminatingReplicas, path.Child("terminatingReplicas")),
+				validate.NoMoreThan(path, "updatedReplicas", s.UpdatedReplicas, allReplicas, s.Replicas),
+				validate.NoMoreThan(path, "readyReplicas", s.ReadyReplicas, allReplicas, s.Replicas),
+				validate.NoMoreThan(path, "availableReplicas", s.AvailableReplicas, allReplicas, s.Replicas),
+				validate.NoMoreThan(path, "availableReplicas", s.AvailableReplicas, "readyReplicas", s.ReadyReplicas))
 		},
 		Scale: &registry.Scaling[*appsv1.Deployment]{
 			Replicas:       func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },

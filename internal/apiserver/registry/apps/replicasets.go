@@ -48,11 +48,17 @@ func replicaSets() registry.Resource {
 		Desired:    func(rs *appsv1.ReplicaSet) any { return rs.Spec },
 		CopyStatus: registry.CopyField(func(rs *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &rs.Status }),
 		ValidateStatusUpdate: func(rs, _ *appsv1.ReplicaSet) field.ErrorList {
-			s := rs.Status
-			return validate.Counts(field.NewPath("status"), map[string]int32{
-				"replicas": s.Replicas, "fullyLabeledReplicas": s.FullyLabeledReplicas,
-				"readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
-			})
+			s, path := rs.Status, field.NewPath("status")
+			return slices.Concat(validateObserved(s.ObservedGeneration, nil, path),
+				validate.Counts(path, map[string]int32{
+					"replicas": s.Replicas, "fullyLabeledReplicas": s.FullyLabeledReplicas,
+					"readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
+				}),
+				validate.NotNegative(s.TerminatingReplicas, path.Child("terminatingReplicas")),
+				validate.NoMoreThan(path, "fullyLabeledReplicas", s.FullyLabeledReplicas, allReplicas, s.Replicas),
+				validate.NoMoreThan(path, "readyReplicas", s.ReadyReplicas, allReplicas, s.Replicas),
+				validate.NoMoreThan(path, "availableReplicas", s.AvailableReplicas, allReplicas, s.Replicas),
+				validate.NoMoreThan(path, "availableReplicas", s.AvailableReplicas, "readyReplicas", s.ReadyReplicas))
 		},
 		SelectableFields: func(rs *appsv1.ReplicaSet) fields.Set {
 			return fields.Set{"status.replicas": strconv.Itoa(int(rs.Status.Replicas))}

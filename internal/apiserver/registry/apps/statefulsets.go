@@ -42,10 +42,17 @@ func statefulSets() registry.Resource {
 		Desired:        func(s *appsv1.StatefulSet) any { return s.Spec },
 		CopyStatus:     registry.CopyField(func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status }),
 		ValidateStatusUpdate: func(s, _ *appsv1.StatefulSet) field.ErrorList {
-			return validate.Counts(field.NewPath("status"), map[string]int32{
-				"replicas": s.Status.Replicas, "readyReplicas": s.Status.ReadyReplicas, "currentReplicas": s.Status.CurrentReplicas,
-				"updatedReplicas": s.Status.UpdatedReplicas, "availableReplicas": s.Status.AvailableReplicas,
-			})
+			status, path := s.Status, field.NewPath("status")
+			return slices.Concat(validateObserved(status.ObservedGeneration, status.CollisionCount, path),
+				validate.Counts(path, map[string]int32{
+					"replicas": status.Replicas, "readyReplicas": status.ReadyReplicas, "currentReplicas": status.CurrentReplicas,
+					"updatedReplicas": status.UpdatedReplicas, "availableReplicas": status.AvailableReplicas,
+				}),
+				validate.NoMoreThan(path, "readyReplicas", status.ReadyReplicas, allReplicas, status.Replicas),
+				validate.NoMoreThan(path, "currentReplicas", status.CurrentReplicas, allReplicas, status.Replicas),
+				validate.NoMoreThan(path, "updatedReplicas", status.UpdatedReplicas, allReplicas, status.Replicas),
+				validate.NoMoreThan(path, "availableReplicas", status.AvailableReplicas, allReplicas, status.Replicas),
+				validate.NoMoreThan(path, "availableReplicas", status.AvailableReplicas, "status.readyReplicas", status.ReadyReplicas))
 		},
 		Scale: &registry.Scaling[*appsv1.StatefulSet]{
 			Replicas:       func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },

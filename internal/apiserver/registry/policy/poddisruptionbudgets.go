@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	policyv1 "k8s.io/api/policy/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -31,7 +31,7 @@ func podDisruptionBudgets() registry.Resource {
 		Plural:       "poddisruptionbudgets",
 		Namespaced:   true,
 		ShortNames:   []string{"pdb"},
-		ValidateName: apivalidation.NameIsDNSSubdomain,
+		ValidateName: path.ValidatePathSegmentName,
 	}, []table.Column{
 		table.Text("Min Available", "Minimum of pods that must stay available.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MinAvailable) }),
 		table.Text("Max Unavailable", "Maximum of pods that may be unavailable.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MaxUnavailable) }),
@@ -78,10 +78,10 @@ func validateShare(share *intstr.IntOrString, path *field.Path) field.ErrorList 
 }
 
 func validateStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList {
-	path := field.NewPath("status")
+	status := field.NewPath("status")
 	return append(
-		metav1validation.ValidateConditions(s.Conditions, path.Child("conditions")),
-		validate.Counts(path, map[string]int32{
+		metav1validation.ValidateConditions(s.Conditions, status.Child("conditions")),
+		validate.Counts(status, map[string]int32{
 			"disruptionsAllowed": s.DisruptionsAllowed, "currentHealthy": s.CurrentHealthy,
 			"desiredHealthy": s.DesiredHealthy, "expectedPods": s.ExpectedPods,
 		})...)

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,7 +21,7 @@ func deviceClasses() registry.Resource {
 		GroupVersion:        resourcev1.SchemeGroupVersion,
 		Kind:                "DeviceClass",
 		Plural:              "deviceclasses",
-		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		ValidateName:        path.ValidatePathSegmentName,
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
 	}, []table.Column{table.Age()}, registry.Strategy[*resourcev1.DeviceClass]{

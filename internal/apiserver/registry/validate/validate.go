@@ -182,6 +182,14 @@ func Counts(path *field.Path, numbers map[string]int32) field.ErrorList {
 	return errs
 }
 
+// NoMoreThan checks that a number in a status is not greater than another.
+func NoMoreThan(path *field.Path, name string, number int32, limitName string, limit int32) field.ErrorList {
+	if number <= limit {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path.Child(name), number, "cannot be greater than "+limitName)}
+}
+
 // TargetPort checks the number or the name of a port.
 func TargetPort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	if port.Type == intstr.Int {
