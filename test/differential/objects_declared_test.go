@@ -45,6 +45,8 @@ var declarations = []declaration{
 	permit("there are no warnings about deprecated fields, or values without effect", `\w+: only theirs warns: 299 - .*`),
 	permit("a new node is not tainted where no controller of nodes runs, as in these tests", `Node: (only theirs has spec\.taints|spec\.taints).*node\.kubernetes\.io/not-ready.*`),
 	permit("a new node is not tainted here, so that lists of taints differ", `Node: spec\.taints\[\]\..*`),
+	permit("maxUnavailable of StatefulSets acts here, its feature is off upstream",
+		`StatefulSet: only ours(: (\(the other accepts\) )?FieldValueInvalid| has) spec\.updateStrategy\.rollingUpdate\.maxUnavailable.*`),
 	permit("the status of a CSINode is new in 1.37", `CSINode: only ours has status = map\[\]`),
 	permit("definitions are established in the write that creates them", `CustomResourceDefinition: (only ours has )?status\.(acceptedNames|conditions).*`),
 	permit("controllers of both servers set conditions in their own time", `(APIService|FlowSchema): (only (ours|theirs) has )?status(\.conditions.*)?( = .*| differs)?`),
@@ -60,6 +62,8 @@ var about = []struct {
 	place *regexp.Regexp
 	declaration
 }{
+	{regexp.MustCompile(`^spec\.updateStrategy\b`), permit("maxUnavailable of StatefulSets acts here, its feature is off upstream",
+		`StatefulSet: metadata\.generation.*`)},
 	{regexp.MustCompile(`^spec\.serviceAccount$`), permit("upstream has no service account here that the older field could not change",
 		`Pod: only theirs: \(the other accepts\) FieldValue(Forbidden spec|Invalid spec\.serviceAccountName): .*|Pod: answer: ours 200  "", theirs 422 Invalid .*`)},
 	{regexp.MustCompile(`\b` + inTree), permit("an in-tree volume that upstream refuses cannot be mounted there",

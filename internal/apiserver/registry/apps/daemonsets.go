@@ -89,6 +89,9 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 		registry.SetDefaultPtr(&d.Spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
 		registry.SetDefaultPtr(&d.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
 		registry.SetDefaultPtr(&d.Spec.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+	} else if rolling := d.Spec.UpdateStrategy.RollingUpdate; rolling != nil { // without effect
+		registry.SetDefaultPtr(&rolling.MaxUnavailable, intstr.FromInt32(0))
+		registry.SetDefaultPtr(&rolling.MaxSurge, intstr.FromInt32(0))
 	}
 }
 
@@ -97,13 +100,18 @@ func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
 	errs := slices.Concat(
 		validate.NotNegative(&d.Spec.MinReadySeconds, spec.Child("minReadySeconds")),
 		validate.NotNegative(d.Spec.RevisionHistoryLimit, spec.Child("revisionHistoryLimit")),
-		validate.OneOf(d.Spec.UpdateStrategy.Type, spec.Child("updateStrategy", "type"),
-			appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType),
-		validate.MatchingSelector("daemonset", d.Spec.Selector, d.Spec.Template.Labels, spec),
+		validate.MatchingSelector(validate.SelectorRules{Empty: "empty selector is invalid for daemonset", Optional: true}, d.Spec.Selector, d.Spec.Template.Labels, spec),
 		podspec.ValidateTemplate("DaemonSet", &d.Spec.Template, spec.Child("template")),
 	)
-	if rolling := d.Spec.UpdateStrategy.RollingUpdate; rolling != nil && d.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		errs = append(errs, validateDaemonRollout(rolling, spec.Child("updateStrategy", "rollingUpdate"))...)
+	switch rolling := d.Spec.UpdateStrategy.RollingUpdate; d.Spec.UpdateStrategy.Type {
+	case appsv1.OnDeleteDaemonSetStrategyType:
+	case appsv1.RollingUpdateDaemonSetStrategyType:
+		if rolling != nil {
+			errs = append(errs, validateDaemonRollout(rolling, spec.Child("updateStrategy", "rollingUpdate"))...)
+		}
+	default:
+		errs = append(errs, field.NotSupported(spec.Child("updateStrategy"), d.Spec.UpdateStrategy,
+			[]string{string(appsv1.OnDeleteDaemonSetStrategyType), string(appsv1.RollingUpdateDaemonSetStrategyType)}))
 	}
 	return errs
 }
@@ -112,6 +120,7 @@ func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
 // ended or before it.
 func validateDaemonRollout(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
 	errs := append(validate.IntOrPercent(r.MaxUnavailable, path.Child("maxUnavailable")), validate.IntOrPercent(r.MaxSurge, path.Child("maxSurge"))...)
+	errs = append(errs, validateShare(r.MaxUnavailable, path.Child("maxUnavailable"))...)
 	switch unavailable, surge := !isZero(r.MaxUnavailable), !isZero(r.MaxSurge); {
 	case unavailable && surge:
 		errs = append(errs, field.Invalid(path.Child("maxSurge"), r.MaxSurge, "may not be set when maxUnavailable is non-zero"))

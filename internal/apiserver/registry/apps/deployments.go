@@ -87,7 +87,7 @@ func validateDeployment(d *appsv1.Deployment) field.ErrorList {
 		validate.NotNegative(&d.Spec.MinReadySeconds, spec.Child("minReadySeconds")),
 		validate.NotNegative(d.Spec.RevisionHistoryLimit, spec.Child("revisionHistoryLimit")),
 		validate.NotNegative(d.Spec.ProgressDeadlineSeconds, spec.Child("progressDeadlineSeconds")),
-		validate.MatchingSelector("deployment", d.Spec.Selector, d.Spec.Template.Labels, spec),
+		validate.MatchingSelector(deploymentSelector(), d.Spec.Selector, d.Spec.Template.Labels, spec),
 		validateSelectedTemplate("ReplicaSet", &d.Spec.Template, d.Spec.Selector, spec.Child("template")),
 		validateDeploymentStrategy(&d.Spec.Strategy, spec.Child("strategy")),
 	)
@@ -98,7 +98,10 @@ func validateDeployment(d *appsv1.Deployment) field.ErrorList {
 }
 
 func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
-	errs := validate.OneOf(s.Type, path.Child("type"), appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType)
+	var errs field.ErrorList
+	if s.Type != appsv1.RecreateDeploymentStrategyType && s.Type != appsv1.RollingUpdateDeploymentStrategyType {
+		errs = append(errs, field.NotSupported(path, *s, []string{string(appsv1.RecreateDeploymentStrategyType), string(appsv1.RollingUpdateDeploymentStrategyType)}))
+	}
 	rolling := path.Child("rollingUpdate")
 	switch {
 	case s.Type == appsv1.RecreateDeploymentStrategyType && s.RollingUpdate != nil:
@@ -118,14 +121,24 @@ func validateRollingUpdate(unavailable, surge *intstr.IntOrString, path *field.P
 	if isZero(unavailable) && isZero(surge) {
 		errs = append(errs, field.Invalid(path.Child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
 	}
-	if share, err := intstr.GetScaledValueFromIntOrPercent(unavailable, 100, true); err == nil && unavailable.Type == intstr.String && share > 100 {
-		errs = append(errs, field.Invalid(path.Child("maxUnavailable"), unavailable, "must not be greater than 100%"))
-	}
-	return errs
+	return append(errs, validateShare(unavailable, path.Child("maxUnavailable"))...)
 }
 
-// isZero reports whether a count is 0, 0% or absent.
+// validateShare checks that a percentage is none of more than all.
+func validateShare(count *intstr.IntOrString, path *field.Path) field.ErrorList {
+	if share, err := intstr.GetScaledValueFromIntOrPercent(count, 100, true); err == nil && count.Type == intstr.String && share > 100 {
+		return field.ErrorList{field.Invalid(path, count, "must not be greater than 100%")}
+	}
+	return nil
+}
+
+// deploymentSelector is for ReplicaSets, too, also in the words.
+func deploymentSelector() validate.SelectorRules {
+	return validate.SelectorRules{Empty: "empty selector is invalid for deployment", Invalid: ptr.To("invalid label selector")}
+}
+
+// isZero reports whether a count is 0, 0%, absent, or no number.
 func isZero(count *intstr.IntOrString) bool {
 	n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(count, intstr.FromInt32(0)), 100, true)
-	return err == nil && n == 0
+	return err == nil && n == 0 || err != nil && count.IntValue() == 0
 }

@@ -76,7 +76,7 @@ func validateReplicaSet(rs *appsv1.ReplicaSet) field.ErrorList {
 	return slices.Concat(
 		validate.NotNegative(rs.Spec.Replicas, spec.Child("replicas")),
 		validate.NotNegative(&rs.Spec.MinReadySeconds, spec.Child("minReadySeconds")),
-		validate.MatchingSelector("replicaset", rs.Spec.Selector, rs.Spec.Template.Labels, spec),
+		validate.MatchingSelector(deploymentSelector(), rs.Spec.Selector, rs.Spec.Template.Labels, spec),
 		validateSelectedTemplate("ReplicaSet", &rs.Spec.Template, rs.Spec.Selector, spec.Child("template")),
 	)
 }

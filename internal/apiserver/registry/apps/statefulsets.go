@@ -94,12 +94,7 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	errs := slices.Concat(
 		validate.NotNegative(s.Spec.Replicas, spec.Child("replicas")),
 		validate.NotNegative(&s.Spec.MinReadySeconds, spec.Child("minReadySeconds")),
-		validate.NotNegative(s.Spec.RevisionHistoryLimit, spec.Child("revisionHistoryLimit")),
-		validate.OneOf(s.Spec.PodManagementPolicy, spec.Child("podManagementPolicy"),
-			appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement),
-		validate.OneOf(s.Spec.UpdateStrategy.Type, spec.Child("updateStrategy", "type"),
-			appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType),
-		validate.MatchingSelector("statefulset", s.Spec.Selector, s.Spec.Template.Labels, spec),
+		validate.MatchingSelector(validate.SelectorRules{Empty: "empty selector is invalid for statefulset", Invalid: ptr.To("")}, s.Spec.Selector, s.Spec.Template.Labels, spec),
 		validateSelectedTemplate("StatefulSet", withClaims(s), s.Spec.Selector, spec.Child("template")),
 	)
 	if rolling := s.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
@@ -109,6 +104,14 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 		}
 		errs = append(errs, validate.NotNegative(rolling.Partition, path.Child("partition"))...)
 		errs = append(errs, validate.IntOrPercent(rolling.MaxUnavailable, path.Child("maxUnavailable"))...)
+	}
+	if p := s.Spec.PodManagementPolicy; p != appsv1.OrderedReadyPodManagement && p != appsv1.ParallelPodManagement {
+		errs = append(errs, field.Invalid(spec.Child("podManagementPolicy"), p,
+			fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
+	}
+	if t := s.Spec.UpdateStrategy.Type; t != appsv1.RollingUpdateStatefulSetStrategyType && t != appsv1.OnDeleteStatefulSetStrategyType {
+		errs = append(errs, field.Invalid(spec.Child("updateStrategy"), s.Spec.UpdateStrategy,
+			fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType)))
 	}
 	if s.Spec.Ordinals != nil {
 		errs = append(errs, validate.NotNegative(&s.Spec.Ordinals.Start, spec.Child("ordinals", "start"))...)

@@ -13,6 +13,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -43,17 +44,13 @@ func jobs() registry.Resource {
 		func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
 		func(j *batchv1.Job) string { return table.Selector(j.Spec.Selector) },
 	)), registry.Strategy[*batchv1.Job]{
-		Default:          defaultJob,
-		PrepareForCreate: createJob,
-		Validate:         validateJob,
-		ValidateUpdate:   validateJobUpdate,
-		Desired:          func(j *batchv1.Job) any { return j.Spec },
-		CopyStatus:       registry.CopyField(func(j *batchv1.Job) *batchv1.JobStatus { return &j.Status }),
-		ValidateStatusUpdate: func(j, _ *batchv1.Job) field.ErrorList {
-			return validate.Counts(field.NewPath("status"), map[string]int32{
-				"active": j.Status.Active, "succeeded": j.Status.Succeeded, "failed": j.Status.Failed,
-			})
-		},
+		Default:              defaultJob,
+		PrepareForCreate:     createJob,
+		Validate:             validateJob,
+		ValidateUpdate:       validateJobUpdate,
+		Desired:              func(j *batchv1.Job) any { return j.Spec },
+		CopyStatus:           registry.CopyField(func(j *batchv1.Job) *batchv1.JobStatus { return &j.Status }),
+		ValidateStatusUpdate: validateJobStatus,
 		SelectableFields: func(j *batchv1.Job) fields.Set {
 			return fields.Set{"status.successful": strconv.Itoa(int(j.Status.Succeeded))}
 		},
@@ -69,10 +66,11 @@ func defaultJob(j *batchv1.Job) {
 	labelJob(j)
 }
 
-// labelJob copies the labels of the pods to a Job without labels.
+// labelJob gives a Job without labels those of its pods: the same map, so that it also has those that
+// createJob adds.
 func labelJob(j *batchv1.Job) {
 	if len(j.Labels) == 0 {
-		j.Labels = maps.Clone(j.Spec.Template.Labels)
+		j.Labels = j.Spec.Template.Labels
 	}
 }
 
@@ -118,16 +116,16 @@ func createJob(j *batchv1.Job) {
 	if ptr.Deref(j.Spec.ManualSelector, false) {
 		return
 	}
-	own := map[string]string{
-		batchv1.ControllerUidLabel: string(j.UID),
-		batchv1.JobNameLabel:       j.Name,
-		legacyControllerUID:        string(j.UID),
-		legacyJobName:              j.Name,
+	own := ownLabels(j)
+	if j.Spec.Template.Labels == nil {
+		j.Spec.Template.Labels = make(map[string]string, len(own))
+		labelJob(j)
 	}
-	// A uid that the user has set stays, and validation rejects it.
-	maps.Copy(own, j.Spec.Template.Labels)
-	j.Spec.Template.Labels = own
-	labelJob(j) // again, so that what is stored equals what is read
+	for label, value := range own {
+		if _, isSet := j.Spec.Template.Labels[label]; !isSet { // validation rejects another value
+			j.Spec.Template.Labels[label] = value
+		}
+	}
 	if j.Spec.Selector == nil {
 		j.Spec.Selector = &metav1.LabelSelector{}
 	}
@@ -136,19 +134,35 @@ func createJob(j *batchv1.Job) {
 	j.Spec.Selector.MatchLabels = selected
 }
 
+// ownLabels are the labels that only the pods of this Job have.
+func ownLabels(j *batchv1.Job) map[string]string {
+	return map[string]string{
+		batchv1.ControllerUidLabel: string(j.UID),
+		batchv1.JobNameLabel:       j.Name,
+		legacyControllerUID:        string(j.UID),
+		legacyJobName:              j.Name,
+	}
+}
+
 func validateJob(j *batchv1.Job) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(
-		validate.MatchingSelector("job", j.Spec.Selector, j.Spec.Template.Labels, spec),
+		validate.MatchingSelector(validate.SelectorRules{}, j.Spec.Selector, j.Spec.Template.Labels, spec),
 		validateJobSpec(&j.Spec, spec)...)
 	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
 		return errs
 	}
-	labels := spec.Child("template", "metadata", "labels")
-	if got := j.Spec.Template.Labels[batchv1.ControllerUidLabel]; got != string(j.UID) {
-		errs = append(errs, field.Invalid(labels.Key(batchv1.ControllerUidLabel), got, fmt.Sprintf("must be '%s'", j.UID)))
+	own, path := ownLabels(j), spec.Child("template", "metadata", "labels")
+	for _, label := range slices.Sorted(maps.Keys(own)) {
+		must := fmt.Sprintf("must be '%s'", own[label])
+		switch value, isSet := j.Spec.Template.Labels[label]; {
+		case !isSet:
+			errs = append(errs, field.Required(path.Key(label), must))
+		case value != own[label]:
+			errs = append(errs, field.Invalid(path.Key(label), j.Spec.Template.Labels, must))
+		}
 	}
-	if j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel] != string(j.UID) {
+	if selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !selector.Matches(labels.Set(own)) {
 		errs = append(errs, field.Invalid(spec.Child("selector"), j.Spec.Selector, "`selector` not auto-generated"))
 	}
 	return errs
@@ -173,11 +187,20 @@ func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	errs = append(errs, validateIndexed(s, spec)...)
 	errs = append(errs, validateManager(s.ManagedBy, spec.Child("managedBy"))...)
 	errs = append(errs, validateJobPolicies(s, spec)...)
-	if policy := s.Template.Spec.RestartPolicy; policy == corev1.RestartPolicyAlways {
-		// A Job is complete when its pods have ended, and with Always they would not end.
-		errs = append(errs, field.Required(template.Child("spec", "restartPolicy"), "valid values: \"OnFailure\", \"Never\""))
+	return append(errs, validateJobRestarts(s, template.Child("spec", "restartPolicy"))...)
+}
+
+// validateJobRestarts: a Job is complete when its pods have ended, and with Always they would not end.
+func validateJobRestarts(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
+	switch policy := s.Template.Spec.RestartPolicy; {
+	case policy == corev1.RestartPolicyAlways:
+		return field.ErrorList{field.Required(at, "valid values: \"OnFailure\", \"Never\"")}
+	case policy != corev1.RestartPolicyOnFailure && policy != corev1.RestartPolicyNever:
+		return field.ErrorList{field.NotSupported(at, policy, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever})}
+	case s.PodFailurePolicy != nil && policy != corev1.RestartPolicyNever:
+		return field.ErrorList{field.Invalid(at, policy, "only \"Never\" is supported when podFailurePolicy is specified")}
 	}
-	return errs
+	return nil
 }
 
 // validateJobUpdate: what a Job runs cannot be changed, but its parallelism can.

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -18,6 +19,8 @@ import (
 const (
 	// maxIndexed is the parallelism that an indexed Job may have.
 	maxIndexed = 100_000
+	// maxManager is the length that the name of a Job's manager may have.
+	maxManager = 63
 	// maxJobRules is the maximum number of rules in a policy of a Job.
 	maxJobRules = 20
 )
@@ -31,12 +34,15 @@ func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		if s.BackoffLimitPerIndex == nil {
 			errs = append(errs, field.Required(perIndex, "when maxFailedIndexes is specified"))
 		}
-		if s.Completions != nil && *s.MaxFailedIndexes > *s.Completions {
+		if s.Completions != nil && ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion && *s.MaxFailedIndexes > *s.Completions {
 			errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, "must be less than or equal to completions"))
 		}
 	}
 	if ptr.Deref(s.CompletionMode, "") != batchv1.IndexedCompletion {
 		const text = "requires indexed completion mode"
+		if s.MaxFailedIndexes != nil {
+			errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, text))
+		}
 		if s.BackoffLimitPerIndex != nil {
 			errs = append(errs, field.Invalid(perIndex, *s.BackoffLimitPerIndex, text))
 		}
@@ -60,15 +66,22 @@ func validateManager(manager *string, at *field.Path) field.ErrorList {
 	if manager == nil {
 		return nil
 	}
-	if domain, path, ok := strings.Cut(*manager, "/"); !ok || domain == "" || path == "" {
-		return field.ErrorList{field.Invalid(at, *manager, "must be a domain-prefixed path (such as \"acme.io/foo\")")}
+	if *manager == "" {
+		return field.ErrorList{field.Required(at, "")}
 	}
-	return validate.FromMessages(*manager, at, validation.IsQualifiedName(*manager))
+	var errs field.ErrorList
+	if len(*manager) > maxManager {
+		errs = append(errs, field.TooLong(at, *manager, maxManager))
+	}
+	if domain, path, ok := strings.Cut(*manager, "/"); !ok || domain == "" || path == "" {
+		return append(errs, field.Invalid(at, *manager, "must be a domain-prefixed path (such as \"acme.io/foo\")"))
+	}
+	return append(errs, validate.FromMessages(*manager, at, validation.IsQualifiedName(*manager))...)
 }
 
 func validateJobPolicies(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if p := s.SuccessPolicy; p != nil {
+	if p := s.SuccessPolicy; p != nil && ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion {
 		rules := spec.Child("successPolicy", "rules")
 		if len(p.Rules) == 0 {
 			errs = append(errs, field.Required(rules, "at least one rules must be specified when the successPolicy is specified"))
@@ -77,10 +90,7 @@ func validateJobPolicies(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 			errs = append(errs, field.TooMany(rules, len(p.Rules), maxJobRules))
 		}
 		errs = append(errs, validate.Each(p.Rules, rules, func(r *batchv1.SuccessPolicyRule, at *field.Path) field.ErrorList {
-			if r.SucceededCount == nil && r.SucceededIndexes == nil {
-				return field.ErrorList{field.Required(at, "at least one of succeededCount or succeededIndexes must be specified")}
-			}
-			return validate.Positive(r.SucceededCount, at.Child("succeededCount"))
+			return validateSuccessRule(r, ptr.Deref(s.Completions, 0), at)
 		})...)
 	}
 	p := s.PodFailurePolicy
@@ -88,9 +98,6 @@ func validateJobPolicies(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		return errs
 	}
 	rules := spec.Child("podFailurePolicy", "rules")
-	if s.Template.Spec.RestartPolicy != corev1.RestartPolicyNever {
-		errs = append(errs, field.Invalid(spec.Child("template", "spec", "restartPolicy"), s.Template.Spec.RestartPolicy, "only \"Never\" is supported when podFailurePolicy is specified"))
-	}
 	if len(p.Rules) > maxJobRules {
 		errs = append(errs, field.TooMany(rules, len(p.Rules), maxJobRules))
 	}
@@ -99,12 +106,24 @@ func validateJobPolicies(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		names = append(names, c.Name)
 	}
 	return append(errs, validate.Each(p.Rules, rules, func(r *batchv1.PodFailurePolicyRule, at *field.Path) field.ErrorList {
-		return validateFailureRule(r, names, at)
+		errs := validateFailureRule(r, names, at)
+		if r.Action == batchv1.PodFailurePolicyActionFailIndex && s.BackoffLimitPerIndex == nil {
+			errs = append(errs, field.Invalid(at.Child("action"), r.Action, "requires the backoffLimitPerIndex to be set"))
+		}
+		return errs
 	})...)
 }
 
+// oneOfNamed is validate.OneOf, which names the values also if there is none.
+func oneOfNamed[T ~string](value T, at *field.Path, allowed ...T) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(at, fmt.Sprintf("valid values: %q", allowed))}
+	}
+	return validate.OneOf(value, at, allowed...)
+}
+
 func validateFailureRule(r *batchv1.PodFailurePolicyRule, containers []string, at *field.Path) field.ErrorList {
-	errs := validate.OneOf(r.Action, at.Child("action"), batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
+	errs := oneOfNamed(r.Action, at.Child("action"), batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
 		batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)
 	switch {
 	case r.OnExitCodes != nil && len(r.OnPodConditions) > 0:
@@ -121,7 +140,7 @@ func validateFailureRule(r *batchv1.PodFailurePolicyRule, containers []string, a
 }
 
 func validateExitCodes(codes *batchv1.PodFailurePolicyOnExitCodesRequirement, containers []string, at *field.Path) field.ErrorList {
-	errs := validate.OneOf(codes.Operator, at.Child("operator"), batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
+	errs := oneOfNamed(codes.Operator, at.Child("operator"), batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
 	if name := codes.ContainerName; name != nil && !slices.Contains(containers, *name) {
 		errs = append(errs, field.Invalid(at.Child("containerName"), *name, "must be one of the container or initContainer names in the pod template"))
 	}

@@ -132,22 +132,32 @@ func Each[T any](things []T, path *field.Path, check func(*T, *field.Path) field
 	return errs
 }
 
+// SelectorRules are in what the checks of selectors differ between kinds.
+type SelectorRules struct {
+	// Empty refuses a selector of everything, in the words that upstream has for it.
+	Empty string
+	// Optional leaves it to the labels that a selector that is absent matches nothing.
+	Optional bool
+	// Invalid is said of a selector that makes no sense, besides what is wrong with it; nil if nothing is.
+	Invalid *string
+}
+
 // MatchingSelector checks the selector of a kind that creates pods from a template: it
 // must not be empty, and must select the pods of the template. Otherwise the controller
 // would create pods forever.
-func MatchingSelector(kind string, selector *metav1.LabelSelector, made map[string]string, spec *field.Path) field.ErrorList {
+func MatchingSelector(rules SelectorRules, selector *metav1.LabelSelector, made map[string]string, spec *field.Path) field.ErrorList {
 	path := spec.Child("selector")
 	errs := LabelSelector(selector, path)
 	switch {
-	case selector == nil: // it selects nothing
+	case selector == nil && !rules.Optional: // it selects nothing
 		errs = append(errs, field.Required(path, ""))
-	case len(selector.MatchLabels)+len(selector.MatchExpressions) == 0:
-		errs = append(errs, field.Invalid(path, selector, "empty selector is invalid for "+kind))
+	case selector != nil && rules.Empty != "" && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0:
+		errs = append(errs, field.Invalid(path, selector, rules.Empty))
 	}
 	parsed, err := metav1.LabelSelectorAsSelector(selector)
 	switch {
-	case err != nil && len(errs) == 0:
-		errs = append(errs, field.Invalid(path, selector, "invalid label selector"))
+	case err != nil && rules.Invalid != nil:
+		errs = append(errs, field.Invalid(path, selector, *rules.Invalid))
 	case err == nil && !parsed.Empty() && !parsed.Matches(labels.Set(made)):
 		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), made, "`selector` does not match template `labels`"))
 	}

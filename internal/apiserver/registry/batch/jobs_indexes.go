@@ -1,0 +1,78 @@
+package batch
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// validateSuccessRule checks a rule by which an indexed Job succeeds.
+func validateSuccessRule(r *batchv1.SuccessPolicyRule, completions int32, at *field.Path) field.ErrorList {
+	if r.SucceededCount == nil && r.SucceededIndexes == nil {
+		return field.ErrorList{field.Required(at, "at least one of succeededCount or succeededIndexes must be specified")}
+	}
+	var errs field.ErrorList
+	indexes := completions
+	if r.SucceededIndexes != nil {
+		var err error
+		if indexes, err = countIndexes(*r.SucceededIndexes, completions); err != nil {
+			errs = append(errs, field.Invalid(at.Child("succeededIndexes"), *r.SucceededIndexes, "error parsing succeededIndexes: "+err.Error()))
+		}
+	}
+	if r.SucceededCount == nil {
+		return errs
+	}
+	count, path := *r.SucceededCount, at.Child("succeededCount")
+	errs = append(errs, validate.NotNegative(r.SucceededCount, path)...)
+	if count > completions {
+		errs = append(errs, field.Invalid(path, count, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", completions)))
+	}
+	if r.SucceededIndexes != nil && count > indexes {
+		errs = append(errs, field.Invalid(path, count, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", indexes)))
+	}
+	return errs
+}
+
+// countIndexes returns how many indexes a list has: numbers below completions, and ranges of them, in
+// increasing order, such as "0,3-5".
+func countIndexes(list string, completions int32) (int32, error) {
+	if list == "" {
+		return 0, nil
+	}
+	total, last := int32(0), int32(-1)
+	for part := range strings.SplitSeq(list, ",") {
+		ends := strings.Split(part, "-")
+		if len(ends) > 2 {
+			return 0, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", part)
+		}
+		total++ // of a range of two ends, the second adds the rest
+		for n, end := range ends {
+			index, err := parseIndex(end, last, completions)
+			if err != nil {
+				return 0, err
+			}
+			total += int32(n) * (index - last)
+			last = index
+		}
+	}
+	return total, nil
+}
+
+func parseIndex(text string, last, completions int32) (int32, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	index := int32(n)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("cannot convert string to integer for index: %q", text)
+	case index >= completions:
+		return 0, fmt.Errorf("too large index: %q", text)
+	case index <= last:
+		return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, index)
+	}
+	return index, nil
+}

@@ -1,0 +1,85 @@
+package batch
+
+import (
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// validateJobStatus checks what a controller reports of a Job. What has not changed is not checked again.
+func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
+	s, was, status := &j.Status, &old.Status, field.NewPath("status")
+	errs := slices.Concat(
+		validate.Counts(status, map[string]int32{"active": s.Active, "succeeded": s.Succeeded, "failed": s.Failed}),
+		validate.NotNegative(s.Terminating, status.Child("terminating")),
+		validate.NotNegative(s.Ready, status.Child("ready")),
+		validateUncounted(s.UncountedTerminatedPods, status.Child("uncountedTerminatedPods")),
+		validateJobIndexes(j, old, status),
+	)
+	if s.Failed < was.Failed {
+		errs = append(errs, field.Invalid(status.Child("failed"), s.Failed, "cannot decrease the failed counter"))
+	}
+	// The index of a pod that succeeded may be given up, where the number of indexes can be changed.
+	if s.Succeeded < was.Succeeded && !isIndexed(j) {
+		errs = append(errs, field.Invalid(status.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter"))
+	}
+	ready := ptr.Deref(s.Ready, 0)
+	if ready > s.Active && (ready != ptr.Deref(was.Ready, 0) || s.Active != was.Active) {
+		errs = append(errs, field.Invalid(status.Child("ready"), ready, "cannot set more ready pods than active"))
+	}
+	if s.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) && !holds(j, batchv1.JobComplete) {
+		errs = append(errs, field.Invalid(status.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition"))
+	}
+	return errs
+}
+
+func isIndexed(j *batchv1.Job) bool {
+	return ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion
+}
+
+func validateJobIndexes(j, old *batchv1.Job, status *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if done := j.Status.CompletedIndexes; done != old.Status.CompletedIndexes {
+		at := status.Child("completedIndexes")
+		if done != "" && !isIndexed(j) {
+			errs = append(errs, field.Invalid(at, done, "cannot set non-empty completedIndexes when non-indexed completion mode"))
+		}
+		if _, err := countIndexes(done, ptr.Deref(j.Spec.Completions, 0)); err != nil {
+			errs = append(errs, field.Invalid(at, done, "error parsing completedIndexes: "+err.Error()))
+		}
+	}
+	if failed := j.Status.FailedIndexes; failed != nil && !ptr.Equal(failed, old.Status.FailedIndexes) {
+		at := status.Child("failedIndexes")
+		if j.Spec.BackoffLimitPerIndex == nil {
+			errs = append(errs, field.Invalid(at, *failed, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
+		}
+		if _, err := countIndexes(*failed, ptr.Deref(j.Spec.Completions, 0)); err != nil {
+			errs = append(errs, field.Invalid(at, *failed, "error parsing failedIndexes: "+err.Error()))
+		}
+	}
+	return errs
+}
+
+// validateUncounted checks the uids of pods that have ended and are not counted yet: each is in one list, once.
+func validateUncounted(u *batchv1.UncountedTerminatedPods, path *field.Path) field.ErrorList {
+	if u == nil {
+		return nil
+	}
+	seen := map[types.UID]bool{}
+	check := func(uid *types.UID, at *field.Path) field.ErrorList {
+		switch {
+		case *uid == "":
+			return field.ErrorList{field.Invalid(at, *uid, "must not be empty")}
+		case seen[*uid]:
+			return field.ErrorList{field.Duplicate(at, *uid)}
+		}
+		seen[*uid] = true
+		return nil
+	}
+	return append(validate.Each(u.Succeeded, path.Child("succeeded"), check), validate.Each(u.Failed, path.Child("failed"), check)...)
+}
