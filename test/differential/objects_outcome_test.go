@@ -43,7 +43,7 @@ func outcomeOf(code int, warnings []string, answer *unstructured.Unstructured) o
 	}
 	o.reason, _, _ = unstructured.NestedString(answer.Object, "reason")
 	o.message, _, _ = unstructured.NestedString(answer.Object, "message")
-	o.message = storageKeys.ReplaceAllString(o.message, "Key: (where the server keeps it)")
+	o.message = uuids.ReplaceAllString(storageKeys.ReplaceAllString(o.message, "Key: (where the server keeps it)"), "(uid)")
 	details, _ := nested(answer.Object, "details")
 	for _, c := range asList(details["causes"]) {
 		c, _ := c.(map[string]any)
@@ -51,7 +51,7 @@ func outcomeOf(code int, warnings []string, answer *unstructured.Unstructured) o
 		message, _ := c["message"].(string)
 		// After the first line, messages about updates list all fields of internal types.
 		message, _, _ = strings.Cut(message, "\n")
-		message = inOrder(message)
+		message = uuids.ReplaceAllString(inOrder(message), "(uid)")
 		found := cause{fmt.Sprint(c["reason"]), field, composites.ReplaceAllString(message, "$1: (a composite)")}
 		if !slices.Contains(o.causes, found) {
 			o.causes = append(o.causes, found)

@@ -30,6 +30,8 @@ type Resource struct {
 	Categories []string
 	// ValidateName is the rule for names.
 	ValidateName apivalidation.ValidateNameFunc
+	// AnyFinalizer: finalizers may have names without a domain, as upstream has it for this kind.
+	AnyFinalizer bool
 	// CreateOnUpdate: a PUT to a name that does not exist creates the object.
 	CreateOnUpdate bool
 	// UnconditionalUpdate: a PUT without resourceVersion replaces whatever is stored.

@@ -52,7 +52,7 @@ func (s restStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 // more, with the weakest rule for names.
 func (s restStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaAccessor(metaOf(obj), s.resource.Namespaced, s.resource.ValidateName, field.NewPath("metadata"))
-	errs = append(errs, validateNewFinalizers(metaOf(obj).GetFinalizers(), nil)...)
+	errs = append(errs, s.newFinalizers(metaOf(obj).GetFinalizers(), nil)...)
 	return slices.Concat(errs, s.content(ctx, obj, nil), s.resource.Strategy.ValidateCreate(obj))
 }
 
@@ -110,7 +110,7 @@ func (s restStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Objec
 		// and release it, or it could never be deleted.
 		errs = nil
 	}
-	return slices.Concat(validateNewFinalizers(metaOf(obj).GetFinalizers(), metaOf(old).GetFinalizers()), errs, row.ValidateUpdate(obj, old))
+	return slices.Concat(s.newFinalizers(metaOf(obj).GetFinalizers(), metaOf(old).GetFinalizers()), errs, row.ValidateUpdate(obj, old))
 }
 
 // sameContent reports whether two objects differ only in their metadata.
@@ -124,10 +124,13 @@ func (s restStrategy) sameContent(obj, old runtime.Object) bool {
 	return equality.Semantic.DeepEqual(without(obj), without(old))
 }
 
-// validateNewFinalizers checks the finalizers that are not among the old ones. The name
+// newFinalizers checks the finalizers that are not among the old ones. The name
 // of a finalizer says who removes it; names without a domain are Kubernetes' own. For the
 // rest, apimachinery checks only the syntax.
-func validateNewFinalizers(finalizers, old []string) field.ErrorList {
+func (s restStrategy) newFinalizers(finalizers, old []string) field.ErrorList {
+	if s.resource.AnyFinalizer {
+		return nil
+	}
 	own := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
 	var errs field.ErrorList
 	for i, f := range finalizers {

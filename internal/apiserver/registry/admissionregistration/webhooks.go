@@ -43,6 +43,7 @@ func admissionRow(kind, plural string) registry.Resource {
 		Plural:       plural,
 		Categories:   []string{"api-extensions"},
 		ValidateName: apivalidation.NameIsDNSSubdomain,
+		AnyFinalizer: true,
 	}
 }
 

@@ -44,6 +44,7 @@ func apiServices(builtin func(schema.GroupVersion) bool) registry.Resource {
 		Plural:       "apiservices",
 		Categories:   []string{"api-extensions"},
 		ValidateName: path.ValidatePathSegmentName,
+		AnyFinalizer: true,
 	}, []table.Column{
 		table.Text("Service", "The Service of the server that serves the group version.", serviceText),
 		table.Text("Available", "Whether that server can be reached.", availableText),
@@ -142,6 +143,6 @@ func validateService(s *apiregistrationv1.APIService, spec *field.Path) field.Er
 
 func validateConditions(s *apiregistrationv1.APIService) field.ErrorList {
 	return validate.Each(s.Status.Conditions, field.NewPath("status", "conditions"), func(c *apiregistrationv1.APIServiceCondition, at *field.Path) field.ErrorList {
-		return validate.OneOf(c.Status, at.Child("status"), apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown)
+		return validate.OneOfPtr(&c.Status, at.Child("status"), apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown)
 	})
 }

@@ -120,7 +120,7 @@ func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
 // ended or before it.
 func validateDaemonRollout(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
 	errs := append(validate.IntOrPercent(r.MaxUnavailable, path.Child("maxUnavailable")), validate.IntOrPercent(r.MaxSurge, path.Child("maxSurge"))...)
-	errs = append(errs, validateShare(r.MaxUnavailable, path.Child("maxUnavailable"))...)
+	errs = slices.Concat(errs, validateShare(r.MaxUnavailable, path.Child("maxUnavailable")), validateShare(r.MaxSurge, path.Child("maxSurge")))
 	switch unavailable, surge := !isZero(r.MaxUnavailable), !isZero(r.MaxSurge); {
 	case unavailable && surge:
 		errs = append(errs, field.Invalid(path.Child("maxSurge"), r.MaxSurge, "may not be set when maxUnavailable is non-zero"))

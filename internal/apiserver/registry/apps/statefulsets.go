@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -104,6 +105,9 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 		}
 		errs = append(errs, validate.NotNegative(rolling.Partition, path.Child("partition"))...)
 		errs = append(errs, validate.IntOrPercent(rolling.MaxUnavailable, path.Child("maxUnavailable"))...)
+	}
+	if name := s.Spec.ServiceName; name != "" {
+		errs = append(errs, validate.FromMessages(name, spec.Child("serviceName"), validation.IsDNS1123Label(name))...)
 	}
 	if p := s.Spec.PodManagementPolicy; p != appsv1.OrderedReadyPodManagement && p != appsv1.ParallelPodManagement {
 		errs = append(errs, field.Invalid(spec.Child("podManagementPolicy"), p,

@@ -28,9 +28,8 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	if s.Succeeded < was.Succeeded && !isIndexed(j) {
 		errs = append(errs, field.Invalid(status.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter"))
 	}
-	ready := ptr.Deref(s.Ready, 0)
-	if ready > s.Active && (ready != ptr.Deref(was.Ready, 0) || s.Active != was.Active) {
-		errs = append(errs, field.Invalid(status.Child("ready"), ready, "cannot set more ready pods than active"))
+	if s.Ready != nil && *s.Ready > s.Active && (!ptr.Equal(s.Ready, was.Ready) || s.Active != was.Active) {
+		errs = append(errs, field.Invalid(status.Child("ready"), *s.Ready, "cannot set more ready pods than active"))
 	}
 	if s.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) && !holds(j, batchv1.JobComplete) {
 		errs = append(errs, field.Invalid(status.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition"))
@@ -57,8 +56,7 @@ func validateJobIndexes(j, old *batchv1.Job, status *field.Path) field.ErrorList
 		at := status.Child("failedIndexes")
 		if j.Spec.BackoffLimitPerIndex == nil {
 			errs = append(errs, field.Invalid(at, *failed, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
-		}
-		if _, err := countIndexes(*failed, ptr.Deref(j.Spec.Completions, 0)); err != nil {
+		} else if _, err := countIndexes(*failed, ptr.Deref(j.Spec.Completions, 0)); err != nil {
 			errs = append(errs, field.Invalid(at, *failed, "error parsing failedIndexes: "+err.Error()))
 		}
 	}

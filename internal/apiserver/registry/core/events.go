@@ -24,6 +24,7 @@ func events() registry.Resource {
 		Namespaced:          true,
 		ShortNames:          []string{"ev"},
 		ValidateName:        path.ValidatePathSegmentName,
+		AnyFinalizer:        true,
 		CreateOnUpdate:      true,
 		UnconditionalUpdate: true,
 		TTL:                 time.Hour,

@@ -32,6 +32,7 @@ func podDisruptionBudgets() registry.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"pdb"},
 		ValidateName: path.ValidatePathSegmentName,
+		AnyFinalizer: true,
 	}, []table.Column{
 		table.Text("Min Available", "Minimum of pods that must stay available.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MinAvailable) }),
 		table.Text("Max Unavailable", "Maximum of pods that may be unavailable.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MaxUnavailable) }),

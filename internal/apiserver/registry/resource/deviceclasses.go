@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -21,7 +22,7 @@ func deviceClasses() registry.Resource {
 		GroupVersion:        resourcev1.SchemeGroupVersion,
 		Kind:                "DeviceClass",
 		Plural:              "deviceclasses",
-		ValidateName:        path.ValidatePathSegmentName,
+		ValidateName:        validateClassNaming,
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
 	}, []table.Column{table.Age()}, registry.Strategy[*resourcev1.DeviceClass]{
@@ -57,4 +58,14 @@ func isExtendedResource(name string) bool {
 	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
+}
+
+// validateClassNaming checks names twice, as upstream does: a prefix for generated names only for what no
+// name may have.
+func validateClassNaming(name string, prefix bool) []string {
+	complaints := path.ValidatePathSegmentName(name, prefix)
+	if prefix {
+		return complaints
+	}
+	return append(complaints, apivalidation.NameIsDNSSubdomain(name, false)...)
 }
