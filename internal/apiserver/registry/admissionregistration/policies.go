@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -256,7 +256,7 @@ func validateParamRef(ref *admissionregistrationv1.ParamRef, at *field.Path) fie
 		errs = append(errs, field.Forbidden(name, exclusive), field.Forbidden(selector, exclusive))
 	}
 	if ref.Name != "" {
-		errs = append(errs, validate.FromMessages(ref.Name, name, path.IsValidPathSegmentName(ref.Name))...)
+		errs = append(errs, validate.FromMessages(ref.Name, name, content.IsPathSegmentName(ref.Name))...)
 	}
 	if ref.Selector != nil {
 		errs = append(errs, validate.LabelSelector(ref.Selector, selector)...)

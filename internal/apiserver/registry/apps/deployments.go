@@ -134,7 +134,7 @@ func validateShare(count *intstr.IntOrString, path *field.Path) field.ErrorList 
 
 // deploymentSelector is for ReplicaSets, too, also in the words.
 func deploymentSelector() validate.SelectorRules {
-	return validate.SelectorRules{Empty: "empty selector is invalid for deployment", Invalid: ptr.To("invalid label selector")}
+	return validate.SelectorRules{Empty: "empty selector is invalid for deployment", Invalid: new("invalid label selector")}
 }
 
 // isZero reports whether a count is 0, 0%, absent, or no number.

@@ -95,7 +95,7 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	errs := slices.Concat(
 		validate.NotNegative(s.Spec.Replicas, spec.Child("replicas")),
 		validate.NotNegative(&s.Spec.MinReadySeconds, spec.Child("minReadySeconds")),
-		validate.MatchingSelector(validate.SelectorRules{Empty: "empty selector is invalid for statefulset", Invalid: ptr.To("")}, s.Spec.Selector, s.Spec.Template.Labels, spec),
+		validate.MatchingSelector(validate.SelectorRules{Empty: "empty selector is invalid for statefulset", Invalid: new("")}, s.Spec.Selector, s.Spec.Template.Labels, spec),
 		validateSelectedTemplate("StatefulSet", withClaims(s), s.Spec.Selector, spec.Child("template")),
 	)
 	if rolling := s.Spec.UpdateStrategy.RollingUpdate; rolling != nil {

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func TestCountIndexes(t *testing.T) {
 		"4-2":   "non-increasing order, previous: 4, current: 2",
 	} {
 		n, err := countIndexes(list, 10)
-		got := string('0' + rune(n))
+		got := strconv.Itoa(int(n))
 		if err != nil {
 			got = err.Error()
 		}
@@ -53,7 +54,7 @@ func TestJobStatus(t *testing.T) {
 		"indexes of others":         {false, batchv1.JobStatus{}, batchv1.JobStatus{CompletedIndexes: "0"}, "status.completedIndexes"},
 		"indexes":                   {true, batchv1.JobStatus{}, batchv1.JobStatus{CompletedIndexes: "0-2"}, ""},
 		"too many indexes":          {true, batchv1.JobStatus{}, batchv1.JobStatus{CompletedIndexes: "0-9"}, "status.completedIndexes"},
-		"failed indexes without":    {true, batchv1.JobStatus{}, batchv1.JobStatus{FailedIndexes: ptr.To("")}, "status.failedIndexes"},
+		"failed indexes without":    {true, batchv1.JobStatus{}, batchv1.JobStatus{FailedIndexes: new("")}, "status.failedIndexes"},
 		"uncounted":                 {false, batchv1.JobStatus{}, uncounted([]types.UID{"a"}, []types.UID{"b"}), ""},
 		"uncounted, both":           {false, batchv1.JobStatus{}, uncounted([]types.UID{"a"}, []types.UID{"a"}), "status.uncountedTerminatedPods.failed[0]"},
 		"uncounted, without a name": {false, batchv1.JobStatus{}, uncounted([]types.UID{""}, nil), "status.uncountedTerminatedPods.succeeded[0]"},

@@ -62,6 +62,8 @@ func isExtendedResource(name string) bool {
 
 // validateClassNaming checks names twice, as upstream does: a prefix for generated names only for what no
 // name may have.
+//
+//nolint:revive // the signature is apimachinery's
 func validateClassNaming(name string, prefix bool) []string {
 	complaints := path.ValidatePathSegmentName(name, prefix)
 	if prefix {
