@@ -28,9 +28,9 @@ import (
 // controllersPrefix is the prefix of the paths that the API server itself also serves.
 const controllersPrefix = "/coppice"
 
-// runControllers runs the controllers until ctx ends. It may then be called again: they keep no
-// state.
-func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *diagnostics) error {
+// runControllers runs the controllers until ctx ends. It calls answering once the collector and the
+// namespace controller answer for themselves. It may then be called again: they keep no state.
+func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *diagnostics, answering func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var nodes atomic.Pointer[agent.Agent]
 	if o.runsCoppice() {
@@ -47,6 +47,7 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 		}
 		group.Go(func() error { return controllers.Run(ctx) })
 	}
+	answering()
 	if o.VolumeProtection == InProcess {
 		config, err := api.ProtectionController()
 		if err != nil {

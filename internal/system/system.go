@@ -220,11 +220,20 @@ func control(ctx context.Context, o Options, api *apiserver.Server, shared bool,
 		lease := election.Lease{Namespace: metav1.NamespaceSystem, Name: bootstrappolicy.ControllersLease, Times: election.Brisk(), Log: o.Log}
 		group.Go(func() error {
 			return lease.RunAlways(ctx, elector, &diagnostics.role, func(ctx context.Context) error {
-				return runControllers(ctx, o, api, diagnostics)
+				return runControllers(ctx, o, api, diagnostics, func() {})
 			})
 		})
 	default:
-		group.Go(func() error { return runControllers(ctx, o, api, diagnostics) })
+		// Whoever is told that this is ready may ask for the records at once.
+		answering := make(chan struct{})
+		group.Go(func() error {
+			return runControllers(ctx, o, api, diagnostics, func() { close(answering) })
+		})
+		select {
+		case <-answering:
+		case <-ctx.Done():
+			return group.Wait()
+		}
 	}
 	ready()
 	return group.Wait()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/verdict"
 	"github.com/coppice-dev/coppice/internal/version"
+	"github.com/coppice-dev/coppice/internal/web"
 )
 
 func TestMain(m *testing.M) {
@@ -139,6 +141,22 @@ func TestRun(t *testing.T) {
 	isExplained(t, string(log))
 	if _, err := os.Stat(filepath.Join(o.DataDir, holderFile)); !os.IsNotExist(err) {
 		t.Errorf("the directory is locked: %v", err)
+	}
+}
+
+// Whoever is told that a control plane is ready reads its records, without a second try.
+func TestRecordsWhenReady(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	o := options("")
+	o.Ephemeral = true
+	if err := Run(ctx, o, func(p Plane) {
+		defer stop()
+		if code, body := getAs(t, p.Config, web.Records); code != http.StatusOK {
+			t.Errorf("%d %s", code, body)
+		}
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
