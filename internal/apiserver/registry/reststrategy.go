@@ -124,22 +124,28 @@ func (s restStrategy) sameContent(obj, old runtime.Object) bool {
 	return equality.Semantic.DeepEqual(without(obj), without(old))
 }
 
-// newFinalizers checks the finalizers that are not among the old ones. The name
-// of a finalizer says who removes it; names without a domain are Kubernetes' own. For the
-// rest, apimachinery checks only the syntax.
+// newFinalizers checks the finalizers that are not among the old ones.
 func (s restStrategy) newFinalizers(finalizers, old []string) field.ErrorList {
 	if s.resource.AnyFinalizer {
 		return nil
 	}
-	own := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
 	var errs field.ErrorList
 	for i, f := range finalizers {
-		if strings.Contains(f, "/") || slices.Contains(own, f) || slices.Contains(old, f) {
-			continue
+		if !slices.Contains(old, f) {
+			errs = append(errs, ValidateFinalizerDomain(f, field.NewPath("metadata", "finalizers").Index(i))...)
 		}
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
 	}
 	return errs
+}
+
+// ValidateFinalizerDomain checks that a finalizer says who removes it: one without a domain is one of
+// Kubernetes' own. Its syntax is checked by apimachinery.
+func ValidateFinalizerDomain(name string, at *field.Path) field.ErrorList {
+	own := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
+	if strings.Contains(name, "/") || slices.Contains(own, name) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }
 
 // WarningsOnUpdate implements rest.RESTUpdateStrategy.

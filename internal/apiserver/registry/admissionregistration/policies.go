@@ -189,7 +189,7 @@ func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) fi
 	)
 }
 
-// validateUnique checks that no two values are the same.
+// validateUnique checks that no two values are the same, nor both empty.
 func validateUnique[T comparable](values []T, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for n, v := range values {

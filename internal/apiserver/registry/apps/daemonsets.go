@@ -111,7 +111,7 @@ func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
 		}
 	default:
 		errs = append(errs, field.NotSupported(spec.Child("updateStrategy"), d.Spec.UpdateStrategy,
-			[]string{string(appsv1.OnDeleteDaemonSetStrategyType), string(appsv1.RollingUpdateDaemonSetStrategyType)}))
+			[]appsv1.DaemonSetUpdateStrategyType{appsv1.OnDeleteDaemonSetStrategyType, appsv1.RollingUpdateDaemonSetStrategyType}))
 	}
 	return errs
 }

@@ -54,10 +54,10 @@ func deployments() registry.Resource {
 					"availableReplicas": s.AvailableReplicas, "unavailableReplicas": s.UnavailableReplicas,
 				}),
 				validate.NotNegative(s.TerminatingReplicas, path.Child("terminatingReplicas")),
-				validate.NoMoreThan(path, "updatedReplicas", s.UpdatedReplicas, allReplicas, s.Replicas),
-				validate.NoMoreThan(path, "readyReplicas", s.ReadyReplicas, allReplicas, s.Replicas),
-				validate.NoMoreThan(path, "availableReplicas", s.AvailableReplicas, allReplicas, s.Replicas),
-				validate.NoMoreThan(path, "availableReplicas", s.AvailableReplicas, "readyReplicas", s.ReadyReplicas))
+				validate.NoMoreThan(s.Replicas, allReplicas, path, map[string]int32{
+					"updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
+				}),
+				validate.NoMoreThan(s.ReadyReplicas, "readyReplicas", path, map[string]int32{"availableReplicas": s.AvailableReplicas}))
 		},
 		Scale: &registry.Scaling[*appsv1.Deployment]{
 			Replicas:       func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
@@ -100,7 +100,7 @@ func validateDeployment(d *appsv1.Deployment) field.ErrorList {
 func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Type != appsv1.RecreateDeploymentStrategyType && s.Type != appsv1.RollingUpdateDeploymentStrategyType {
-		errs = append(errs, field.NotSupported(path, *s, []string{string(appsv1.RecreateDeploymentStrategyType), string(appsv1.RollingUpdateDeploymentStrategyType)}))
+		errs = append(errs, field.NotSupported(path, *s, []appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
 	}
 	rolling := path.Child("rollingUpdate")
 	switch {

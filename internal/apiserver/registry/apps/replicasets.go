@@ -55,10 +55,10 @@ func replicaSets() registry.Resource {
 					"readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
 				}),
 				validate.NotNegative(s.TerminatingReplicas, path.Child("terminatingReplicas")),
-				validate.NoMoreThan(path, "fullyLabeledReplicas", s.FullyLabeledReplicas, allReplicas, s.Replicas),
-				validate.NoMoreThan(path, "readyReplicas", s.ReadyReplicas, allReplicas, s.Replicas),
-				validate.NoMoreThan(path, "availableReplicas", s.AvailableReplicas, allReplicas, s.Replicas),
-				validate.NoMoreThan(path, "availableReplicas", s.AvailableReplicas, "readyReplicas", s.ReadyReplicas))
+				validate.NoMoreThan(s.Replicas, allReplicas, path, map[string]int32{
+					"fullyLabeledReplicas": s.FullyLabeledReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
+				}),
+				validate.NoMoreThan(s.ReadyReplicas, "readyReplicas", path, map[string]int32{"availableReplicas": s.AvailableReplicas}))
 		},
 		SelectableFields: func(rs *appsv1.ReplicaSet) fields.Set {
 			return fields.Set{"status.replicas": strconv.Itoa(int(rs.Status.Replicas))}

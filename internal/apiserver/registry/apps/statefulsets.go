@@ -49,11 +49,11 @@ func statefulSets() registry.Resource {
 					"replicas": status.Replicas, "readyReplicas": status.ReadyReplicas, "currentReplicas": status.CurrentReplicas,
 					"updatedReplicas": status.UpdatedReplicas, "availableReplicas": status.AvailableReplicas,
 				}),
-				validate.NoMoreThan(path, "readyReplicas", status.ReadyReplicas, allReplicas, status.Replicas),
-				validate.NoMoreThan(path, "currentReplicas", status.CurrentReplicas, allReplicas, status.Replicas),
-				validate.NoMoreThan(path, "updatedReplicas", status.UpdatedReplicas, allReplicas, status.Replicas),
-				validate.NoMoreThan(path, "availableReplicas", status.AvailableReplicas, allReplicas, status.Replicas),
-				validate.NoMoreThan(path, "availableReplicas", status.AvailableReplicas, "status.readyReplicas", status.ReadyReplicas))
+				validate.NoMoreThan(status.Replicas, allReplicas, path, map[string]int32{
+					"readyReplicas": status.ReadyReplicas, "currentReplicas": status.CurrentReplicas,
+					"updatedReplicas": status.UpdatedReplicas, "availableReplicas": status.AvailableReplicas,
+				}),
+				validate.NoMoreThan(status.ReadyReplicas, "status.readyReplicas", path, map[string]int32{"availableReplicas": status.AvailableReplicas}))
 		},
 		Scale: &registry.Scaling[*appsv1.StatefulSet]{
 			Replicas:       func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },

@@ -12,7 +12,7 @@ import (
 // no selector, the pods are not looked into: that is what has to be mended first.
 func validateSelectedTemplate(kind string, template *corev1.PodTemplateSpec, selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-		if kind == "StatefulSet" {
+		if kind == "StatefulSet" { // of which upstream checks the pods that run for ever, all the same
 			return podspec.ValidateEndless(kind, template, at)
 		}
 		return nil

@@ -215,9 +215,8 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 		validate.Immutable(j.Spec.BackoffLimitPerIndex, old.Spec.BackoffLimitPerIndex, spec.Child("backoffLimitPerIndex")),
 		validateJobTemplateUpdate(&j.Spec.Template, old, spec.Child("template")),
 	)
-	indexed := ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion
 	inStep := ptr.Deref(j.Spec.Completions, -1) == ptr.Deref(j.Spec.Parallelism, -1)
-	if !indexed || !inStep {
+	if !isIndexed(&j.Spec) || !inStep {
 		errs = append(errs, validate.Immutable(j.Spec.Completions, old.Spec.Completions, spec.Child("completions"))...)
 	}
 	return errs

@@ -34,11 +34,11 @@ func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		if s.BackoffLimitPerIndex == nil {
 			errs = append(errs, field.Required(perIndex, "when maxFailedIndexes is specified"))
 		}
-		if s.Completions != nil && ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion && *s.MaxFailedIndexes > *s.Completions {
+		if s.Completions != nil && isIndexed(s) && *s.MaxFailedIndexes > *s.Completions {
 			errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, "must be less than or equal to completions"))
 		}
 	}
-	if ptr.Deref(s.CompletionMode, "") != batchv1.IndexedCompletion {
+	if !isIndexed(s) {
 		const text = "requires indexed completion mode"
 		if s.MaxFailedIndexes != nil {
 			errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, text))
@@ -81,7 +81,7 @@ func validateManager(manager *string, at *field.Path) field.ErrorList {
 
 func validateJobPolicies(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if p := s.SuccessPolicy; p != nil && ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion {
+	if p := s.SuccessPolicy; p != nil && isIndexed(s) {
 		rules := spec.Child("successPolicy", "rules")
 		if len(p.Rules) == 0 {
 			errs = append(errs, field.Required(rules, "at least one rules must be specified when the successPolicy is specified"))

@@ -25,7 +25,7 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 		errs = append(errs, field.Invalid(status.Child("failed"), s.Failed, "cannot decrease the failed counter"))
 	}
 	// The index of a pod that succeeded may be given up, where the number of indexes can be changed.
-	if s.Succeeded < was.Succeeded && !isIndexed(j) {
+	if s.Succeeded < was.Succeeded && !isIndexed(&j.Spec) {
 		errs = append(errs, field.Invalid(status.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter"))
 	}
 	if s.Ready != nil && *s.Ready > s.Active && (!ptr.Equal(s.Ready, was.Ready) || s.Active != was.Active) {
@@ -37,15 +37,15 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-func isIndexed(j *batchv1.Job) bool {
-	return ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion
+func isIndexed(s *batchv1.JobSpec) bool {
+	return ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion
 }
 
 func validateJobIndexes(j, old *batchv1.Job, status *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if done := j.Status.CompletedIndexes; done != old.Status.CompletedIndexes {
 		at := status.Child("completedIndexes")
-		if done != "" && !isIndexed(j) {
+		if done != "" && !isIndexed(&j.Spec) {
 			errs = append(errs, field.Invalid(at, done, "cannot set non-empty completedIndexes when non-indexed completion mode"))
 		}
 		if _, err := countIndexes(done, ptr.Deref(j.Spec.Completions, 0)); err != nil {

@@ -133,9 +133,9 @@ func validateLimitNames(limitType corev1.LimitType, list corev1.ResourceList, pa
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		if limitType == corev1.LimitTypePod || limitType == corev1.LimitTypeContainer {
-			errs = append(errs, validateContainerName(name, path.Key(string(name)))...)
+			errs = append(errs, podspec.ValidateContainerResource(name, path.Key(string(name)))...)
 		} else {
-			errs = append(errs, validateResourceName(name, path.Key(string(name)))...)
+			errs = append(errs, podspec.ValidateResourceName(name, path.Key(string(name)))...)
 		}
 	}
 	return errs

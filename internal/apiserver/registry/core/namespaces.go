@@ -2,11 +2,9 @@ package core
 
 import (
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -114,13 +112,7 @@ func validateNewNamespace(ns *corev1.Namespace) field.ErrorList {
 	return errs
 }
 
-// validateFinalizer checks the name of a finalizer of a namespace's contents. One without a domain is one
-// of Kubernetes' own.
+// validateFinalizer checks the name of a finalizer of a namespace's contents.
 func validateFinalizer(name corev1.FinalizerName, at *field.Path) field.ErrorList {
-	errs := apivalidation.ValidateFinalizerName(string(name), at)
-	own := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
-	if !strings.Contains(string(name), "/") && !slices.Contains(own, string(name)) {
-		errs = append(errs, field.Invalid(at, string(name), "name is neither a standard finalizer name nor is it fully qualified"))
-	}
-	return errs
+	return append(apivalidation.ValidateFinalizerName(string(name), at), registry.ValidateFinalizerDomain(string(name), at)...)
 }

@@ -63,25 +63,17 @@ func replicationControllers() registry.Resource {
 }
 
 func validateReplicationControllerStatus(s *corev1.ReplicationControllerStatus, path *field.Path) field.ErrorList {
-	errs := append(validate.NotNegative(&s.ObservedGeneration, path.Child("observedGeneration")), validate.Counts(path, map[string]int32{
-		"replicas": s.Replicas, "fullyLabeledReplicas": s.FullyLabeledReplicas,
-		"readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
-	})...)
-	for _, part := range []struct {
-		name       string
-		is, whole  int32
-		ofReplicas string
-	}{
-		{"fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas"},
-		{"readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas"},
-		{"availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas"},
-		{"availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas"},
-	} {
-		if part.is > part.whole {
-			errs = append(errs, field.Invalid(path.Child(part.name), part.is, "cannot be greater than "+part.ofReplicas))
-		}
-	}
-	return errs
+	return slices.Concat(
+		validate.NotNegative(&s.ObservedGeneration, path.Child("observedGeneration")),
+		validate.Counts(path, map[string]int32{
+			"replicas": s.Replicas, "fullyLabeledReplicas": s.FullyLabeledReplicas,
+			"readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
+		}),
+		validate.NoMoreThan(s.Replicas, "status.replicas", path, map[string]int32{
+			"fullyLabeledReplicas": s.FullyLabeledReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
+		}),
+		validate.NoMoreThan(s.ReadyReplicas, "readyReplicas", path, map[string]int32{"availableReplicas": s.AvailableReplicas}),
+	)
 }
 
 // defaultReplicationController fills in the selector and the labels from the template.

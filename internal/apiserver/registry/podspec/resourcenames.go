@@ -27,7 +27,7 @@ func isQualified(name corev1.ResourceName) bool { return strings.Contains(string
 
 // ValidateContainerResource checks the name of a resource that a container can have.
 func ValidateContainerResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	errs := validateResourceName(name, at)
+	errs := ValidateResourceName(name, at)
 	switch {
 	case isQualified(name) && !IsNative(name) && !IsExtended(name):
 		errs = append(errs, field.Invalid(at, name, "doesn't follow extended resource name standard"))
@@ -39,7 +39,7 @@ func ValidateContainerResource(name corev1.ResourceName, at *field.Path) field.E
 
 // validatePodResource checks the name of a resource that a pod as a whole can have.
 func validatePodResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	if errs := validateResourceName(name, at); len(errs) > 0 {
+	if errs := ValidateResourceName(name, at); len(errs) > 0 {
 		return errs
 	}
 	if name == corev1.ResourceCPU || name == corev1.ResourceMemory || isHugePages(name) {
@@ -48,16 +48,21 @@ func validatePodResource(name corev1.ResourceName, at *field.Path) field.ErrorLi
 	return field.ErrorList{field.NotSupported(at, name, []string{"cpu", corev1.ResourceHugePagesPrefix, "memory"})}
 }
 
-// validateResourceName checks the form of a name. One without a domain is known.
-func validateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
+// ValidateResourceName checks the form of a name. One without a domain is known.
+func ValidateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	if errs := validate.FromMessages(name, at, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}
-	if isQualified(name) || isHugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
-		slices.Contains(containerResources(), name) || slices.Contains(quotaResources(), name) {
+	if isQualified(name) || IsStandard(name) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(at, name, "must be a standard resource type or fully qualified")}
+}
+
+// IsStandard reports whether a name without a domain is known, as what containers have or what quotas limit.
+func IsStandard(name corev1.ResourceName) bool {
+	return isHugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
+		slices.Contains(containerResources(), name) || slices.Contains(quotaResources(), name)
 }
 
 func containerResources() []corev1.ResourceName {

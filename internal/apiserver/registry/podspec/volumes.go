@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateVolumes checks the volumes of a pod, or of a template if there is none. It returns those that are valid by their names: the others
-// count as absent where they are mounted.
+// validateVolumes checks the volumes of a pod, or of a template if there is none. It returns those that are
+// valid by their names: the others count as absent where they are mounted.
 func validateVolumes(volumes []corev1.Volume, pod *corev1.Pod, path *field.Path) (map[string]*corev1.Volume, field.ErrorList) {
 	valid := map[string]*corev1.Volume{}
 	errs := validate.Each(volumes, path, func(v *corev1.Volume, at *field.Path) field.ErrorList {

@@ -1,18 +1,16 @@
 package resource
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 )
 
@@ -46,18 +44,10 @@ func validateClass(c, old *resourcev1.DeviceClassSpec) field.ErrorList {
 		func(config *resourcev1.DeviceClassConfiguration, at *field.Path) field.ErrorList {
 			return validateConfig(&config.DeviceConfiguration, at, stored)
 		})...)
-	if name := c.ExtendedResourceName; name != nil && !isExtendedResource(*name) {
+	if name := c.ExtendedResourceName; name != nil && !podspec.IsExtended(corev1.ResourceName(*name)) {
 		errs = append(errs, field.Invalid(spec.Child("extendedResourceName"), *name, "must be a valid extended resource name"))
 	}
 	return errs
-}
-
-// isExtendedResource reports whether containers could request a resource of that name, and a
-// quota count it, without it being one of Kubernetes' own.
-func isExtendedResource(name string) bool {
-	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
-		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }
 
 // validateClassNaming checks names twice, as upstream does: a prefix for generated names only for what no

@@ -5,6 +5,7 @@ package validate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -180,24 +181,22 @@ func InRange[N cmp.Ordered](value N, path *field.Path, low, high N) field.ErrorL
 // Counts checks numbers of pods in a status.
 func Counts(path *field.Path, numbers map[string]int32) field.ErrorList {
 	var errs field.ErrorList
-	names := make([]string, 0, len(numbers))
-	for name := range numbers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
 		n := numbers[name]
 		errs = append(errs, NotNegative(&n, path.Child(name))...)
 	}
 	return errs
 }
 
-// NoMoreThan checks that a number in a status is not greater than another.
-func NoMoreThan(path *field.Path, name string, number int32, limitName string, limit int32) field.ErrorList {
-	if number <= limit {
-		return nil
+// NoMoreThan checks that numbers of pods in a status are not greater than another.
+func NoMoreThan(limit int32, limitName string, path *field.Path, numbers map[string]int32) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		if n := numbers[name]; n > limit {
+			errs = append(errs, field.Invalid(path.Child(name), n, "cannot be greater than "+limitName))
+		}
 	}
-	return field.ErrorList{field.Invalid(path.Child(name), number, "cannot be greater than "+limitName)}
+	return errs
 }
 
 // TargetPort checks the number or the name of a port.
