@@ -12,12 +12,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
 // handlerChain returns the filters around a handler. Restrictions, aggregation, definitions and the
 // delete flow come after those of k8s.io/apiserver, so after authentication and authorization.
 func handlerChain(s *Server) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
+		handler = storage.WithMetadataLists(handler, c.Serializer)
 		handler = s.aggregation.Filter(establishing.WithDefinitions(deleteflow.WithRequest(handler, c.Serializer), s.establisher))
 		handler = restriction.WithRestrictions(handler, s.access.Restrictions, c.Serializer)
 		everybody, own := genericapiserver.DefaultBuildHandlerChain(handler, c), ownChain(handler, c)

@@ -339,7 +339,7 @@ func within(limit time.Duration, do func()) {
 	}
 }
 
-// listedObjects is a decoder that counts the objects of lists. They have the list's version, and no
+// listedObjects is a decoder that counts the objects of lists, as far as these are decoded whole. They have the list's version, and no
 // kind and version each, as those that a watch cache has decoded; custom resources keep theirs.
 type listedObjects struct {
 	etcd3.Decoder
@@ -351,7 +351,11 @@ func countListed(decoder etcd3.Decoder) *listedObjects { return &listedObjects{D
 
 // DecodeListItem implements etcd3.Decoder.
 func (l *listedObjects) DecodeListItem(ctx context.Context, data []byte, revision uint64, newItem func() runtime.Object) (runtime.Object, error) {
-	l.n.Add(1)
+	if metadata, ok := metadataOf(ctx, data); ok {
+		data = metadata // which takes so little that it is not counted
+	} else {
+		l.n.Add(1)
+	}
 	item, err := l.Decoder.DecodeListItem(ctx, data, revision, newItem)
 	if _, custom := item.(runtime.Unstructured); err == nil && !custom {
 		item.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/wire"
 )
 
 // sharedSpecs is the codec of writes of CustomResourceDefinitions, and of the watch that fills their
@@ -106,21 +108,17 @@ func (s *sharedSpecs) remember(sum specSum, definition *apiextensions.CustomReso
 	s.sweep = max(minSweep, 2*len(s.known))
 }
 
-const (
-	// protobufPrefix is what objects begin with that are stored as protobuf: a runtime.Unknown.
-	protobufPrefix = "k8s\x00"
-	// The numbers of fields: of the object in runtime.Unknown, and of the specification in the object.
-	rawOfUnknown, specOfObject = 2, 2
-)
+// specOfObject is the field of the specification in an object.
+const specOfObject = 2
 
 // cutSpec separates the specification of an object that is stored as protobuf from the object without
 // it.
 func cutSpec(data []byte) (rest, spec []byte, ok bool) {
-	message, ok := bytes.CutPrefix(data, []byte(protobufPrefix))
+	message, ok := bytes.CutPrefix(data, []byte(wire.Prefix))
 	if !ok {
 		return nil, nil, false
 	}
-	before, raw, after, ok := cutField(message, rawOfUnknown)
+	before, raw, after, ok := cutField(message, wire.RawOfUnknown)
 	if !ok {
 		return nil, nil, false
 	}
@@ -128,8 +126,8 @@ func cutSpec(data []byte) (rest, spec []byte, ok bool) {
 	if !ok {
 		return nil, nil, false
 	}
-	rest = slices.Concat([]byte(protobufPrefix), before)
-	rest = protowire.AppendTag(rest, rawOfUnknown, protowire.BytesType)
+	rest = slices.Concat([]byte(wire.Prefix), before)
+	rest = protowire.AppendTag(rest, wire.RawOfUnknown, protowire.BytesType)
 	rest = protowire.AppendVarint(rest, uint64(len(beforeSpec)+len(afterSpec)))
 	return slices.Concat(rest, beforeSpec, afterSpec, after), spec, true
 }

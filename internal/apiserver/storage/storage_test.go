@@ -56,6 +56,17 @@ func (o objects) key(namespace, name string) string {
 	return o.prefix + "/" + namespace + "/" + name
 }
 
+// codec is that of the server's registries, which stores protobuf.
+func codec(t testing.TB) runtime.Codec {
+	t.Helper()
+	codecs := builtin.NewSchemes().Codecs
+	binary, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	if !ok {
+		t.Fatal("there is no protobuf")
+	}
+	return codecs.CodecForVersions(binary.Serializer, codecs.UniversalDeserializer(), schema.GroupVersions{corev1.SchemeGroupVersion}, runtime.InternalGroupVersioner)
+}
+
 // storageOf opens the storage of a resource, as its registry would.
 func (s *Store) storageOf(t testing.TB, resource string, obj, list runtime.Object, wrap Wrap) objects {
 	t.Helper()
@@ -65,7 +76,7 @@ func (s *Store) storageOf(t testing.TB, resource string, obj, list runtime.Objec
 		t.Fatal(err)
 	}
 	config := &storagebackend.ConfigForResource{GroupResource: kind, Config: storagebackend.Config{
-		Prefix: s.Prefix(), EventsHistoryWindow: storagebackend.DefaultEventsHistoryWindow, Codec: builtin.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion),
+		Prefix: s.Prefix(), EventsHistoryWindow: storagebackend.DefaultEventsHistoryWindow, Codec: codec(t),
 	}}
 	prefix := "/" + resource
 	keyOf := func(obj runtime.Object) (string, error) {

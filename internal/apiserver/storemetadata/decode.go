@@ -9,14 +9,12 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-// protobufPrefix is what objects begin with that are stored as protobuf. All others are JSON.
-const protobufPrefix = "k8s\x00"
+	"github.com/coppice-dev/coppice/internal/wire"
+)
 
 // The numbers of the fields that are read.
 const (
-	rawOfUnknown        = 2  // the object, in runtime.Unknown
 	metadataOfObject    = 1  // in all kinds
 	managedFieldsOfMeta = 17 // in ObjectMeta
 )
@@ -30,10 +28,12 @@ func typeOfMetadata() metav1.TypeMeta {
 // is not looked at.
 func decode(value []byte, revision int64) (*metav1.PartialObjectMetadata, error) {
 	object := &metav1.PartialObjectMetadata{TypeMeta: typeOfMetadata()}
-	var err error
-	if message, ok := bytes.CutPrefix(value, []byte(protobufPrefix)); ok {
+	message, isProtobuf, err := wire.Object(value)
+	switch {
+	case err != nil:
+	case isProtobuf:
 		err = decodeProtobuf(message, &object.ObjectMeta)
-	} else {
+	default:
 		err = decodeJSON(value, &object.ObjectMeta)
 	}
 	if err != nil {
@@ -45,11 +45,7 @@ func decode(value []byte, revision int64) (*metav1.PartialObjectMetadata, error)
 }
 
 func decodeProtobuf(message []byte, into *metav1.ObjectMeta) error {
-	raw, err := field(message, rawOfUnknown)
-	if err != nil {
-		return err
-	}
-	metadata, err := field(raw, metadataOfObject)
+	metadata, err := wire.Field(message, metadataOfObject)
 	if err != nil {
 		return err
 	}
@@ -66,58 +62,6 @@ func decodeProtobuf(message []byte, into *metav1.ObjectMeta) error {
 		end += n
 	}
 	return into.Unmarshal(metadata[:end])
-}
-
-// field returns the value of a field of a message, and an error if it does not have it.
-func field(message []byte, wanted protowire.Number) (found []byte, err error) {
-	err = eachField(message, func(number int32, value []byte, _ uint64) error {
-		if number == int32(wanted) && value != nil {
-			found = value
-			return errFound
-		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errFound):
-		return found, nil
-	case err != nil:
-		return nil, err
-	default:
-		return nil, fmt.Errorf("there is no field %d", wanted)
-	}
-}
-
-// errFound ends eachField.
-var errFound = errors.New("the field is found")
-
-// eachField calls read for the fields of a message, until that returns an error: with the value of
-// strings and messages, which is not nil, or with that of numbers.
-func eachField(message []byte, read func(number int32, value []byte, varint uint64) error) error {
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		message = message[n:]
-		var value []byte
-		var varint uint64
-		switch kind {
-		case protowire.BytesType:
-			value, n = protowire.ConsumeBytes(message)
-		case protowire.VarintType:
-			varint, n = protowire.ConsumeVarint(message)
-		default:
-			n = protowire.ConsumeFieldValue(number, kind, message)
-		}
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if err := read(int32(number), value, varint); err != nil {
-			return err
-		}
-		message = message[n:]
-	}
-	return nil
 }
 
 // decodeJSON reads only as far as the metadata, which come before the specification: a

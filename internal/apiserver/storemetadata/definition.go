@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/coppice-dev/coppice/internal/wire"
 )
 
 // The numbers of the fields that are read of a CustomResourceDefinition. They are the same in v1 and
@@ -30,7 +32,11 @@ type definition struct {
 // definitionOf returns what a stored CustomResourceDefinition says. It is not served before it is
 // established. Of one that cannot be read, the API says so, to whoever asks for the resource.
 func definitionOf(value []byte) (definition, bool) {
-	if message, ok := bytes.CutPrefix(value, []byte(protobufPrefix)); ok {
+	message, isProtobuf, err := wire.Object(value)
+	switch {
+	case err != nil:
+		return definition{}, false
+	case isProtobuf:
 		return definitionFromProtobuf(message)
 	}
 	return definitionFromJSON(value)
@@ -38,16 +44,12 @@ func definitionOf(value []byte) (definition, bool) {
 
 // definitionFromProtobuf passes over the schemas, which are nearly all of a definition.
 func definitionFromProtobuf(message []byte) (found definition, established bool) {
-	raw, err := field(message, rawOfUnknown)
-	if err != nil {
-		return definition{}, false
-	}
-	err = eachField(raw, func(number int32, value []byte, _ uint64) error {
+	err := wire.Each(message, func(number int32, value []byte, _ uint64) error {
 		switch number {
 		case specOfDefinition:
 			return found.readSpec(value)
 		case statusOfDefinition:
-			return eachField(value, func(number int32, value []byte, _ uint64) error {
+			return wire.Each(value, func(number int32, value []byte, _ uint64) error {
 				if number != conditionsOfStatus {
 					return nil
 				}
@@ -66,13 +68,13 @@ func definitionFromProtobuf(message []byte) (found definition, established bool)
 }
 
 func (d *definition) readSpec(spec []byte) error {
-	return eachField(spec, func(number int32, value []byte, _ uint64) error {
+	return wire.Each(spec, func(number int32, value []byte, _ uint64) error {
 		switch number {
 		case scopeOfSpec:
 			d.namespaced = string(value) == string(apiextensionsv1.NamespaceScoped)
 		case versionsOfSpec:
 			name, served := "", false
-			err := eachField(value, func(number int32, value []byte, varint uint64) error {
+			err := wire.Each(value, func(number int32, value []byte, varint uint64) error {
 				switch number {
 				case nameOfVersion:
 					name = string(value)
@@ -94,7 +96,7 @@ func (d *definition) readSpec(spec []byte) error {
 
 func isEstablished(condition []byte) (bool, error) {
 	is, isTrue := false, false
-	err := eachField(condition, func(number int32, value []byte, _ uint64) error {
+	err := wire.Each(condition, func(number int32, value []byte, _ uint64) error {
 		switch number {
 		case typeOfCondition:
 			is = string(value) == string(apiextensionsv1.Established)
