@@ -59,7 +59,7 @@ func parse(t *testing.T, resources []*inventory.Resource, line string) *inventor
 	t.Helper()
 	words := strings.Fields(line)
 	at := slices.IndexFunc(resources, func(r *inventory.Resource) bool { return r.Resource == words[1] })
-	o := &inventory.Object{Resource: resources[at], Created: read().Add(-time.Hour), Labels: map[string]string{}}
+	o := &inventory.Object{Resource: resources[at], Created: read().Add(-time.Hour)}
 	o.UID, o.Kind, o.ResourceVersion = ownership.UID(words[0]), o.Resource.OwnerKind(), "7"
 	if namespace, name, ok := strings.Cut(words[2], "/"); ok {
 		o.Namespace, o.Name = namespace, name
@@ -74,7 +74,7 @@ func parse(t *testing.T, resources []*inventory.Resource, line string) *inventor
 			o.Owners = append(o.Owners, parseOwner(strings.Split(value, ":")))
 		case "label":
 			label, text, _ := strings.Cut(value, ":")
-			o.Labels[label] = text
+			o.Labels = append(o.Labels, inventory.Label{Name: label, Value: text})
 		case "finalizer":
 			o.Finalizers = append(o.Finalizers, value)
 		case "deleting":
@@ -82,7 +82,7 @@ func parse(t *testing.T, resources []*inventory.Resource, line string) *inventor
 			if err != nil {
 				t.Fatalf("%q: %v", line, err)
 			}
-			o.Deadline, deleting = read().Add(-ago), true
+			o.Due, deleting = read().Add(-ago).Unix(), true
 		case "new":
 			o.Created = read().Add(time.Second)
 		default:

@@ -40,7 +40,7 @@ func (c *checker) unserved(o *inventory.Object) {
 // finalizers: with the admission plug-in OwnerReferencesPermissionEnforcement, a server refuses its next
 // write of them. It is judged only where one workload is known to have set them.
 func (c *checker) unpermitted(o *inventory.Object) {
-	if c.permits == nil || len(o.OwnedBy) != 1 {
+	if c.permits == nil || o.SetBy == nil || len(o.SetBy.Owners) != 1 {
 		return
 	}
 	for n, ref := range o.Owners {
@@ -48,9 +48,9 @@ func (c *checker) unpermitted(o *inventory.Object) {
 		if ref.BlockOwnerDeletion != ownership.True || r == nil {
 			continue
 		}
-		account, known := c.permits.Denied(o.OwnedBy[0], r, o.Namespace, ref.Name)
+		account, known := c.permits.Denied(o.SetBy.Owners[0], r, o.Namespace, ref.Name)
 		if known {
-			c.found(Unpermitted, o, n, fmt.Sprintf("%s sets blockOwnerDeletion, and no role lets %s update %s/finalizers of %s.", o.OwnedBy[0], account, r.GroupResource(), nameOf(ref)))
+			c.found(Unpermitted, o, n, fmt.Sprintf("%s sets blockOwnerDeletion, and no role lets %s update %s/finalizers of %s.", o.SetBy.Owners[0], account, r.GroupResource(), nameOf(ref)))
 		}
 	}
 }

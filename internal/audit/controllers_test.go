@@ -41,7 +41,7 @@ func judged(inv *inventory.Inventory, c controllers) []string {
 func heldBy(t *testing.T, finalizer, manager string) *inventory.Inventory {
 	t.Helper()
 	inv := cluster(t, "x configmaps default/x finalizer="+finalizer, "d deployments other/acme-operator")
-	inv.Object("x").Managers = []inventory.Manager{{Name: manager, Time: read().Add(-time.Hour), Finalizers: []string{finalizer}}}
+	inv.Object("x").SetBy = &inventory.SetBy{Finalizers: []inventory.Manager{{Name: manager, Time: read().Add(-time.Hour), Finalizers: []string{finalizer}}}}
 	return inv
 }
 
@@ -120,7 +120,7 @@ func TestControllersThatMayNotBlock(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			inv := cluster(t, "w widgets default/w", "x configmaps default/x owner=example.com/v2:Widget:w:w:c", "d deployments other/acme-operator")
-			inv.Object("x").OwnedBy = test.managers
+			inv.Object("x").SetBy = &inventory.SetBy{Owners: test.managers}
 			got := judged(inv, controllers{
 				workloads: map[string]servedby.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
 				rules:     map[string][]rbacv1.PolicyRule{"sa": test.rules},

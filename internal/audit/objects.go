@@ -22,7 +22,7 @@ func (c *checker) leftover(o *inventory.Object) {
 
 // terminating finds an object whose deletion takes long, counted from the end of its grace period.
 func (c *checker) terminating(o *inventory.Object) {
-	if o.Phase == ownership.Active || c.inv.Read.Sub(o.Deadline) < c.long {
+	if o.Phase == ownership.Active || c.inv.Read.Sub(o.Deadline()) < c.long {
 		return
 	}
 	waits := "has no finalizers"
@@ -36,7 +36,7 @@ func (c *checker) terminating(o *inventory.Object) {
 			}
 		}
 	}
-	since := c.inv.Read.Sub(o.Deadline).Round(time.Second)
+	since := c.inv.Read.Sub(o.Deadline()).Round(time.Second)
 	c.found(TerminatingLong, o, -1, fmt.Sprintf("It should have been gone %s ago, and %s.", since, waits))
 }
 
@@ -69,7 +69,7 @@ type managed struct {
 func (c *checker) countManaged() {
 	c.managed = make(map[managed]bool)
 	for _, o := range c.inv.Objects {
-		if by := o.Labels[managedBy]; by != "" && hasController(o) {
+		if by := o.Labels.Get(managedBy); by != "" && hasController(o) {
 			c.managed[managed{o.Kind, o.Namespace, by}] = true
 		}
 	}
@@ -81,12 +81,12 @@ func (c *checker) looksOwned(o *inventory.Object) {
 		return
 	}
 	for _, label := range marks(o.Kind) {
-		if value, ok := o.Labels[label]; ok {
+		if value, ok := o.Labels.Lookup(label); ok {
 			c.found(LooksOwned, o, -1, fmt.Sprintf("It has the label %s=%s of a controller, and no owner.", label, value))
 			return
 		}
 	}
-	if by := o.Labels[managedBy]; by != "" && c.managed[managed{o.Kind, o.Namespace, by}] {
+	if by := o.Labels.Get(managedBy); by != "" && c.managed[managed{o.Kind, o.Namespace, by}] {
 		c.found(LooksOwned, o, -1, fmt.Sprintf("It has no owner, unlike others of its kind and namespace that are managed by %s.", by))
 	}
 }

@@ -76,7 +76,7 @@ func (f *targetFlags) choose(inv *inventory.Inventory, cluster *clusterFlags, ar
 	seen := make(map[ownership.UID]bool, len(uids))
 	var chosen []ownership.UID
 	for _, uid := range uids {
-		if !seen[uid] && selector.Matches(labels.Set(inv.Object(uid).Labels)) {
+		if !seen[uid] && selector.Matches(inv.Object(uid).Labels) {
 			seen[uid] = true
 			chosen = append(chosen, uid)
 		}

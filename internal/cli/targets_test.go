@@ -99,7 +99,7 @@ func targetInventory() *inventory.Inventory {
 		o := &inventory.Object{Resource: r}
 		o.UID, o.Kind, o.Namespace, o.Name = ownership.UID(name), r.OwnerKind(), namespace, name
 		if name != "c" {
-			o.Labels = map[string]string{"app": "web"}
+			o.Labels = inventory.Labels{{Name: "app", Value: "web"}}
 		}
 		inv.Objects = append(inv.Objects, o)
 	}

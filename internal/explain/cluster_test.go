@@ -128,7 +128,7 @@ func (w *cluster) webhook(f []string) {
 
 func (w *cluster) object(f []string) {
 	r := w.resource(f[0], f[1])
-	o := &inventory.Object{Resource: r, Labels: map[string]string{}, Created: now.Add(-24 * time.Hour)}
+	o := &inventory.Object{Resource: r, SetBy: &inventory.SetBy{}, Created: now.Add(-24 * time.Hour)}
 	o.Kind, o.Name, o.UID = r.OwnerKind(), nameOnly(f[1]), ownership.UID(uidOf(f[0], nameOnly(f[1])))
 	if r.Namespaced {
 		o.Namespace = strings.Split(f[1], "/")[0]
@@ -149,7 +149,7 @@ func (w *cluster) object(f []string) {
 		case "finalizers":
 			o.Finalizers = strings.Split(value, ",")
 		case "by":
-			o.Managers = append(o.Managers, w.manager(value))
+			o.SetBy.Finalizers = append(o.SetBy.Finalizers, w.manager(value))
 		case "owner":
 			o.Owners = append(o.Owners, reference(value))
 		case "node", "claim", "phase":
@@ -168,13 +168,13 @@ func (w *cluster) object(f []string) {
 			w.nodes[o.Name] = explain.Node{Exists: true, Since: w.ago(value)}
 		default:
 			if !w.detail(o.UID, key, value) {
-				o.Labels[key] = value
+				o.Labels = append(o.Labels, inventory.Label{Name: key, Value: value})
 			}
 		}
 	}
 	o.Phase = ownership.PhaseOf(!deleted.IsZero(), o.Finalizers)
 	if !deleted.IsZero() {
-		o.Deadline = deleted.Add(o.Grace)
+		o.Due = deleted.Add(o.Grace).Unix()
 	}
 	switch r.Kind {
 	case "Pod":

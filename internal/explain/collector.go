@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
@@ -20,6 +22,17 @@ type Collector struct {
 	Paused map[ownership.Kind]time.Time
 	// Resume is the command that resumes the deletions of a kind, which follows it; empty if there is none.
 	Resume string
+}
+
+// NewCollector returns a collector of which nothing is known but where it was asked.
+func NewCollector(where string) *Collector {
+	return &Collector{Where: where, Held: make(map[ownership.UID]Held), Paused: make(map[ownership.Kind]time.Time)}
+}
+
+// Pause adds a kind, such as "Deployment.apps", whose deletions are paused.
+func (c *Collector) Pause(kind string, since time.Time) {
+	gk := schema.ParseGroupKind(kind)
+	c.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = since
 }
 
 // Held is an owner whose deletion waits for the proof that no dependent was missed.

@@ -230,7 +230,7 @@ func refOf(o *inventory.Object) Ref {
 }
 
 // requested returns when the deletion of an object was requested.
-func requested(o *inventory.Object) time.Time { return o.Deadline.Add(-o.Grace) }
+func requested(o *inventory.Object) time.Time { return o.Deadline().Add(-o.Grace) }
 
 // unseen says in words what could not be read.
 func unseen(u inventory.Unread) string {

@@ -181,7 +181,7 @@ func (e *Explainer) terminating(o *inventory.Object) []Wait {
 		On: OnServer, State: Slow, Since: &since, Says: "nothing holds it any longer; the API server removes it",
 		Next: []Step{{"wait", waitFor(o)}},
 	}
-	if e.Now.Sub(o.Deadline) > prompt {
+	if e.Now.Sub(o.Deadline()) > prompt {
 		w.State = Unknown
 		w.Next = []Step{{"look at it again: it may be gone", get(o)}}
 	}

@@ -17,8 +17,8 @@ const lost = 5 * time.Minute
 func (e *Explainer) grace(o *inventory.Object) (Wait, bool) {
 	since := requested(o)
 	w := Wait{On: OnGracePeriod, State: Slow, Since: &since, Next: []Step{{"wait", waitFor(o)}}}
-	w.Says = fmt.Sprintf("its grace period of %s ends in %s", o.Grace, o.Deadline.Sub(e.Now).Round(time.Second))
-	isRunning := e.Now.Before(o.Deadline)
+	w.Says = fmt.Sprintf("its grace period of %s ends in %s", o.Grace, o.Deadline().Sub(e.Now).Round(time.Second))
+	isRunning := e.Now.Before(o.Deadline())
 	if o.Kind != (ownership.Kind{Kind: "Pod"}) || o.Grace == 0 {
 		return w, isRunning
 	}
@@ -40,7 +40,7 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 			w.Object.UID = node.UID
 		}
 	}
-	late := e.Now.Sub(o.Deadline)
+	late := e.Now.Sub(o.Deadline())
 	if e.Details == nil {
 		w.Says = fmt.Sprintf("the kubelet of node %s has to stop it; the node was not read", name)
 		return w
@@ -68,7 +68,7 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 		w.State, w.Next = Slow, inTime.Next
 		w.Says = fmt.Sprintf("its grace period is over; node %s is ready and stops it", name)
 	default:
-		w.Says = fmt.Sprintf("its grace period was over %s ago, and node %s, which is ready, has not stopped it", e.age(o.Deadline), name)
+		w.Says = fmt.Sprintf("its grace period was over %s ago, and node %s, which is ready, has not stopped it", e.age(o.Deadline()), name)
 		w.Next = []Step{{"look at its events and volumes", fmt.Sprintf("kubectl describe pod %s -n %s", o.Name, o.Namespace)}}
 	}
 	return w

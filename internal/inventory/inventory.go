@@ -9,6 +9,7 @@
 package inventory
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +38,6 @@ type Inventory struct {
 
 	byUID  map[ownership.UID]*Object
 	byKind map[ownership.Kind]*Resource
-	byName map[name]*Object
 }
 
 // Resource is a resource that the cluster serves.
@@ -64,16 +64,38 @@ type Object struct {
 
 	Resource *Resource
 	Created  time.Time
-	// Deadline is the deletionTimestamp: when the deletion was requested, plus the grace period that it
-	// gave. Both are zero for an object that is not being deleted.
-	Deadline time.Time
-	Grace    time.Duration
-	Labels   map[string]string
-	// Managers are the field managers that have set finalizers of the object.
-	Managers []Manager
-	// OwnedBy are the field managers other than Kubernetes' own controllers that have set owner references
-	// which block the deletion of an owner.
-	OwnedBy []string
+	// Grace is the grace period that the request for the deletion gave; zero for an object that is not being
+	// deleted.
+	Grace  time.Duration
+	Labels Labels
+	// SetBy says who has set what of the object, as far as that matters; nil for most objects.
+	SetBy *SetBy
+}
+
+// SetBy are the field managers of an object that matter to its deletion.
+type SetBy struct {
+	// Finalizers are those that have set finalizers.
+	Finalizers []Manager
+	// Owners are those other than Kubernetes' own controllers that have set owner references which block the
+	// deletion of an owner.
+	Owners []string
+}
+
+// Deadline returns the deletionTimestamp: when the deletion was requested, plus the grace period that it gave.
+// It is zero for an object that is not being deleted.
+func (o *Object) Deadline() time.Time {
+	if o.Due == 0 {
+		return time.Time{}
+	}
+	return time.Unix(o.Due, 0)
+}
+
+// Managers returns the field managers that have set finalizers of the object.
+func (o *Object) Managers() []Manager {
+	if o.SetBy == nil {
+		return nil
+	}
+	return o.SetBy.Finalizers
 }
 
 // Manager is a field manager of an object's finalizers.
@@ -113,19 +135,16 @@ func (u Unread) String() string {
 	return what + ": " + u.Why
 }
 
-type name struct {
-	resource        *Resource
-	namespace, name string
-}
-
-// Index completes an inventory whose exported fields are set. Only then do the methods below work.
+// Index completes an inventory whose exported fields are set: it sorts the objects. Only then do the methods
+// below work.
 func (i *Inventory) Index() {
+	slices.SortFunc(i.Objects, func(a, b *Object) int {
+		return cmp.Or(a.compareName(b.Resource, b.Namespace, b.Name), strings.Compare(string(a.UID), string(b.UID)))
+	})
 	i.byUID = make(map[ownership.UID]*Object, len(i.Objects))
-	i.byName = make(map[name]*Object, len(i.Objects))
 	i.byKind = make(map[ownership.Kind]*Resource, len(i.Resources))
 	for _, o := range i.Objects {
 		i.byUID[o.UID] = o
-		i.byName[name{o.Resource, o.Namespace, o.Name}] = o
 	}
 	for _, r := range i.Resources {
 		i.byKind[r.OwnerKind()] = r
@@ -137,7 +156,23 @@ func (i *Inventory) Object(uid ownership.UID) *Object { return i.byUID[uid] }
 
 // Named returns the object of a name, or nil. namespace is empty for a cluster-scoped object.
 func (i *Inventory) Named(r *Resource, namespace, named string) *Object {
-	return i.byName[name{r, namespace, named}]
+	at, found := slices.BinarySearchFunc(i.Objects, named, func(o *Object, named string) int {
+		return o.compareName(r, namespace, named)
+	})
+	if !found {
+		return nil
+	}
+	return i.Objects[at]
+}
+
+// compareName compares the name of an object with that of another one, in the order of Inventory.Objects.
+func (o *Object) compareName(r *Resource, namespace, named string) int {
+	return cmp.Or(o.Resource.Compare(r), strings.Compare(o.Namespace, namespace), strings.Compare(o.Name, named))
+}
+
+// Compare orders resources by group and name.
+func (r *Resource) Compare(other *Resource) int {
+	return cmp.Or(strings.Compare(r.Group, other.Group), strings.Compare(r.Resource, other.Resource))
 }
 
 // Resource returns the resource whose objects are of a kind, or nil.

@@ -6,7 +6,6 @@ import (
 
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -79,7 +78,7 @@ func exceeded(b *policyv1.PodDisruptionBudget, going []*inventory.Object) *Budge
 	}
 	result := Budget{Namespace: b.Namespace, Name: b.Name, Allowed: b.Status.DisruptionsAllowed}
 	for _, o := range going {
-		if o.Namespace == b.Namespace && selector.Matches(labels.Set(o.Labels)) {
+		if o.Namespace == b.Namespace && selector.Matches(o.Labels) {
 			result.Pods = append(result.Pods, o.UID)
 		}
 	}

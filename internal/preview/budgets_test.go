@@ -33,7 +33,7 @@ func TestBudgets(t *testing.T) {
 		"Pod unready < owner @ n1", "Pod leaving < owner @ n1 deleting", "Pod stays @ n1")
 	for uid, pod := range inv.Pods {
 		pod.Phase, pod.Ready = corev1.PodRunning, uid != "unready"
-		inv.Object(uid).Labels = map[string]string{"app": "web"}
+		inv.Object(uid).Labels = inventory.Labels{{Name: "app", Value: "web"}}
 	}
 	inv.Pods["ended"].Phase = corev1.PodSucceeded
 	asked := []string{}

@@ -77,7 +77,7 @@ func (p *play) load(o *inventory.Object) *object {
 		return known
 	}
 	loaded := &object{Object: o, now: o.Object, deleting: o.Phase != ownership.Active}
-	loaded.deadline, loaded.grace = o.Deadline, int64(o.Grace/time.Second)
+	loaded.deadline, loaded.grace = o.Deadline(), int64(o.Grace/time.Second)
 	if o.Resource.GroupResource() == corev1.Resource("namespaces") {
 		loaded.specFinalizers = []corev1.FinalizerName{corev1.FinalizerKubernetes}
 		if ns := p.inventory.Namespaces[o.UID]; ns != nil {

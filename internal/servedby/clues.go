@@ -19,7 +19,7 @@ type clue struct {
 // clues returns names to look for, the surest first, and where they come from.
 func (x *Index) clues(o *inventory.Object, finalizer string) (clues []clue, evidence []string) {
 	setters, where := map[string]int{}, "on this object"
-	for _, m := range o.Managers {
+	for _, m := range o.Managers() {
 		if slices.Contains(m.Finalizers, finalizer) {
 			setters[m.Name]++
 		}

@@ -86,7 +86,7 @@ func isNamed(w *inventory.Object, name string) bool {
 		return true
 	}
 	for _, label := range []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app", "k8s-app", "control-plane", "name"} {
-		if w.Labels[label] == name {
+		if w.Labels.Get(label) == name {
 			return true
 		}
 	}

@@ -138,7 +138,7 @@ func New(inv *inventory.Inventory, d Details, now time.Time) *Index {
 		case o.Kind == leaseKind():
 			x.leases = append(x.leases, o)
 		}
-		for _, m := range o.Managers {
+		for _, m := range o.Managers() {
 			if m.Time.After(x.wrote[m.Name]) {
 				x.wrote[m.Name] = m.Time
 			}
@@ -166,7 +166,7 @@ func leaseKind() ownership.Kind { return ownership.Kind{Group: "coordination.k8s
 // is the same.
 func (x *Index) Of(o *inventory.Object, finalizer string) Answer {
 	key := []string{finalizer, o.Kind.String(), o.Namespace}
-	for _, m := range o.Managers {
+	for _, m := range o.Managers() {
 		if slices.Contains(m.Finalizers, finalizer) {
 			key = append(key, m.Name)
 		}

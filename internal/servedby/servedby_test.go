@@ -57,7 +57,7 @@ func object(kind, name string, managers ...inventory.Manager) *inventory.Object 
 	r := resources[kind]
 	return &inventory.Object{
 		Object:   ownership.Object{UID: ownership.UID(kind + "/" + name), Kind: r.OwnerKind(), Namespace: "ops", Name: name},
-		Resource: r, Managers: managers,
+		Resource: r, SetBy: &inventory.SetBy{Finalizers: managers},
 	}
 }
 

@@ -66,8 +66,8 @@ func TestInventory(t *testing.T) {
 	if got := slices.Collect(inv.Graph().Dependents(set[0].UID)); len(got) != 3 {
 		t.Errorf("the set owns %v", got)
 	}
-	if held := selected(t, inv, "inventory", "configmaps.v1", "held"); len(held[0].Managers) != 1 || !slices.Contains(held[0].Managers[0].Finalizers, "example.com/hold") {
-		t.Errorf("who has set the finalizer: %+v", held[0].Managers)
+	if held := selected(t, inv, "inventory", "configmaps.v1", "held"); len(held[0].Managers()) != 1 || !slices.Contains(held[0].Managers()[0].Finalizers, "example.com/hold") {
+		t.Errorf("who has set the finalizer: %+v", held[0].Managers())
 	}
 	if inv.Namespaces[selected(t, inv, "", "ns", "inventory")[0].UID] == nil {
 		t.Error("the namespace was not read whole")

@@ -310,7 +310,7 @@ func observedObject(o *unstructured.Unstructured, r *inventory.Resource) *invent
 	result.ResourceVersion, result.Finalizers = o.GetResourceVersion(), o.GetFinalizers()
 	result.Phase = ownership.PhaseOf(o.GetDeletionTimestamp() != nil, o.GetFinalizers())
 	if d := o.GetDeletionTimestamp(); d != nil {
-		result.Deadline = d.Time
+		result.Due = d.Unix()
 	}
 	for _, owner := range o.GetOwnerReferences() {
 		result.Owners = append(result.Owners, ownership.Reference{

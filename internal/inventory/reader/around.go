@@ -46,7 +46,7 @@ type AroundOptions struct {
 // says more than its graph is more read. What is said about those objects from this part is what would be
 // said from the whole.
 func Around(ctx context.Context, config *rest.Config, known Known, uids []ownership.UID, o AroundOptions) (*inventory.Inventory, error) {
-	r, err := newReader(config, Options{Now: o.Now})
+	r, err := newReader(config, Options{Now: o.Now, Pods: true})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (a *around) keepRead(r *inventory.Resource, meta *metav1.ObjectMeta) {
 		c = newConverter(r)
 		a.converters[r.OwnerKind()] = c
 	}
-	a.objects[ownership.UID(meta.UID)] = c.object(&metav1.PartialObjectMetadata{ObjectMeta: *meta})
+	a.objects[ownership.UID(meta.UID)] = c.object(meta)
 }
 
 // place is a resource in a namespace.
@@ -164,7 +164,7 @@ func (a *around) get(ctx context.Context, at place, o ownership.Object) (*metav1
 	case corev1.Resource("pods"):
 		pod, err := a.kubernetes.CoreV1().Pods(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 		if err == nil && ownership.UID(pod.UID) == o.UID {
-			a.keepPod(pod)
+			a.keepPod(o.UID, inventory.NewPod(pod))
 		}
 		return &pod.ObjectMeta, err //nolint:wrapcheck // the server's words
 	case corev1.Resource("namespaces"):
@@ -184,10 +184,10 @@ func (a *around) get(ctx context.Context, at place, o ownership.Object) (*metav1
 	}
 }
 
-func (a *around) keepPod(pod *corev1.Pod) {
+func (a *around) keepPod(uid ownership.UID, pod *inventory.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.result.Pods[ownership.UID(pod.UID)] = inventory.NewPod(pod)
+	a.result.Pods[uid] = pod
 }
 
 func (a *around) drop(uid ownership.UID) {
@@ -203,60 +203,24 @@ func (a *around) readAll(ctx context.Context, at place, wanted []ownership.Objec
 	for n := range wanted {
 		left[wanted[n].UID] = true
 	}
-	visit := func(meta *metav1.ObjectMeta) bool {
+	err := a.eachIn(ctx, at.resource, at.namespace, func(meta *metav1.ObjectMeta, pod *inventory.Pod) {
 		uid := ownership.UID(meta.UID)
 		if wanted != nil && !left[uid] {
-			return false
+			return
 		}
 		delete(left, uid)
 		a.keepRead(at.resource, meta)
-		return true
-	}
-	if err := a.listAt(ctx, at, visit); err != nil {
+		if pod != nil {
+			a.keepPod(uid, pod)
+		}
+	})
+	if err != nil {
 		return a.missedAt(ctx, at, err)
 	}
 	for uid := range left {
 		a.drop(uid) // gone by now
 	}
 	return nil
-}
-
-func (a *around) listAt(ctx context.Context, at place, visit func(*metav1.ObjectMeta) bool) error {
-	page := a.pageOfMetadata
-	if at.resource.GroupResource() == corev1.Resource("pods") {
-		page = a.pageOfPods
-	}
-	options := metav1.ListOptions{Limit: pageSize}
-	for {
-		var err error
-		if options.Continue, err = page(ctx, at, options, visit); err != nil || options.Continue == "" {
-			return err
-		}
-	}
-}
-
-func (a *around) pageOfPods(ctx context.Context, at place, options metav1.ListOptions, visit func(*metav1.ObjectMeta) bool) (next string, err error) {
-	page, err := a.kubernetes.CoreV1().Pods(at.namespace).List(ctx, options)
-	if err != nil {
-		return "", err //nolint:wrapcheck // the server's words
-	}
-	for i := range page.Items {
-		if visit(&page.Items[i].ObjectMeta) {
-			a.keepPod(&page.Items[i])
-		}
-	}
-	return page.Continue, nil
-}
-
-func (a *around) pageOfMetadata(ctx context.Context, at place, options metav1.ListOptions, visit func(*metav1.ObjectMeta) bool) (next string, err error) {
-	page, err := a.metadata.Resource(at.resource.GroupVersionResource).Namespace(at.namespace).List(ctx, options)
-	if err != nil {
-		return "", err //nolint:wrapcheck // the server's words
-	}
-	for i := range page.Items {
-		visit(&page.Items[i].ObjectMeta)
-	}
-	return page.Continue, nil
 }
 
 // missedAt notes what could not be read; the objects stay as the graph has them.

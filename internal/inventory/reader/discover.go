@@ -61,8 +61,8 @@ func discover(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (r
 	if err := addVersions(ctx, d, found.all); err != nil {
 		return resources{}, nil, err
 	}
-	slices.SortFunc(found.all, byResource)
-	slices.SortFunc(found.listable, byResource)
+	slices.SortFunc(found.all, (*inventory.Resource).Compare)
+	slices.SortFunc(found.listable, (*inventory.Resource).Compare)
 	return found, unread, nil
 }
 

@@ -13,46 +13,51 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
+// The fields that tell who has set them, in managed fields.
+const (
+	fieldFinalizers = `"f:finalizers"`
+	fieldOwners     = `"f:ownerReferences"`
+)
+
 // converter keeps of objects of one resource what deletion depends on. Objects have most of their texts
 // in common, above all pods of one ReplicaSet: each text, and each set of labels, is kept once.
 type converter struct {
 	resource *inventory.Resource
 	texts    map[string]string
-	labels   map[string]map[string]string
+	last     inventory.Labels // of the object before: that of the same owner, more often than not
 }
 
 func newConverter(r *inventory.Resource) *converter {
-	return &converter{resource: r, texts: make(map[string]string), labels: make(map[string]map[string]string)}
+	return &converter{resource: r, texts: make(map[string]string)}
 }
 
-func (c *converter) object(meta *metav1.PartialObjectMetadata) *inventory.Object {
+func (c *converter) object(meta *metav1.ObjectMeta) *inventory.Object {
 	o := &inventory.Object{
-		Object:   feed.ObjectOf(c.resource.OwnerKind(), meta),
+		Object:   feed.ObjectOf(c.resource.OwnerKind(), &metav1.PartialObjectMetadata{ObjectMeta: *meta}),
 		Resource: c.resource,
 		Created:  meta.CreationTimestamp.Time,
 		Labels:   c.sharedLabels(meta.Labels),
 	}
-	if meta.DeletionTimestamp != nil {
-		o.Deadline = meta.DeletionTimestamp.Time
-	}
 	if meta.DeletionGracePeriodSeconds != nil {
 		o.Grace = time.Duration(*meta.DeletionGracePeriodSeconds) * time.Second
 	}
-	// The server decodes a list into one piece of memory: what is kept is taken out of it.
-	o.Name, o.Namespace = strings.Clone(o.Name), c.text(o.Namespace)
+	o.Namespace = c.text(o.Namespace)
 	for i := range o.Finalizers {
 		o.Finalizers[i] = c.text(o.Finalizers[i])
 	}
-	o.Finalizers = slices.Clone(o.Finalizers)
 	for i := range o.Owners {
 		owner := &o.Owners[i]
 		owner.APIVersion, owner.Kind, owner.Name = c.text(owner.APIVersion), c.text(owner.Kind), c.text(owner.Name)
 	}
+	var by inventory.SetBy
 	if len(o.Finalizers) > 0 {
-		o.Managers = c.managers(meta.ManagedFields)
+		by.Finalizers = c.managers(meta.ManagedFields)
 	}
 	if slices.ContainsFunc(o.Owners, ownership.Reference.Blocking) {
-		o.OwnedBy = c.ownedBy(meta.ManagedFields)
+		by.Owners = c.ownedBy(meta.ManagedFields)
+	}
+	if len(by.Finalizers)+len(by.Owners) > 0 {
+		o.SetBy = &by
 	}
 	return o
 }
@@ -63,7 +68,7 @@ func (c *converter) ownedBy(entries []metav1.ManagedFieldsEntry) []string {
 	var names []string
 	for i := range entries {
 		e := &entries[i]
-		if e.Manager == "kube-controller-manager" || e.FieldsV1 == nil || !strings.Contains(e.FieldsV1.GetRawString(), `"f:ownerReferences"`) {
+		if e.Manager == "kube-controller-manager" || e.FieldsV1 == nil || !strings.Contains(e.FieldsV1.GetRawString(), fieldOwners) {
 			continue
 		}
 		if name := c.text(e.Manager); !slices.Contains(names, name) {
@@ -80,33 +85,21 @@ func shared(texts map[string]string, s string) string {
 	if kept, ok := texts[s]; ok {
 		return kept
 	}
-	s = strings.Clone(s)
 	texts[s] = s
 	return s
 }
 
-func (c *converter) sharedLabels(labels map[string]string) map[string]string {
-	if len(labels) == 0 {
+func (c *converter) sharedLabels(texts map[string]string) inventory.Labels {
+	if len(texts) == 0 {
 		return nil
 	}
-	names := make([]string, 0, len(labels))
-	for name := range labels {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	var key strings.Builder
-	for _, name := range names {
-		key.WriteString(name + "=" + labels[name] + ",")
-	}
-	kept, ok := c.labels[key.String()]
-	if !ok {
-		kept = make(map[string]string, len(labels))
-		for _, name := range names {
-			kept[c.text(name)] = c.text(labels[name])
+	if len(texts) != len(c.last) || slices.ContainsFunc(c.last, func(l inventory.Label) bool { return texts[l.Name] != l.Value }) {
+		c.last = inventory.LabelsOf(texts)
+		for i, l := range c.last {
+			c.last[i] = inventory.Label{Name: c.text(l.Name), Value: c.text(l.Value)}
 		}
-		c.labels[key.String()] = kept
 	}
-	return kept
+	return c.last
 }
 
 // managers returns who has set which finalizers.
@@ -114,7 +107,7 @@ func (c *converter) managers(entries []metav1.ManagedFieldsEntry) []inventory.Ma
 	var all []inventory.Manager
 	for i := range entries {
 		e := &entries[i]
-		if e.FieldsV1 == nil || !strings.Contains(e.FieldsV1.GetRawString(), `"f:finalizers"`) {
+		if e.FieldsV1 == nil || !strings.Contains(e.FieldsV1.GetRawString(), fieldFinalizers) {
 			continue
 		}
 		m := inventory.Manager{Name: c.text(e.Manager)}

@@ -27,11 +27,15 @@ func TestOwnedBy(t *testing.T) {
 		{"blocking", &yes, []string{"operator"}},
 		{"not blocking", nil, nil},
 	} {
-		meta := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		meta := &metav1.ObjectMeta{
 			UID: "u", Name: "x", ManagedFields: fields,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "o", UID: "o", BlockOwnerDeletion: test.blocks}},
-		}}
-		if got := newConverter(&inventory.Resource{Kind: "ConfigMap"}).object(meta).OwnedBy; !slices.Equal(got, test.want) {
+		}
+		var got []string
+		if by := newConverter(&inventory.Resource{Kind: "ConfigMap"}).object(meta).SetBy; by != nil {
+			got = by.Owners
+		}
+		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +25,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -61,6 +65,7 @@ type reader struct {
 	metadata   metadata.Interface
 	kubernetes kubernetes.Interface
 	options    Options
+	streams    bool // the server encodes lists as it sends them
 
 	mu       sync.Mutex
 	progress Progress             // guarded by mu
@@ -79,6 +84,7 @@ func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inven
 		return nil, err
 	}
 	r.result.Resources, r.result.Unread = resources.all, unread
+	r.streams = r.serverStreams(ctx)
 	if err := r.readAll(ctx, resources.listable); err != nil {
 		return nil, err
 	}
@@ -92,6 +98,8 @@ func newReader(config *rest.Config, o Options) (*reader, error) {
 	config.QPS = -1
 	// Warnings are about versions that are read because the server prefers them.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
+	// On one machine, it takes longer to compress than to send.
+	config.DisableCompression = config.DisableCompression || isLocal(config)
 	r := &reader{options: o, result: &inventory.Inventory{Read: o.Now}}
 	var err error
 	if r.discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
@@ -104,6 +112,30 @@ func newReader(config *rest.Config, o Options) (*reader, error) {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	return r, nil
+}
+
+// streamsSince is the minor version of Kubernetes since which its API server answers lists from its watch cache,
+// consistently, and encodes them object by object. Before that, it would make the whole answer in memory.
+const streamsSince = 34
+
+// serverStreams reports whether the server can be asked for whole lists.
+func (r *reader) serverStreams(ctx context.Context) bool {
+	of, err := r.discovery.ServerVersionWithContext(ctx)
+	if err != nil {
+		return false
+	}
+	v, err := version.ParseGeneric(of.GitVersion)
+	return err == nil && v.AtLeast(version.MajorMinor(1, streamsSince))
+}
+
+// isLocal reports whether the server is on this machine.
+func isLocal(config *rest.Config) bool {
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(server.Hostname())
+	return server.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func protobuf(config *rest.Config) *rest.Config {
@@ -119,9 +151,6 @@ func (r *reader) readAll(ctx context.Context, resources []*inventory.Resource) e
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(cmp.Or(r.options.Parallel, defaultParallel))
 	group.Go(func() error { return r.readNamespaces(ctx) })
-	if r.options.Pods {
-		group.Go(func() error { return r.readPods(ctx) })
-	}
 	for _, resource := range resources {
 		group.Go(func() error {
 			if err := r.list(ctx, resource); err != nil {
@@ -138,40 +167,24 @@ func (r *reader) readAll(ctx context.Context, resources []*inventory.Resource) e
 // may not list them sees what the metadata of other objects tell.
 func (r *reader) readNamespaces(ctx context.Context) error {
 	found := make(map[ownership.UID]*corev1.Namespace)
-	err := r.each(ctx, r.kubernetes.CoreV1().RESTClient(), "namespaces", func() pageOf { return &corev1.NamespaceList{} }, func(page pageOf) {
-		for i := range page.(*corev1.NamespaceList).Items {
-			n := &page.(*corev1.NamespaceList).Items[i]
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := r.kubernetes.CoreV1().Namespaces().List(ctx, options)
+		if err != nil {
+			return unless(ctx, err)
+		}
+		for i := range page.Items {
+			n := &page.Items[i]
 			n.ManagedFields = nil
 			found[ownership.UID(n.UID)] = n
 		}
-	})
-	if err != nil {
-		return unless(ctx, err)
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.result.Namespaces = found
-	return nil
-}
-
-// readPods reads pods, of which more than the metadata matters.
-func (r *reader) readPods(ctx context.Context) error {
-	found := make(map[ownership.UID]*inventory.Pod)
-	texts := make(map[string]string) // which many pods have in common
-	err := r.each(ctx, r.kubernetes.CoreV1().RESTClient(), "pods", func() pageOf { return &corev1.PodList{} }, func(page pageOf) {
-		for i := range page.(*corev1.PodList).Items {
-			pod := &page.(*corev1.PodList).Items[i]
-			p := inventory.NewPod(pod)
-			p.Node, p.Phase = shared(texts, p.Node), corev1.PodPhase(shared(texts, string(p.Phase)))
-			found[ownership.UID(pod.UID)] = p
-		}
-	})
-	if err != nil {
-		return unless(ctx, err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.result.Pods = found
 	return nil
 }
 
@@ -193,10 +206,14 @@ func (r *reader) advance(resources, objects int) {
 	}
 }
 
-// keep adds objects to the result.
-func (r *reader) keep(objects []*inventory.Object) {
+// keep adds objects to the result, and pods if they are pods.
+func (r *reader) keep(objects []*inventory.Object, pods map[ownership.UID]*inventory.Pod) {
 	r.mu.Lock()
 	r.result.Objects = append(r.result.Objects, objects...)
+	if pods != nil && r.result.Pods == nil {
+		r.result.Pods = make(map[ownership.UID]*inventory.Pod, len(pods))
+	}
+	maps.Copy(r.result.Pods, pods)
 	r.mu.Unlock()
 	r.advance(0, len(objects))
 }
@@ -211,9 +228,6 @@ func (r *reader) missed(u inventory.Unread) {
 // sort sorts the result, so that the same cluster gives the same inventory.
 func (r *reader) sort() {
 	i := r.result
-	slices.SortFunc(i.Objects, func(a, b *inventory.Object) int {
-		return cmp.Or(byResource(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
-	})
 	slices.SortFunc(i.Unread, func(a, b inventory.Unread) int {
 		return cmp.Or(strings.Compare(a.Resource.Group, b.Resource.Group), strings.Compare(a.Resource.Resource, b.Resource.Resource), strings.Compare(a.Namespace, b.Namespace))
 	})
@@ -232,8 +246,4 @@ func (r *reader) finish(listable int) error {
 	}
 	i.Index()
 	return nil
-}
-
-func byResource(a, b *inventory.Resource) int {
-	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource))
 }
