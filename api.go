@@ -42,9 +42,10 @@ var ErrUnauthenticated = api.ErrUnauthenticated
 // caller sends and nothing else of config than the address: the collector needs no rights for it.
 func DelegatedAccess(config *rest.Config) Access { return api.Delegated(config) }
 
-// APIHandler returns a handler that answers questions about ownership and its collection, below APIPrefix:
-// owners, dependents, component, records, status, by name and by UID, and changes as server-sent events
-// (watch). The path APIPrefix+"/openapi" has an OpenAPI document of it.
+// APIHandler returns a handler that answers questions about deletion, ownership and collection, below
+// APIPrefix: owners, dependents, component, preview and explain of objects by name and by UID; deletions,
+// records, status; and changes as server-sent events (watch). The path APIPrefix+"/openapi" has an OpenAPI
+// document of it.
 //
 // Callers are authenticated, and are told only of objects that they may list. Serve it over TLS, or where
 // nobody can read along: callers send their tokens.
@@ -126,22 +127,18 @@ func (c *Collector) unread() []inventory.Unread {
 
 // explained returns the state of the collector, as far as it explains why objects are still there.
 func (s apiSource) explained() *explain.Collector {
-	state := &explain.Collector{
-		Where: "the collector that was asked", Held: make(map[ownership.UID]explain.Held), Paused: make(map[ownership.Kind]time.Time),
-		Empties: s.Namespaces != nil && s.Namespaces.Synced(),
-	}
-	status := s.Collector.Status()
+	state, status := explain.NewCollector("the collector that was asked"), s.Collector.Status()
+	state.Empties = s.Namespaces != nil && s.Namespaces.Synced()
 	state.Collects = s.Collector.isSynced() && !status.ObserveOnly
 	for _, w := range status.Barrier {
 		held := explain.Held{Since: w.Since}
 		for _, h := range w.Holds {
-			held.Why = append(held.Why, h.What+": "+h.Why)
+			held.Why = append(held.Why, h.String())
 		}
 		state.Held[ownership.UID(w.UID)] = held
 	}
 	for _, p := range status.Paused {
-		gk := schema.ParseGroupKind(p.Kind)
-		state.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = p.Since
+		state.Pause(p.Kind, p.Since)
 	}
 	return state
 }

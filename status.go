@@ -121,6 +121,9 @@ type Hold struct {
 	Why string `json:"why"`
 }
 
+// String implements fmt.Stringer.
+func (h Hold) String() string { return h.What + ": " + h.Why }
+
 // Pause is a kind whose deletions the breaker has paused.
 type Pause struct {
 	Kind    string    `json:"kind"` // "ReplicaSet.apps"

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -17,92 +20,125 @@ import (
 // previewFormatsOfAPI are those that need no more than a report.
 func previewFormatsOfAPI() []string { return []string{"text", "json", "yaml", "name"} }
 
-// previewFromAPI asks a running collector what a deletion would do. It knows objects by name.
-func previewFromAPI(c *cobra.Command, f *previewFlags, policy metav1.DeletionPropagation, args []string, s Streams) (foretold, error) {
+// mostAsked is how many objects a request can name: about as many as fit into the head of one.
+const mostAsked = 20_000
+
+// needsCluster returns why a preview cannot be had from a collector, or nil.
+func (f *previewFlags) needsCluster() error {
 	switch {
-	case f.targets.isFiles() || f.targets.selector != "" || f.targets.all:
-		return foretold{}, usageError{errors.New("a collector at --address is asked about objects by name: TYPE/NAME")}
 	case f.order != "":
-		return foretold{}, usageError{errors.New("--namespace-deletion-order: the collector at --address knows its own: leave out one of the two")}
+		return usageError{errors.New("--namespace-deletion-order: the collector at --address knows its own: leave out one of the two")}
 	case !slices.Contains(previewFormatsOfAPI(), f.output):
-		return foretold{}, usageError{fmt.Errorf("--output %s needs the whole cluster: leave out --address, or choose one of %s", f.output, strings.Join(previewFormatsOfAPI(), ", "))}
+		return usageError{fmt.Errorf("--output %s needs the whole cluster: leave out --address, or choose one of %s", f.output, strings.Join(previewFormatsOfAPI(), ", "))}
 	}
-	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
-	if err != nil {
+	return nil
+}
+
+// previewFromAPI asks a running collector what a deletion would do, and reports whether that settles it: a
+// collector that the user has named has the last word. If it is only known to be there and cannot tell, the
+// cluster is read.
+func previewFromAPI(c *cobra.Command, f *previewFlags, policy metav1.DeletionPropagation, args []string, s Streams) (result foretold, settled bool, err error) {
+	var notes strings.Builder
+	result, err = f.askForPreview(c.Context(), policy, args, &notes)
+	settled = f.address != "" && f.address != noCollector || err == nil && result.report.Digest != ""
+	if settled {
+		_, _ = io.WriteString(s.Err, notes.String())
+	}
+	return result, settled, err
+}
+
+// askForPreview asks the collector, if there is one to ask. What it and the user should know is noted on w.
+func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.DeletionPropagation, args []string, w io.Writer) (foretold, error) {
+	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(ctx)
+	if err != nil || asker == nil {
 		return foretold{}, err
 	}
-	query, err := asker.query(args)
+	if err := f.needsCluster(); err != nil {
+		return foretold{}, err
+	}
+	query, err := f.query(asker, args, w)
 	if err != nil {
 		return foretold{}, err
 	}
 	query.Set("propagationPolicy", string(policy))
 	query.Set("assumeReleased", fmt.Sprint(f.released))
 	result := foretold{policy: policy}
-	if err := asker.get(c.Context(), api.Preview, query, &result.report); err != nil {
+	if err := asker.get(ctx, api.Preview, query, &result.report); err != nil {
 		return foretold{}, err
 	}
-	sayLeftOut(s.Err, result.report.Unread)
+	sayLeftOut(w, result.report.Unread)
 	return result, nil
 }
 
-// explainFromAPI asks the collector at --address why objects are still there, and reports whether it could
-// tell: it knows nothing of what is gone, and answers only users with a token. How a pause of its breaker is
-// ended, who has read the cluster says better.
+// query names the objects that would be deleted. Names a collector knows; others have to be looked up.
+func (f *previewFlags) query(a *asker, args []string, w io.Writer) (url.Values, error) {
+	if !f.targets.isFiles() && f.targets.selector == "" && !f.targets.all {
+		return a.query(args)
+	}
+	uids, err := f.targets.find(&f.cluster, args, w)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(uids) == 0:
+		return nil, errors.New("no objects found")
+	case len(uids) > mostAsked:
+		return nil, fmt.Errorf("a collector is asked about at most %d objects at once, not %d: --address %s reads the whole cluster", mostAsked, len(uids), noCollector)
+	}
+	return url.Values{"uid": uids}, nil
+}
+
+// explainFromAPI asks a running collector why objects are still there, and reports whether it could tell: it
+// knows nothing of what is gone, and answers only users with a token. How a pause of its breaker is ended,
+// who has read the cluster says better, as it has better words for what is wrong.
 func explainFromAPI(c *cobra.Command, f *explainFlags, args []string, s Streams) (told bool, err error) {
-	if f.address == "" || f.watch || len(f.auditLogs) > 0 {
+	if f.watch || len(f.auditLogs) > 0 {
 		return false, nil
 	}
-	if f.all {
-		return explainAllFromAPI(c, f, s)
+	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(c.Context())
+	if asker == nil {
+		return false, err
 	}
-	answer, ok := askToExplain(c, f, args)
+	now := time.Now() //nolint:forbidigo // ages are those at the time at which a user asks
+	if f.all {
+		deletions, ok := asker.deletions(c.Context())
+		if !ok {
+			return false, nil
+		}
+		sayLeftOut(s.Err, deletions.Unread)
+		return true, saidOfAll(deletions.Items, now).print(s.Out, f.output)
+	}
+	explanations, ok := asker.explain(c.Context(), f.uids, args)
 	if !ok {
 		return false, nil
 	}
-	one := said{items: make([]any, 0, len(answer.Items))}
-	for n := range answer.Items {
-		x := &answer.Items[n]
-		if slices.ContainsFunc(x.Leaves(), func(w *explain.Wait) bool { return w.On == explain.OnBreaker }) {
-			return false, nil
-		}
-		one.items = append(one.items, x)
-		one.text += x.Text(time.Now()) //nolint:forbidigo // ages are those at the time at which a user asks
+	one := said{items: make([]any, 0, len(explanations))}
+	for n := range explanations {
+		one.items = append(one.items, &explanations[n])
+		one.text += explanations[n].Text(now)
 	}
 	return true, one.print(s.Out, f.output)
 }
 
-// explainAllFromAPI does the same for all deletions that are under way.
-func explainAllFromAPI(c *cobra.Command, f *explainFlags, s Streams) (told bool, err error) {
-	answer, ok := askForDeletions(c, f)
-	if !ok || slices.ContainsFunc(answer.Items, func(g explain.Group) bool { return g.Leaf.On == explain.OnBreaker }) {
-		return false, nil
+// explain returns what the collector says of the named objects, if it does.
+func (a *asker) explain(ctx context.Context, uids, args []string) (items []explain.Explanation, ok bool) {
+	query, err := a.query(args)
+	if err != nil {
+		return nil, false
 	}
-	sayLeftOut(s.Err, answer.Unread)
-	return true, saidOfAll(answer.Items, time.Now()).print(s.Out, f.output) //nolint:forbidigo // as above
+	query["uid"] = uids
+	var answer api.Explanations
+	if err := a.get(ctx, api.Explain, query, &answer); err != nil {
+		return nil, false
+	}
+	isPaused := slices.ContainsFunc(answer.Items, func(x explain.Explanation) bool {
+		return slices.ContainsFunc(x.Leaves(), func(w *explain.Wait) bool { return w.On == explain.OnBreaker })
+	})
+	return answer.Items, !isPaused
 }
 
-// askForDeletions returns what the collector says of all deletions, if it does.
-func askForDeletions(c *cobra.Command, f *explainFlags) (answer api.DeletionList, ok bool) {
-	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
-	if err != nil {
-		return answer, false
-	}
-	err = asker.get(c.Context(), api.Deletions, nil, &answer)
-	return answer, err == nil
-}
-
-// askToExplain returns what the collector explains, if it does. Otherwise the cluster is read, which has
-// better words for what is wrong.
-func askToExplain(c *cobra.Command, f *explainFlags, args []string) (answer api.Explanations, ok bool) {
-	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
-	if err != nil {
-		return answer, false
-	}
-	query, err := asker.query(args)
-	if err != nil {
-		return answer, false
-	}
-	query["uid"] = f.uids
-	err = asker.get(c.Context(), api.Explain, query, &answer)
-	return answer, err == nil
+// deletions returns what the collector says of all deletions, if it does.
+func (a *asker) deletions(ctx context.Context) (answer api.DeletionList, ok bool) {
+	err := a.get(ctx, api.Deletions, nil, &answer)
+	isPaused := slices.ContainsFunc(answer.Items, func(g explain.Group) bool { return g.Leaf.On == explain.OnBreaker })
+	return answer, err == nil && !isPaused
 }

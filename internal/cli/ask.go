@@ -30,6 +30,33 @@ func (f *askFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.address, "address", "", addressUsage+` (default: the API server, which is one if it is that of "coppice up")`)
 }
 
+// noCollector is the address of those who want nobody to be asked.
+const noCollector = "none"
+
+// orReadUsage describes --address for the commands that read the cluster if there is nobody to ask.
+const orReadUsage = addressUsage + `; ` + noCollector + ` reads the whole cluster instead (default: the API server, if it is that of "coppice up", or else ` + noCollector + `)`
+
+// collector returns who asks the collector at the address. Without an address, that is the API server if it
+// is that of "coppice up", which answers for its own collector; or else nil: the cluster has to be read.
+func (f *askFlags) collector(ctx context.Context) (*asker, error) {
+	switch f.address {
+	case noCollector:
+		return nil, nil //nolint:nilnil // nobody is asked
+	case "":
+		a, err := f.asker()
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, collectorTimeout)
+		defer cancel()
+		if !isCoppice(ctx, a.read) {
+			return nil, nil //nolint:nilnil // nobody is asked
+		}
+		return a, nil
+	}
+	return f.asker()
+}
+
 // asker asks a running collector.
 type asker struct {
 	client    *http.Client
@@ -130,6 +157,20 @@ func (a *asker) open(ctx context.Context, path string, query url.Values) (io.Rea
 		why = `it is no collector; name that of "coppice collect" with --address`
 	}
 	return nil, fmt.Errorf("%s: %s", a.server, why)
+}
+
+// read returns an answer as it is.
+func (a *asker) read(ctx context.Context, path string) ([]byte, error) {
+	body, err := a.open(ctx, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of %s: %w", a.server, err)
+	}
+	return text, nil
 }
 
 // get decodes an answer.

@@ -89,6 +89,7 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 	if err != nil {
 		return err
 	}
+	f.address = noCollector // the versions that are deleted have to be read
 	foretold, err := foretell(c, &f, args, s)
 	if err != nil {
 		return err

@@ -52,9 +52,10 @@ owner's deletion the garbage collector acted on, back to the request that began 
 the records of a running collector (--address; a control plane of "coppice up" is asked
 without it) and from audit logs of the API server (--audit-log).
 
-It reads the cluster that kubectl would use, and changes nothing. A running collector at
---address that accepts the token of the kubeconfig, or of --token, explains it from what it
-knows already: that takes milliseconds, however many objects there are.`,
+It reads the cluster that kubectl would use, and changes nothing. A control plane of
+"coppice up", or a collector at --address that accepts the token of the kubeconfig or of
+--token, explains it from what it knows already: that takes milliseconds, however many
+objects there are.`,
 		Example: `  # Why a namespace does not go
   coppice explain namespace/shop
 
@@ -72,7 +73,7 @@ knows already: that takes milliseconds, however many objects there are.`,
 	f.cluster.add(c)
 	flags := c.Flags()
 	flags.StringSliceVar(&f.uids, "uid", nil, "explain the object of this uid; may be repeated")
-	flags.StringVar(&f.address, "address", "", "URL of the diagnostics of a running collector, to ask it too: http://"+diagnosticsAddress)
+	flags.StringVar(&f.address, "address", "", orReadUsage)
 	flags.StringSliceVar(&f.auditLogs, "audit-log", nil, "audit log of the API server, lines of audit.k8s.io/v1 as JSON; may be repeated, the oldest file first")
 	flags.BoolVar(&f.all, "all", false, "explain all objects of the cluster that are being deleted, grouped by what they wait for")
 	flags.BoolVarP(&f.watch, "watch", "w", false, fmt.Sprintf("look again every %s and print what has changed, until the objects are gone", explainInterval))

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -42,7 +41,11 @@ type collectorClient struct {
 // findCollector returns the collector that --address names. Without it, the API server is asked if its
 // version says that it is one of coppice up, which serves the same to administrators.
 func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (*collectorClient, error) {
-	if f.address != "" {
+	switch f.address {
+	case noCollector:
+		return nil, nil //nolint:nilnil // a client that asks nobody
+	case "":
+	default:
 		server, err := url.Parse(f.address)
 		if err != nil || server.Host == "" {
 			return nil, usageError{fmt.Errorf("--address %q is not a URL such as http://%s", f.address, diagnosticsAddress)}
@@ -127,21 +130,19 @@ func (c *collectorClient) state(ctx context.Context) (*explain.Collector, error)
 // stateOf makes of a status and of metrics what matters to an explanation. Which controllers run is in the
 // metrics alone. A collector that only observes does nothing that could be waited for.
 func (c *collectorClient) stateOf(status *coppice.Status, metricsText []byte) *explain.Collector {
-	s := &explain.Collector{
-		Where: c.where, Resume: c.resume, Held: make(map[ownership.UID]explain.Held), Paused: make(map[ownership.Kind]time.Time),
-		Collects: isSynced(metricsText, metrics.GarbageCollector) && !status.ObserveOnly,
-		Empties:  isSynced(metricsText, metrics.NamespaceController),
-	}
+	s := explain.NewCollector(c.where)
+	s.Resume = c.resume
+	s.Collects = isSynced(metricsText, metrics.GarbageCollector) && !status.ObserveOnly
+	s.Empties = isSynced(metricsText, metrics.NamespaceController)
 	for _, w := range status.Barrier {
 		held := explain.Held{Since: w.Since}
 		for _, h := range w.Holds {
-			held.Why = append(held.Why, h.What+": "+h.Why)
+			held.Why = append(held.Why, h.String())
 		}
 		s.Held[ownership.UID(w.UID)] = held
 	}
 	for _, p := range status.Paused {
-		gk := schema.ParseGroupKind(p.Kind)
-		s.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = p.Since
+		s.Pause(p.Kind, p.Since)
 	}
 	return s
 }

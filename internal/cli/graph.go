@@ -28,7 +28,7 @@ type graphFlags struct {
 	cluster  clusterFlags
 	uids     []string
 	output   string
-	address  string // of a running collector; empty: the cluster is read
+	address  string // of a running collector
 	up, down bool
 }
 
@@ -42,9 +42,8 @@ progress: of everything that owns or is owned, or of what is connected with the
 objects that are named; with --up only what owns them, with --down only what they own.
 
 It reads the metadata of all objects of the cluster that kubectl would use, and
-changes nothing. With --address it asks a running collector instead, which has all of it in
-memory: "coppice collect", which finds out from the API server who asks about an object, or
-"coppice up". You are told of what you may list.`,
+changes nothing. A control plane of "coppice up", or a "coppice collect" at --address, is
+asked instead: it has all of it in memory, and tells you of what you may list.`,
 		Example: `  # What a Deployment owns, directly or not
   coppice graph deployment/web --down
 
@@ -65,7 +64,7 @@ memory: "coppice collect", which finds out from the API server who asks about an
 	flags.StringVarP(&f.output, "output", "o", string(insight.Tree), "format of the graph: "+strings.Join(insight.Formats(), ", "))
 	flags.StringVar(&f.output, "format", string(insight.Tree), "the former name of --output")
 	_ = flags.MarkHidden("format") // the only error is that there is no such flag
-	flags.StringVar(&f.address, "address", "", addressUsage)
+	flags.StringVar(&f.address, "address", "", orReadUsage)
 	flags.BoolVar(&f.up, "up", false, "show only the named objects and what owns them, directly or not")
 	flags.BoolVar(&f.down, "down", false, "show only the named objects and what they own, directly or not")
 	c.MarkFlagsMutuallyExclusive("up", "down")
@@ -82,13 +81,27 @@ func graph(c *cobra.Command, f graphFlags, args []string, s Streams) error {
 	switch {
 	case (f.up || f.down) && !named:
 		return usageError{errors.New("--up and --down need an object to begin at: TYPE/NAME or --uid")}
-	case f.address == "":
-		return graphOfCluster(c.Context(), f, args, format, s)
+	case f.address == "" || f.address == noCollector:
+		return graphOfServer(c.Context(), f, args, format, s)
 	case len(args) > 0 || f.up || f.down || strings.HasPrefix(f.address, "https:"):
-		return graphFromAPI(c.Context(), f, args, format, s)
+		asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
+		if err != nil {
+			return err
+		}
+		return asker.graph(c.Context(), f, args, format, s)
 	default:
 		return graphOfCollector(c.Context(), f, format, s.Out)
 	}
+}
+
+// graphOfServer prints what the API server knows as a collector, if it is one that answers, or else what is
+// read from it.
+func graphOfServer(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
+	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(ctx)
+	if err == nil && asker != nil && asker.graph(ctx, f, args, format, s) == nil {
+		return nil
+	}
+	return graphOfCluster(ctx, f, args, format, s)
 }
 
 // graphOfCluster reads the cluster and prints a graph of it.
@@ -152,9 +165,9 @@ func uidsOf(inv *inventory.Inventory, f *clusterFlags, args []string) ([]ownersh
 	return uids, nil
 }
 
-// graphFromAPI prints what a running collector knows, of the named objects or of all, and what the user may
+// graph prints what a running collector knows, of the named objects or of all, and what the user may
 // list.
-func graphFromAPI(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
+func (a *asker) graph(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
 	path := api.Component
 	switch {
 	case f.up:
@@ -162,11 +175,7 @@ func graphFromAPI(ctx context.Context, f graphFlags, args []string, format insig
 	case f.down:
 		path = api.Dependents
 	}
-	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
-	if err != nil {
-		return err
-	}
-	query, err := asker.query(args)
+	query, err := a.query(args)
 	if err != nil {
 		return err
 	}
@@ -174,7 +183,7 @@ func graphFromAPI(ctx context.Context, f graphFlags, args []string, format insig
 	ctx, cancel := context.WithTimeout(ctx, graphTimeout)
 	defer cancel()
 	var answer api.Graph
-	if err := asker.get(ctx, path, query, &answer); err != nil {
+	if err := a.get(ctx, path, query, &answer); err != nil {
 		return err
 	}
 	sayLeftOut(s.Err, answer.Unread)

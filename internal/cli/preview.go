@@ -61,11 +61,14 @@ stay, and which other owner keeps it; and what would hang, and on what. Namespac
 previewed with their contents, CustomResourceDefinitions with their instances.
 
 It reads the metadata of all objects of the cluster that kubectl would use, and pods, and
-changes nothing. With --address it asks a running collector instead, which knows most of it
-already: that takes milliseconds, however many objects there are. Finalizers of others are taken to stay, and it is said who serves each,
-whether that works, and whether the deletion takes it away as well; with
---assume-released their controllers are taken to remove them. What the controllers of workloads create anew in
-the meantime is not foretold.
+changes nothing. A control plane of "coppice up", or a collector at --address, is asked
+instead: it knows most of it already, which takes milliseconds, however many objects there
+are.
+
+Finalizers of others are taken to stay, and it is said who serves each, whether that works,
+and whether the deletion takes it away as well; with --assume-released their controllers are
+taken to remove them. What the controllers of workloads create anew in the meantime is not
+foretold.
 
 The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 		Example: `  # What goes with a Deployment
@@ -86,7 +89,7 @@ The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 	f.add(c)
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "text", "format: "+strings.Join(previewFormats(), ", "))
-	flags.StringVar(&f.address, "address", "", addressUsage)
+	flags.StringVar(&f.address, "address", "", orReadUsage)
 	completeWith(c, "output", previewFormats()...)
 	return c
 }
@@ -138,7 +141,7 @@ type foretold struct {
 	report     preview.Report
 }
 
-// foretell reads the cluster, and predicts the deletion of what arguments name.
+// foretell asks a collector or reads the cluster, and predicts the deletion of what arguments name.
 func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (foretold, error) {
 	policies := map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan,
@@ -150,8 +153,8 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 	if err := f.targets.check(args, f.cluster.allNamespaces); err != nil {
 		return foretold{}, usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	}
-	if f.address != "" {
-		return previewFromAPI(c, f, policy, args, s)
+	if result, settled, err := previewFromAPI(c, f, policy, args, s); settled {
+		return result, err
 	}
 	inv, err := f.cluster.read(c.Context(), s, reader.Options{Pods: true})
 	if err != nil {

@@ -206,9 +206,12 @@ func checkAnswers(t *testing.T, k kubectl, address string) {
 	ask := func(user string, args ...string) (stdout, stderr string, code int) {
 		return coppice(t, append(args, "--kubeconfig", k.plane.kubeconfig, "--namespace=default", "--token", tokens[user], "--address", address)...)
 	}
-	whole, _, _ := coppice(t, "preview", "delete", "configmap/owner", "--kubeconfig", k.plane.kubeconfig, "--namespace=default")
-	if asked, stderr, code := ask("admin", "preview", "delete", "configmap/owner"); code != 0 || asked != whole || !strings.Contains(asked, "1. ConfigMap default/dependent") {
-		t.Errorf("the collector foretells (%d):\n%s%s\nthe cluster:\n%s", code, asked, stderr, whole)
+	for _, targets := range [][]string{{"configmap/owner"}, {"configmaps", "--all"}, {"configmaps,services", "-l", "app notin (web)"}} {
+		args := append([]string{"preview", "delete"}, targets...)
+		whole, _, _ := coppice(t, append(args, "--kubeconfig", k.plane.kubeconfig, "--namespace=default", "--address=none")...)
+		if asked, stderr, code := ask("admin", args...); code != 0 || asked != whole || !strings.Contains(asked, "ConfigMap default/dependent") {
+			t.Errorf("the collector foretells for %v (%d):\n%s%s\nthe cluster:\n%s", targets, code, asked, stderr, whole)
+		}
 	}
 	if asked, stderr, code := ask("admin", "explain", "configmap/owner", "-o", "json"); code != 0 || !strings.Contains(asked, `"on": "Request"`) {
 		t.Errorf("the collector explains (%d): %s%s", code, asked, stderr)
@@ -216,8 +219,8 @@ func checkAnswers(t *testing.T, k kubectl, address string) {
 	if asked, stderr, code := ask("nobody", "preview", "delete", "configmap/owner"); code == 0 || asked != "" || !strings.Contains(stderr, "you may not list configmaps") {
 		t.Errorf("a user who may list nothing is told (%d): %s%s", code, asked, stderr)
 	}
-	if _, stderr, code := ask("admin", "preview", "delete", "configmaps", "--all"); code == 0 || !strings.Contains(stderr, "by name") {
-		t.Errorf("objects without names (%d): %s", code, stderr)
+	if _, stderr, code := ask("admin", "preview", "delete", "configmaps", "-l", "app=none"); code == 0 || !strings.Contains(stderr, "no objects found") {
+		t.Errorf("labels that nothing has (%d): %s", code, stderr)
 	}
 }
 

@@ -124,12 +124,16 @@ func TestGraphOfACluster(t *testing.T) {
 	viewer := filepath.Join(t.TempDir(), "viewer")
 	writeTokenKubeconfig(t, p, viewer, strings.TrimSpace(k.run(t, "create", "token", "-n", "pictures", "viewer")))
 	eventually.Agrees(t, func() string { // the authorizer hears of the binding by a watch
-		out, stderr, err := graph(viewer, "rs/frontend")
+		out, stderr, err := graph(viewer, "rs/frontend", "--address=none")
 		if err != nil || out != want || !strings.Contains(stderr, "not read: secrets") && !strings.Contains(stderr, "more\n") {
 			return out + stderr
 		}
 		return ""
 	})
+	// The collector knows that there is nothing else.
+	if out, stderr, err := graph(viewer, "rs/frontend"); err != nil || out != want || stderr != "" {
+		t.Errorf("%v, %s, got\n%swant\n%s", err, stderr, out, want)
+	}
 }
 
 // writeTokenKubeconfig writes a kubeconfig for the bearer of a token.

@@ -18,7 +18,8 @@ import (
 )
 
 // The numbers of objects are those of a published census of a cluster with 134 000 of them. What it does not
-// break down are ConfigMaps, Secrets and Services here.
+// break down are ConfigMaps, Secrets and Services here. The main module's tests have them as a graph without a
+// server (internal/testing/census); this module does not require that one.
 const (
 	all         = 134_000
 	nodes       = 500

@@ -115,11 +115,11 @@ func template(labels map[string]string) corev1.PodTemplateSpec {
 	for _, name := range []string{"main", "sidecar"} {
 		c := corev1.Container{
 			Name: name, Image: "registry.example.com/team/" + name + ":v1.2.3",
-			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: int32(8080 + len(containers))}},
+			Ports: []corev1.ContainerPort{{Name: "http-" + name, ContainerPort: int32(8080 + len(containers))}},
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
 			}},
-			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("http")}}},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("http-" + name)}}},
 		}
 		for i := range 10 {
 			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", i), Value: "a value of some length"})

@@ -25,7 +25,7 @@ func tools(ctx context.Context, b *Bench) error {
 		if err := p.Collecting(ctx); err != nil { // by then it has seen all of them
 			return err
 		}
-		for _, command := range b.commands() {
+		for _, command := range commands() {
 			asked := append(slices.Clone(command.arguments), "--address", p.Config.Host, "--kubeconfig", p.Kubeconfig())
 			if err := b.tool(ctx, coppiceUp, command.what+", asked of the collector", asked); err != nil {
 				return err
@@ -53,7 +53,7 @@ func (b *Bench) populate(ctx context.Context, p *controlplane.Plane, side string
 	if err := pause(ctx, b.Sizes.Idle); err != nil {
 		return err
 	}
-	for _, command := range b.commands() {
+	for _, command := range commands() {
 		if err := b.tool(ctx, side, command.what+", all read anew", append(slices.Clone(command.arguments), "--kubeconfig", p.Kubeconfig())); err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ type command struct {
 	arguments []string
 }
 
-func (b *Bench) commands() []command {
+func commands() []command {
 	of := []string{"deployment/" + census.Deployment, "--namespace", census.Largest}
 	return []command{
 		{"coppice preview, a Deployment", append([]string{"preview", "delete"}, of...)},
