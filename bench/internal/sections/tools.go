@@ -54,7 +54,7 @@ func (b *Bench) populate(ctx context.Context, p *controlplane.Plane, side string
 		return err
 	}
 	for _, command := range commands() {
-		if err := b.tool(ctx, side, command.what+", all read anew", append(slices.Clone(command.arguments), "--kubeconfig", p.Kubeconfig())); err != nil {
+		if err := b.tool(ctx, side, command.what+", all read anew", append(slices.Clone(command.arguments), "--address", "none", "--kubeconfig", p.Kubeconfig())); err != nil {
 			return err
 		}
 	}
