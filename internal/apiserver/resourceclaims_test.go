@@ -168,6 +168,20 @@ func TestAdminAccessToDevices(t *testing.T) {
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("a template: %v, want %q", err, test.want)
 			}
+			plain, err := client.ResourceV1().ResourceClaims(namespace.Name).Create(t.Context(), &resourcev1.ResourceClaim{
+				ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: gpu(false),
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+				{Request: "gpu", Driver: "gpu.example.com", Pool: "a", Device: "gpu-0", AdminAccess: new(true)},
+			}}}
+			_, err = client.ResourceV1().ResourceClaims(namespace.Name).UpdateStatus(t.Context(), plain, metav1.UpdateOptions{})
+			want := strings.Replace(test.want, "spec.devices.requests[0]", "status.allocation.devices.results[0]", 1)
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("an allocation: %v, want %q", err, want)
+			}
 		})
 	}
 }

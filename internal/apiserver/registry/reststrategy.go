@@ -25,11 +25,12 @@ import (
 type restStrategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
-	resource Resource
+	resource   Resource
+	registries Registries
 }
 
-func newRESTStrategy(resource Resource, typer runtime.ObjectTyper) restStrategy {
-	return restStrategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, resource: resource}
+func newRESTStrategy(resource Resource, typer runtime.ObjectTyper, registries Registries) restStrategy {
+	return restStrategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, resource: resource, registries: registries}
 }
 
 // NamespaceScoped implements rest.RESTCreateStrategy.
@@ -53,7 +54,8 @@ func (s restStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 func (s restStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaAccessor(metaOf(obj), s.resource.Namespaced, s.resource.ValidateName, field.NewPath("metadata"))
 	errs = append(errs, s.newFinalizers(metaOf(obj).GetFinalizers(), nil)...)
-	return slices.Concat(errs, s.content(ctx, obj, nil), s.resource.Strategy.ValidateCreate(obj))
+	row := s.resource.Strategy
+	return slices.Concat(errs, row.ValidateWith(ctx, s.registries, obj, nil), s.content(ctx, obj, nil), row.ValidateCreate(obj))
 }
 
 // content checks everything but metadata.
@@ -110,7 +112,8 @@ func (s restStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Objec
 		// and release it, or it could never be deleted.
 		errs = nil
 	}
-	return slices.Concat(s.newFinalizers(metaOf(obj).GetFinalizers(), metaOf(old).GetFinalizers()), errs, row.ValidateUpdate(obj, old))
+	return slices.Concat(s.newFinalizers(metaOf(obj).GetFinalizers(), metaOf(old).GetFinalizers()),
+		row.ValidateWith(ctx, s.registries, obj, old), errs, row.ValidateUpdate(obj, old))
 }
 
 // sameContent reports whether two objects differ only in their metadata.

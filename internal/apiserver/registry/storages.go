@@ -34,7 +34,7 @@ type Config struct {
 // NewStorages returns the storages of a resource, by path: "pods", "pods/status",
 // "pods/binding".
 func NewStorages(resource Resource, typer runtime.ObjectTyper, c Config) (map[string]rest.Storage, error) {
-	s := newRESTStrategy(resource, typer)
+	s := newRESTStrategy(resource, typer, c.registries)
 	store, err := newStore(resource, s, c)
 	if err != nil {
 		return nil, fmt.Errorf("make the registry of %s: %w", resource.GroupResource(), err)
@@ -50,7 +50,7 @@ func NewStorages(resource Resource, typer runtime.ObjectTyper, c Config) (map[st
 	if resource.HasStatus() {
 		storages[resource.Plural+"/status"] = main.subresource(subresourceStrategy{
 			restStrategy: s, copyPart: resource.Strategy.CopyStatus, complete: resource.Strategy.PrepareForStatusUpdate,
-			sibling: "spec", validate: resource.Strategy.ValidateStatusUpdate,
+			sibling: "spec", validate: resource.Strategy.ValidateStatusUpdate, validateWith: resource.Strategy.ValidateWith,
 		})
 	}
 	if resource.Strategy.Scale != nil {

@@ -46,6 +46,9 @@ type Strategy[T runtime.Object] struct {
 	// ValidateIn checks what depends on the group version of the request. old is nil for a new
 	// object.
 	ValidateIn func(version schema.GroupVersion, obj, old T) field.ErrorList
+	// ValidateWith checks what depends on other objects, on the main endpoint and on /status. old is nil for
+	// a new object.
+	ValidateWith func(ctx context.Context, rs Registries, obj, old T) field.ErrorList
 	// ValidateUpdate checks what may change on the main endpoint.
 	ValidateUpdate func(obj, old T) field.ErrorList
 	// ValidateStatusUpdate checks what may change on /status.
@@ -84,6 +87,7 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 		Validate:               func(runtime.Object) field.ErrorList { return nil },
 		ValidateCreate:         func(runtime.Object) field.ErrorList { return nil },
 		ValidateIn:             func(schema.GroupVersion, runtime.Object, runtime.Object) field.ErrorList { return nil },
+		ValidateWith:           func(context.Context, Registries, runtime.Object, runtime.Object) field.ErrorList { return nil },
 		ValidateUpdate:         untypedCheck(s.ValidateUpdate),
 		ValidateStatusUpdate:   untypedCheck(s.ValidateStatusUpdate),
 		SelectableFields:       func(runtime.Object) fields.Set { return nil },
@@ -101,6 +105,12 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 		u.ValidateIn = func(version schema.GroupVersion, obj, old runtime.Object) field.ErrorList {
 			before, _ := old.(P)
 			return s.ValidateIn(version, obj.(P), before)
+		}
+	}
+	if s.ValidateWith != nil {
+		u.ValidateWith = func(ctx context.Context, rs Registries, obj, old runtime.Object) field.ErrorList {
+			before, _ := old.(P)
+			return s.ValidateWith(ctx, rs, obj.(P), before)
 		}
 	}
 	if s.Unique != nil {

@@ -16,11 +16,12 @@ import (
 // change.
 func Subresource[P runtime.Object](r *REST, copyPart func(to, from P), sibling string, validate func(obj, old P) field.ErrorList) *SubresourceREST {
 	return r.subresource(subresourceStrategy{
-		restStrategy: newRESTStrategy(r.Resource, r.CreateStrategy),
+		restStrategy: newRESTStrategy(r.Resource, r.CreateStrategy, nil),
 		copyPart:     untyped2(copyPart),
 		complete:     func(_, _ runtime.Object) {},
 		sibling:      sibling,
 		validate:     untypedCheck(validate),
+		validateWith: func(context.Context, Registries, runtime.Object, runtime.Object) field.ErrorList { return nil },
 	})
 }
 
@@ -80,6 +81,8 @@ type subresourceStrategy struct {
 	sibling string
 	// validate checks a changed part.
 	validate func(obj, old runtime.Object) field.ErrorList
+	// validateWith checks what depends on other objects.
+	validateWith func(ctx context.Context, rs Registries, obj, old runtime.Object) field.ErrorList
 }
 
 // PrepareForUpdate resets obj to what is stored, except for the part.
@@ -101,8 +104,8 @@ func (s subresourceStrategy) PrepareForUpdate(_ context.Context, obj, old runtim
 }
 
 // ValidateUpdate checks the part; the rest was checked when it was stored.
-func (s subresourceStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return s.validate(obj, old)
+func (s subresourceStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return append(s.validateWith(ctx, s.registries, obj, old), s.validate(obj, old)...)
 }
 
 // AllowCreateOnUpdate is false: a part alone makes no object.

@@ -62,13 +62,14 @@ func ValidateVolumeClaimSpec(s *corev1.PersistentVolumeClaimSpec, spec *field.Pa
 
 // NormalizeDataSources brings the two fields that say what a volume is filled from into agreement:
 // the older one, which takes volume claims and snapshots only, and the one that takes anything. One
-// that names a namespace is dropped: that is behind a feature gate that is off by default.
+// that names a namespace is dropped: that is behind a feature gate that is off by default. Clients that
+// know only the older one get no error for what it does not take.
 func NormalizeDataSources(s, old *corev1.PersistentVolumeClaimSpec) {
-	if s.DataSource != nil && (old == nil || old.DataSource == nil) && !isClaimOrSnapshot(s.DataSource) {
-		s.DataSource = nil
-	}
 	if ref := s.DataSourceRef; ref != nil && ptr.Deref(ref.Namespace, "") != "" && (old == nil || old.DataSourceRef == nil) {
 		s.DataSourceRef = nil
+	}
+	if s.DataSource != nil && s.DataSourceRef == nil && (old == nil || old.DataSource == nil) && !isClaimOrSnapshot(s.DataSource) {
+		s.DataSource = nil
 	}
 	switch source, ref := s.DataSource, s.DataSourceRef; {
 	case source != nil && ref == nil:
@@ -83,9 +84,9 @@ func isClaimOrSnapshot(source *corev1.TypedLocalObjectReference) bool {
 	return group == "" && source.Kind == "PersistentVolumeClaim" || group == "snapshot.storage.k8s.io" && source.Kind == "VolumeSnapshot"
 }
 
-// validateClaimTemplateMeta checks the metadata that the volume claims of pods get: labels and
+// ValidateClaimTemplateMeta checks the metadata of a template of claims, on volumes or on devices: labels and
 // annotations only.
-func validateClaimTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+func ValidateClaimTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	errs := apivalidation.ValidateAnnotations(m.Annotations, path.Child("annotations"))
 	errs = append(errs, metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)
 	others := m.DeepCopy()

@@ -142,7 +142,7 @@ func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLi
 		if s.VolumeClaimTemplate == nil {
 			errs = append(errs, field.Required(template, ""))
 		} else {
-			errs = append(errs, validateClaimTemplateMeta(&s.VolumeClaimTemplate.ObjectMeta, template.Child("metadata"))...)
+			errs = append(errs, ValidateClaimTemplateMeta(&s.VolumeClaimTemplate.ObjectMeta, template.Child("metadata"))...)
 			errs = append(errs, ValidateVolumeClaimSpec(&s.VolumeClaimTemplate.Spec, template.Child("spec"))...)
 		}
 	}

@@ -4,8 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -50,14 +49,12 @@ func validateClass(c, old *resourcev1.DeviceClassSpec) field.ErrorList {
 	return errs
 }
 
-// validateClassNaming checks names twice, as upstream does: a prefix for generated names only for what no
-// name may have.
+// validateClassNaming checks names, but not prefixes for generated ones, as upstream does.
 //
 //nolint:revive // the signature is apimachinery's
 func validateClassNaming(name string, prefix bool) []string {
-	complaints := path.ValidatePathSegmentName(name, prefix)
 	if prefix {
-		return complaints
+		return nil
 	}
-	return append(complaints, apivalidation.NameIsDNSSubdomain(name, false)...)
+	return content.IsDNS1123Subdomain(name)
 }

@@ -24,12 +24,12 @@ func validateDevice(d, old *resourcev1.Device, ownNodes bool, at *field.Path) fi
 	for _, name := range sortedKeys(d.Attributes) {
 		attribute, path := d.Attributes[name], at.Child("attributes")
 		errs = append(errs, validateName(string(name), path)...)
-		errs = append(errs, validateAttribute(&attribute, path.Key(string(name)))...)
+		errs = append(errs, validateAttribute(&attribute, path.Key(shortened(string(name))))...)
 	}
 	for _, name := range sortedKeys(d.Capacity) {
 		capacity, path := d.Capacity[name], at.Child("capacity")
 		errs = append(errs, validateName(string(name), path)...)
-		errs = append(errs, validateCapacity(&capacity, ptr.Deref(d.AllowMultipleAllocations, false), path.Key(string(name)))...)
+		errs = append(errs, validateCapacity(&capacity, ptr.Deref(d.AllowMultipleAllocations, false), path.Key(shortened(string(name))))...)
 	}
 	if !sameTaints(d, old) {
 		errs = append(errs, validateList(d.Taints, resourcev1.DeviceTaintsMaxLength, at.Child("taints"), validateTaint)...)
@@ -44,7 +44,7 @@ func validateDeviceNodes(d *resourcev1.Device, own bool, at *field.Path) field.E
 	switch {
 	case own:
 		const choice = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
-		return append(nodes.validate(at, "must not be empty"), nodes.validateOne(at, choice)...)
+		return append(nodes.validate(at, "must not be empty"), nodes.validateOne(at, choice, choice)...)
 	case d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil:
 		return field.ErrorList{field.Invalid(at, nil,
 			"`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")}

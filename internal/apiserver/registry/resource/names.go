@@ -84,6 +84,17 @@ func validateName(name string, at *field.Path) field.ErrorList {
 	return append(errs, validateIdentifier(id, at)...)
 }
 
+// shortened returns the name of an attribute or a capacity as it appears in paths: if it is longer than any
+// valid one, without its middle.
+func shortened(name string) string {
+	const limit, ellipsis = resourcev1.DeviceMaxDomainLength + len("/") + resourcev1.DeviceMaxIDLength, "..."
+	if len(name) <= limit {
+		return name
+	}
+	kept := limit - len(ellipsis)
+	return name[:(kept+1)/2] + ellipsis + name[len(name)-kept/2:]
+}
+
 // validateFullName checks the name of an attribute with its domain.
 func validateFullName(name string, at *field.Path) field.ErrorList {
 	errs := validateName(name, at)

@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -32,29 +31,41 @@ func Group() registry.Group {
 }
 
 // allowAdminAccess checks that devices that are in use may be accessed in a namespace: whoever
-// labels the namespace decides about that.
-func allowAdminAccess(ctx context.Context, rs registry.Registries, claim *resourcev1.DeviceClaim, kind, name string) error {
-	at := adminAccessOf(claim)
+// labels the namespace decides about that. at is where access is asked for; nil if it is not.
+func allowAdminAccess(ctx context.Context, rs registry.Registries, at *field.Path) field.ErrorList {
 	if at == nil {
 		return nil
 	}
 	namespace, err := namespaceOf(ctx, rs)
 	if err != nil {
-		return fmt.Errorf("look up the namespace, to decide about admin access: %w", err)
+		return field.ErrorList{field.InternalError(at, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
 	}
 	if namespace.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
 		return nil
 	}
-	return apierrors.NewInvalid(resourcev1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{
+	return field.ErrorList{
 		field.Forbidden(at, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey)),
-	})
+	}
 }
 
-// adminAccessOf returns the path of the first request with admin access, or nil.
-func adminAccessOf(claim *resourcev1.DeviceClaim) *field.Path {
+// adminRequested returns the path of the first request with admin access, or nil.
+func adminRequested(claim *resourcev1.DeviceClaim) *field.Path {
 	for i, request := range claim.Requests {
 		if request.Exactly != nil && ptr.Deref(request.Exactly.AdminAccess, false) {
 			return field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess")
+		}
+	}
+	return nil
+}
+
+// adminAllocated returns the path of the first device that is allocated with admin access, or nil.
+func adminAllocated(claim *resourcev1.ResourceClaim) *field.Path {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	for i, result := range claim.Status.Allocation.Devices.Results {
+		if ptr.Deref(result.AdminAccess, false) {
+			return field.NewPath("status", "allocation", "devices", "results").Index(i).Child("adminAccess")
 		}
 	}
 	return nil

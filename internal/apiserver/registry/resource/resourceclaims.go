@@ -7,12 +7,11 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
@@ -40,8 +39,14 @@ func resourceClaims() registry.Resource {
 				}
 			}
 		},
-		BeginCreate: func(ctx context.Context, rs registry.Registries, c *resourcev1.ResourceClaim) error {
-			return allowAdminAccess(ctx, rs, &c.Spec.Devices, "ResourceClaim", c.Name)
+		ValidateWith: func(ctx context.Context, rs registry.Registries, c, old *resourcev1.ResourceClaim) field.ErrorList {
+			switch {
+			case old == nil:
+				return allowAdminAccess(ctx, rs, adminRequested(&c.Spec.Devices))
+			case adminAllocated(old) == nil: // an allocation does not change
+				return allowAdminAccess(ctx, rs, adminAllocated(c))
+			}
+			return nil
 		},
 		PrepareForCreate: func(c *resourcev1.ResourceClaim) { dropClaimFields(&c.Spec) },
 		PrepareForUpdate: func(c, _ *resourcev1.ResourceClaim) { dropClaimFields(&c.Spec) },
@@ -73,47 +78,24 @@ func resourceClaimTemplates() registry.Resource {
 		ReturnDeletedObject: true,
 	}, []table.Column{table.Age()}, registry.Strategy[*resourcev1.ResourceClaimTemplate]{
 		Default: func(t *resourcev1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) },
-		BeginCreate: func(ctx context.Context, rs registry.Registries, t *resourcev1.ResourceClaimTemplate) error {
-			return allowAdminAccess(ctx, rs, &t.Spec.Spec.Devices, "ResourceClaimTemplate", t.Name)
+		ValidateWith: func(ctx context.Context, rs registry.Registries, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+			if old != nil { // the spec does not change
+				return nil
+			}
+			return allowAdminAccess(ctx, rs, adminRequested(&t.Spec.Spec.Devices))
 		},
 		PrepareForCreate: func(t *resourcev1.ResourceClaimTemplate) { dropClaimFields(&t.Spec.Spec) },
 		PrepareForUpdate: func(t, _ *resourcev1.ResourceClaimTemplate) { dropClaimFields(&t.Spec.Spec) },
 		Validate: func(t *resourcev1.ResourceClaimTemplate) field.ErrorList {
 			spec := field.NewPath("spec")
 			return append(
-				validateTemplateMeta(&t.Spec.ObjectMeta, spec.Child("metadata")),
+				podspec.ValidateClaimTemplateMeta(&t.Spec.ObjectMeta, spec.Child("metadata")),
 				validateClaim(&t.Spec.Spec.Devices, spec.Child("spec", "devices"))...)
 		},
 		ValidateUpdate: func(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 			return validate.Immutable(t.Spec, old.Spec, field.NewPath("spec"))
 		},
 	})
-}
-
-// validateTemplateMeta checks the metadata of claims that are made from a template.
-func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList {
-	errs := append(
-		apivalidation.ValidateAnnotations(m.Annotations, at.Child("annotations")),
-		metav1validation.ValidateLabels(m.Labels, at.Child("labels"))...)
-	forbid := func(set bool, name string) {
-		if set {
-			errs = append(errs, field.Forbidden(at.Child(name), "cannot be set"))
-		}
-	}
-	forbid(m.Name != "", "name")
-	forbid(m.GenerateName != "", "generateName")
-	forbid(m.Namespace != "", "namespace")
-	forbid(m.SelfLink != "", "selfLink") //nolint:staticcheck // SA1019: kube-apiserver refuses the deprecated field, too
-	forbid(m.UID != "", "uid")
-	forbid(m.ResourceVersion != "", "resourceVersion")
-	forbid(m.Generation != 0, "generation")
-	forbid(!m.CreationTimestamp.IsZero(), "creationTimestamp")
-	forbid(m.DeletionTimestamp != nil, "deletionTimestamp")
-	forbid(m.DeletionGracePeriodSeconds != nil, "deletionGracePeriodSeconds")
-	forbid(len(m.OwnerReferences) > 0, "ownerReferences")
-	forbid(len(m.Finalizers) > 0, "finalizers")
-	forbid(len(m.ManagedFields) > 0, "managedFields")
-	return errs
 }
 
 // claimState returns the state of a claim in words.

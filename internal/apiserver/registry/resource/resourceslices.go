@@ -99,7 +99,7 @@ func validateSlice(s, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 	nodes := whichNodes{s.NodeName, s.NodeSelector, s.AllNodes, s.PerDeviceNodeSelection}
 	errs = append(errs, nodes.validate(spec, "must be either unset or set to a non-empty string")...)
 	const choice = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-	errs = append(errs, nodes.validateOne(spec, choice)...)
+	errs = append(errs, nodes.validateOne(spec, choice, choice+", but multiple fields are set")...)
 	if s.NodeSelector != nil && len(s.NodeSelector.NodeSelectorTerms) != 1 {
 		errs = append(errs, field.Invalid(spec.Child("nodeSelector", "nodeSelectorTerms"), s.NodeSelector.NodeSelectorTerms, "must have exactly one node selector term"))
 	}
@@ -156,8 +156,8 @@ func (n whichNodes) validate(at *field.Path, emptyName string) field.ErrorList {
 	return errs
 }
 
-// validateOne checks that it is said in one way.
-func (n whichNodes) validateOne(at *field.Path, choice string) field.ErrorList {
+// validateOne checks that it is said in one way; none and many are the complaints if it is not.
+func (n whichNodes) validateOne(at *field.Path, none, many string) field.ErrorList {
 	var ways []string
 	for _, way := range []struct {
 		name string
@@ -174,11 +174,11 @@ func (n whichNodes) validateOne(at *field.Path, choice string) field.ErrorList {
 	}
 	switch len(ways) {
 	case 0:
-		return field.ErrorList{field.Required(at, choice)}
+		return field.ErrorList{field.Required(at, none)}
 	case 1:
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, "{"+strings.Join(ways, ", ")+"}", choice+", but multiple fields are set")}
+	return field.ErrorList{field.Invalid(at, "{"+strings.Join(ways, ", ")+"}", many)}
 }
 
 // sortedKeys returns the keys of a map in a fixed order, so that errors have one.

@@ -1,9 +1,11 @@
 package resource
 
 import (
-	"regexp"
+	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/google/uuid"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,16 +27,7 @@ const (
 )
 
 // deviceID identifies an allocated device, or a share of one.
-type deviceID struct{ driver, pool, device, share string }
-
-// String returns the identity as it appears in errors.
-func (d deviceID) String() string {
-	s := d.driver + "/" + d.pool + "/" + d.device
-	if d.share != "" {
-		s += "/" + d.share
-	}
-	return s
-}
+type deviceID struct{ Driver, Pool, Device, ShareID string }
 
 // allocatedDevices returns the devices that are allocated to a claim.
 func allocatedDevices(allocation *resourcev1.AllocationResult) map[deviceID]bool {
@@ -133,15 +126,20 @@ func validateAllocation(a *resourcev1.AllocationResult, names requestNames, at *
 	return errs
 }
 
-var canonicalUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-
 // validateShare checks the identity of one of the shares of a device.
 func validateShare(uid *string, at *field.Path) field.ErrorList {
-	if uid == nil || canonicalUUID.MatchString(*uid) {
+	if uid == nil {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, *uid,
-		"uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters")}
+	const canonicalLength = 36
+	if err := uuid.Validate(*uid); err != nil {
+		return field.ErrorList{field.Invalid(at, *uid, fmt.Sprintf("error validating uid: %v", err))}
+	}
+	if len(*uid) != canonicalLength || *uid != strings.ToLower(*uid) {
+		return field.ErrorList{field.Invalid(at, *uid,
+			"uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters")}
+	}
+	return nil
 }
 
 // validateBinding checks the conditions for which a scheduler waits before it binds a pod to the
@@ -175,7 +173,7 @@ func validateDeviceStatus(d *resourcev1.AllocatedDeviceStatus, at *field.Path, a
 		validateLabel(d.Device, at.Child("device")),
 		validateShare(d.ShareID, at.Child("shareID")))
 	if id := idOf(*d); !allocated[id] {
-		errs = append(errs, field.Invalid(at, id.String(), "must be an allocated device in the claim"))
+		errs = append(errs, field.Invalid(at, id, "must be an allocated device in the claim"))
 	}
 	conditions := at.Child("conditions")
 	if len(d.Conditions) > maxConditions {
