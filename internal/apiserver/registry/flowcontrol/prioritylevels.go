@@ -1,0 +1,150 @@
+package flowcontrol
+
+import (
+	"fmt"
+	"strconv"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/util/shufflesharding"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+func priorityLevels() registry.Resource {
+	return registry.Define[flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationList](registry.Resource{
+		GroupVersion: flowcontrolv1.SchemeGroupVersion,
+		Kind:         "PriorityLevelConfiguration",
+		Plural:       "prioritylevelconfigurations",
+		ValidateName: apivalidation.NameIsDNSSubdomain,
+
+		UnconditionalUpdate: true,
+	}, []table.Column{
+		table.Text("Type", "Limited or Exempt.", func(p *flowcontrolv1.PriorityLevelConfiguration) string { return string(p.Spec.Type) }),
+		table.Text("NominalConcurrencyShares", "Its share of the server's concurrency limit.", func(p *flowcontrolv1.PriorityLevelConfiguration) string {
+			if p.Spec.Limited == nil {
+				return table.None
+			}
+			return strconv.Itoa(int(ptr.Deref(p.Spec.Limited.NominalConcurrencyShares, defaultShares)))
+		}),
+		table.Age(),
+	}, registry.Strategy[*flowcontrolv1.PriorityLevelConfiguration]{
+		Default:  defaultPriorityLevel,
+		Validate: validatePriorityLevel,
+		ValidateStatusUpdate: func(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+			kind := func(c flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) }
+			return validateConditions(p.Status.Conditions, kind)
+		},
+		Desired: func(p *flowcontrolv1.PriorityLevelConfiguration) any { return p.Spec },
+		CopyStatus: registry.CopyField(func(p *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationStatus {
+			return &p.Status
+		}),
+	})
+}
+
+func defaultPriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) {
+	if exempt := p.Spec.Exempt; exempt != nil {
+		registry.SetDefaultPtr(&exempt.NominalConcurrencyShares, 0)
+		registry.SetDefaultPtr(&exempt.LendablePercent, 0)
+	}
+	limited := p.Spec.Limited
+	if limited == nil {
+		return
+	}
+	registry.SetDefaultPtr(&limited.NominalConcurrencyShares, defaultShares)
+	registry.SetDefaultPtr(&limited.LendablePercent, 0)
+	if queuing := limited.LimitResponse.Queuing; queuing != nil {
+		registry.SetDefault(&queuing.Queues, defaultQueues)
+		registry.SetDefault(&queuing.HandSize, defaultHandSize)
+		registry.SetDefault(&queuing.QueueLengthLimit, defaultQueueLimit)
+	}
+}
+
+func validatePriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := validate.OneOf(p.Spec.Type, spec.Child("type"), flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited)
+	if (p.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (p.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt) {
+		errs = append(errs, field.Invalid(spec.Child("type"), p.Spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
+	}
+	switch p.Spec.Type {
+	case flowcontrolv1.PriorityLevelEnablementExempt:
+		if p.Spec.Limited != nil {
+			errs = append(errs, field.Forbidden(spec.Child("limited"), "must be nil if the type is not Limited"))
+		}
+		if e := p.Spec.Exempt; e != nil {
+			errs = append(errs, validateShares(e.NominalConcurrencyShares, e.LendablePercent, spec.Child("exempt"))...)
+		}
+	case flowcontrolv1.PriorityLevelEnablementLimited:
+		if p.Spec.Exempt != nil {
+			errs = append(errs, field.Forbidden(spec.Child("exempt"), "must be nil if the type is Limited"))
+		}
+		if p.Spec.Limited == nil {
+			return append(errs, field.Required(spec.Child("limited"), "must not be empty when type is Limited"))
+		}
+		errs = append(errs, validateLimited(p.Spec.Limited, spec.Child("limited"))...)
+	default: // reported above
+	}
+	return errs
+}
+
+// validateShares checks what part of the server's concurrency a level has, and how much of it others
+// may borrow.
+func validateShares(shares, lendable *int32, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if ptr.Deref(shares, 0) < 0 {
+		errs = append(errs, field.Invalid(at.Child("nominalConcurrencyShares"), *shares, "must be a non-negative integer"))
+	}
+	return append(errs, validate.InRange(ptr.Deref(lendable, 0), at.Child("lendablePercent"), 0, 100)...)
+}
+
+func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *field.Path) field.ErrorList {
+	response, queuing := at.Child("limitResponse"), at.Child("limitResponse", "queuing")
+	errs := append(
+		validateShares(l.NominalConcurrencyShares, l.LendablePercent, at),
+		validate.OneOf(l.LimitResponse.Type, response.Child("type"), flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)...)
+	if borrowed := l.BorrowingLimitPercent; ptr.Deref(borrowed, 0) < 0 {
+		errs = append(errs, field.Invalid(at.Child("borrowingLimitPercent"), *borrowed, "if specified, must be a non-negative integer"))
+	}
+	q := l.LimitResponse.Queuing
+	switch {
+	case l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeReject && q != nil:
+		errs = append(errs, field.Forbidden(queuing, "must be nil if limited.limitResponse.type is not Limited"))
+	case l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue && q == nil:
+		errs = append(errs, field.Required(queuing, "must not be empty if limited.limitResponse.type is Limited"))
+	case l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue:
+		errs = append(errs, validateQueuing(q, queuing)...)
+	}
+	return errs
+}
+
+// validateQueuing checks the queues of a level and the hands of them that flows are dealt: the hash of a
+// flow must have enough bits for every hand.
+func validateQueuing(q *flowcontrolv1.QueuingConfiguration, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	invalid := func(name string, value int32, complaint string) {
+		errs = append(errs, field.Invalid(at.Child(name), value, complaint))
+	}
+	if q.QueueLengthLimit <= 0 {
+		invalid("queueLengthLimit", q.QueueLengthLimit, "must be positive")
+	}
+	switch {
+	case q.Queues <= 0:
+		invalid("queues", q.Queues, "must be positive")
+	case q.Queues > maxQueues:
+		invalid("queues", q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
+	}
+	switch {
+	case q.HandSize <= 0:
+		invalid("handSize", q.HandSize, "must be positive")
+	case q.HandSize > q.Queues:
+		invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
+	case shufflesharding.RequiredEntropyBits(int(q.Queues), int(q.HandSize)) > shufflesharding.MaxHashBits:
+		invalid("handSize", q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d",
+			q.Queues, q.HandSize, shufflesharding.MaxHashBits))
+	}
+	return errs
+}
