@@ -108,8 +108,13 @@ func TestStatusEndpointKeepsTheRest(t *testing.T) {
 		to, _ := statusOf(want)
 		from, _ := statusOf(sent)
 		to.Set(from)
-		if pod, ok := want.(*corev1.Pod); ok {
-			completeStatus(&pod.Status, &before.(*corev1.Pod).Status)
+		switch want := want.(type) {
+		case *corev1.Pod:
+			completeStatus(&want.Status, &before.(*corev1.Pod).Status)
+		case *corev1.PersistentVolume:
+			if since := &want.Status.LastPhaseTransitionTime; *since == nil { // of another phase than before
+				*since = obj.(*corev1.PersistentVolume).Status.LastPhaseTransitionTime
+			}
 		}
 		w, s := metaOf(want), metaOf(sent)
 		w.SetAnnotations(s.GetAnnotations())

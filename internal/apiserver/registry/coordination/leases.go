@@ -2,8 +2,6 @@
 package coordination
 
 import (
-	"slices"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -30,6 +28,7 @@ func leases() registry.Resource {
 		Plural:         "leases",
 		Namespaced:     true,
 		ValidateName:   apivalidation.NameIsDNSSubdomain,
+		AnyFinalizer:   true,
 		CreateOnUpdate: true,
 	}, []table.Column{
 		table.Text("Holder", "Identity of the holder.", func(l *coordinationv1.Lease) string { return ptr.Deref(l.Spec.HolderIdentity, "") }),
@@ -41,10 +40,11 @@ func leases() registry.Resource {
 		Validate: func(l *coordinationv1.Lease) field.ErrorList {
 			// A holder that gives up the lease leaves an empty holderIdentity.
 			spec := field.NewPath("spec")
-			return slices.Concat(
-				validate.Positive(l.Spec.LeaseDurationSeconds, spec.Child("leaseDurationSeconds")),
-				validate.NotNegative(l.Spec.LeaseTransitions, spec.Child("leaseTransitions")),
-			)
+			errs := validate.NotNegative(l.Spec.LeaseTransitions, spec.Child("leaseTransitions"))
+			if seconds := l.Spec.LeaseDurationSeconds; seconds != nil && *seconds <= 0 {
+				errs = append(errs, field.Invalid(spec.Child("leaseDurationSeconds"), *seconds, "must be greater than 0"))
+			}
+			return errs
 		},
 	})
 }

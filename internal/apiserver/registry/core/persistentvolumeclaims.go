@@ -2,10 +2,13 @@ package core
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -37,8 +40,9 @@ func persistentVolumeClaims() registry.Resource {
 		Validate: func(c *corev1.PersistentVolumeClaim) field.ErrorList {
 			return podspec.ValidateVolumeClaimSpec(&c.Spec, field.NewPath("spec"))
 		},
-		ValidateUpdate: validateClaimUpdate,
-		CopyStatus:     registry.CopyField(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status }),
+		ValidateUpdate:       validateClaimUpdate,
+		ValidateStatusUpdate: func(c, _ *corev1.PersistentVolumeClaim) field.ErrorList { return validateClaimStatus(&c.Status) },
+		CopyStatus:           registry.CopyField(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status }),
 	})
 }
 
@@ -94,27 +98,105 @@ func claimColumns() []table.Column {
 	)...)
 }
 
-// validateClaimUpdate: a volume claim can be bound once and can grow.
+// validateClaimUpdate: a volume claim gets a class and a volume once. When it is bound it can grow, shrink
+// again to more than it has, and change the attributes of its volume.
 func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	spec := field.NewPath("spec")
 	undone := c.Spec.DeepCopy()
-	undone.Resources.Requests = old.Spec.Resources.Requests
-	if old.Spec.VolumeName != "" {
-		undone.VolumeAttributesClassName = old.Spec.VolumeAttributesClassName
-	}
 	if old.Spec.VolumeName == "" {
 		undone.VolumeName = ""
 	}
-	if old.Spec.StorageClassName == nil {
+	if getsClass(c, old) {
 		undone.StorageClassName = nil
 	}
-	var errs field.ErrorList
+	if old.Status.Phase == corev1.ClaimBound {
+		undone.VolumeAttributesClassName = old.Spec.VolumeAttributesClassName
+		if undone.Resources.Requests != nil {
+			undone.Resources.Requests[corev1.ResourceStorage] = old.Spec.Resources.Requests[corev1.ResourceStorage]
+		}
+	}
+	errs := validateClassAnnotation(c, old)
 	if len(validate.Immutable(*undone, old.Spec, spec)) > 0 {
-		errs = append(errs, field.Forbidden(spec, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"))
+		const immutable = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+		errs = append(errs, field.Forbidden(spec, immutable))
 	}
 	size, was := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
-	if size.Cmp(was) < 0 {
-		errs = append(errs, field.Forbidden(spec.Child("resources", "requests", "storage"), "field can not be less than previous value"))
+	has := old.Status.Capacity[corev1.ResourceStorage]
+	if size.Cmp(was) < 0 && size.Cmp(has) <= 0 {
+		errs = append(errs, field.Forbidden(spec.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
+	}
+	errs = append(errs, validate.Immutable(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...) // that is how Kubernetes names it
+	return append(errs, validateAttributesClass(c.Spec.VolumeAttributesClassName, old, spec.Child("volumeAttributesClassName"))...)
+}
+
+// getsClass reports whether a volume claim that had no class in its spec gets one there: that of the older
+// annotation, if it has that.
+func getsClass(c, old *corev1.PersistentVolumeClaim) bool {
+	annotated, has := old.Annotations[corev1.BetaStorageClassAnnotation]
+	return old.Spec.StorageClassName == nil && c.Spec.StorageClassName != nil && (!has || *c.Spec.StorageClassName == annotated)
+}
+
+// validateClassAnnotation: the older way to say the class stays, unless the newer one replaces it.
+func validateClassAnnotation(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	const name = corev1.BetaStorageClassAnnotation
+	_, had := old.Annotations[name]
+	if _, has := c.Annotations[name]; had && !has && getsClass(c, old) {
+		return nil
+	}
+	return validate.Immutable(c.Annotations[name], old.Annotations[name], field.NewPath("metadata", "annotations", name))
+}
+
+// validateAttributesClass: a volume that has the attributes of a class always has those of some class.
+func validateAttributesClass(name *string, old *corev1.PersistentVolumeClaim, at *field.Path) field.ErrorList {
+	const set = " is forbidden when status.currentVolumeAttributesClassName is not nil"
+	was := old.Spec.VolumeAttributesClassName
+	switch {
+	case old.Status.CurrentVolumeAttributesClassName == nil || ptr.Equal(name, was):
+	case name == nil:
+		return field.ErrorList{field.Forbidden(at, "update to nil"+set)}
+	case *name == "":
+		return field.ErrorList{field.Forbidden(at, "update to empty string"+set)}
+	}
+	return nil
+}
+
+// validateClaimStatus checks the size of a volume and how far it has been changed.
+func validateClaimStatus(s *corev1.PersistentVolumeClaimStatus) field.ErrorList {
+	status := field.NewPath("status")
+	capacity, resizes, allocated := status.Child("capacity"), status.Child("allocatedResourceStatuses"), status.Child("allocatedResources")
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(s.Capacity)) {
+		errs = append(errs, validateWholeQuantity(s.Capacity[name], capacity.Key(string(name)))...)
+	}
+	known := []corev1.ClaimResourceStatus{
+		corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+		corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResourceStatuses)) {
+		errs = append(errs, validateClaimResource(name, resizes)...)
+		if !slices.Contains(known, s.AllocatedResourceStatuses[name]) {
+			errs = append(errs, field.NotSupported(resizes, name, known)) // it names the resource, as Kubernetes has it
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResources)) {
+		amount, at := s.AllocatedResources[name], allocated.Key(string(name))
+		wrong := validateClaimResource(name, allocated)
+		if len(wrong) == 0 {
+			wrong = validateWholeQuantity(amount, at)
+		}
+		if len(wrong) == 0 {
+			wrong = podspec.ValidateQuantity(amount, at)
+		}
+		errs = append(errs, wrong...)
+	}
+	return errs
+}
+
+// validateClaimResource checks the name of what a volume has: storage, or something with a domain of its own.
+func validateClaimResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	errs := validate.FromMessages(string(name), at, validation.IsQualifiedName(string(name)))
+	if len(errs) == 0 && podspec.IsNative(name) && name != corev1.ResourceStorage {
+		errs = append(errs, field.NotSupported(at, name, []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 	return errs
 }

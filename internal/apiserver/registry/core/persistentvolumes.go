@@ -8,7 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -40,10 +42,22 @@ func persistentVolumes() registry.Resource {
 			pv.Status.Phase = corev1.VolumePending
 			pv.Status.LastPhaseTransitionTime = &pv.CreationTimestamp
 		},
-		Validate:       validateVolume,
-		ValidateUpdate: validateVolumeUpdate,
-		CopyStatus:     registry.CopyField(func(pv *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &pv.Status }),
+		PrepareForStatusUpdate: prepareVolumeStatus,
+		Validate:               validateVolume,
+		ValidateUpdate:         validateVolumeUpdate,
+		CopyStatus:             registry.CopyField(func(pv *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &pv.Status }),
 	})
+}
+
+// prepareVolumeStatus says since when a volume is in its phase, where whoever changes the status does not.
+func prepareVolumeStatus(pv, old *corev1.PersistentVolume) {
+	since, before := &pv.Status.LastPhaseTransitionTime, old.Status.LastPhaseTransitionTime
+	switch {
+	case pv.Status.Phase == old.Status.Phase && *since == nil:
+		*since = before
+	case pv.Status.Phase != old.Status.Phase && (*since == nil || (*since).Equal(before)):
+		*since = new(metav1.Now().Rfc3339Copy())
+	}
 }
 
 func volumeColumns() []table.Column {
@@ -154,14 +168,20 @@ func validateVolumeModes(modes []corev1.PersistentVolumeAccessMode, at *field.Pa
 	return podspec.ValidateAccessModes(modes, at)
 }
 
+// validateWholeQuantity checks an amount, rounded up to a whole number.
+func validateWholeQuantity(amount resource.Quantity, at *field.Path) field.ErrorList {
+	if amount.Value() < 0 {
+		return field.ErrorList{field.Invalid(at, amount.Value(), "must be a valid resource quantity")}
+	}
+	return nil
+}
+
 // validateCapacity checks how large a volume is.
 func validateCapacity(list corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		size := list[name]
-		if size.Sign() < 0 {
-			errs = append(errs, field.Invalid(at.Key(string(name)), size.Value(), "must be a valid resource quantity"))
-		}
+		errs = append(errs, validateWholeQuantity(size, at.Key(string(name)))...)
 		if size.Sign() <= 0 {
 			errs = append(errs, field.Invalid(at.Key(string(name)), size.String(), "must be greater than zero"))
 		}

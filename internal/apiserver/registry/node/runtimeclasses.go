@@ -30,6 +30,7 @@ func runtimeClasses() registry.Resource {
 		Kind:           "RuntimeClass",
 		Plural:         "runtimeclasses",
 		ValidateName:   apivalidation.NameIsDNSSubdomain,
+		AnyFinalizer:   true,
 		CreateOnUpdate: true,
 	}, []table.Column{
 		table.Text("Handler", "Configuration of the container runtime.", func(c *nodev1.RuntimeClass) string { return c.Handler }),

@@ -88,7 +88,7 @@ func validateAmounts(list corev1.ResourceList, check nameCheck, at *field.Path) 
 		quantity := list[name]
 		key := at.Key(string(name))
 		errs = append(errs, check(name, key)...)
-		errs = append(errs, validateQuantity(quantity, key)...)
+		errs = append(errs, ValidateQuantity(quantity, key)...)
 		if IsExtended(name) && quantity.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(key, quantity.String(), "must be an integer"))
 		}
@@ -118,12 +118,13 @@ func ValidateOverhead(overhead corev1.ResourceList, at *field.Path) field.ErrorL
 func ValidateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		errs = append(errs, validateQuantity(list[name], at.Key(string(name)))...)
+		errs = append(errs, ValidateQuantity(list[name], at.Key(string(name)))...)
 	}
 	return errs
 }
 
-func validateQuantity(quantity resource.Quantity, at *field.Path) field.ErrorList {
+// ValidateQuantity checks that an amount of something is not negative.
+func ValidateQuantity(quantity resource.Quantity, at *field.Path) field.ErrorList {
 	if quantity.Sign() < 0 {
 		return field.ErrorList{field.Invalid(at, quantity.String(), "must be greater than or equal to 0")}
 	}

@@ -58,9 +58,9 @@ func priorityClasses() registry.Resource {
 		Default: func(p *schedulingv1.PriorityClass) {
 			registry.SetDefaultPtr(&p.PreemptionPolicy, corev1.PreemptLowerPriority)
 		},
-		BeginCreate: onlyDefaultPriority,
-		BeginUpdate: onlyDefaultPriority,
-		Validate:    validatePriorityClass,
+		BeginCreate:    onlyDefaultPriority,
+		BeginUpdate:    onlyDefaultPriority,
+		ValidateCreate: validatePriorityClass,
 		ValidateUpdate: func(p, old *schedulingv1.PriorityClass) field.ErrorList {
 			var errs field.ErrorList
 			if p.Value != old.Value {
@@ -93,7 +93,10 @@ func onlyDefaultPriority(ctx context.Context, d registry.Registries, p *scheduli
 }
 
 func validatePriorityClass(p *schedulingv1.PriorityClass) field.ErrorList {
-	errs := validate.OneOfPtr(p.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)
+	var errs field.ErrorList
+	if p.PreemptionPolicy != nil {
+		errs = validate.OneOf(*p.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)
+	}
 	switch system := strings.HasPrefix(p.Name, systemPriorityPrefix); {
 	case system && !isSystemPriority(p):
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),

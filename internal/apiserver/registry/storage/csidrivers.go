@@ -38,11 +38,13 @@ func csiDrivers() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*storagev1.CSIDriver]{
-		Default:        defaultDriver,
-		Validate:       validateDriver,
-		ValidateUpdate: validateDriverUpdate,
+		Default:          defaultDriver,
+		Validate:         validateDriver,
+		ValidateUpdate:   validateDriverUpdate,
+		PrepareForCreate: dropDriverFields,
 		// A new driver is of generation 0, as Kubernetes has it.
 		PrepareForUpdate: func(d, old *storagev1.CSIDriver) {
+			dropDriverFields(d)
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
 				d.Generation = old.Generation + 1
 			}
@@ -65,6 +67,9 @@ func defaultDriver(d *storagev1.CSIDriver) {
 		d.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
 	}
 }
+
+// dropDriverFields drops what is behind feature gates that are off by default.
+func dropDriverFields(d *storagev1.CSIDriver) { d.Spec.PreventPodSchedulingIfMissing = nil }
 
 // minUpdatePeriod is the minimum time between two looks at what a node can hold, in seconds.
 const minUpdatePeriod = 10

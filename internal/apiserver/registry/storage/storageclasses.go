@@ -146,15 +146,9 @@ func validateProvisioner(provisioner string, path *field.Path) field.ErrorList {
 // validateStorageClassUpdate: a class must keep describing the volumes that were created from
 // it.
 func validateStorageClassUpdate(s, old *storagev1.StorageClass) field.ErrorList {
-	var errs field.ErrorList
-	if len(validate.Immutable(s.Parameters, old.Parameters, nil)) > 0 {
-		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
-	}
-	if s.Provisioner != old.Provisioner {
-		errs = append(errs, field.Forbidden(field.NewPath("provisioner"), "updates to provisioner are forbidden."))
-	}
-	if ptr.Deref(s.ReclaimPolicy, "") != ptr.Deref(old.ReclaimPolicy, "") {
-		errs = append(errs, field.Forbidden(field.NewPath("reclaimPolicy"), "updates to reclaimPolicy are forbidden."))
-	}
-	return append(errs, validate.Immutable(s.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
+	return slices.Concat(
+		validate.Immutable(s.Parameters, old.Parameters, field.NewPath("parameters")),
+		validate.Immutable(s.Provisioner, old.Provisioner, field.NewPath("provisioner")),
+		validate.Immutable(s.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy")),
+		validate.Immutable(s.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode")))
 }
