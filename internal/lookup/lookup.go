@@ -33,6 +33,7 @@ type Details struct {
 	workloads map[ownership.UID]answer[servedby.Workload]
 	listed    bool // workloads has been filled by lists
 	nodes     map[string]answer[explain.Node]
+	volumes   map[string]answer[volume]
 	webhooks  *answer[[]explain.Webhook]
 	rbac      *answer[*roles]
 }
@@ -56,6 +57,7 @@ func New(ctx context.Context, config *rest.Config) (*Details, error) {
 	return &Details{
 		client: client, ctx: ctx,
 		workloads: make(map[ownership.UID]answer[servedby.Workload]), nodes: make(map[string]answer[explain.Node]),
+		volumes: make(map[string]answer[volume]),
 	}, nil
 }
 
@@ -92,6 +94,34 @@ func (d *Details) IsLost(node string) bool {
 	}
 	state, err := d.Node(node)
 	return err == nil && state.Exists && !state.Ready
+}
+
+// volume is a PersistentVolume, and the claim of the name in its claimRef.
+type volume struct {
+	volume *corev1.PersistentVolume
+	claim  *corev1.PersistentVolumeClaim
+}
+
+// Volume implements preview.Details.
+func (d *Details) Volume(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
+	known, ok := d.volumes[name]
+	if !ok {
+		known.value, known.err = d.readVolume(name)
+		d.volumes[name] = known
+	}
+	return known.value.volume, known.value.claim, known.err
+}
+
+func (d *Details) readVolume(name string) (volume, error) {
+	one, err := d.client.CoreV1().PersistentVolumes().Get(d.ctx, name, metav1.GetOptions{})
+	if err != nil || one.Spec.ClaimRef == nil {
+		return volume{volume: one}, err //nolint:wrapcheck // the server's own words
+	}
+	claim, err := d.client.CoreV1().PersistentVolumeClaims(one.Spec.ClaimRef.Namespace).Get(d.ctx, one.Spec.ClaimRef.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return volume{volume: one}, nil
+	}
+	return volume{one, claim}, err //nolint:wrapcheck // the server's own words
 }
 
 // Budgets implements preview.Details. A server without the kind has none.

@@ -44,6 +44,10 @@ func TestDetails(t *testing.T) {
 		&coordinationv1.Lease{ObjectMeta: in("ops", "operator"), Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: &holder, RenewTime: &metav1.MicroTime{Time: since.Time}, LeaseDurationSeconds: &three,
 		}},
+		&corev1.PersistentVolume{ObjectMeta: in("", "bound"), Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "data"}}},
+		&corev1.PersistentVolume{ObjectMeta: in("", "released"), Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "gone"}}},
+		&corev1.PersistentVolume{ObjectMeta: in("", "free")},
+		&corev1.PersistentVolumeClaim{ObjectMeta: in("shop", "data")},
 		&corev1.Node{ObjectMeta: in("", "n1"), Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: since},
 		}}},
@@ -56,7 +60,18 @@ func TestDetails(t *testing.T) {
 			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 		},
 	)
-	d := &Details{client: client, ctx: t.Context(), workloads: map[ownership.UID]answer[servedby.Workload]{}, nodes: map[string]answer[explain.Node]{}}
+	d := &Details{client: client, ctx: t.Context(), workloads: map[ownership.UID]answer[servedby.Workload]{}, nodes: map[string]answer[explain.Node]{}, volumes: map[string]answer[volume]{}}
+	for name, claim := range map[string]string{"bound": "data", "released": "", "free": ""} {
+		for range 2 { // the second time without a request
+			v, c, err := d.Volume(name)
+			if err != nil || v.Name != name || (c != nil) != (claim != "") || c != nil && c.Name != claim {
+				t.Errorf("%s: %v, %v, %v", name, v, c, err)
+			}
+		}
+	}
+	if _, _, err := d.Volume("nobody"); err == nil {
+		t.Error("a volume that is not there is read")
+	}
 	deployment := &inventory.Object{Object: ownership.Object{UID: "d", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "ops", Name: "operator"}}
 	for range 2 {
 		w, err := d.Workload(deployment)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
@@ -27,6 +28,8 @@ type Details interface {
 	servedby.Details
 	// IsLost reports whether a node is there and does not answer.
 	IsLost(node string) bool
+	// Volume returns a PersistentVolume, and the claim of the name in its claimRef, nil if there is none.
+	Volume(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
 	// Budgets returns the PodDisruptionBudgets of a namespace, or of all if that is empty.
 	Budgets(namespace string) ([]policyv1.PodDisruptionBudget, error)
 }
@@ -36,7 +39,7 @@ type Details interface {
 func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction {
 	serving := servedby.New(inv, details, q.Now)
 	p := New(inv).Predict(q.Requests, Options{
-		Now: q.Now, Order: q.Order, Lost: details.IsLost,
+		Now: q.Now, Order: q.Order, Lost: details.IsLost, Volume: details.Volume,
 		Released: func(o *inventory.Object, finalizer string) bool {
 			return q.AssumeReleased || finalizer == batchv1.JobTrackingFinalizer && isTracked(o, serving)
 		},

@@ -109,7 +109,7 @@ const (
 	OnContents Reason = "Contents"
 	// OnDiscovery: a group version does not answer, and may have objects in a namespace.
 	OnDiscovery Reason = "Discovery"
-	// OnUsers: pods use a PersistentVolumeClaim.
+	// OnUsers: pods use a PersistentVolumeClaim, or one is bound to a PersistentVolume.
 	OnUsers Reason = "Users"
 	// OnNode: the node of a pod, which is gone or does not answer, would have to end it.
 	OnNode Reason = "Node"
@@ -221,9 +221,10 @@ func (p *play) outcome(o *object) Outcome {
 func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 	var waits []Wait
 	users, _ := p.claimUsers(o)
+	users = append(users, p.volumeUsers(o)...)
 	for _, f := range o.now.Finalizers {
 		switch {
-		case f == volumeprotection.ClaimFinalizer && len(users) > 0:
+		case (f == volumeprotection.ClaimFinalizer || f == volumeprotection.VolumeFinalizer) && len(users) > 0:
 			waits = append(waits, Wait{Reason: OnUsers, Name: f, Objects: users})
 		case f == instancesFinalizer:
 			waits = append(waits, Wait{Reason: OnContents, Name: f, Objects: p.remaining(p.instances[p.defined(o)])})

@@ -227,6 +227,7 @@ func (p *play) settle() {
 		p.empty()
 		p.endPods()
 		p.freeClaims()
+		p.freeVolumes()
 		p.release()
 		if p.schedule.late && p.version == before {
 			p.collect()

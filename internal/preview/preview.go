@@ -22,6 +22,7 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -50,6 +51,9 @@ type Options struct {
 	// Lost tells of a node that is there whether it does not answer, so that it ends no pods. Nil: all
 	// do.
 	Lost func(node string) bool
+	// Volume returns a PersistentVolume, and the claim of the name in its claimRef, nil if there is none. Nil:
+	// no volume can be read.
+	Volume func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
 }
 
 // Cluster is an inventory that deletions are predicted in. It may be used concurrently.

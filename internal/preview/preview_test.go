@@ -2,6 +2,7 @@ package preview_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -28,6 +30,7 @@ func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true, Deletable: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, Deletable: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Kind: "PersistentVolumeClaim", Namespaced: true, Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("persistentvolumes"), Kind: "PersistentVolume", Deletable: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Deletable: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", Deletable: true},
 		{GroupVersionResource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job", Namespaced: true, Deletable: true},
@@ -322,6 +325,44 @@ func TestClaims(t *testing.T) {
 			inv := cluster(t, claim, "Node n1", "Pod p @ "+test.node, "Pod q @ n1")
 			inv.Pods["p"].Claims = []inventory.Claim{{Name: "data"}}
 			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now()}))
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestVolumes: a protected volume waits for the claim that is bound to it, and goes with that.
+func TestVolumes(t *testing.T) {
+	const volume, finalizer = "PersistentVolume v # kubernetes.io/pv-protection", "Waiting by User for Finalizer kubernetes.io/pv-protection[]"
+	for name, test := range map[string]struct {
+		bound, unread bool
+		delete, want  []string
+	}{
+		"bound":                {bound: true, delete: []string{"v"}, want: []string{"v Waiting by User for Users kubernetes.io/pv-protection[data]"}},
+		"its claim goes, too":  {bound: true, delete: []string{"v", "data"}, want: []string{"v Deleted by User", "data Deleted by User"}},
+		"bound to nobody":      {delete: []string{"v"}, want: []string{"v Deleted by User"}},
+		"what cannot be read":  {unread: true, delete: []string{"v"}, want: []string{"v " + finalizer}},
+		"what nobody protects": {bound: true, delete: []string{"w"}, want: []string{"w Deleted by User"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, volume, "PersistentVolume w", "PersistentVolumeClaim data")
+			read := func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
+				if test.unread {
+					return nil, nil, errors.New("forbidden")
+				}
+				v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+				if !test.bound {
+					return v, nil, nil
+				}
+				v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "data"}
+				return v, &corev1.PersistentVolumeClaim{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
+				}, nil
+			}
+			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now(), Volume: read}))
+			slices.Sort(got)
+			slices.Sort(test.want)
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}

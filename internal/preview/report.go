@@ -258,7 +258,7 @@ func (w WaitReport) String() string {
 	case OnDiscovery:
 		return "group " + w.Name + " of the API, which does not answer and may have objects there"
 	case OnUsers:
-		return "pods that use it: " + some(w.Objects)
+		return "what uses it: " + some(w.Objects)
 	case OnNode:
 		return "node " + w.Name + ", which is gone or not ready"
 	}

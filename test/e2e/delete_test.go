@@ -148,7 +148,7 @@ func TestPreviewOfAClaim(t *testing.T) {
 `)
 	k.run(t, "create", "-n", "claims", "-f", manifest)
 	out, stderr, code := tool(t, p, "claims", "preview", "delete", "pvc/data")
-	if code != 0 || !strings.Contains(out, "PersistentVolumeClaim claims/data; waits for pods that use it: Pod claims/user\n") {
+	if code != 0 || !strings.Contains(out, "PersistentVolumeClaim claims/data; waits for what uses it: Pod claims/user\n") {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
 	k.run(t, "delete", "-n", "claims", "pvc/data", "--wait=false")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,6 +53,10 @@ func (details) Rules(types.NamespacedName, string) ([]rbacv1.PolicyRule, error) 
 func (details) Node(string) (explain.Node, error) { return explain.Node{Exists: true}, nil }
 
 func (details) IsLost(string) bool { return false }
+
+func (details) Volume(string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
+	return &corev1.PersistentVolume{}, nil, nil
+}
 
 func (details) Budgets(string) ([]policyv1.PodDisruptionBudget, error) { return nil, nil }
 
