@@ -43,6 +43,8 @@ var declarations = []declaration{
 	permit("containers of Windows are stored without being validated", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec(\.hostNetwork)?: .*(HostProcess|hostProcess).*`),
 	permit("sysctls are left to the node", `Pod: only theirs: (\(the other accepts\) )?FieldValueInvalid spec\.securityContext\.sysctls\[\]\.name.*`),
 	permit("there are no warnings about deprecated fields, or values without effect", `\w+: only theirs warns: 299 - .*`),
+	permit("both servers choose addresses of services", `Service: message of FieldValueInvalid spec\.clusterIPs\[\]: ours \["Invalid value: \\"10\.[0-9.]+\\": expected .*`),
+	permit("a topology that v1 does not have is dropped, and that is no change", `EndpointSlice: metadata\.generation: ours 1, theirs 2`),
 	permit("a new node is not tainted where no controller of nodes runs, as in these tests", `Node: (only theirs has spec\.taints|spec\.taints).*node\.kubernetes\.io/not-ready.*`),
 	permit("a new node is not tainted here, so that lists of taints differ", `Node: spec\.taints\[\]\..*`),
 	permit("maxUnavailable of StatefulSets acts here, its feature is off upstream",

@@ -32,6 +32,8 @@ type Resource struct {
 	ValidateName apivalidation.ValidateNameFunc
 	// AnyFinalizer: finalizers may have names without a domain, as upstream has it for this kind.
 	AnyFinalizer bool
+	// ExactGeneration: an empty list counts as another value than none, as upstream has it for this kind.
+	ExactGeneration bool
 	// CreateOnUpdate: a PUT to a name that does not exist creates the object.
 	CreateOnUpdate bool
 	// UnconditionalUpdate: a PUT without resourceVersion replaces whatever is stored.

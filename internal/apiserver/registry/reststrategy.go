@@ -98,7 +98,11 @@ func (s restStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 		row.CopyStatus(obj, old)
 	}
 	row.PrepareForUpdate(obj, old)
-	if row.Desired != nil && !equality.Semantic.DeepEqual(row.Desired(obj), row.Desired(old)) {
+	same := equality.Semantic.DeepEqual
+	if s.resource.ExactGeneration {
+		same = reflect.DeepEqual
+	}
+	if row.Desired != nil && !same(row.Desired(obj), row.Desired(old)) {
 		metaOf(obj).SetGeneration(metaOf(old).GetGeneration() + 1)
 	}
 }

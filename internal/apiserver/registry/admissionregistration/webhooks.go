@@ -49,6 +49,7 @@ func admissionRow(kind, plural string) registry.Resource {
 
 func validatingWebhookConfigurations() registry.Resource {
 	row := admissionRow("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
+	row.ExactGeneration = true
 	return registry.Define[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](row, []table.Column{
 		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
 		table.Age(),
@@ -67,6 +68,7 @@ func validatingWebhookConfigurations() registry.Resource {
 
 func mutatingWebhookConfigurations() registry.Resource {
 	row := admissionRow("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
+	row.ExactGeneration = true
 	return registry.Define[admissionregistrationv1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfigurationList](row, []table.Column{
 		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) }),
 		table.Age(),

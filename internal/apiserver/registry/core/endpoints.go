@@ -44,7 +44,7 @@ func endpoints() registry.Resource {
 
 func validateSubset(s *corev1.EndpointSubset, path *field.Path) field.ErrorList {
 	address := func(a *corev1.EndpointAddress, at *field.Path) field.ErrorList {
-		errs := validateReachable(a.IP, at.Child("ip"))
+		errs := append(validate.IP(a.IP, at.Child("ip")), validate.Reachable(a.IP, at.Child("ip"))...)
 		errs = append(errs, validate.OptionalLabel(a.Hostname, at.Child("hostname"))...)
 		if a.NodeName == nil {
 			return errs

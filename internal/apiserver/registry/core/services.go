@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -43,6 +42,9 @@ func services(ranges ServiceRanges) registry.Resource {
 		Validate:       validateService,
 		ValidateUpdate: validateServiceUpdate,
 		CopyStatus:     registry.CopyField(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }),
+		ValidateStatusUpdate: func(s, _ *corev1.Service) field.ErrorList {
+			return validateServiceStatus(s, field.NewPath("status", "loadBalancer", "ingress"))
+		},
 		SelectableFields: func(s *corev1.Service) fields.Set {
 			return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}
 		},
@@ -131,30 +133,32 @@ func validateService(s *corev1.Service) field.ErrorList {
 		validateServiceTraffic(s, spec),
 		validateLoadBalancer(s, spec),
 		validate.Each(s.Spec.ExternalIPs, spec.Child("externalIPs"), func(ip *string, at *field.Path) field.ErrorList {
-			return validateReachable(*ip, at)
+			if errs := validate.IP(*ip, at); len(errs) > 0 {
+				return errs
+			}
+			return validate.Reachable(*ip, at)
 		}),
 	)
 }
 
-// validateServiceAddress checks the address of a service within the cluster.
+// validateServiceAddress checks how a service is reached within the cluster.
 func validateServiceAddress(s *corev1.Service, spec *field.Path) field.ErrorList {
-	errs := optionalIP(s.Spec.ClusterIP, spec.Child("clusterIP"))
-	if len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] != s.Spec.ClusterIP {
-		errs = append(errs, field.Invalid(spec.Child("clusterIPs"), s.Spec.ClusterIPs, "first value must match `clusterIP`"))
-	}
-	for i, family := range s.Spec.IPFamilies {
-		errs = append(errs, validate.OneOf(family, spec.Child("ipFamilies").Index(i), corev1.IPv4Protocol, corev1.IPv6Protocol)...)
-	}
-	errs = append(errs, validate.OneOfPtr(s.Spec.IPFamilyPolicy, spec.Child("ipFamilyPolicy"),
-		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
+	errs := validateClusterIPs(s, spec)
 	headless := s.Spec.ClusterIP == corev1.ClusterIPNone
+	const external = "may not be set for ExternalName services"
 	switch {
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
 		errs = append(errs, externalName(s.Spec.ExternalName, spec.Child("externalName"))...)
-		if s.Spec.ClusterIP != "" || len(s.Spec.ClusterIPs) > 0 {
-			errs = append(errs, field.Forbidden(spec.Child("clusterIPs"), "may not be set when `type` is 'ExternalName'"))
+		if len(s.Spec.ClusterIPs) > 0 {
+			errs = append(errs, field.Forbidden(spec.Child("clusterIPs"), external))
 		}
-	case headless && s.Spec.Type != corev1.ServiceTypeClusterIP:
+		if len(s.Spec.IPFamilies) > 0 {
+			errs = append(errs, field.Forbidden(spec.Child("ipFamilies"), external))
+		}
+		if s.Spec.IPFamilyPolicy != nil {
+			errs = append(errs, field.Forbidden(spec.Child("ipFamilyPolicy"), external))
+		}
+	case headless && (s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer):
 		errs = append(errs, field.Invalid(spec.Child("clusterIPs").Index(0), s.Spec.ClusterIP, fmt.Sprintf("may not be set to 'None' for %s services", s.Spec.Type)))
 	case !headless && len(s.Spec.Ports) == 0:
 		errs = append(errs, field.Required(spec.Child("ports"), ""))
@@ -198,11 +202,14 @@ func validateServiceTraffic(s *corev1.Service, spec *field.Path) field.ErrorList
 		errs = append(errs, validate.OneOf(s.Spec.ExternalTrafficPolicy, policy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
-	if s.Spec.HealthCheckNodePort != 0 && !needsHealthCheck(s) {
-		errs = append(errs, field.Invalid(spec.Child("healthCheckNodePort"), s.Spec.HealthCheckNodePort,
+	switch port := s.Spec.HealthCheckNodePort; {
+	case needsHealthCheck(s):
+		errs = append(errs, validate.Port(port, spec.Child("healthCheckNodePort"))...)
+	case port != 0:
+		errs = append(errs, field.Invalid(spec.Child("healthCheckNodePort"), port,
 			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
 	}
-	if s.Spec.Type == corev1.ServiceTypeClusterIP || s.Spec.Type == corev1.ServiceTypeExternalName {
+	if s.Spec.Type == corev1.ServiceTypeClusterIP {
 		for i, port := range s.Spec.Ports {
 			if port.NodePort != 0 {
 				errs = append(errs, field.Forbidden(spec.Child("ports").Index(i).Child("nodePort"), fmt.Sprintf("may not be used when `type` is '%s'", s.Spec.Type)))
@@ -217,47 +224,24 @@ func validateLoadBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	const only = "may only be used when `type` is 'LoadBalancer'"
+	ranges := spec.Child("LoadBalancerSourceRanges") // as upstream spells it
 	if !balanced && len(s.Spec.LoadBalancerSourceRanges) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("loadBalancerSourceRanges"), only))
+		errs = append(errs, field.Forbidden(ranges, only))
 	}
-	errs = append(errs, validate.Each(s.Spec.LoadBalancerSourceRanges, spec.Child("loadBalancerSourceRanges"), func(cidr *string, at *field.Path) field.ErrorList {
-		return validation.IsValidCIDR(at, *cidr)
+	errs = append(errs, validate.Each(s.Spec.LoadBalancerSourceRanges, ranges, func(cidr *string, at *field.Path) field.ErrorList {
+		return validate.CIDR(strings.TrimSpace(*cidr), at)
 	})...)
 	if !balanced && s.Spec.AllocateLoadBalancerNodePorts != nil {
 		errs = append(errs, field.Forbidden(spec.Child("allocateLoadBalancerNodePorts"), only))
 	}
-	if class := s.Spec.LoadBalancerClass; class != nil {
-		if !balanced {
-			errs = append(errs, field.Forbidden(spec.Child("loadBalancerClass"), only))
-		}
+	switch class := s.Spec.LoadBalancerClass; {
+	case class == nil:
+	case !balanced:
+		errs = append(errs, field.Forbidden(spec.Child("loadBalancerClass"), only))
+	default:
 		errs = append(errs, validate.FromMessages(*class, spec.Child("loadBalancerClass"), validation.IsQualifiedName(*class))...)
 	}
 	return errs
-}
-
-// validateReachable checks an address that traffic from outside can reach.
-func validateReachable(ip string, at *field.Path) field.ErrorList {
-	errs := validation.IsValidIP(at, ip)
-	address, err := netip.ParseAddr(ip)
-	switch {
-	case err != nil:
-	case address.IsUnspecified():
-		errs = append(errs, field.Invalid(at, ip, "may not be unspecified (0.0.0.0 or ::)"))
-	case address.IsLoopback():
-		errs = append(errs, field.Invalid(at, ip, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
-	case address.IsLinkLocalUnicast():
-		errs = append(errs, field.Invalid(at, ip, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
-	case address.IsLinkLocalMulticast():
-		errs = append(errs, field.Invalid(at, ip, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
-	}
-	return errs
-}
-
-func optionalIP(ip string, path *field.Path) field.ErrorList {
-	if ip == "" || ip == corev1.ClusterIPNone {
-		return nil
-	}
-	return validation.IsValidIP(path, ip)
 }
 
 func externalName(name string, path *field.Path) field.ErrorList {
@@ -319,10 +303,22 @@ func validateNodePorts(ports []corev1.ServicePort, path *field.Path) field.Error
 	return errs
 }
 
-// validateServiceUpdate keeps the address of a service: clients may have cached it.
-func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
-	if old.Spec.ClusterIP == "" || old.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil
+// validateServiceStatus checks the addresses at which a load balancer makes a service available.
+func validateServiceStatus(s *corev1.Service, at *field.Path) field.ErrorList {
+	addresses := s.Status.LoadBalancer.Ingress
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(addresses) > 0 {
+		return field.ErrorList{field.Forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'")}
 	}
-	return validate.Immutable(s.Spec.ClusterIP, old.Spec.ClusterIP, field.NewPath("spec", "clusterIPs").Index(0))
+	return validate.Each(addresses, at, func(l *corev1.LoadBalancerIngress, at *field.Path) field.ErrorList {
+		errs := validate.LoadBalancerAddress(l.IP, l.Hostname, at)
+		switch mode := at.Child("ipMode"); {
+		case l.IPMode == nil && l.IP != "":
+			errs = append(errs, field.Required(mode, "must be specified when `ip` is set"))
+		case l.IPMode != nil && l.IP == "":
+			errs = append(errs, field.Forbidden(mode, "may not be specified when `ip` is not set"))
+		default:
+			errs = append(errs, validate.OneOfPtr(l.IPMode, mode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+		}
+		return errs
+	})
 }

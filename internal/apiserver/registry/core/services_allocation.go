@@ -160,7 +160,7 @@ func (a serviceAllocation) allocate(s, old *corev1.Service) (field.ErrorList, er
 			had[value] = true
 		}
 	}
-	errs, err := a.allocateAddress(s, had)
+	errs, err := a.allocateAddress(s, old, had)
 	if err != nil || len(errs) > 0 {
 		return errs, err
 	}
@@ -194,9 +194,7 @@ func dropUnused(s, old *corev1.Service) {
 // keepAllocated lets a client leave out what was allocated, and frees what the current
 // type does not use.
 func keepAllocated(s, old *corev1.Service) {
-	if s.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP == "" {
-		s.Spec.ClusterIP, s.Spec.ClusterIPs = old.Spec.ClusterIP, old.Spec.ClusterIPs
-	}
+	keepAddresses(s, old)
 	type port struct {
 		protocol corev1.Protocol
 		number   int32
@@ -223,18 +221,13 @@ func keepAllocated(s, old *corev1.Service) {
 	}
 }
 
-func (a serviceAllocation) allocateAddress(s *corev1.Service, had map[string]bool) (field.ErrorList, error) {
+func (a serviceAllocation) allocateAddress(s, old *corev1.Service, had map[string]bool) (field.ErrorList, error) {
 	spec := field.NewPath("spec")
-	if ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyRequireDualStack {
-		return field.ErrorList{field.Invalid(spec.Child("ipFamilyPolicy"), *s.Spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")}, nil
+	if old == nil && s.Spec.ClusterIP != "" && len(s.Spec.ClusterIPs) == 0 {
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
 	}
-	for i, family := range s.Spec.IPFamilies {
-		if family != a.ranges.family() {
-			return field.ErrorList{field.Invalid(spec.Child("ipFamilies").Index(i), family, "not configured on this cluster")}, nil
-		}
-	}
-	if s.Spec.ClusterIP == "" && len(s.Spec.ClusterIPs) > 0 {
-		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
+	if errs := a.chooseFamilies(s, old, spec); len(errs) > 0 {
+		return errs, nil
 	}
 	switch value := addressValue(s.Spec.ClusterIP); {
 	case s.Spec.ClusterIP == "":
@@ -251,10 +244,6 @@ func (a serviceAllocation) allocateAddress(s *corev1.Service, had map[string]boo
 	if len(s.Spec.ClusterIPs) == 0 {
 		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
 	}
-	if len(s.Spec.IPFamilies) == 0 {
-		s.Spec.IPFamilies = []corev1.IPFamily{a.ranges.family()}
-	}
-	registry.SetDefaultPtr(&s.Spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack)
 	return nil, nil
 }
 
@@ -351,9 +340,14 @@ func (a serviceAllocation) requestPorts(s *corev1.Service, had map[string]bool) 
 		}
 	}
 	for i, port := range s.Spec.Ports {
+		if s.Spec.Type == corev1.ServiceTypeClusterIP {
+			break // which has none, and validation says so
+		}
 		want(port.NodePort, field.NewPath("spec", "ports").Index(i).Child("nodePort"))
 	}
-	want(s.Spec.HealthCheckNodePort, field.NewPath("spec", "healthCheckNodePort"))
+	if needsHealthCheck(s) {
+		want(s.Spec.HealthCheckNodePort, field.NewPath("spec", "healthCheckNodePort"))
+	}
 	return own, errs
 }
 

@@ -9,9 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -55,18 +57,30 @@ func endpointSlices() registry.Resource {
 			}
 		},
 		// What v1beta1 called topology cannot be written in v1.
-		PrepareForCreate: func(s *discoveryv1.EndpointSlice) {
-			for i := range s.Endpoints {
-				s.Endpoints[i].DeprecatedTopology = nil
+		PrepareForCreate: dropTopology,
+		PrepareForUpdate: func(s, old *discoveryv1.EndpointSlice) {
+			if !equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+				dropTopology(s)
 			}
 		},
 		Validate: validateEndpointSlice,
+		ValidateCreate: validateSliceEndpoints,
 		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
-			return validate.Immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))
+			errs := validate.Immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))
+			if !equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+				errs = append(errs, validateSliceEndpoints(s)...)
+			}
+			return errs
 		},
 		// This includes labels: they say which service the slice belongs to.
 		Desired: func(s *discoveryv1.EndpointSlice) any { return []any{s.Endpoints, s.Ports, s.AddressType, s.Labels} },
 	})
+}
+
+func dropTopology(s *discoveryv1.EndpointSlice) {
+	for i := range s.Endpoints {
+		s.Endpoints[i].DeprecatedTopology = nil
+	}
 }
 
 func slicePortsText(s *discoveryv1.EndpointSlice) string {
@@ -97,7 +111,7 @@ func sliceAddresses(s *discoveryv1.EndpointSlice) string {
 }
 
 func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
-	ports, list := field.NewPath("ports"), field.NewPath("endpoints")
+	ports := field.NewPath("ports")
 	errs := slices.Concat(
 		validate.OneOf(s.AddressType, field.NewPath("addressType"),
 			discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6),
@@ -114,12 +128,17 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 		}
 		names[name] = true
 	}
+	return errs
+}
+
+func validateSliceEndpoints(s *discoveryv1.EndpointSlice) field.ErrorList {
+	list := field.NewPath("endpoints")
 	if len(s.Endpoints) > sliceEndpoints {
-		errs = append(errs, field.TooMany(list, len(s.Endpoints), sliceEndpoints))
+		return field.ErrorList{field.TooMany(list, len(s.Endpoints), sliceEndpoints)}
 	}
-	return append(errs, validate.Each(s.Endpoints, list, func(e *discoveryv1.Endpoint, at *field.Path) field.ErrorList {
+	return validate.Each(s.Endpoints, list, func(e *discoveryv1.Endpoint, at *field.Path) field.ErrorList {
 		return validateSliceEndpoint(e, s.AddressType, at)
-	})...)
+	})
 }
 
 func validateSlicePort(p *discoveryv1.EndpointPort, at *field.Path) field.ErrorList {
@@ -142,10 +161,7 @@ func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType
 	for i, address := range e.Addresses {
 		switch sort {
 		case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
-			errs = append(errs, validation.IsValidIP(addresses.Index(i), address)...)
-			if v6 := strings.Contains(address, ":"); v6 != (sort == discoveryv1.AddressTypeIPv6) {
-				errs = append(errs, field.Invalid(addresses.Index(i), address, fmt.Sprintf("must be an %s address", sort)))
-			}
+			errs = append(errs, validateSliceIP(address, sort, addresses, i)...)
 		case discoveryv1.AddressTypeFQDN:
 			errs = append(errs, validation.IsFullyQualifiedDomainName(addresses.Index(i), address)...)
 		}
@@ -160,6 +176,18 @@ func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType
 		return errs
 	}
 	return append(errs, validateHints(e.Hints, at.Child("hints"))...)
+}
+
+// validateSliceIP checks an address of a family. That it is of the other one is said of all addresses.
+func validateSliceIP(ip string, family discoveryv1.AddressType, addresses *field.Path, i int) field.ErrorList {
+	if errs := validate.IP(ip, addresses.Index(i)); len(errs) > 0 {
+		return errs
+	}
+	errs := validate.Reachable(ip, addresses.Index(i))
+	if netutils.IsIPv6String(ip) != (family == discoveryv1.AddressTypeIPv6) {
+		errs = append(errs, field.Invalid(addresses, ip, fmt.Sprintf("must be an %s address", family)))
+	}
+	return errs
 }
 
 // validateHints checks for whom an endpoint is meant.

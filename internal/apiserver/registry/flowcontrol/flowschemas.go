@@ -75,7 +75,7 @@ func validateFlowSchema(f *flowcontrolv1.FlowSchema) field.ErrorList {
 		// The error is about the type and says what the method is.
 		errs = append(errs, field.NotSupported(spec.Child("distinguisherMethod", "type"), m, methods))
 	}
-	return errs
+	return append(errs, validateMandatorySchema(f, spec)...)
 }
 
 func validatePrecedence(precedence int32, name string, at *field.Path) field.ErrorList {

@@ -33,8 +33,10 @@ func priorityLevels() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*flowcontrolv1.PriorityLevelConfiguration]{
-		Default:  defaultPriorityLevel,
-		Validate: validatePriorityLevel,
+		Default: defaultPriorityLevel,
+		Validate: func(p *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+			return append(validatePriorityLevel(p), validateMandatoryLevel(p, field.NewPath("spec"))...)
+		},
 		ValidateStatusUpdate: func(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 			kind := func(c flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) }
 			return validateConditions(p.Status.Conditions, kind)

@@ -2,7 +2,6 @@ package networking
 
 import (
 	"context"
-	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -64,14 +63,9 @@ func parametersText(c *networkingv1.IngressClass) string {
 func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 	spec := field.NewPath("spec")
 	at := spec.Child("controller")
-	var errs field.ErrorList
-	switch controller := c.Spec.Controller; {
-	case controller == "":
-		errs = append(errs, field.Required(at, ""))
-	case len(controller) > maxControllerName:
-		errs = append(errs, field.TooLong(at, controller, maxControllerName))
-	case !strings.Contains(controller, "/"):
-		errs = append(errs, field.Invalid(at, controller, "must be a domain-prefixed path (such as \"acme.io/foo\")"))
+	errs := validation.IsDomainPrefixedPath(at, c.Spec.Controller)
+	if len(c.Spec.Controller) > maxControllerName {
+		errs = append(errs, field.TooLong(at, "", maxControllerName))
 	}
 	p := c.Spec.Parameters
 	if p == nil {
@@ -82,13 +76,13 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 	errs = append(errs, validateSegment(p.Kind, at.Child("kind"))...)
 	errs = append(errs, validateSegment(p.Name, at.Child("name"))...)
 	errs = append(errs, validate.OneOfPtr(p.Scope, at.Child("scope"), parametersInCluster, parametersInNamespace)...)
-	switch local := ptr.Deref(p.Scope, "") == parametersInNamespace; {
-	case local && ptr.Deref(p.Namespace, "") == "":
+	switch scope := ptr.Deref(p.Scope, ""); {
+	case scope == parametersInNamespace && p.Namespace == nil:
 		errs = append(errs, field.Required(at.Child("namespace"), "`parameters.scope` is set to 'Namespace'"))
-	case !local && p.Namespace != nil:
-		errs = append(errs, field.Forbidden(at.Child("namespace"), "`parameters.scope` is set to 'Cluster'"))
-	case local:
+	case scope == parametersInNamespace:
 		errs = append(errs, validate.FromMessages(*p.Namespace, at.Child("namespace"), validation.IsDNS1123Label(*p.Namespace))...)
+	case scope == parametersInCluster && p.Namespace != nil:
+		errs = append(errs, field.Forbidden(at.Child("namespace"), "`parameters.scope` is set to 'Cluster'"))
 	}
 	return errs
 }

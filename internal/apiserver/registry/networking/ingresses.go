@@ -46,6 +46,12 @@ func ingresses() registry.Resource {
 		Validate:    validateIngress,
 		Desired:     func(i *networkingv1.Ingress) any { return i.Spec },
 		CopyStatus:  registry.CopyField(func(i *networkingv1.Ingress) *networkingv1.IngressStatus { return &i.Status }),
+		ValidateStatusUpdate: func(i, _ *networkingv1.Ingress) field.ErrorList {
+			return validate.Each(i.Status.LoadBalancer.Ingress, field.NewPath("status", "loadBalancer", "ingress"),
+				func(l *networkingv1.IngressLoadBalancerIngress, at *field.Path) field.ErrorList {
+					return validate.LoadBalancerAddress(l.IP, l.Hostname, at)
+				})
+		},
 	})
 }
 
@@ -115,11 +121,10 @@ func ambiguousPaths() (within, atEnd []string) {
 }
 
 func validateIngressPath(p *networkingv1.HTTPIngressPath, at *field.Path) field.ErrorList {
-	errs := validateIngressBackend(&p.Backend, at.Child("backend"))
 	if p.PathType == nil {
-		return append(errs, field.Required(at.Child("pathType"), "pathType must be specified"))
+		return field.ErrorList{field.Required(at.Child("pathType"), "pathType must be specified")}
 	}
-	errs = append(errs, validate.OneOfPtr(p.PathType, at.Child("pathType"),
+	errs := append(validateIngressBackend(&p.Backend, at.Child("backend")), validate.OneOfPtr(p.PathType, at.Child("pathType"),
 		networkingv1.PathTypeExact, networkingv1.PathTypePrefix, networkingv1.PathTypeImplementationSpecific)...)
 	mayBeEmpty := *p.PathType == networkingv1.PathTypeImplementationSpecific
 	if !strings.HasPrefix(p.Path, "/") && (p.Path != "" || !mayBeEmpty) {
@@ -166,7 +171,7 @@ func validateIngressBackend(b *networkingv1.IngressBackend, at *field.Path) fiel
 		r, at := b.Resource, at.Child("resource")
 		return slices.Concat(validateGivenGroup(r.APIGroup, at.Child("apiGroup")), validateSegment(r.Kind, at.Child("kind")), validateSegment(r.Name, at.Child("name")))
 	case b.Service == nil:
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Invalid(at, "", "resource or service backend is required")}
 	}
 	service := at.Child("service")
 	errs := validate.Required(b.Service.Name, service.Child("name"))
@@ -175,13 +180,13 @@ func validateIngressBackend(b *networkingv1.IngressBackend, at *field.Path) fiel
 	}
 	switch port := b.Service.Port; {
 	case port.Name != "" && port.Number != 0:
-		errs = append(errs, field.Invalid(service, "", "cannot set both port name & port number"))
+		errs = append(errs, field.Invalid(at, "", "cannot set both port name & port number"))
 	case port.Name != "":
-		errs = append(errs, validate.FromMessages(port.Name, service.Child("port", "name"), validation.IsDNS1123Label(port.Name))...)
+		errs = append(errs, validate.FromMessages(port.Name, service.Child("port", "name"), validation.IsValidPortName(port.Name))...)
 	case port.Number != 0:
 		errs = append(errs, validate.Port(port.Number, service.Child("port", "number"))...)
 	default:
-		errs = append(errs, field.Required(service, "port name or number is required"))
+		errs = append(errs, field.Required(at, "port name or number is required"))
 	}
 	return errs
 }

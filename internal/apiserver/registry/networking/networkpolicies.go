@@ -1,15 +1,14 @@
 package networking
 
 import (
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
@@ -25,6 +24,7 @@ func networkPolicies() registry.Resource {
 		ShortNames:          []string{"netpol"},
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
+		ExactGeneration:     true,
 	}, []table.Column{
 		table.Text("Pod-Selector", "Pods that the policy applies to.", func(p *networkingv1.NetworkPolicy) string { return table.Selector(&p.Spec.PodSelector) }),
 		table.Age(),
@@ -68,10 +68,21 @@ func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 		validate.Each(p.Spec.Egress, spec.Child("egress"), func(r *networkingv1.NetworkPolicyEgressRule, at *field.Path) field.ErrorList {
 			return append(validate.Each(r.Ports, at.Child("ports"), validatePolicyPort), validate.Each(r.To, at.Child("to"), validatePolicyPeer)...)
 		}),
-		validate.Each(p.Spec.PolicyTypes, spec.Child("policyTypes"), func(t *networkingv1.PolicyType, at *field.Path) field.ErrorList {
-			return validate.OneOf(*t, at, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
-		}),
+		validatePolicyTypes(p.Spec.PolicyTypes, spec.Child("policyTypes")),
 	)
+}
+
+func validatePolicyTypes(types []networkingv1.PolicyType, at *field.Path) field.ErrorList {
+	known := []networkingv1.PolicyType{networkingv1.PolicyTypeEgress, networkingv1.PolicyTypeIngress}
+	if len(types) > len(known) {
+		return field.ErrorList{field.Invalid(at, &types, "may not specify more than two policyTypes")}
+	}
+	return validate.Each(types, at, func(t *networkingv1.PolicyType, at *field.Path) field.ErrorList {
+		if slices.Contains(known, *t) {
+			return nil
+		}
+		return field.ErrorList{field.NotSupported(at, *t, known)}
+	})
 }
 
 func validatePolicyPort(p *networkingv1.NetworkPolicyPort, at *field.Path) field.ErrorList {
@@ -84,12 +95,13 @@ func validatePolicyPort(p *networkingv1.NetworkPolicyPort, at *field.Path) field
 	}
 	switch end := at.Child("endPort"); {
 	case p.Port == nil:
-		errs = append(errs, field.Required(end, "may not be specified when `port` is not specified"))
+		errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is not specified"))
 	case p.Port.Type == intstr.String:
-		errs = append(errs, field.Required(end, "may not be specified when `port` is non-numeric"))
-	case *p.EndPort < p.Port.IntVal:
-		errs = append(errs, field.Invalid(end, *p.EndPort, "must be greater than or equal to `port`"))
+		errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is non-numeric"))
 	default:
+		if *p.EndPort < p.Port.IntVal {
+			errs = append(errs, field.Invalid(end, p.Port.IntVal, "must be greater than or equal to `port`"))
+		}
 		errs = append(errs, validate.Port(*p.EndPort, end)...)
 	}
 	return errs
@@ -105,10 +117,11 @@ func validatePolicyPeer(p *networkingv1.NetworkPolicyPeer, at *field.Path) field
 	}
 	selects := p.PodSelector != nil || p.NamespaceSelector != nil
 	switch {
-	case p.IPBlock != nil && selects:
-		errs = append(errs, field.Forbidden(at, "may not specify both ipBlock and another peer"))
 	case p.IPBlock != nil:
 		errs = append(errs, validateIPBlock(p.IPBlock, at.Child("ipBlock"))...)
+		if selects {
+			errs = append(errs, field.Forbidden(at, "may not specify both ipBlock and another peer"))
+		}
 	case !selects:
 		errs = append(errs, field.Required(at, "must specify a peer"))
 	}
@@ -120,18 +133,21 @@ func validateIPBlock(b *networkingv1.IPBlock, at *field.Path) field.ErrorList {
 	if b.CIDR == "" {
 		return validate.Required(b.CIDR, at.Child("cidr"))
 	}
-	if errs := validation.IsValidCIDR(at.Child("cidr"), b.CIDR); len(errs) > 0 {
+	errs := validate.CIDR(b.CIDR, at.Child("cidr"))
+	_, whole, err := netutils.ParseCIDRSloppy(b.CIDR)
+	if err != nil {
 		return errs
 	}
-	whole, _ := netip.ParsePrefix(b.CIDR)
-	return validate.Each(b.Except, at.Child("except"), func(cidr *string, at *field.Path) field.ErrorList {
-		if errs := validation.IsValidCIDR(at, *cidr); len(errs) > 0 {
+	return append(errs, validate.Each(b.Except, at.Child("except"), func(cidr *string, at *field.Path) field.ErrorList {
+		errs := validate.CIDR(*cidr, at)
+		_, except, err := netutils.ParseCIDRSloppy(*cidr)
+		if err != nil {
 			return errs
 		}
-		except, _ := netip.ParsePrefix(*cidr)
-		if !whole.Contains(except.Addr()) || except.Bits() <= whole.Bits() {
-			return field.ErrorList{field.Invalid(at, *cidr, "must be a strict subset of `cidr`")}
+		bits, _ := whole.Mask.Size()
+		if of, _ := except.Mask.Size(); !whole.Contains(except.IP) || of <= bits {
+			errs = append(errs, field.Invalid(at, *cidr, "must be a strict subset of `cidr`"))
 		}
-		return nil
-	})
+		return errs
+	})...)
 }

@@ -28,7 +28,7 @@ func serviceCIDRs() registry.Resource {
 		table.Text("CIDRs", "Ranges of the addresses of services.", func(c *networkingv1.ServiceCIDR) string { return strings.Join(c.Spec.CIDRs, ",") }),
 		table.Age(),
 	}, registry.Strategy[*networkingv1.ServiceCIDR]{
-		Validate: func(c *networkingv1.ServiceCIDR) field.ErrorList {
+		ValidateCreate: func(c *networkingv1.ServiceCIDR) field.ErrorList {
 			return validateRanges(c.Spec.CIDRs, field.NewPath("spec", "cidrs"))
 		},
 		ValidateUpdate: func(c, old *networkingv1.ServiceCIDR) field.ErrorList {
@@ -65,6 +65,9 @@ func validateRangesUpdate(ranges, old []string, at *field.Path) field.ErrorList 
 	var errs field.ErrorList
 	for i := range old {
 		errs = append(errs, validate.Immutable(ranges[i], old[i], at.Index(i))...)
+	}
+	if len(ranges) > len(old) {
+		errs = append(errs, validateRanges(ranges, at)...)
 	}
 	return errs
 }

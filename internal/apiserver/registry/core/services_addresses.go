@@ -1,0 +1,220 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// The addresses of services within the cluster. clusterIP is there for clients that know of one address only,
+// and is the first of clusterIPs.
+
+// keepAddresses fills in what a client left out of an update, and brings the two fields into line where only one
+// of them was changed. What is left that does not fit together is refused by validateClusterIPs.
+func keepAddresses(s, old *corev1.Service) {
+	if s.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type != corev1.ServiceTypeExternalName {
+		if s.Spec.ClusterIP == "" {
+			s.Spec.ClusterIP = old.Spec.ClusterIP
+		}
+		if len(s.Spec.ClusterIPs) == 0 {
+			s.Spec.ClusterIPs = old.Spec.ClusterIPs
+		}
+	}
+	switch isChanged, listIsSame := s.Spec.ClusterIP != old.Spec.ClusterIP, slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs); {
+	case !isChanged && len(s.Spec.ClusterIPs) == 0:
+		s.Spec.ClusterIPs = old.Spec.ClusterIPs
+	case isChanged && listIsSame && s.Spec.ClusterIP == "":
+		s.Spec.ClusterIPs = nil
+	case isChanged && listIsSame:
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+	}
+}
+
+// validateClusterIPs checks the addresses of a service and their families, each alone and together.
+func validateClusterIPs(s *corev1.Service, spec *field.Path) field.ErrorList {
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil
+	}
+	var errs field.ErrorList
+	all, list := spec.Child("clusterIPs"), s.Spec.ClusterIPs
+	switch {
+	case s.Spec.ClusterIP == "" && len(list) > 0:
+		errs = append(errs, field.Invalid(all, list, "must be empty when `clusterIP` is not specified"))
+	case s.Spec.ClusterIP != "" && len(list) == 0:
+		errs = append(errs, field.Required(all, ""))
+	case len(list) > 0 && list[0] != s.Spec.ClusterIP:
+		errs = append(errs, field.Invalid(all, list, "first value must match `clusterIP`"))
+	}
+	errs = append(errs, validateFamilies(s, spec)...)
+	invalid := validateEachClusterIP(list, all)
+	errs = append(errs, invalid...)
+	if len(list) > maxAddresses {
+		errs = append(errs, field.Invalid(all, list, "may only hold up to 2 values"))
+	}
+	if len(invalid) > 0 {
+		return errs
+	}
+	if isDual, err := netutils.IsDualStackIPStrings(list); len(list) > 1 && (err != nil || !isDual) {
+		errs = append(errs, field.Invalid(all, list, "may specify no more than one IP for each IP family"))
+	}
+	for i, ip := range list {
+		if i >= len(s.Spec.IPFamilies) || s.Spec.ClusterIP == corev1.ClusterIPNone {
+			break
+		}
+		if wanted := s.Spec.IPFamilies[i]; wanted != familyOf(ip) && isFamily(wanted) {
+			errs = append(errs, field.Invalid(all.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", wanted, i)))
+		}
+	}
+	return errs
+}
+
+// maxAddresses is the number of addresses of a service: one of each family.
+const maxAddresses = 2
+
+func validateFamilies(s *corev1.Service, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, family := range s.Spec.IPFamilies {
+		at := spec.Child("ipFamilies").Index(i)
+		if !isFamily(family) {
+			errs = append(errs, field.NotSupported(at, family, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
+		}
+		if slices.Contains(s.Spec.IPFamilies[:i], family) {
+			errs = append(errs, field.Duplicate(at, family))
+		}
+	}
+	return append(errs, validate.OneOfPtr(s.Spec.IPFamilyPolicy, spec.Child("ipFamilyPolicy"),
+		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
+}
+
+func validateEachClusterIP(list []string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, ip := range list {
+		switch {
+		case i > 0 || ip != corev1.ClusterIPNone:
+			errs = append(errs, validate.IP(ip, at.Index(i))...)
+		case len(list) > 1:
+			errs = append(errs, field.Invalid(at, list, "'None' must be the first and only value"))
+		}
+	}
+	return errs
+}
+
+// validateServiceUpdate keeps the address of a service: clients may have cached it.
+func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
+	isExternal := s.Spec.Type == corev1.ServiceTypeExternalName || old.Spec.Type == corev1.ServiceTypeExternalName
+	isHeadless, wasHeadless := s.Spec.ClusterIP == corev1.ClusterIPNone, old.Spec.ClusterIP == corev1.ClusterIPNone
+	if isExternal || isHeadless && wasHeadless {
+		return nil
+	}
+	errs := validateKept(s.Spec.ClusterIPs, old.Spec.ClusterIPs, field.NewPath("spec", "clusterIPs"))
+	if isHeadless == wasHeadless {
+		errs = append(errs, validateKept(s.Spec.IPFamilies, old.Spec.IPFamilies, field.NewPath("spec", "ipFamilies"))...)
+	}
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && old.Spec.Type == corev1.ServiceTypeLoadBalancer &&
+		!ptr.Equal(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "loadBalancerClass"), s.Spec.LoadBalancerClass, "may not change once set"))
+	}
+	return errs
+}
+
+// validateKept checks that the first values of a list are those that it had.
+func validateKept[T comparable](list, old []T, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range min(len(list), len(old)) {
+		if list[i] != old[i] {
+			errs = append(errs, field.Invalid(at.Index(i), list, "may not change once set"))
+		}
+	}
+	return errs
+}
+
+func isFamily(family corev1.IPFamily) bool {
+	return family == corev1.IPv4Protocol || family == corev1.IPv6Protocol
+}
+
+func familyOf(ip string) corev1.IPFamily {
+	if netutils.IsIPv6String(ip) {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+// chooseFamilies sets the policy and the families of a service that does not say which it wants. A service without
+// addresses and without pods that it selects has endpoints of its own making, which may be of both families.
+func (a serviceAllocation) chooseFamilies(s, old *corev1.Service, spec *field.Path) field.ErrorList {
+	isFree := s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.Selector) == 0
+	switch {
+	case s.Spec.IPFamilyPolicy != nil:
+	case old != nil && old.Spec.IPFamilyPolicy != nil:
+		s.Spec.IPFamilyPolicy = old.Spec.IPFamilyPolicy
+	case isFree:
+		s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
+	default:
+		s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
+	}
+	if errs := validateClusterIPs(s, spec); len(errs) > 0 {
+		return errs
+	}
+	if errs := a.inferFamilies(s, spec); len(errs) > 0 {
+		return errs
+	}
+	if len(s.Spec.IPFamilies) == 0 {
+		s.Spec.IPFamilies = []corev1.IPFamily{a.ranges.family()}
+	}
+	if isFree {
+		if len(s.Spec.IPFamilies) == 1 && *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
+			s.Spec.IPFamilies = append(s.Spec.IPFamilies, otherFamily(s.Spec.IPFamilies[0]))
+		}
+		return nil
+	}
+	var errs field.ErrorList
+	if *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack {
+		errs = append(errs, field.Invalid(spec.Child("ipFamilyPolicy"), s.Spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
+	}
+	for i, family := range s.Spec.IPFamilies {
+		if family != a.ranges.family() {
+			errs = append(errs, field.Invalid(spec.Child("ipFamilies").Index(i), family, "not configured on this cluster"))
+		}
+	}
+	return errs
+}
+
+// inferFamilies adds the families of the addresses that a client has chosen.
+func (a serviceAllocation) inferFamilies(s *corev1.Service, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack {
+		const dual = "must be 'RequireDualStack' or 'PreferDualStack' when multiple "
+		if len(s.Spec.ClusterIPs) > 1 {
+			errs = append(errs, field.Invalid(spec.Child("ipFamilyPolicy"), s.Spec.IPFamilyPolicy, dual+"cluster IPs are specified"))
+		}
+		if len(s.Spec.IPFamilies) > 1 {
+			errs = append(errs, field.Invalid(spec.Child("ipFamilyPolicy"), s.Spec.IPFamilyPolicy, dual+"IP families are specified"))
+		}
+	}
+	for i, ip := range s.Spec.ClusterIPs {
+		if ip == corev1.ClusterIPNone {
+			break
+		}
+		switch family := familyOf(ip); {
+		case i < len(s.Spec.IPFamilies):
+		case family != a.ranges.family():
+			errs = append(errs, field.Invalid(spec.Child("clusterIPs").Index(i), s.Spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", family)))
+		default:
+			s.Spec.IPFamilies = append(s.Spec.IPFamilies, family)
+		}
+	}
+	return errs
+}
+
+func otherFamily(family corev1.IPFamily) corev1.IPFamily {
+	if family == corev1.IPv4Protocol {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}

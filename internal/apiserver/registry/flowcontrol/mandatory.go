@@ -1,0 +1,40 @@
+package flowcontrol
+
+import (
+	"fmt"
+	"slices"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+)
+
+// The server maintains some objects itself, and puts back what others change of them: a change is refused
+// instead, so that nobody takes it for one that has an effect.
+
+// validateMandatorySchema checks that a flow schema of the server's is as the server has it.
+func validateMandatorySchema(f *flowcontrolv1.FlowSchema, spec *field.Path) field.ErrorList {
+	i := slices.IndexFunc(bootstrap.MandatoryFlowSchemas, func(m *flowcontrolv1.FlowSchema) bool { return m.Name == f.Name })
+	if i < 0 || equality.Semantic.DeepEqual(f.Spec, bootstrap.MandatoryFlowSchemas[i].Spec) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(spec, f.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", f.Name))}
+}
+
+// validateMandatoryLevel checks that a priority level of the server's is as the server has it. How much of the
+// server's concurrency the exempt level has counts for what others may borrow, and can be chosen.
+func validateMandatoryLevel(p *flowcontrolv1.PriorityLevelConfiguration, spec *field.Path) field.ErrorList {
+	i := slices.IndexFunc(bootstrap.MandatoryPriorityLevelConfigurations, func(m *flowcontrolv1.PriorityLevelConfiguration) bool { return m.Name == p.Name })
+	if i < 0 {
+		return nil
+	}
+	fixed, given, which := bootstrap.MandatoryPriorityLevelConfigurations[i].Spec, p.Spec, "spec of '%s' must equal the fixed value"
+	if p.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
+		given.Exempt, which = fixed.Exempt, "spec of '%s' except the 'spec.exempt' field must equal the fixed value"
+	}
+	if equality.Semantic.DeepEqual(given, fixed) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(spec, p.Spec, fmt.Sprintf(which, p.Name))}
+}
