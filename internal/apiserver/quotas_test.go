@@ -279,6 +279,10 @@ func TestLimitRanges(t *testing.T) {
 		}
 		return ""
 	})
+	bound := map[string]any{"status": map[string]any{"phase": "Bound"}} // no other claim may grow
+	if _, err := claims.patch("small", types.MergePatchType, bound, "status"); err != nil {
+		t.Fatal(err)
+	}
 	grow := map[string]any{"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": "2Gi"}}}}
 	if _, err := claims.patch("small", types.MergePatchType, grow); !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), tooLarge+"2Gi") {
 		t.Errorf("it grows: %v", err)
