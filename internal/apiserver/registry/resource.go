@@ -32,6 +32,9 @@ type Resource struct {
 	ValidateName apivalidation.ValidateNameFunc
 	// AnyFinalizer: finalizers may have names without a domain, as upstream has it for this kind.
 	AnyFinalizer bool
+	// Unmanaged are the top-level fields, besides the status, of which the main endpoint does not record who
+	// manages them, as no client can change them there.
+	Unmanaged []string
 	// ExactGeneration: an empty list counts as another value than none, as upstream has it for this kind.
 	ExactGeneration bool
 	// CreateOnUpdate: a PUT to a name that does not exist creates the object.

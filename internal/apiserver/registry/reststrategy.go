@@ -162,10 +162,17 @@ func (s restStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.
 
 // GetResetFields returns the fields that a client cannot own by applying to the main endpoint.
 func (s restStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	if !s.resource.HasStatus() {
+	var paths []fieldpath.Path
+	for _, name := range s.resource.Unmanaged {
+		paths = append(paths, fieldpath.MakePathOrDie(name))
+	}
+	if s.resource.HasStatus() {
+		paths = append(paths, fieldpath.MakePathOrDie("status"))
+	}
+	if len(paths) == 0 {
 		return nil
 	}
-	return s.reset(fieldpath.MakePathOrDie("status"))
+	return s.reset(paths...)
 }
 
 func (s restStrategy) reset(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {

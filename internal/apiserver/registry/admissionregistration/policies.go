@@ -1,6 +1,7 @@
 package admissionregistration
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
@@ -88,7 +90,9 @@ func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolic
 		validate.Each(p.Spec.Variables, spec.Child("variables"), expressions.add),
 		validate.Each(p.Spec.Validations, spec.Child("validations"), expressions.validateValidation),
 		validate.NoDuplicates(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a admissionregistrationv1.AuditAnnotation) string { return a.Key }, "key"),
-		validate.Each(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), expressions.validateAnnotation),
+		validate.Each(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a *admissionregistrationv1.AuditAnnotation, at *field.Path) field.ErrorList {
+			return append(validateAnnotationKey(p.Name, a.Key, at.Child("key")), expressions.validateAnnotation(a, at)...)
+		}),
 	)
 	if len(p.Spec.Validations)+len(p.Spec.AuditAnnotations) == 0 {
 		const either = "validations or auditAnnotations must contain at least one item"
@@ -113,8 +117,20 @@ func validatePolicyStatus(p, _ *admissionregistrationv1.ValidatingAdmissionPolic
 	}
 	warnings := status.Child("typeChecking", "expressionWarnings")
 	return append(errs, validate.Each(p.Status.TypeChecking.ExpressionWarnings, warnings, func(w *admissionregistrationv1.ExpressionWarning, at *field.Path) field.ErrorList {
-		return append(validate.Required(w.Warning, at.Child("warning")), validate.Required(w.FieldRef, at.Child("fieldRef"))...)
+		return append(validate.Required(w.Warning, at.Child("warning")), validateFieldRef(w.FieldRef, at.Child("fieldRef"))...)
 	})...)
+}
+
+// validateFieldRef checks the JSON path of the expression that a warning is about.
+func validateFieldRef(ref string, at *field.Path) field.ErrorList {
+	ref = strings.TrimSpace(ref)
+	if ref == "" {
+		return validate.Required(ref, at)
+	}
+	if err := jsonpath.New("spec").Parse("{" + ref + "}"); err != nil {
+		return field.ErrorList{field.Invalid(at, ref, "invalid JSONPath: "+err.Error())}
+	}
+	return nil
 }
 
 func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) field.ErrorList {
@@ -163,18 +179,30 @@ func (e *expressions) validateValidation(v *admissionregistrationv1.Validation, 
 	if strings.Contains(strings.TrimSpace(v.Message), "\n") {
 		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "message must not contain line breaks"))
 	}
-	return append(errs, validate.OneOfPtr(v.Reason, at.Child("reason"), metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden,
+	return append(errs, validate.OneOfPtr(v.Reason, at.Child("reason"), metav1.StatusReasonForbidden,
 		metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
 }
 
 func (e *expressions) validateAnnotation(a *admissionregistrationv1.AuditAnnotation, at *field.Path) field.ErrorList {
-	errs := validate.Required(a.Key, at.Child("key"))
+	const longest = 5 * 1024
 	value := at.Child("valueExpression")
 	x := &validating.AuditAnnotationCondition{ValueExpression: strings.TrimSpace(a.ValueExpression)}
-	if x.ValueExpression == "" {
-		return append(errs, field.Required(value, "valueExpression is not specified"))
+	switch {
+	case x.ValueExpression == "":
+		return field.ErrorList{field.Required(value, "valueExpression is not specified")}
+	case len(x.ValueExpression) > longest:
+		return field.ErrorList{field.Required(value, fmt.Sprintf("must not exceed %d bytes in length", longest))}
 	}
-	return append(errs, e.check(x, plugincel.OptionalVariableDeclarations{HasAuthorizer: true}, value)...)
+	return e.check(x, plugincel.OptionalVariableDeclarations{HasAuthorizer: true}, value)
+}
+
+// validateAnnotationKey checks the key of an annotation of the audit log, which has the policy's name in
+// front of it.
+func validateAnnotationKey(policy, key string, at *field.Path) field.ErrorList {
+	if policy == "" {
+		return field.ErrorList{field.Invalid(at, key, "requires metadata.name be non-empty")}
+	}
+	return validate.FromMessages(policy+"/"+key, at, validation.IsQualifiedName(policy+"/"+key))
 }
 
 func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {

@@ -183,12 +183,18 @@ func validateReviewVersions(versions []string, at *field.Path) field.ErrorList {
 	if len(versions) == 0 {
 		return field.ErrorList{field.Required(at, "must specify one of v1, v1beta1")}
 	}
-	if !slices.Contains(versions, "v1") && !slices.Contains(versions, "v1beta1") {
-		return field.ErrorList{field.Invalid(at, versions, "must include at least one of v1, v1beta1")}
+	var errs field.ErrorList
+	for i, version := range versions {
+		if slices.Contains(versions[:i], version) {
+			errs = append(errs, field.Invalid(at.Index(i), version, "duplicate version"))
+			continue
+		}
+		errs = append(errs, validate.FromMessages(version, at.Index(i), validation.IsDNS1035Label(version))...)
 	}
-	return validate.Each(versions, at, func(v *string, at *field.Path) field.ErrorList {
-		return validate.FromMessages(*v, at, validation.IsDNS1035Label(*v))
-	})
+	if !slices.Contains(versions, "v1") && !slices.Contains(versions, "v1beta1") {
+		errs = append(errs, field.Invalid(at, versions, "must include at least one of v1, v1beta1"))
+	}
+	return errs
 }
 
 func validateRuleWithOperations(r *admissionregistrationv1.RuleWithOperations, at *field.Path) field.ErrorList {

@@ -89,9 +89,9 @@ func availableText(s *apiregistrationv1.APIService) string {
 func validateAPIService(s *apiregistrationv1.APIService, builtin func(schema.GroupVersion) bool) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
-	if name := s.Spec.Version + "." + s.Spec.Group; s.Name != name {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", name)))
-	}
+	metadata := field.NewPath("metadata")
+	errs = append(errs, validateVersionName(s, s.GenerateName, metadata.Child("generateName"))...)
+	errs = append(errs, validateVersionName(s, s.Name, metadata.Child("name"))...)
 	if s.Spec.Group == "" && s.Spec.Version != "v1" {
 		errs = append(errs, field.Required(spec.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
 	}
@@ -110,6 +110,16 @@ func validateAPIService(s *apiregistrationv1.APIService, builtin func(schema.Gro
 		errs = append(errs, field.Forbidden(spec.Child("service"), fmt.Sprintf("%s is served by this server", version)))
 	}
 	return append(errs, validateService(s, spec)...)
+}
+
+// validateVersionName checks that a name, if it is given and is one, is that of the group version. To a
+// generateName it never is.
+func validateVersionName(s *apiregistrationv1.APIService, name string, at *field.Path) field.ErrorList {
+	required := s.Spec.Version + "." + s.Spec.Group
+	if name == "" || name == required || len(path.ValidatePathSegmentName(name, false)) > 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", required))}
 }
 
 // validateLocal checks one without a Service.

@@ -1,11 +1,13 @@
 package apps
 
 import (
+	"encoding/json"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -28,16 +30,33 @@ func controllerRevisions() registry.Resource {
 		table.Age(),
 	}, registry.Strategy[*appsv1.ControllerRevision]{
 		Validate: func(r *appsv1.ControllerRevision) field.ErrorList {
-			errs := validate.NotNegative(&r.Revision, field.NewPath("revision"))
-			if r.Data.Raw == nil && r.Data.Object == nil {
-				errs = append(errs, field.Required(field.NewPath("data"), "data is mandatory"))
-			}
-			return errs
+			return validate.NotNegative(&r.Revision, field.NewPath("revision"))
+		},
+		ValidateCreate: func(r *appsv1.ControllerRevision) field.ErrorList {
+			return validateRevisionData(r.Data, field.NewPath("data"))
 		},
 		ValidateUpdate: func(r, old *appsv1.ControllerRevision) field.ErrorList {
 			return validate.Immutable(r.Data, old.Data, field.NewPath("data"))
 		},
 	})
+}
+
+// validateRevisionData checks that what a controller has recorded is a JSON object.
+func validateRevisionData(data runtime.RawExtension, at *field.Path) field.ErrorList {
+	if data.Raw == nil {
+		return field.ErrorList{field.Required(at, "data is mandatory")}
+	}
+	var value any
+	if err := json.Unmarshal(data.Raw, &value); err != nil {
+		return field.ErrorList{field.Invalid(at, "<value omitted>", "error parsing data: "+err.Error())}
+	}
+	switch value.(type) {
+	case nil:
+		return field.ErrorList{field.Required(at, "data is mandatory")}
+	case map[string]any:
+		return nil
+	}
+	return field.ErrorList{field.Required(at, "data must be a valid JSON object")}
 }
 
 // controllerText names the controller owner of an object.

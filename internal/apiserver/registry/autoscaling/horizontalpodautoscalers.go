@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -51,6 +52,9 @@ func horizontalPodAutoscalers() registry.Resource {
 	}, registry.Strategy[*autoscalingv2.HorizontalPodAutoscaler]{
 		Default:  defaultAutoscaler,
 		Validate: validateAutoscaler,
+		ValidateIn: func(_ schema.GroupVersion, a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+			return validateVersions(a, old)
+		},
 		CopyStatus: registry.CopyField(func(a *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerStatus {
 			return &a.Status
 		}),
@@ -153,7 +157,7 @@ func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
 
 func defaultRules(r *autoscalingv2.HPAScalingRules, policies ...autoscalingv2.HPAScalingPolicy) {
 	registry.SetDefaultPtr(&r.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
-	if len(r.Policies) == 0 {
+	if r.Policies == nil {
 		r.Policies = policies
 	}
 }
@@ -178,11 +182,19 @@ func validateAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	if a.Spec.MaxReplicas < least {
 		errs = append(errs, field.Invalid(spec.Child("maxReplicas"), a.Spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
 	}
+	if least == 0 && !slices.ContainsFunc(a.Spec.Metrics, isMeasuredElsewhere) {
+		errs = append(errs, field.Forbidden(spec.Child("metrics"), "must specify at least one Object or External metric to support scaling to zero replicas"))
+	}
 	if b := a.Spec.Behavior; b != nil {
 		errs = append(errs, validateScalingRules(b.ScaleUp, spec.Child("behavior", "scaleUp"))...)
 		errs = append(errs, validateScalingRules(b.ScaleDown, spec.Child("behavior", "scaleDown"))...)
 	}
 	return errs
+}
+
+// isMeasuredElsewhere reports whether a metric is there without pods.
+func isMeasuredElsewhere(m autoscalingv2.MetricSpec) bool {
+	return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 }
 
 // requiredSegment checks a name that is part of a URL.
@@ -213,6 +225,9 @@ func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) fiel
 	}
 	if len(r.Policies) == 0 {
 		errs = append(errs, field.Required(at.Child("policies"), "must specify at least one Policy"))
+	}
+	if r.Tolerance != nil && r.Tolerance.Sign() < 0 {
+		errs = append(errs, field.Invalid(at.Child("tolerance"), r.Tolerance.String(), "must be greater than or equal to 0"))
 	}
 	return append(errs, validate.Each(r.Policies, at.Child("policies"), func(p *autoscalingv2.HPAScalingPolicy, at *field.Path) field.ErrorList {
 		errs := validate.Positive(&p.Value, at.Child("value"))

@@ -7,7 +7,6 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
@@ -111,18 +110,43 @@ func requiredMetric(name string, at *field.Path) field.ErrorList {
 	return validate.FromMessages(name, at, content.IsPathSegmentName(name))
 }
 
-// validateReference checks a reference to an object in a version that need not be served.
+// validateReference checks a reference to an object, but not its version.
 func validateReference(ref autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {
-	errs := append(requiredSegment(ref.Kind, at.Child("kind")), requiredSegment(ref.Name, at.Child("name"))...)
-	switch version, err := schema.ParseGroupVersion(ref.APIVersion); {
-	case err != nil:
-		errs = append(errs, field.Invalid(at.Child("apiVersion"), ref.APIVersion, err.Error()))
-	case version.Group != "":
-		for _, complaint := range validation.IsDNS1123Subdomain(version.Group) {
-			errs = append(errs, field.Invalid(at.Child("apiVersion"), ref.APIVersion, complaint))
-		}
+	return append(requiredSegment(ref.Kind, at.Child("kind")), requiredSegment(ref.Name, at.Child("name"))...)
+}
+
+// validateVersions checks the versions of the objects that are referred to, which need not be served.
+// Versions that were stored before they were checked may stay.
+func validateVersions(a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+	spec := field.NewPath("spec")
+	var errs field.ErrorList
+	ref := a.Spec.ScaleTargetRef
+	if old == nil || ref.APIVersion != old.Spec.ScaleTargetRef.APIVersion || ref.Kind != old.Spec.ScaleTargetRef.Kind {
+		core := ref.Kind == "ReplicationController" // the only kind there that can be scaled
+		errs = validateVersion(ref.APIVersion, core, spec.Child("scaleTargetRef", "apiVersion"))
 	}
-	return errs
+	if old != nil && slices.ContainsFunc(old.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
+		return m.Object != nil && len(validateVersion(m.Object.DescribedObject.APIVersion, true, spec)) > 0
+	}) {
+		return errs
+	}
+	return append(errs, validate.Each(a.Spec.Metrics, spec.Child("metrics"), func(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
+		if m.Object == nil {
+			return nil
+		}
+		return validateVersion(m.Object.DescribedObject.APIVersion, true, at.Child("object", "describedObject", "apiVersion"))
+	})...)
+}
+
+// validateVersion checks the form of a group version; core says whether it can be one of the core group.
+func validateVersion(version string, core bool, at *field.Path) field.ErrorList {
+	switch parsed, err := schema.ParseGroupVersion(version); {
+	case err != nil:
+		return field.ErrorList{field.Invalid(at, version, err.Error())}
+	case parsed.Group == "" && !core:
+		return field.ErrorList{field.Invalid(at, version, "apiVersion must specify API group")}
+	}
+	return nil
 }
 
 // validateUse checks the target of a resource: what is used, absolutely or as a share of what is

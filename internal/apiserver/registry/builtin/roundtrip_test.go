@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
@@ -38,6 +39,13 @@ func newFuzzer(t *testing.T, s registry.Schemes) *randfill.Filler {
 			},
 			func(v *runtime.RawExtension, c randfill.Continue) {
 				*v = runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Thing","n":1}`)}
+			},
+			// No policies are refused, and absent ones have a default.
+			func(v *autoscalingv2.HPAScalingRules, c randfill.Continue) {
+				c.FillNoCustom(v)
+				if len(v.Policies) == 0 {
+					v.Policies = nil
+				}
 			},
 			// Empty and absent are the same on the wire.
 			func(v *[]byte, c randfill.Continue) {

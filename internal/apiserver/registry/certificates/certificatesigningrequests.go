@@ -36,6 +36,7 @@ func certificateSigningRequests() registry.Resource {
 		Plural:              "certificatesigningrequests",
 		ShortNames:          []string{"csr"},
 		ValidateName:        path.ValidatePathSegmentName,
+		Unmanaged:           []string{"spec"},
 		UnconditionalUpdate: true,
 	}, []table.Column{
 		table.Name(),

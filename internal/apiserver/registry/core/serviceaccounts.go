@@ -16,6 +16,7 @@ func serviceAccounts() registry.Resource {
 		Namespaced:          true,
 		ShortNames:          []string{"sa"},
 		ValidateName:        apivalidation.ValidateServiceAccountName,
+		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
 	}, []table.Column{
 		table.Number("Secrets", "Secrets that pods of the account may mount.", func(sa *corev1.ServiceAccount) int { return len(sa.Secrets) }),

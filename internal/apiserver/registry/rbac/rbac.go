@@ -81,7 +81,16 @@ func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 	if len(r.AggregationRule.ClusterRoleSelectors) == 0 {
 		return append(errs, field.Required(selectors, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 	}
-	return append(errs, validate.Each(r.AggregationRule.ClusterRoleSelectors, selectors, validate.LabelSelector)...)
+	return append(errs, validate.Each(r.AggregationRule.ClusterRoleSelectors, selectors, validateAggregated)...)
+}
+
+// validateAggregated checks a selector of the roles whose rules a role has.
+func validateAggregated(selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
+	errs := validate.LabelSelector(selector, at)
+	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+		errs = append(errs, field.Invalid(at, nil, "invalid label selector."))
+	}
+	return errs
 }
 
 func validateNamespacedRule(rule *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
