@@ -88,6 +88,49 @@ func TestServiceTypes(t *testing.T) {
 	}
 }
 
+// Node ports go with the names of ports. Names outside of the cluster have none, whatever they ask for.
+func TestServiceKeepsNodePorts(t *testing.T) {
+	p := servicesIn(t, "10.1.0.0/24")
+	p.create(service("name", "type: ExternalName, externalName: example.com, ports: [{port: 80, nodePort: 30001}]"))
+	p.create(service("web", "type: NodePort, ports: [{name: a, port: 80, nodePort: 30001}, {name: b, port: 81, nodePort: 30002}]"))
+	obj, err := p.replace(service("web", "type: NodePort, ports: [{name: b, port: 80}, {name: a, port: 90}]"))
+	if spec := specOf(t, obj, err); spec.Ports[0].NodePort != 30002 || spec.Ports[1].NodePort != 30001 {
+		t.Errorf("swapped: %+v", spec.Ports)
+	}
+	obj, err = p.replace(service("web", "type: NodePort, ports: [{name: b, port: 80, nodePort: 30001}, {name: a, port: 90}]"))
+	if spec := specOf(t, obj, err); spec.Ports[0].NodePort != 30001 || spec.Ports[1].NodePort == 30001 {
+		t.Errorf("one has the other's: %+v", spec.Ports)
+	}
+	obj, err = p.replace(service("web", "ports: [{name: c, port: 80, nodePort: 30001}]"))
+	if spec := specOf(t, obj, err); spec.Ports[0].NodePort != 0 {
+		t.Errorf("within the cluster: %+v", spec.Ports)
+	}
+}
+
+// A service without addresses and without a selector has both families until its policy says otherwise.
+func TestServiceFamilies(t *testing.T) {
+	p := servicesIn(t, "10.1.0.0/24")
+	both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	obj, err := p.try(service("free", "clusterIP: None"))
+	if spec := specOf(t, obj, err); !slices.Equal(spec.IPFamilies, both) {
+		t.Errorf("%v", spec.IPFamilies)
+	}
+	const want = "must be 'SingleStack' to release the secondary IP family"
+	if _, err := p.replace(service("free", "clusterIP: None, ipFamilies: [IPv4]")); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	obj, err = p.replace(service("free", "clusterIP: None, ipFamilies: [IPv4, IPv6], ipFamilyPolicy: SingleStack"))
+	if spec := specOf(t, obj, err); !slices.Equal(spec.IPFamilies, both[:1]) {
+		t.Errorf("%v", spec.IPFamilies)
+	}
+	// A preference holds for what there is, even if it could not be fulfilled today.
+	p.create(service("preferred", "clusterIP: None, ipFamilyPolicy: PreferDualStack"))
+	obj, err = p.replace(service("preferred", "clusterIP: None, ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4, IPv6], selector: {a: b}"))
+	if spec := specOf(t, obj, err); !slices.Equal(spec.IPFamilies, both) {
+		t.Errorf("%v", spec.IPFamilies)
+	}
+}
+
 func TestServiceAsksForAValue(t *testing.T) {
 	p := servicesIn(t, "10.1.0.0/24")
 	p.create(service("a", "clusterIP: 10.1.0.9, type: NodePort, ports: [{port: 80, nodePort: 30001}]"))
@@ -99,12 +142,18 @@ func TestServiceAsksForAValue(t *testing.T) {
 		"clusterIP: 10.1.0.255, ports: [{port: 80}]":            "the provided IP (10.1.0.255) is not in the valid range",
 		"type: NodePort, ports: [{port: 80, nodePort: 30001}]":  "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
 		"type: NodePort, ports: [{port: 80, nodePort: 80}]":     "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-30003",
+		"clusterIP: None, type: ExternalName, externalName: a":  "spec.clusterIPs: Forbidden: may not be set for ExternalName services",
 		"ipFamilies: [IPv6], ports: [{port: 80}]":               "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",
 		"ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]": "this cluster is not configured for dual-stack services",
 	} {
 		if _, err := p.try(service("b", spec)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", spec, err, want)
 		}
+	}
+	const twice = "type: NodePort, ports: [{port: 80, name: a, nodePort: 30002}, {port: 81, name: b, nodePort: 30002, protocol: UDP}]"
+	_, err := p.try(service("b", twice))
+	if want := "spec.ports[1].nodePort: Invalid value: 30002: provided port is already allocated"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 	// The first address is that of default/kubernetes: the name is not enough.
 	if _, err := p.try(service("kubernetes", "clusterIP: 10.1.0.1, ports: [{port: 443}]")); !apierrors.IsInvalid(err) {

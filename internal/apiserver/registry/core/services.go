@@ -37,11 +37,18 @@ func services(ranges ServiceRanges) registry.Resource {
 		Allocate: func(a *allocation.Allocation, s, old *corev1.Service) (field.ErrorList, error) {
 			return serviceAllocation{a, ranges}.allocate(s, old)
 		},
-		Unique:         serviceValues,
-		Default:        defaultService,
-		Validate:       validateService,
-		ValidateUpdate: validateServiceUpdate,
-		CopyStatus:     registry.CopyField(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }),
+		Unique:  serviceValues,
+		Default: defaultService,
+		// Names outside of the cluster have no endpoints in it.
+		Canonicalize: func(s *corev1.Service) {
+			if s.Spec.Type == corev1.ServiceTypeExternalName {
+				s.Spec.InternalTrafficPolicy = nil
+			}
+		},
+		PrepareForUpdate: prepareServiceUpdate,
+		Validate:         validateService,
+		ValidateUpdate:   validateServiceUpdate,
+		CopyStatus:       registry.CopyField(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }),
 		ValidateStatusUpdate: func(s, _ *corev1.Service) field.ErrorList {
 			return validateServiceStatus(s, field.NewPath("status", "loadBalancer", "ingress"))
 		},
@@ -111,6 +118,11 @@ func defaultService(s *corev1.Service) {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeLoadBalancer:
 		registry.SetDefaultPtr(&s.Spec.AllocateLoadBalancerNodePorts, true)
+		for i := range s.Status.LoadBalancer.Ingress {
+			if l := &s.Status.LoadBalancer.Ingress[i]; l.IP != "" {
+				registry.SetDefaultPtr(&l.IPMode, corev1.LoadBalancerIPModeVIP)
+			}
+		}
 		fallthrough
 	case corev1.ServiceTypeNodePort:
 		registry.SetDefault(&s.Spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
@@ -131,6 +143,7 @@ func validateService(s *corev1.Service) field.ErrorList {
 		validateServiceAddress(s, spec),
 		validateSessionAffinity(s, spec),
 		validateServiceTraffic(s, spec),
+		validateServiceAnnotations(s),
 		validateLoadBalancer(s, spec),
 		validate.Each(s.Spec.ExternalIPs, spec.Child("externalIPs"), func(ip *string, at *field.Path) field.ErrorList {
 			if errs := validate.IP(*ip, at); len(errs) > 0 {
@@ -192,11 +205,9 @@ func validateServiceTraffic(s *corev1.Service, spec *field.Path) field.ErrorList
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
 	errs = append(errs, validate.OneOfPtr(s.Spec.TrafficDistribution, spec.Child("trafficDistribution"),
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameNode, corev1.ServiceTrafficDistributionPreferSameZone)...)
-	exposed := s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer ||
-		s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) > 0
 	switch policy := spec.Child("externalTrafficPolicy"); {
 	case s.Spec.ExternalTrafficPolicy == "":
-	case !exposed:
+	case !isExposed(s):
 		errs = append(errs, field.Invalid(policy, s.Spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
 	default:
 		errs = append(errs, validate.OneOf(s.Spec.ExternalTrafficPolicy, policy,
@@ -219,25 +230,58 @@ func validateServiceTraffic(s *corev1.Service, spec *field.Path) field.ErrorList
 	return errs
 }
 
+// isExposed reports whether a service can be reached from outside of the cluster.
+func isExposed(s *corev1.Service) bool {
+	return usesNodePorts(s) || s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) > 0
+}
+
+func isBalanced(s *corev1.Service) bool { return s.Spec.Type == corev1.ServiceTypeLoadBalancer }
+
+const onlyBalanced = "may only be used when `type` is 'LoadBalancer'"
+
+// validateServiceAnnotations checks annotations that were there before the fields of their meaning.
+func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
+	var errs field.ErrorList
+	at := field.NewPath("metadata", "annotations")
+	mode, hasMode := s.Annotations[corev1.AnnotationTopologyMode]
+	if hints, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok && hasMode && hints != mode {
+		errs = append(errs, field.Invalid(at.Key(corev1.AnnotationTopologyMode), mode,
+			fmt.Sprintf("must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints)))
+	}
+	list, ok := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
+	if !ok || len(s.Spec.LoadBalancerSourceRanges) > 0 {
+		return errs
+	}
+	at = at.Key(corev1.AnnotationLoadBalancerSourceRangesKey)
+	if !isBalanced(s) {
+		errs = append(errs, field.Forbidden(at, onlyBalanced))
+	}
+	if strings.TrimSpace(list) == "" {
+		return errs
+	}
+	for cidr := range strings.SplitSeq(list, ",") {
+		errs = append(errs, validate.CIDR(strings.TrimSpace(cidr), at)...)
+	}
+	return errs
+}
+
 // validateLoadBalancer checks the fields about load balancers.
 func validateLoadBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
-	const only = "may only be used when `type` is 'LoadBalancer'"
 	ranges := spec.Child("LoadBalancerSourceRanges") // as upstream spells it
-	if !balanced && len(s.Spec.LoadBalancerSourceRanges) > 0 {
-		errs = append(errs, field.Forbidden(ranges, only))
+	if !isBalanced(s) && len(s.Spec.LoadBalancerSourceRanges) > 0 {
+		errs = append(errs, field.Forbidden(ranges, onlyBalanced))
 	}
 	errs = append(errs, validate.Each(s.Spec.LoadBalancerSourceRanges, ranges, func(cidr *string, at *field.Path) field.ErrorList {
 		return validate.CIDR(strings.TrimSpace(*cidr), at)
 	})...)
-	if !balanced && s.Spec.AllocateLoadBalancerNodePorts != nil {
-		errs = append(errs, field.Forbidden(spec.Child("allocateLoadBalancerNodePorts"), only))
+	if !isBalanced(s) && s.Spec.AllocateLoadBalancerNodePorts != nil {
+		errs = append(errs, field.Forbidden(spec.Child("allocateLoadBalancerNodePorts"), onlyBalanced))
 	}
 	switch class := s.Spec.LoadBalancerClass; {
 	case class == nil:
-	case !balanced:
-		errs = append(errs, field.Forbidden(spec.Child("loadBalancerClass"), only))
+	case !isBalanced(s):
+		errs = append(errs, field.Forbidden(spec.Child("loadBalancerClass"), onlyBalanced))
 	default:
 		errs = append(errs, validate.FromMessages(*class, spec.Child("loadBalancerClass"), validation.IsQualifiedName(*class))...)
 	}
@@ -306,7 +350,7 @@ func validateNodePorts(ports []corev1.ServicePort, path *field.Path) field.Error
 // validateServiceStatus checks the addresses at which a load balancer makes a service available.
 func validateServiceStatus(s *corev1.Service, at *field.Path) field.ErrorList {
 	addresses := s.Status.LoadBalancer.Ingress
-	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(addresses) > 0 {
+	if !isBalanced(s) && len(addresses) > 0 {
 		return field.ErrorList{field.Forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'")}
 	}
 	return validate.Each(addresses, at, func(l *corev1.LoadBalancerIngress, at *field.Path) field.ErrorList {

@@ -15,27 +15,6 @@ import (
 // The addresses of services within the cluster. clusterIP is there for clients that know of one address only,
 // and is the first of clusterIPs.
 
-// keepAddresses fills in what a client left out of an update, and brings the two fields into line where only one
-// of them was changed. What is left that does not fit together is refused by validateClusterIPs.
-func keepAddresses(s, old *corev1.Service) {
-	if s.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type != corev1.ServiceTypeExternalName {
-		if s.Spec.ClusterIP == "" {
-			s.Spec.ClusterIP = old.Spec.ClusterIP
-		}
-		if len(s.Spec.ClusterIPs) == 0 {
-			s.Spec.ClusterIPs = old.Spec.ClusterIPs
-		}
-	}
-	switch isChanged, listIsSame := s.Spec.ClusterIP != old.Spec.ClusterIP, slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs); {
-	case !isChanged && len(s.Spec.ClusterIPs) == 0:
-		s.Spec.ClusterIPs = old.Spec.ClusterIPs
-	case isChanged && listIsSame && s.Spec.ClusterIP == "":
-		s.Spec.ClusterIPs = nil
-	case isChanged && listIsSame:
-		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
-	}
-}
-
 // validateClusterIPs checks the addresses of a service and their families, each alone and together.
 func validateClusterIPs(s *corev1.Service, spec *field.Path) field.ErrorList {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
@@ -105,35 +84,6 @@ func validateEachClusterIP(list []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateServiceUpdate keeps the address of a service: clients may have cached it.
-func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
-	isExternal := s.Spec.Type == corev1.ServiceTypeExternalName || old.Spec.Type == corev1.ServiceTypeExternalName
-	isHeadless, wasHeadless := s.Spec.ClusterIP == corev1.ClusterIPNone, old.Spec.ClusterIP == corev1.ClusterIPNone
-	if isExternal || isHeadless && wasHeadless {
-		return nil
-	}
-	errs := validateKept(s.Spec.ClusterIPs, old.Spec.ClusterIPs, field.NewPath("spec", "clusterIPs"))
-	if isHeadless == wasHeadless {
-		errs = append(errs, validateKept(s.Spec.IPFamilies, old.Spec.IPFamilies, field.NewPath("spec", "ipFamilies"))...)
-	}
-	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && old.Spec.Type == corev1.ServiceTypeLoadBalancer &&
-		!ptr.Equal(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "loadBalancerClass"), s.Spec.LoadBalancerClass, "may not change once set"))
-	}
-	return errs
-}
-
-// validateKept checks that the first values of a list are those that it had.
-func validateKept[T comparable](list, old []T, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range min(len(list), len(old)) {
-		if list[i] != old[i] {
-			errs = append(errs, field.Invalid(at.Index(i), list, "may not change once set"))
-		}
-	}
-	return errs
-}
-
 func isFamily(family corev1.IPFamily) bool {
 	return family == corev1.IPv4Protocol || family == corev1.IPv6Protocol
 }
@@ -148,6 +98,9 @@ func familyOf(ip string) corev1.IPFamily {
 // chooseFamilies sets the policy and the families of a service that does not say which it wants. A service without
 // addresses and without pods that it selects has endpoints of its own making, which may be of both families.
 func (a serviceAllocation) chooseFamilies(s, old *corev1.Service, spec *field.Path) field.ErrorList {
+	if old != nil && prefersAsBefore(s, old) {
+		return nil
+	}
 	isFree := s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.Selector) == 0
 	switch {
 	case s.Spec.IPFamilyPolicy != nil:
@@ -161,7 +114,8 @@ func (a serviceAllocation) chooseFamilies(s, old *corev1.Service, spec *field.Pa
 	if errs := validateClusterIPs(s, spec); len(errs) > 0 {
 		return errs
 	}
-	if errs := a.inferFamilies(s, spec); len(errs) > 0 {
+	errs := dropSecondFamily(s, old, spec)
+	if errs = append(errs, a.inferFamilies(s, spec)...); len(errs) > 0 {
 		return errs
 	}
 	if len(s.Spec.IPFamilies) == 0 {
@@ -173,7 +127,6 @@ func (a serviceAllocation) chooseFamilies(s, old *corev1.Service, spec *field.Pa
 		}
 		return nil
 	}
-	var errs field.ErrorList
 	if *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack {
 		errs = append(errs, field.Invalid(spec.Child("ipFamilyPolicy"), s.Spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
 	}
@@ -183,6 +136,31 @@ func (a serviceAllocation) chooseFamilies(s, old *corev1.Service, spec *field.Pa
 		}
 	}
 	return errs
+}
+
+// prefersAsBefore reports whether a service that takes the families that it can get is to keep those that it has.
+func prefersAsBefore(s, old *corev1.Service) bool {
+	prefers := func(s *corev1.Service) bool {
+		return ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyPreferDualStack
+	}
+	return prefers(s) && prefers(old) && s.Spec.Type == old.Spec.Type &&
+		slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies)
+}
+
+// dropSecondFamily lets a client give up the second family by the policy alone. By the list alone it cannot.
+func dropSecondFamily(s, old *corev1.Service, spec *field.Path) field.ErrorList {
+	if old == nil {
+		return nil
+	}
+	families, before := s.Spec.IPFamilies, old.Spec.IPFamilies
+	switch isSingle := *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack; {
+	case isSingle && len(families) > 1 && slices.Equal(families, before):
+		s.Spec.IPFamilies = families[:1]
+	case !isSingle && len(families) > 0 && len(families) < len(before):
+		return field.ErrorList{field.Invalid(spec.Child("ipFamilyPolicy"), s.Spec.IPFamilyPolicy,
+			"must be 'SingleStack' to release the secondary IP family")}
+	}
+	return nil
 }
 
 // inferFamilies adds the families of the addresses that a client has chosen.

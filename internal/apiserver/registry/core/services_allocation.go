@@ -9,14 +9,12 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
 // ServiceRanges are where services get their addresses and node ports from.
@@ -114,7 +112,7 @@ func serviceValues(s *corev1.Service) []string {
 		values = append(values, addressValue(s.Spec.ClusterIP))
 	}
 	for _, port := range s.Spec.Ports {
-		if port.NodePort != 0 {
+		if port.NodePort != 0 && usesNodePorts(s) {
 			values = append(values, nodePortValue(port.NodePort))
 		}
 	}
@@ -129,7 +127,12 @@ func hasAddress(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-// hasNodePorts reports whether the ports of a service are exposed on every node.
+// usesNodePorts reports whether the type of a service is one of those that have node ports.
+func usesNodePorts(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
+}
+
+// hasNodePorts reports whether the ports of a service get node ports.
 func hasNodePorts(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort ||
 		s.Spec.Type == corev1.ServiceTypeLoadBalancer && ptr.Deref(s.Spec.AllocateLoadBalancerNodePorts, true)
@@ -147,9 +150,12 @@ type serviceAllocation struct {
 
 // allocate allocates what the type of a service needs and the service does not have.
 func (a serviceAllocation) allocate(s, old *corev1.Service) (field.ErrorList, error) {
-	if old != nil {
+	switch {
+	case old != nil:
 		keepAllocated(s, old)
 		dropUnused(s, old)
+	case s.Spec.ClusterIP != "" && len(s.Spec.ClusterIPs) == 0:
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
 	}
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil, nil
@@ -164,68 +170,11 @@ func (a serviceAllocation) allocate(s, old *corev1.Service) (field.ErrorList, er
 	if err != nil || len(errs) > 0 {
 		return errs, err
 	}
-	return a.allocatePorts(s, had)
-}
-
-// dropUnused drops what only the old type used. The client did not set it: a patch keeps the
-// fields that it does not name.
-func dropUnused(s, old *corev1.Service) {
-	if s.Spec.Type == old.Spec.Type {
-		return
-	}
-	if s.Spec.Type == corev1.ServiceTypeExternalName && s.Spec.ClusterIP == old.Spec.ClusterIP {
-		s.Spec.ClusterIP, s.Spec.ClusterIPs, s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = "", nil, nil, nil
-	}
-	inside := s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) == 0 || s.Spec.Type == corev1.ServiceTypeExternalName
-	if inside && s.Spec.ExternalTrafficPolicy == old.Spec.ExternalTrafficPolicy {
-		s.Spec.ExternalTrafficPolicy = ""
-	}
-	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		return
-	}
-	if equality.Semantic.DeepEqual(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
-		s.Spec.AllocateLoadBalancerNodePorts = nil
-	}
-	if equality.Semantic.DeepEqual(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
-		s.Spec.LoadBalancerClass = nil
-	}
-}
-
-// keepAllocated lets a client leave out what was allocated, and frees what the current
-// type does not use.
-func keepAllocated(s, old *corev1.Service) {
-	keepAddresses(s, old)
-	type port struct {
-		protocol corev1.Protocol
-		number   int32
-	}
-	had := map[port]int32{}
-	for _, p := range old.Spec.Ports {
-		had[port{p.Protocol, p.Port}] = p.NodePort
-	}
-	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		before := had[port{p.Protocol, p.Port}]
-		switch {
-		case hasNodePorts(s):
-			registry.SetDefault(&p.NodePort, before)
-		case hasNodePorts(old) && p.NodePort == before && s.Spec.Type != corev1.ServiceTypeLoadBalancer:
-			p.NodePort = 0
-		}
-	}
-	switch {
-	case needsHealthCheck(s):
-		registry.SetDefault(&s.Spec.HealthCheckNodePort, old.Spec.HealthCheckNodePort)
-	case needsHealthCheck(old) && s.Spec.HealthCheckNodePort == old.Spec.HealthCheckNodePort:
-		s.Spec.HealthCheckNodePort = 0
-	}
+	return a.allocatePorts(s, old, had)
 }
 
 func (a serviceAllocation) allocateAddress(s, old *corev1.Service, had map[string]bool) (field.ErrorList, error) {
 	spec := field.NewPath("spec")
-	if old == nil && s.Spec.ClusterIP != "" && len(s.Spec.ClusterIPs) == 0 {
-		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
-	}
 	if errs := a.chooseFamilies(s, old, spec); len(errs) > 0 {
 		return errs, nil
 	}
@@ -291,8 +240,8 @@ func (a serviceAllocation) address(service string) (string, error) {
 	return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: range is full", service))
 }
 
-func (a serviceAllocation) allocatePorts(s *corev1.Service, had map[string]bool) (field.ErrorList, error) {
-	own, errs := a.requestPorts(s, had)
+func (a serviceAllocation) allocatePorts(s, old *corev1.Service, had map[string]bool) (field.ErrorList, error) {
+	own, errs := a.requestPorts(s, old, had)
 	if len(errs) > 0 {
 		return errs, nil
 	}
@@ -328,7 +277,7 @@ func (a serviceAllocation) allocatePorts(s *corev1.Service, had map[string]bool)
 
 // requestPorts records the node ports that the client requests. It returns the values of all
 // node ports of the service, old and new.
-func (a serviceAllocation) requestPorts(s *corev1.Service, had map[string]bool) (own map[string]bool, errs field.ErrorList) {
+func (a serviceAllocation) requestPorts(s, old *corev1.Service, had map[string]bool) (own map[string]bool, errs field.ErrorList) {
 	own = map[string]bool{}
 	want := func(port int32, at *field.Path) {
 		if port == 0 {
@@ -339,14 +288,26 @@ func (a serviceAllocation) requestPorts(s *corev1.Service, had map[string]bool) 
 			errs = append(errs, a.requestPort(port, at)...)
 		}
 	}
+	shared := map[int32]int32{} // node ports by port
 	for i, port := range s.Spec.Ports {
-		if s.Spec.Type == corev1.ServiceTypeClusterIP {
-			break // which has none, and validation says so
+		if !usesNodePorts(s) {
+			break // validation says so
 		}
-		want(port.NodePort, field.NewPath("spec", "ports").Index(i).Child("nodePort"))
+		at := field.NewPath("spec", "ports").Index(i).Child("nodePort")
+		if old == nil && own[nodePortValue(port.NodePort)] && shared[port.Port] != port.NodePort {
+			errs = append(errs, field.Invalid(at, port.NodePort, portTaken))
+		}
+		want(port.NodePort, at)
+		if shared[port.Port] == 0 {
+			shared[port.Port] = port.NodePort
+		}
 	}
-	if needsHealthCheck(s) {
-		want(s.Spec.HealthCheckNodePort, field.NewPath("spec", "healthCheckNodePort"))
+	switch port := s.Spec.HealthCheckNodePort; {
+	case !needsHealthCheck(s):
+	case old != nil && needsHealthCheck(old):
+		own[nodePortValue(port)] = true // it may not change, and validation says so
+	default:
+		want(port, field.NewPath("spec", "healthCheckNodePort"))
 	}
 	return own, errs
 }
@@ -356,13 +317,15 @@ func sameProtocol(ports []corev1.ServicePort, port *corev1.ServicePort, number i
 	return slices.ContainsFunc(ports, func(p corev1.ServicePort) bool { return p.NodePort == number && p.Protocol == port.Protocol })
 }
 
+const portTaken = "provided port is already allocated"
+
 // requestPort records that the client requests a node port.
 func (a serviceAllocation) requestPort(port int32, at *field.Path) field.ErrorList {
 	if port < a.ranges.FirstPort || port > a.ranges.LastPort {
 		return field.ErrorList{field.Invalid(at, port, fmt.Sprintf(
 			"provided port is not in the valid range. The range of valid ports is %d-%d", a.ranges.FirstPort, a.ranges.LastPort))}
 	}
-	a.Request(nodePortValue(port), field.Invalid(at, port, "provided port is already allocated"))
+	a.Request(nodePortValue(port), field.Invalid(at, port, portTaken))
 	return nil
 }
 

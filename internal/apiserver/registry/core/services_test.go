@@ -4,6 +4,10 @@ import (
 	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
+
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 )
 
@@ -31,5 +35,56 @@ func TestServiceReservedAddresses(t *testing.T) {
 	}
 	if _, err := a.address("web"); err == nil {
 		t.Error("more than there are")
+	}
+}
+
+// What only the old type used goes with it, but for what the client changed as well.
+func TestServiceDropsUnused(t *testing.T) {
+	balanced := corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"},
+		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
+		Ports:                 []corev1.ServicePort{{Port: 80, NodePort: 30001}},
+		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: 30002,
+		AllocateLoadBalancerNodePorts: new(true), LoadBalancerClass: new("fast"),
+	}
+	outside := corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, Ports: []corev1.ServicePort{{Port: 80}}}
+	for name, c := range map[string]struct{ change, want func(*corev1.ServiceSpec) }{
+		"nothing": {},
+		"an address": {
+			change: func(s *corev1.ServiceSpec) { s.ClusterIP = "10.0.0.2" },
+			want:   func(s *corev1.ServiceSpec) { s.ClusterIP, s.ClusterIPs = "10.0.0.2", []string{"10.0.0.2"} },
+		},
+		"a family": {
+			change: func(s *corev1.ServiceSpec) { s.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
+			want:   func(s *corev1.ServiceSpec) { s.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
+		},
+		"a node port": {
+			change: func(s *corev1.ServiceSpec) { s.Ports[0].NodePort = 30003 },
+			want:   func(s *corev1.ServiceSpec) { s.Ports[0].NodePort = 30003 },
+		},
+		"a class": {
+			change: func(s *corev1.ServiceSpec) { s.LoadBalancerClass = new("slow") },
+			want:   func(s *corev1.ServiceSpec) { s.LoadBalancerClass = new("slow") },
+		},
+	} {
+		old := &corev1.Service{Spec: balanced}
+		s, want := &corev1.Service{Spec: *balanced.DeepCopy()}, outside.DeepCopy()
+		s.Spec.Type = corev1.ServiceTypeExternalName
+		if c.change != nil {
+			c.change(&s.Spec)
+			c.want(want)
+		}
+		keepAllocated(s, old)
+		dropUnused(s, old)
+		if !equality.Semantic.DeepEqual(s.Spec, *want) {
+			t.Errorf("the type and %s: %+v, want %+v", name, s.Spec, *want)
+		}
+	}
+	old := &corev1.Service{Spec: balanced}
+	old.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "1.2.3.4"}}
+	s := old.DeepCopy()
+	s.Spec.Type = corev1.ServiceTypeClusterIP
+	if prepareServiceUpdate(s, old); len(s.Status.LoadBalancer.Ingress) > 0 {
+		t.Error("a service that is no load balancer has an address of one")
 	}
 }

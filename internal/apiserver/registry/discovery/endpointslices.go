@@ -31,9 +31,10 @@ func Group() registry.Group {
 }
 
 const (
-	slicePorts     = 100  // maximum of ports in one slice
-	sliceEndpoints = 1000 // maximum of endpoints in one slice
-	maxHints       = 8    // maximum of zones, and of nodes, that an endpoint is meant for
+	slicePorts        = 20000 // maximum of ports in one slice
+	sliceEndpoints    = 1000  // maximum of endpoints in one slice
+	endpointAddresses = 100   // maximum of addresses of one endpoint
+	maxHints          = 8     // maximum of zones, and of nodes, that an endpoint is meant for
 )
 
 func endpointSlices() registry.Resource {
@@ -63,7 +64,7 @@ func endpointSlices() registry.Resource {
 				dropTopology(s)
 			}
 		},
-		Validate: validateEndpointSlice,
+		Validate:       validateEndpointSlice,
 		ValidateCreate: validateSliceEndpoints,
 		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 			errs := validate.Immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))
@@ -112,14 +113,12 @@ func sliceAddresses(s *discoveryv1.EndpointSlice) string {
 
 func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 	ports := field.NewPath("ports")
-	errs := slices.Concat(
-		validate.OneOf(s.AddressType, field.NewPath("addressType"),
-			discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6),
-		validate.Each(s.Ports, ports, validateSlicePort),
-	)
+	errs := validate.OneOf(s.AddressType, field.NewPath("addressType"),
+		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
 	if len(s.Ports) > slicePorts {
-		errs = append(errs, field.TooMany(ports, len(s.Ports), slicePorts))
+		return append(errs, field.TooMany(ports, len(s.Ports), slicePorts))
 	}
+	errs = append(errs, validate.Each(s.Ports, ports, validateSlicePort)...)
 	names := map[string]bool{}
 	for i, p := range s.Ports {
 		name := ptr.Deref(p.Name, "")
@@ -158,6 +157,9 @@ func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType
 		return field.ErrorList{field.Required(addresses, "must contain at least 1 address")}
 	}
 	var errs field.ErrorList
+	if len(e.Addresses) > endpointAddresses {
+		errs = append(errs, field.TooMany(addresses, len(e.Addresses), endpointAddresses))
+	}
 	for i, address := range e.Addresses {
 		switch sort {
 		case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
@@ -190,24 +192,29 @@ func validateSliceIP(ip string, family discoveryv1.AddressType, addresses *field
 	return errs
 }
 
-// validateHints checks for whom an endpoint is meant.
+// validateHints checks for whom an endpoint is meant. Of lists that are too long, no more than that is said.
 func validateHints(h *discoveryv1.EndpointHints, at *field.Path) field.ErrorList {
 	zones, nodes := at.Child("forZones"), at.Child("forNodes")
-	errs := slices.Concat(
-		validate.NoDuplicates(h.ForZones, zones, func(z discoveryv1.ForZone) string { return z.Name }, "name"),
-		validate.NoDuplicates(h.ForNodes, nodes, func(n discoveryv1.ForNode) string { return n.Name }, "name"),
-		validate.Each(h.ForZones, zones, func(z *discoveryv1.ForZone, at *field.Path) field.ErrorList {
-			return validate.FromMessages(z.Name, at.Child("name"), validation.IsValidLabelValue(z.Name))
-		}),
-		validate.Each(h.ForNodes, nodes, func(n *discoveryv1.ForNode, at *field.Path) field.ErrorList {
-			return validate.FromMessages(n.Name, at.Child("name"), validation.IsDNS1123Subdomain(n.Name))
-		}),
-	)
 	if len(h.ForZones) > maxHints {
-		errs = append(errs, field.TooMany(zones, len(h.ForZones), maxHints))
+		return field.ErrorList{field.TooMany(zones, len(h.ForZones), maxHints)}
+	}
+	var errs field.ErrorList
+	for i, z := range h.ForZones {
+		errs = append(errs, validateHint(h.ForZones[:i], z, zones.Index(i), z.Name, validation.IsValidLabelValue(z.Name))...)
 	}
 	if len(h.ForNodes) > maxHints {
-		errs = append(errs, field.TooMany(nodes, len(h.ForNodes), maxHints))
+		return append(errs, field.TooMany(nodes, len(h.ForNodes), maxHints))
+	}
+	for i, n := range h.ForNodes {
+		errs = append(errs, validateHint(h.ForNodes[:i], n, nodes.Index(i), n.Name, validation.IsDNS1123Subdomain(n.Name))...)
+	}
+	return errs
+}
+
+func validateHint[T comparable](before []T, hint T, at *field.Path, name string, complaints []string) field.ErrorList {
+	errs := validate.FromMessages(name, at.Child("name"), complaints)
+	if slices.Contains(before, hint) {
+		errs = append(errs, field.Duplicate(at.Child("name"), name))
 	}
 	return errs
 }

@@ -42,10 +42,11 @@ func ingresses() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*networkingv1.Ingress]{
-		BeginCreate: defaultIngressClass,
-		Validate:    validateIngress,
-		Desired:     func(i *networkingv1.Ingress) any { return i.Spec },
-		CopyStatus:  registry.CopyField(func(i *networkingv1.Ingress) *networkingv1.IngressStatus { return &i.Status }),
+		BeginCreate:    defaultIngressClass,
+		Validate:       validateIngress,
+		ValidateCreate: validateClassAnnotation,
+		Desired:        func(i *networkingv1.Ingress) any { return i.Spec },
+		CopyStatus:     registry.CopyField(func(i *networkingv1.Ingress) *networkingv1.IngressStatus { return &i.Status }),
 		ValidateStatusUpdate: func(i, _ *networkingv1.Ingress) field.ErrorList {
 			return validate.Each(i.Status.LoadBalancer.Ingress, field.NewPath("status", "loadBalancer", "ingress"),
 				func(l *networkingv1.IngressLoadBalancerIngress, at *field.Path) field.ErrorList {
@@ -86,6 +87,18 @@ func validateIngress(i *networkingv1.Ingress) field.ErrorList {
 		errs = append(errs, validate.FromMessages(*class, spec.Child("ingressClassName"), validation.IsDNS1123Subdomain(*class))...)
 	}
 	return errs
+}
+
+// classAnnotation named the class of an ingress before there was a field.
+const classAnnotation = "kubernetes.io/ingress.class"
+
+func validateClassAnnotation(i *networkingv1.Ingress) field.ErrorList {
+	class, ok := i.Annotations[classAnnotation]
+	if !ok || i.Spec.IngressClassName == nil || class == *i.Spec.IngressClassName {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("annotations").Child(classAnnotation), class,
+		"must match `ingressClassName` when both are specified")}
 }
 
 func validateIngressRule(r *networkingv1.IngressRule, at *field.Path) field.ErrorList {

@@ -1,0 +1,148 @@
+package core
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+)
+
+// Updates of services. What was allocated need not be sent back, and what the new type does not use goes away
+// with the old one, unless the client changed it as well: then it is a mistake, and validation says so.
+
+// keepAllocated fills in what a client left out.
+func keepAllocated(s, old *corev1.Service) {
+	keepAddresses(s, old)
+	if hasNodePorts(s) && hasNodePorts(old) {
+		keepNodePorts(s.Spec.Ports, old.Spec.Ports)
+	}
+	if needsHealthCheck(s) && needsHealthCheck(old) {
+		registry.SetDefault(&s.Spec.HealthCheckNodePort, old.Spec.HealthCheckNodePort)
+	}
+}
+
+// keepAddresses fills in the addresses, and brings the two fields into line where only one of them was changed.
+// What is left that does not fit together is refused by validateClusterIPs.
+func keepAddresses(s, old *corev1.Service) {
+	if s.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type != corev1.ServiceTypeExternalName {
+		if s.Spec.ClusterIP == "" {
+			s.Spec.ClusterIP = old.Spec.ClusterIP
+		}
+		if len(s.Spec.ClusterIPs) == 0 {
+			s.Spec.ClusterIPs = old.Spec.ClusterIPs
+		}
+	}
+	switch isChanged, listIsSame := s.Spec.ClusterIP != old.Spec.ClusterIP, slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs); {
+	case !isChanged && len(s.Spec.ClusterIPs) == 0:
+		s.Spec.ClusterIPs = old.Spec.ClusterIPs
+	case isChanged && listIsSame && s.Spec.ClusterIP == "":
+		s.Spec.ClusterIPs = nil
+	case isChanged && listIsSame:
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+	}
+}
+
+// keepNodePorts gives a port the node port that the port of its name had, unless another one has it now.
+func keepNodePorts(ports, old []corev1.ServicePort) {
+	had, taken := map[string]int32{}, map[int32]bool{}
+	for _, p := range old {
+		had[p.Name] = p.NodePort
+	}
+	for _, p := range ports {
+		taken[p.NodePort] = true
+	}
+	for i := range ports {
+		if p := &ports[i]; !taken[had[p.Name]] {
+			registry.SetDefault(&p.NodePort, had[p.Name])
+		}
+	}
+}
+
+// dropUnused drops what only the old type used.
+func dropUnused(s, old *corev1.Service) {
+	spec, before := &s.Spec, &old.Spec
+	if spec.Type == corev1.ServiceTypeExternalName && before.Type != corev1.ServiceTypeExternalName {
+		if spec.ClusterIP == before.ClusterIP && slices.Equal(spec.ClusterIPs, before.ClusterIPs) {
+			spec.ClusterIP, spec.ClusterIPs = "", nil
+		}
+		dropSame(&spec.IPFamilies, before.IPFamilies)
+		dropSame(&spec.IPFamilyPolicy, before.IPFamilyPolicy)
+	}
+	if usesNodePorts(old) && !usesNodePorts(s) {
+		dropNodePorts(spec.Ports, before.Ports)
+	}
+	if needsHealthCheck(old) && !needsHealthCheck(s) {
+		dropSame(&spec.HealthCheckNodePort, before.HealthCheckNodePort)
+	}
+	if isExposed(old) && !isExposed(s) {
+		dropSame(&spec.ExternalTrafficPolicy, before.ExternalTrafficPolicy)
+	}
+	if isBalanced(old) && !isBalanced(s) {
+		dropSame(&spec.AllocateLoadBalancerNodePorts, before.AllocateLoadBalancerNodePorts)
+		dropSame(&spec.LoadBalancerClass, before.LoadBalancerClass)
+	}
+}
+
+// dropSame empties a field that the client left as it was.
+func dropSame[T any](value *T, before T) {
+	if equality.Semantic.DeepEqual(*value, before) {
+		var none T
+		*value = none
+	}
+}
+
+// dropNodePorts drops the node ports of a service that asks for no new ones.
+func dropNodePorts(ports, old []corev1.ServicePort) {
+	isNew := func(p corev1.ServicePort) bool {
+		return p.NodePort != 0 && !slices.ContainsFunc(old, func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort })
+	}
+	if slices.ContainsFunc(ports, isNew) {
+		return
+	}
+	for i := range ports {
+		ports[i].NodePort = 0
+	}
+}
+
+// prepareServiceUpdate drops the addresses of a load balancer that the service no longer has.
+func prepareServiceUpdate(s, old *corev1.Service) {
+	if isBalanced(old) && !isBalanced(s) {
+		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+	}
+}
+
+// validateServiceUpdate keeps the addresses of a service: clients may have cached them.
+func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
+	isExternal := s.Spec.Type == corev1.ServiceTypeExternalName || old.Spec.Type == corev1.ServiceTypeExternalName
+	isHeadless, wasHeadless := s.Spec.ClusterIP == corev1.ClusterIPNone, old.Spec.ClusterIP == corev1.ClusterIPNone
+	if isExternal || isHeadless && wasHeadless {
+		return nil
+	}
+	spec := field.NewPath("spec")
+	errs := validateKept(s.Spec.ClusterIPs, old.Spec.ClusterIPs, spec.Child("clusterIPs"))
+	if isHeadless == wasHeadless {
+		errs = append(errs, validateKept(s.Spec.IPFamilies, old.Spec.IPFamilies, spec.Child("ipFamilies"))...)
+	}
+	if isBalanced(s) && isBalanced(old) && !ptr.Equal(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(spec.Child("loadBalancerClass"), s.Spec.LoadBalancerClass, "may not change once set"))
+	}
+	if needsHealthCheck(s) && needsHealthCheck(old) && s.Spec.HealthCheckNodePort != old.Spec.HealthCheckNodePort {
+		errs = append(errs, field.Forbidden(spec.Child("healthCheckNodePort"), "field is immutable"))
+	}
+	return errs
+}
+
+// validateKept checks that the first values of a list are those that it had.
+func validateKept[T comparable](list, old []T, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range min(len(list), len(old)) {
+		if list[i] != old[i] {
+			errs = append(errs, field.Invalid(at.Index(i), list, "may not change once set"))
+		}
+	}
+	return errs
+}
