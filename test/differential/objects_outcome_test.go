@@ -79,6 +79,9 @@ func differences(ours, theirs objectOutcome) []string {
 	case ours.message != theirs.message:
 		all = append(all, fmt.Sprintf("message: ours %q, theirs %q", ours.message, theirs.message))
 	}
+	if success(ours) != success(theirs) { // about what is refused there are few
+		return all
+	}
 	for _, w := range ours.warnings {
 		if !slices.Contains(theirs.warnings, w) {
 			all = append(all, "only ours warns: "+w)

@@ -77,7 +77,9 @@ func (s restStrategy) requestVersion(ctx context.Context) schema.GroupVersion {
 }
 
 // WarningsOnCreate implements rest.RESTCreateStrategy.
-func (s restStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+func (s restStrategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
+	return s.resource.Strategy.Warn(obj, nil)
+}
 
 // Canonicalize implements rest.RESTCreateStrategy and rest.RESTUpdateStrategy.
 func (s restStrategy) Canonicalize(obj runtime.Object) { s.resource.Strategy.Canonicalize(obj) }
@@ -156,8 +158,8 @@ func ValidateFinalizerDomain(name string, at *field.Path) field.ErrorList {
 }
 
 // WarningsOnUpdate implements rest.RESTUpdateStrategy.
-func (s restStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
+func (s restStrategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
+	return s.resource.Strategy.Warn(obj, old)
 }
 
 // GetResetFields returns the fields that a client cannot own by applying to the main endpoint.

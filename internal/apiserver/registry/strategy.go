@@ -54,6 +54,10 @@ type Strategy[T runtime.Object] struct {
 	// ValidateStatusUpdate checks what may change on /status.
 	ValidateStatusUpdate func(obj, old T) field.ErrorList
 
+	// Warn returns what is accepted on the main endpoint although it is most likely not meant. old is nil for a
+	// new object.
+	Warn func(obj, old T) []string
+
 	// Desired returns the part of the object that the user controls: when it changes, the
 	// generation is incremented. Nil: objects have no generation.
 	Desired func(T) any
@@ -88,6 +92,7 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 		ValidateCreate:         func(runtime.Object) field.ErrorList { return nil },
 		ValidateIn:             func(schema.GroupVersion, runtime.Object, runtime.Object) field.ErrorList { return nil },
 		ValidateWith:           func(context.Context, Registries, runtime.Object, runtime.Object) field.ErrorList { return nil },
+		Warn:                   func(runtime.Object, runtime.Object) []string { return nil },
 		ValidateUpdate:         untypedCheck(s.ValidateUpdate),
 		ValidateStatusUpdate:   untypedCheck(s.ValidateStatusUpdate),
 		SelectableFields:       func(runtime.Object) fields.Set { return nil },
@@ -111,6 +116,12 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 		u.ValidateWith = func(ctx context.Context, rs Registries, obj, old runtime.Object) field.ErrorList {
 			before, _ := old.(P)
 			return s.ValidateWith(ctx, rs, obj.(P), before)
+		}
+	}
+	if s.Warn != nil {
+		u.Warn = func(obj, old runtime.Object) []string {
+			before, _ := old.(P)
+			return s.Warn(obj.(P), before)
 		}
 	}
 	if s.Unique != nil {

@@ -108,6 +108,11 @@ func (s subresourceStrategy) ValidateUpdate(ctx context.Context, obj, old runtim
 	return append(s.validateWith(ctx, s.registries, obj, old), s.validate(obj, old)...)
 }
 
+// WarningsOnUpdate returns none: they are about what other endpoints change.
+func (s subresourceStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
 // AllowCreateOnUpdate is false: a part alone makes no object.
 func (s subresourceStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
 

@@ -57,6 +57,12 @@ func daemonSets() registry.Resource {
 		ValidateUpdate: func(d, old *appsv1.DaemonSet) field.ErrorList {
 			return validate.Immutable(d.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))
 		},
+		Warn: func(d, old *appsv1.DaemonSet) []string {
+			if old != nil && equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
+				return nil
+			}
+			return podspec.WarnOfTemplate(d, old, &d.Spec.Template, templatePath())
+		},
 		Desired:    func(d *appsv1.DaemonSet) any { return d.Spec },
 		CopyStatus: registry.CopyField(func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status }),
 		ValidateStatusUpdate: func(d, _ *appsv1.DaemonSet) field.ErrorList {
@@ -83,6 +89,9 @@ func templateGeneration(d *appsv1.DaemonSet) int64 {
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
 	podspec.DefaultSpec(&d.Spec.Template.Spec)
+	if _, given := d.Annotations[appsv1.DeprecatedTemplateGeneration]; !given { // so that it has a manager
+		annotate(&d.ObjectMeta, appsv1.DeprecatedTemplateGeneration, 0)
+	}
 	registry.SetDefaultPtr(&d.Spec.RevisionHistoryLimit, 10)
 	registry.SetDefault(&d.Spec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
 	if d.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {

@@ -43,6 +43,7 @@ func deployments() registry.Resource {
 		ValidateUpdate: func(d, old *appsv1.Deployment) field.ErrorList {
 			return validate.Immutable(d.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))
 		},
+		Warn: func(d, old *appsv1.Deployment) []string { return warnOfPods(d, old, &d.Spec.Template) },
 		// This includes annotations: the deployment controller copies them to the ReplicaSets.
 		Desired:    func(d *appsv1.Deployment) any { return []any{d.Spec, d.Annotations} },
 		CopyStatus: registry.CopyField(func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status }),

@@ -45,6 +45,7 @@ func replicaSets() registry.Resource {
 		ValidateUpdate: func(rs, old *appsv1.ReplicaSet) field.ErrorList {
 			return validate.Immutable(rs.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))
 		},
+		Warn:       func(rs, old *appsv1.ReplicaSet) []string { return warnOfPods(rs, old, &rs.Spec.Template) },
 		Desired:    func(rs *appsv1.ReplicaSet) any { return rs.Spec },
 		CopyStatus: registry.CopyField(func(rs *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &rs.Status }),
 		ValidateStatusUpdate: func(rs, _ *appsv1.ReplicaSet) field.ErrorList {

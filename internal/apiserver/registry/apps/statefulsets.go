@@ -7,7 +7,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -38,8 +37,9 @@ func statefulSets() registry.Resource {
 	)), registry.Strategy[*appsv1.StatefulSet]{
 		Default:        defaultStatefulSet,
 		Validate:       validateStatefulSet,
-		ValidateCreate: validateClaimTemplates,
+		ValidateCreate: validateNewStatefulSet,
 		ValidateUpdate: validateStatefulSetUpdate,
+		Warn:           warnOfStatefulSet,
 		Desired:        func(s *appsv1.StatefulSet) any { return s.Spec },
 		CopyStatus:     registry.CopyField(func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status }),
 		ValidateStatusUpdate: func(s, _ *appsv1.StatefulSet) field.ErrorList {
@@ -106,9 +106,6 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 		errs = append(errs, validate.NotNegative(rolling.Partition, path.Child("partition"))...)
 		errs = append(errs, validate.IntOrPercent(rolling.MaxUnavailable, path.Child("maxUnavailable"))...)
 	}
-	if name := s.Spec.ServiceName; name != "" {
-		errs = append(errs, validate.FromMessages(name, spec.Child("serviceName"), validation.IsDNS1123Label(name))...)
-	}
 	if p := s.Spec.PodManagementPolicy; p != appsv1.OrderedReadyPodManagement && p != appsv1.ParallelPodManagement {
 		errs = append(errs, field.Invalid(spec.Child("podManagementPolicy"), p,
 			fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
@@ -154,11 +151,25 @@ func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 	return &template
 }
 
-// validateClaimTemplates checks the volume claims that each pod gets.
-func validateClaimTemplates(s *appsv1.StatefulSet) field.ErrorList {
-	return validate.Each(s.Spec.VolumeClaimTemplates, field.NewPath("spec", "volumeClaimTemplates"), func(c *corev1.PersistentVolumeClaim, at *field.Path) field.ErrorList {
+// validateNewStatefulSet checks what cannot change: the name of the service, and the volume claims that each
+// pod gets.
+func validateNewStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := validate.OptionalLabel(s.Spec.ServiceName, spec.Child("serviceName"))
+	return append(errs, validate.Each(s.Spec.VolumeClaimTemplates, spec.Child("volumeClaimTemplates"), func(c *corev1.PersistentVolumeClaim, at *field.Path) field.ErrorList {
 		return podspec.ValidateVolumeClaimSpec(&c.Spec, at.Child("spec"))
-	})
+	})...)
+}
+
+func warnOfStatefulSet(s, old *appsv1.StatefulSet) []string {
+	all := podspec.WarnOfTemplate(s, old, &s.Spec.Template, templatePath())
+	for i := range s.Spec.VolumeClaimTemplates {
+		all = append(all, podspec.WarnOfClaim(&s.Spec.VolumeClaimTemplates[i].Spec, field.NewPath("spec", "volumeClaimTemplates").Index(i))...)
+	}
+	if ptr.Deref(s.Spec.RevisionHistoryLimit, 0) < 0 {
+		all = append(all, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return all
 }
 
 func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {

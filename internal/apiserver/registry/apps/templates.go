@@ -1,6 +1,7 @@
 package apps
 
 import (
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,4 +19,18 @@ func validateSelectedTemplate(kind string, template *corev1.PodTemplateSpec, sel
 		return nil
 	}
 	return podspec.ValidateTemplate(kind, template, at)
+}
+
+// templatePath is where the kinds of this group have the template of their pods.
+func templatePath() *field.Path { return field.NewPath("spec", "template") }
+
+// made are the kinds whose pods are named after them.
+type made interface {
+	*appsv1.Deployment | *appsv1.ReplicaSet
+	metav1.Object
+}
+
+// warnOfPods warns of the pods that are made from a template.
+func warnOfPods[P made](obj, old P, template *corev1.PodTemplateSpec) []string {
+	return append(podspec.WarnOfName(obj, old), podspec.WarnOfTemplate(obj, old, template, templatePath())...)
 }

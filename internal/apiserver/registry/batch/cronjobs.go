@@ -2,6 +2,7 @@ package batch
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +48,10 @@ func cronJobs() registry.Resource {
 			podspec.DefaultSpec(&c.Spec.JobTemplate.Spec.Template.Spec)
 			defaultPodFailurePolicy(c.Spec.JobTemplate.Spec.PodFailurePolicy)
 		},
-		Validate:   validateCronJob,
+		Validate: validateCronJob,
+		Warn: func(c, old *batchv1.CronJob) []string {
+			return warnOfJob(c, old, &c.Spec.JobTemplate.Spec, field.NewPath("spec", "jobTemplate", "spec"))
+		},
 		Desired:    func(c *batchv1.CronJob) any { return c.Spec },
 		CopyStatus: registry.CopyField(func(c *batchv1.CronJob) *batchv1.CronJobStatus { return &c.Status }),
 	})
@@ -114,14 +118,26 @@ func validateSchedule(schedule string, path *field.Path) field.ErrorList {
 }
 
 func validateTimeZone(zone *string, path *field.Path) field.ErrorList {
-	if zone == nil {
+	switch {
+	case zone == nil:
 		return nil
+	case *zone == "":
+		return field.ErrorList{field.Invalid(path, *zone, "timeZone must be nil or non-empty string")}
+	case slices.ContainsFunc(strings.Split(*zone, "/"), isNoZone):
+		return field.ErrorList{field.Invalid(path, *zone, "unknown time zone "+*zone)}
 	}
-	if *zone == "" || strings.EqualFold(*zone, "Local") {
-		return field.ErrorList{field.Invalid(path, *zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")}
+	var errs field.ErrorList
+	if strings.EqualFold(*zone, "Local") {
+		errs = append(errs, field.Invalid(path, *zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"))
 	}
 	if _, err := time.LoadLocation(*zone); err != nil {
-		return field.ErrorList{field.Invalid(path, *zone, err.Error())}
+		errs = append(errs, field.Invalid(path, *zone, err.Error()))
 	}
-	return nil
+	return errs
 }
+
+// zonePart is what a part of the name of a time zone may be, by the rules of the time zone database.
+var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}$`)
+
+// isNoZone reports whether a part of a name can be in no name of a time zone: it would be another path.
+func isNoZone(part string) bool { return part == "." || part == ".." || !zonePart.MatchString(part) }

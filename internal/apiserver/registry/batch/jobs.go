@@ -46,8 +46,10 @@ func jobs() registry.Resource {
 	)), registry.Strategy[*batchv1.Job]{
 		Default:              defaultJob,
 		PrepareForCreate:     createJob,
+		Canonicalize:         labelJob,
 		Validate:             validateJob,
 		ValidateUpdate:       validateJobUpdate,
+		Warn:                 func(j, old *batchv1.Job) []string { return warnOfJob(j, old, &j.Spec, field.NewPath("spec")) },
 		Desired:              func(j *batchv1.Job) any { return j.Spec },
 		CopyStatus:           registry.CopyField(func(j *batchv1.Job) *batchv1.JobStatus { return &j.Status }),
 		ValidateStatusUpdate: validateJobStatus,
@@ -67,7 +69,7 @@ func defaultJob(j *batchv1.Job) {
 }
 
 // labelJob gives a Job without labels those of its pods: the same map, so that it also has those that
-// createJob adds.
+// createJob adds. To pods without labels createJob gives the first ones, so it is done again after that.
 func labelJob(j *batchv1.Job) {
 	if len(j.Labels) == 0 {
 		j.Labels = j.Spec.Template.Labels
@@ -119,7 +121,6 @@ func createJob(j *batchv1.Job) {
 	own := ownLabels(j)
 	if j.Spec.Template.Labels == nil {
 		j.Spec.Template.Labels = make(map[string]string, len(own))
-		labelJob(j)
 	}
 	for label, value := range own {
 		if _, isSet := j.Spec.Template.Labels[label]; !isSet { // validation rejects another value
@@ -179,7 +180,7 @@ func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		validate.NotNegative(s.TTLSecondsAfterFinished, spec.Child("ttlSecondsAfterFinished")),
 		validate.NotNegative(s.BackoffLimitPerIndex, spec.Child("backoffLimitPerIndex")),
 		validate.OneOfPtr(s.CompletionMode, spec.Child("completionMode"), batchv1.NonIndexedCompletion, batchv1.IndexedCompletion),
-		validate.OneOfPtr(s.PodReplacementPolicy, spec.Child("podReplacementPolicy"), batchv1.Failed, batchv1.TerminatingOrFailed),
+		validateReplacement(s, spec.Child("podReplacementPolicy")),
 		podspec.ValidateTemplateMeta(&s.Template, template),
 		podspec.ValidateSpec(&s.Template.Spec, template.Child("spec")),
 		podspec.ForbidEphemeralContainers(&s.Template, template.Child("spec")),
@@ -188,6 +189,15 @@ func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	errs = append(errs, validateManager(s.ManagedBy, spec.Child("managedBy"))...)
 	errs = append(errs, validateJobPolicies(s, spec)...)
 	return append(errs, validateJobRestarts(s, template.Child("spec", "restartPolicy"))...)
+}
+
+// validateReplacement checks when pods are replaced. With a policy for failures, that is not before they
+// have failed.
+func validateReplacement(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
+	if s.PodFailurePolicy != nil {
+		return validate.OneOfPtr(s.PodReplacementPolicy, at, batchv1.Failed)
+	}
+	return validate.OneOfPtr(s.PodReplacementPolicy, at, batchv1.Failed, batchv1.TerminatingOrFailed)
 }
 
 // validateJobRestarts: a Job is complete when its pods have ended, and with Always they would not end.

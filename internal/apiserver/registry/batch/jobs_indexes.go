@@ -6,8 +6,11 @@ import (
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
@@ -75,4 +78,25 @@ func parseIndex(text string, last, completions int32) (int32, error) {
 		return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, index)
 	}
 	return index, nil
+}
+
+// indexedJobs are the kinds whose pods a Job makes.
+type indexedJobs interface {
+	*batchv1.Job | *batchv1.CronJob
+	metav1.Object
+}
+
+// warnOfJob returns what is accepted of a Job, or of those of a CronJob: names and pods, and so many indexes
+// that the status cannot list those that are completed between ones that fail.
+func warnOfJob[P indexedJobs](obj, old P, s *batchv1.JobSpec, at *field.Path) []string {
+	const completions, parallelism = 100_000, 10_000
+	all := podspec.WarnOfName(obj, old)
+	if old != nil && obj.GetGeneration() == old.GetGeneration() {
+		return all
+	}
+	if isIndexed(s) && ptr.Deref(s.Completions, 0) > completions && ptr.Deref(s.Parallelism, 0) > parallelism {
+		all = append(all, at.String()+": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
+			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
+	}
+	return append(all, podspec.WarnOfTemplate(obj, old, &s.Template, at.Child("template"))...)
 }

@@ -57,6 +57,28 @@ func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	if ptr.Deref(s.Parallelism, 0) > maxIndexed {
 		errs = append(errs, field.Invalid(spec.Child("parallelism"), *s.Parallelism, "must be less than or equal to 100000 when completion mode is Indexed"))
 	}
+	if ptr.Deref(s.MaxFailedIndexes, 0) > maxIndexed {
+		errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, "must be less than or equal to 100000"))
+	}
+	if ptr.Deref(s.Completions, 0) > maxIndexed && s.BackoffLimitPerIndex != nil {
+		errs = append(errs, validateManyIndexes(s, spec)...)
+	}
+	return errs
+}
+
+// validateManyIndexes checks that the status can list the indexes of many that have failed.
+func validateManyIndexes(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	const most, text = 10_000, "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index"
+	var errs field.ErrorList
+	if s.MaxFailedIndexes == nil {
+		errs = append(errs, field.Required(spec.Child("maxFailedIndexes"), "must be specified when completions is above 100000"))
+	}
+	if ptr.Deref(s.Parallelism, 0) > most {
+		errs = append(errs, field.Invalid(spec.Child("parallelism"), *s.Parallelism, text))
+	}
+	if ptr.Deref(s.MaxFailedIndexes, 0) > most {
+		errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, text))
+	}
 	return errs
 }
 

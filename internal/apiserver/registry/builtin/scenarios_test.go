@@ -21,6 +21,8 @@ import (
 //	stored      an object: what a creation stores, defaults and all
 //	update      the object that is stored and the one that is sent: the errors, or
 //	            ok and the generation. endpoint=status or endpoint=finalize: on that subresource
+//	warned      an object, or one that is stored and one that is sent: what a client that
+//	            creates or replaces it is warned of
 //	table       objects of one kind: what kubectl get shows. wide: with -o wide
 //
 // go test -run TestScenarios ./internal/apiserver/registry/builtin -rewrite rewrites the
@@ -45,6 +47,8 @@ func TestScenarios(t *testing.T) {
 					d.ScanArgs(t, "endpoint", &endpoint)
 				}
 				return update(t, schemes, endpoint, documents(d.Input))
+			case "warned":
+				return warned(t, schemes, documents(d.Input))
 			case "table":
 				return tableText(t, schemes, documents(d.Input), d.HasArg("wide"))
 			}
@@ -63,17 +67,7 @@ func create(t *testing.T, schemes registry.Schemes, text string) (registry.Resou
 
 func update(t *testing.T, schemes registry.Schemes, endpoint string, docs []string) string {
 	t.Helper()
-	if len(docs) != 2 {
-		t.Fatalf("an update needs two objects, has %d", len(docs))
-	}
-	resource, old := decode(t, schemes, docs[0])
-	_, obj := decode(t, schemes, docs[1])
-	for _, o := range []runtime.Object{old, obj} {
-		stored(o)
-		if resource.Namespaced {
-			metaOf(o).SetNamespace(metav1.NamespaceDefault)
-		}
-	}
+	resource, old, obj := replaced(t, schemes, docs)
 	s := mainREST(t, resource, schemes).UpdateStrategy
 	if endpoint != "main" {
 		s = endpointStrategy(t, resource, schemes, endpoint)
@@ -93,6 +87,47 @@ func update(t *testing.T, schemes registry.Schemes, endpoint string, docs []stri
 		outcome += "nothing changes\n"
 	}
 	return outcome
+}
+
+// replaced returns the object that is stored and the one that is sent.
+func replaced(t *testing.T, schemes registry.Schemes, docs []string) (resource registry.Resource, old, obj runtime.Object) {
+	t.Helper()
+	if len(docs) != 2 {
+		t.Fatalf("an update needs two objects, has %d", len(docs))
+	}
+	resource, old = decode(t, schemes, docs[0])
+	_, obj = decode(t, schemes, docs[1])
+	for _, o := range []runtime.Object{old, obj} {
+		stored(o)
+		if resource.Namespaced {
+			metaOf(o).SetNamespace(metav1.NamespaceDefault)
+		}
+	}
+	return resource, old, obj
+}
+
+// warned returns the warnings about a request that is carried out.
+func warned(t *testing.T, schemes registry.Schemes, docs []string) string {
+	t.Helper()
+	var all []string
+	if len(docs) == 1 {
+		resource, obj, err := create(t, schemes, docs[0])
+		if err != nil {
+			return causes(err)
+		}
+		all = mainREST(t, resource, schemes).CreateStrategy.WarningsOnCreate(requestContext(resource), obj)
+	} else {
+		resource, old, obj := replaced(t, schemes, docs)
+		s := mainREST(t, resource, schemes).UpdateStrategy
+		if err := rest.BeforeUpdate(s, requestContext(resource), obj, old); err != nil {
+			return causes(err)
+		}
+		all = s.WarningsOnUpdate(requestContext(resource), obj, old)
+	}
+	if len(all) == 0 {
+		return "nothing\n"
+	}
+	return strings.Join(all, "\n") + "\n"
 }
 
 // endpointStrategy returns the strategy of a subresource.

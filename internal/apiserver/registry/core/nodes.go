@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
@@ -35,9 +36,7 @@ func nodes() registry.Resource {
 			spec := field.NewPath("spec")
 			return slices.Concat(
 				validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")), // that is where Kubernetes reports them
-				validate.Each(n.Spec.PodCIDRs, spec.Child("podCIDRs"), func(cidr *string, at *field.Path) field.ErrorList {
-					return validation.IsValidCIDR(at, *cidr)
-				}),
+				validatePodCIDRs(n.Spec.PodCIDRs, spec.Child("podCIDRs")),
 				validateNodeStatus(&n.Status, field.NewPath("status")),
 			)
 		},
@@ -154,6 +153,22 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	})
 }
 
+// validatePodCIDRs checks the ranges of the addresses of a node's pods: one of each family.
+func validatePodCIDRs(cidrs []string, path *field.Path) field.ErrorList {
+	errs := validate.Each(cidrs, path, func(cidr *string, at *field.Path) field.ErrorList { return validate.CIDR(*cidr, at) })
+	if len(cidrs) <= 1 {
+		return errs
+	}
+	dual, err := netutils.IsDualStackCIDRStrings(cidrs)
+	if err != nil {
+		errs = append(errs, field.InternalError(path, fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)))
+	}
+	if !dual || len(cidrs) > 2 {
+		errs = append(errs, field.Invalid(path, cidrs, "may specify no more than one CIDR for each IP family"))
+	}
+	return errs
+}
+
 // validateNodeStatus checks what a node has.
 func validateNodeStatus(s *corev1.NodeStatus, path *field.Path) field.ErrorList {
 	return slices.Concat(
@@ -217,7 +232,7 @@ var declaredFeature = regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
-	if old.Spec.PodCIDR != "" && n.Spec.PodCIDR != old.Spec.PodCIDR {
+	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
 	}
 	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {

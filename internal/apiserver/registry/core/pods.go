@@ -34,6 +34,7 @@ func pods() registry.Resource {
 		PrepareForUpdate:       updatePod,
 		Validate:               podspec.ValidatePod,
 		ValidateCreate:         validateNewPod,
+		Warn:                   podspec.WarnOfPod,
 		ValidateUpdate:         validatePodUpdate,
 		ValidateStatusUpdate:   validatePodStatus,
 		PrepareForStatusUpdate: completeStatus,

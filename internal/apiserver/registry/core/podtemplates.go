@@ -27,6 +27,9 @@ func podTemplates() registry.Resource {
 			errs = append(errs, podspec.ValidateSpec(&t.Template.Spec, path.Child("spec"))...)
 			return append(errs, podspec.ForbidEphemeralContainers(&t.Template, path.Child("spec"))...)
 		},
+		Warn: func(t, old *corev1.PodTemplate) []string {
+			return podspec.WarnOfTemplate(t, old, &t.Template, field.NewPath("template"))
+		},
 		Desired: func(t *corev1.PodTemplate) any { return t.Template },
 	})
 }

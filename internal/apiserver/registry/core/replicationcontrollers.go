@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,13 +21,18 @@ import (
 
 func replicationControllers() registry.Resource {
 	return registry.Define[corev1.ReplicationController, corev1.ReplicationControllerList](registry.Resource{
-		GroupVersion:        corev1.SchemeGroupVersion,
-		Kind:                "ReplicationController",
-		Plural:              "replicationcontrollers",
-		Namespaced:          true,
-		ShortNames:          []string{"rc"},
-		Categories:          []string{"all"},
-		ValidateName:        apivalidation.NameIsDNSSubdomain,
+		GroupVersion: corev1.SchemeGroupVersion,
+		Kind:         "ReplicationController",
+		Plural:       "replicationcontrollers",
+		Namespaced:   true,
+		ShortNames:   []string{"rc"},
+		Categories:   []string{"all"},
+		ValidateName: func(name string, prefix bool) []string {
+			if prefix { // only the name that is made of it counts
+				return nil
+			}
+			return content.IsDNS1123Subdomain(name)
+		},
 		UnconditionalUpdate: true,
 		Deletion:            deletion.StrategyOf(corev1.Resource("replicationcontrollers")),
 	}, slices.Concat([]table.Column{
@@ -42,8 +47,11 @@ func replicationControllers() registry.Resource {
 		return rc.Spec.Template
 	}, func(rc *corev1.ReplicationController) string { return table.Labels(rc.Spec.Selector) })),
 		registry.Strategy[*corev1.ReplicationController]{
-			Default:    defaultReplicationController,
-			Validate:   validateReplicationController,
+			Default:  defaultReplicationController,
+			Validate: validateReplicationController,
+			Warn: func(rc, old *corev1.ReplicationController) []string {
+				return append(podspec.WarnOfName(rc, old), podspec.WarnOfTemplate(rc, old, rc.Spec.Template, field.NewPath("spec", "template"))...)
+			},
 			Desired:    func(rc *corev1.ReplicationController) any { return rc.Spec },
 			CopyStatus: registry.CopyField(func(rc *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &rc.Status }),
 			ValidateStatusUpdate: func(rc, _ *corev1.ReplicationController) field.ErrorList {

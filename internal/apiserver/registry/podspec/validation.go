@@ -95,7 +95,7 @@ func validateHosts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		validate.OneOf(spec.DNSPolicy, path.Child("dnsPolicy"),
 			corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone),
 		validate.Each(spec.HostAliases, path.Child("hostAliases"), func(a *corev1.HostAlias, at *field.Path) field.ErrorList {
-			errs := validation.IsValidIP(at.Child("ip"), a.IP)
+			errs := validate.IP(a.IP, at.Child("ip"))
 			return append(errs, validate.Each(a.Hostnames, at.Child("hostnames"), func(name *string, at *field.Path) field.ErrorList {
 				return validate.FromMessages(*name, at, validation.IsDNS1123Subdomain(*name))
 			})...)
@@ -117,7 +117,7 @@ func validateResolver(spec *corev1.PodSpec, dns *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, atMost(len(spec.DNSConfig.Nameservers), spec.DNSConfig.Nameservers, dns.Child("nameservers"), maxNameservers, "nameservers")...)
 	errs = append(errs, validate.Each(spec.DNSConfig.Nameservers, dns.Child("nameservers"), func(ip *string, at *field.Path) field.ErrorList {
-		return validation.IsValidIP(at, *ip)
+		return validate.IP(*ip, at)
 	})...)
 	errs = append(errs, validateSearches(spec.DNSConfig.Searches, dns.Child("searches"))...)
 	return append(errs, validate.Each(spec.DNSConfig.Options, dns.Child("options"), func(o *corev1.PodDNSConfigOption, at *field.Path) field.ErrorList {

@@ -1,0 +1,277 @@
+package podspec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// stored is an object that a strategy warns about.
+type stored interface {
+	comparable
+	metav1.Object
+}
+
+// WarnOfPod returns what is accepted of a new pod although it is most likely not meant. Pods that change
+// are changed by controllers, which read no warnings.
+func WarnOfPod(pod, old *corev1.Pod) []string {
+	if old != nil {
+		return nil
+	}
+	return append(warnOfLabel(pod.Name, "the Pod's hostname"), specWarnings(&pod.ObjectMeta, &pod.Spec, nil)...)
+}
+
+// WarnOfName returns what follows for the pods of a new object from its name, of which theirs are made.
+func WarnOfName[P stored](obj, old P) []string {
+	var none P
+	if old != none {
+		return nil
+	}
+	return warnOfLabel(obj.GetName(), "Pod names and hostnames")
+}
+
+func warnOfLabel(name, use string) []string {
+	complaints := validation.IsDNS1123Label(name)
+	if len(complaints) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising behavior; a DNS label is recommended: %v", use, complaints)}
+}
+
+// WarnOfTemplate returns what is accepted of the template of an object, which is new or has changed.
+func WarnOfTemplate[P stored](obj, old P, template *corev1.PodTemplateSpec, path *field.Path) []string {
+	var none P
+	if template == nil || old != none && obj.GetGeneration() == old.GetGeneration() {
+		return nil
+	}
+	return specWarnings(&template.ObjectMeta, &template.Spec, path)
+}
+
+// warnings collects what is said about a pod or a template.
+type warnings []string
+
+func (w *warnings) add(at *field.Path, format string, values ...any) {
+	*w = append(*w, at.String()+": "+fmt.Sprintf(format, values...))
+}
+
+// specWarnings returns what is accepted of a pod, or of the template at a path.
+func specWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec, path *field.Path) []string {
+	var w warnings
+	at := path.Child("spec")
+	w.ofNodes(spec, at)
+	w.ofAnnotations(meta.Annotations, spec, path.Child("metadata", "annotations"))
+	w.ofVolumes(spec.Volumes, at.Child("volumes"))
+	w.ofNames(spec, at)
+	w.ofFractions(spec.Overhead, at.Child("overhead"))
+	eachContainer(spec, at, func(c *corev1.Container, at *field.Path) {
+		w.ofProfiles(meta.Annotations, spec, c, path.Child("metadata", "annotations"))
+		w.ofFractions(c.Resources.Limits, at.Child("resources", "limits"))
+		w.ofFractions(c.Resources.Requests, at.Child("resources", "requests"))
+		w.ofVariables(c.Env, at.Child("env"))
+	})
+	w.ofPorts(spec, at)
+	if seconds := spec.TerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
+		w.add(at.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
+	}
+	w.ofPods(spec.Affinity, at.Child("affinity"))
+	w.ofAddresses(spec, at)
+	return w
+}
+
+// eachContainer visits the containers of all kinds.
+func eachContainer(spec *corev1.PodSpec, path *field.Path, visit func(*corev1.Container, *field.Path)) {
+	for i := range spec.InitContainers {
+		visit(&spec.InitContainers[i], path.Child("initContainers").Index(i))
+	}
+	for i := range spec.Containers {
+		visit(&spec.Containers[i], path.Child("containers").Index(i))
+	}
+	for i := range spec.EphemeralContainers {
+		visit((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon), path.Child("ephemeralContainers").Index(i))
+	}
+}
+
+// deprecatedNodeLabel returns what is said about a label that nodes had once; empty for others.
+func deprecatedNodeLabel(key string) string {
+	switch key {
+	case "beta.kubernetes.io/arch":
+		return `deprecated since v1.14; use "kubernetes.io/arch" instead`
+	case "beta.kubernetes.io/os":
+		return `deprecated since v1.14; use "kubernetes.io/os" instead`
+	case corev1.LabelFailureDomainBetaRegion:
+		return `deprecated since v1.17; use "topology.kubernetes.io/region" instead`
+	case corev1.LabelFailureDomainBetaZone:
+		return `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`
+	case corev1.LabelInstanceType:
+		return `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`
+	case "app.kubernetes.io/created-by":
+		return `deprecated since v1.9`
+	case "scheduler.alpha.kubernetes.io/preferAvoidPods":
+		return `deprecated since v1.22; use Taints and Tolerations instead`
+	case "node-role.kubernetes.io/master":
+		return `use "node-role.kubernetes.io/control-plane" instead`
+	}
+	return ""
+}
+
+// ofNodes warns of nodes that are chosen by labels that they no longer have.
+func (w *warnings) ofNodes(spec *corev1.PodSpec, at *field.Path) {
+	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
+		if text := deprecatedNodeLabel(key); text != "" {
+			w.add(at.Child("nodeSelector").Key(key), "%s", text)
+		}
+	}
+	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+		affinity, at := spec.Affinity.NodeAffinity, at.Child("affinity", "nodeAffinity")
+		if required := affinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			terms := at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+			for i, term := range required.NodeSelectorTerms {
+				w.ofLabels(term, terms.Index(i))
+			}
+		}
+		for i, term := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			at := at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference")
+			w.ofLabels(term.Preference, at)
+			w.ofValues(term.Preference, at)
+		}
+	}
+	for i, c := range spec.TopologySpreadConstraints {
+		at := at.Child("topologySpreadConstraints").Index(i)
+		if text := deprecatedNodeLabel(c.TopologyKey); text != "" {
+			w.add(at.Child("topologyKey"), "%s is %s", c.TopologyKey, text)
+		}
+		w.ofSelector(c.LabelSelector, at)
+	}
+}
+
+// ofLabels warns of labels in a term about nodes.
+func (w *warnings) ofLabels(term corev1.NodeSelectorTerm, at *field.Path) {
+	for i, expression := range term.MatchExpressions {
+		if text := deprecatedNodeLabel(expression.Key); text != "" {
+			w.add(at.Child("matchExpressions").Index(i).Child("key"), "%s is %s", expression.Key, text)
+		}
+	}
+}
+
+// ofValues warns of values that no label can have, which only a preference may name.
+func (w *warnings) ofValues(term corev1.NodeSelectorTerm, at *field.Path) {
+	for i, expression := range term.MatchExpressions {
+		for n, value := range expression.Values {
+			for _, complaint := range validation.IsValidLabelValue(value) {
+				w.add(at.Child("matchExpressions").Index(i).Child("values").Index(n), "%s is invalid, %s", value, complaint)
+			}
+		}
+	}
+}
+
+// ofPods warns of terms about other pods that are about none.
+func (w *warnings) ofPods(affinity *corev1.Affinity, at *field.Path) {
+	terms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path) {
+		for i, term := range required {
+			w.ofSelector(term.LabelSelector, at.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i))
+		}
+		for i, term := range preferred {
+			w.ofSelector(term.PodAffinityTerm.LabelSelector, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"))
+		}
+	}
+	if affinity != nil && affinity.PodAffinity != nil {
+		a := affinity.PodAffinity
+		terms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAffinity"))
+	}
+	if affinity != nil && affinity.PodAntiAffinity != nil {
+		a := affinity.PodAntiAffinity
+		terms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAntiAffinity"))
+	}
+}
+
+func (w *warnings) ofSelector(selector *metav1.LabelSelector, at *field.Path) {
+	if selector == nil {
+		w.add(at.Child("labelSelector"), "a null labelSelector results in matching no pod")
+	}
+}
+
+// ofNames warns of aliases of hosts and of secrets that are named twice, or not at all.
+func (w *warnings) ofNames(spec *corev1.PodSpec, at *field.Path) {
+	for i, alias := range spec.HostAliases {
+		if slices.ContainsFunc(spec.HostAliases[:i], func(a corev1.HostAlias) bool { return a.IP == alias.IP }) {
+			w.add(at.Child("hostAliases").Index(i).Child("ip"), "duplicate ip %q", alias.IP)
+		}
+	}
+	for i, secret := range spec.ImagePullSecrets {
+		at := at.Child("imagePullSecrets").Index(i).Child("name")
+		if slices.Contains(spec.ImagePullSecrets[:i], secret) {
+			w.add(at, "duplicate name %q", secret.Name)
+		}
+		if secret.Name == "" {
+			w.add(at, "invalid empty name %q", secret.Name)
+		}
+	}
+}
+
+// ofAddresses warns of addresses that other programs read otherwise, or write otherwise.
+func (w *warnings) ofAddresses(spec *corev1.PodSpec, at *field.Path) {
+	if spec.DNSConfig != nil {
+		for i, server := range spec.DNSConfig.Nameservers {
+			*w = append(*w, validation.GetWarningsForIP(at.Child("dnsConfig", "nameservers").Index(i), server)...)
+		}
+	}
+	for i, alias := range spec.HostAliases {
+		*w = append(*w, validation.GetWarningsForIP(at.Child("hostAliases").Index(i).Child("ip"), alias.IP)...)
+	}
+}
+
+// ofAnnotations warns of annotations of the time before there were fields.
+func (w *warnings) ofAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) {
+	warn := func(key, since, name string) {
+		if _, given := annotations[key]; given {
+			w.add(at.Key(key), "non-functional in %s+; use the %q field instead", since, name)
+		}
+	}
+	warn("scheduler.alpha.kubernetes.io/critical-pod", "v1.16", "priorityClassName")
+	warn("security.alpha.kubernetes.io/sysctls", "v1.11", "sysctls")
+	warn("security.alpha.kubernetes.io/unsafe-sysctls", "v1.11", "sysctls")
+	if spec.SecurityContext == nil || spec.SecurityContext.SeccompProfile == nil {
+		warn(corev1.SeccompPodAnnotationKey, "v1.27", "seccompProfile")
+	}
+}
+
+// ofProfiles warns of annotations in place of the profiles of a container.
+func (w *warnings) ofProfiles(annotations map[string]string, spec *corev1.PodSpec, c *corev1.Container, at *field.Path) {
+	if len(annotations) == 0 {
+		return
+	}
+	key := corev1.SeccompContainerAnnotationKeyPrefix + c.Name
+	if _, given := annotations[key]; given && (c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil) {
+		w.add(at.Key(key), `non-functional in v1.27+; use the "seccompProfile" field instead`)
+	}
+	key = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+	text, given := annotations[key]
+	if !given || (c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil) {
+		return
+	}
+	if spec.SecurityContext == nil || !isProfile(text, spec.SecurityContext.AppArmorProfile) {
+		w.add(at.Key(key), `deprecated since v1.30; use the "appArmorProfile" field instead`)
+	}
+}
+
+// isProfile reports whether an annotation says what the field says.
+func isProfile(annotation string, profile *corev1.AppArmorProfile) bool {
+	if profile == nil {
+		return false
+	}
+	switch name, local := strings.CutPrefix(annotation, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
+	case annotation == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		return profile.Type == corev1.AppArmorProfileTypeUnconfined
+	case annotation == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+		return profile.Type == corev1.AppArmorProfileTypeRuntimeDefault
+	case local && name != "":
+		return profile.Type == corev1.AppArmorProfileTypeLocalhost && profile.LocalhostProfile != nil && *profile.LocalhostProfile == name
+	}
+	return false
+}
