@@ -28,7 +28,9 @@ func (t *Transport) Config(generic *rest.Config) *rest.Config {
 		BearerToken:   generic.BearerToken,
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON},
 		QPS:           -1,
-		Transport:     t,
+		// Warnings are for whoever wrote a template; controllers get them again with each pod.
+		WarningHandler: rest.NoWarnings{},
+		Transport:      t,
 	}
 }
 
