@@ -57,6 +57,7 @@ var declarations = []declaration{
 	permit("definitions are stored in protobuf, which knows items that are neither a schema nor a list of them",
 		`CustomResourceDefinition: only ours has spec\.versions\[\]\.schema\.openAPIV3Schema\.(\w+(\[\])?\.)*items = <nil>`),
 	permit("what the server serves itself cannot be put behind a service", `APIService: only ours: FieldValueForbidden spec\.service: Forbidden: \S+ is served by this server`),
+	permit("an Event that is wrong in itself is told about its missing name, too", `Event: only ours: FieldValueRequired metadata\.name: .*`),
 	permit("controllers of both servers set conditions in their own time", `(APIService|FlowSchema): (only (ours|theirs) has )?status(\.conditions.*)?( = .*| differs)?`),
 }
 
@@ -81,6 +82,8 @@ var about = []struct {
 		`(Mutating|Validating)WebhookConfiguration: metadata\.generation: ours 1, theirs 2`)},
 	{regexp.MustCompile(`\bfieldsV1$`), permit("where apimachinery 1.37 cannot tell who manages a field, it keeps what it knew; 1.36 does not",
 		`\w+: only ours has metadata\.managedFields = .*`)},
+	{regexp.MustCompile(`^spec\.extra$`), permit("what is known of who asks depends on their credentials",
+		`CertificateSigningRequest: answer: ours 422 Invalid .*, theirs 200 .*`)},
 	{regexp.MustCompile(`^spec\.taints\b`), permit("a new node is not tainted here, so that patches find other taints", `Node: (answer|message of FieldValueInvalid patch): .*`)},
 	{regexp.MustCompile(`^spec\.serviceAccount$`), permit("upstream has no service account here that the older field could not change",
 		`Pod: only theirs: \(the other accepts\) FieldValue(Forbidden spec|Invalid spec\.serviceAccountName): .*|Pod: answer: ours 200  "", theirs 422 Invalid .*`)},
