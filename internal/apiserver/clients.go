@@ -2,16 +2,20 @@ package apiserver
 
 import (
 	"context"
+	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
 	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
+	"github.com/coppice-dev/coppice/internal/protected/others"
+	"github.com/coppice-dev/coppice/internal/protected/parking"
 )
 
 // Client returns the configuration of a client that reaches the server as an administrator,
@@ -44,7 +48,13 @@ func componentUser(name string) user.Info {
 
 // Workloads is like Client, as the user of the workload controllers.
 func (s *Server) Workloads() (*rest.Config, error) {
-	return s.as(bootstrappolicy.WorkloadControllers)
+	config, err := s.as(bootstrappolicy.WorkloadControllers)
+	if err != nil {
+		return nil, err
+	}
+	// They retry what is refused; deletions of protected objects, once a minute.
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return parking.New(next, clock.RealClock{}) })
+	return config, nil
 }
 
 // ProtectionController is like Client, as the user of the volume protection controller.
@@ -127,4 +137,9 @@ func (s *Server) countBacklog(namespace string) int {
 		return (*backlog)(namespace)
 	}
 	return 0
+}
+
+// others looks up what protected objects outlive.
+func (s *Server) others() others.Lookup {
+	return others.Lookup{Mapper: s.mapper, Metadata: s.objects}
 }

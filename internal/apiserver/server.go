@@ -140,6 +140,7 @@ type Server struct {
 	access     *accesscontrol.AccessControl
 	loopback   *rest.Config         // as an administrator
 	client     kubernetes.Interface // by loopback
+	objects    metadata.Interface   // by loopback
 	informers  informers.SharedInformerFactory
 	aggregator *rbacauthorizer.Aggregator
 	mapper     *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
@@ -183,7 +184,6 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, err
 	}
 	schemes := builtin.NewSchemes()
-	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled})
 	own := &loopback.Transport{}
 	base, err := baseConfig(c, schemes, own)
 	if err != nil {
@@ -194,6 +194,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := s.connect(c, base, schemes); err != nil {
 		return nil, err
 	}
+	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled, Left: s.others().Left})
 	if err := s.secure(ctx, c, base, flow); err != nil {
 		return nil, err
 	}
@@ -267,6 +268,9 @@ func (s *Server) connect(c Config, base *genericapiserver.Config, schemes regist
 	if s.definitions, err = apiextensionsclient.NewForConfig(s.loopback); err != nil {
 		return fmt.Errorf("create the loopback client of definitions: %w", err)
 	}
+	if s.objects, err = metadata.NewForConfig(s.loopback); err != nil {
+		return fmt.Errorf("create the metadata loopback client: %w", err)
+	}
 	s.informers = informers.NewSharedInformerFactory(s.client, 0)
 	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
 	s.aggregation, err = aggregation.New(aggregation.Config{
@@ -294,14 +298,10 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 	}
 	base.BuildHandlerChainFunc = handlerChain(s)
 	priorityfairness.Apply(base, s.informers, s.client)
-	owners, err := metadata.NewForConfig(s.loopback)
-	if err != nil {
-		return fmt.Errorf("create the metadata loopback client: %w", err)
-	}
 	return admissionchain.Apply(ctx, base, admissionchain.Config{
 		Client: s.client, Informers: s.informers, Mapper: s.mapper, Flow: flow,
 		Policy: s.access.Policy, Restrictions: s.access.Restrictions,
-		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: owners}.Exists, Backlog: s.countBacklog,
+		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: s.objects}.Exists, Backlog: s.countBacklog,
 		MergeTypes:               s.mergeTypes,
 		ServiceAccountsUnchecked: c.ServiceAccountsUnchecked, VolumeProtectionDisabled: c.ProtectionDisabled, NodesUntainted: c.NodesUntainted, OwnersUnchecked: c.OwnersUnchecked,
 		Disabled: c.DisabledPlugins, File: c.AdmissionConfig,

@@ -14,6 +14,7 @@ func purePackages() []string {
 		"internal/ownership",
 		"internal/verdict",
 		"internal/deletion",
+		"internal/protection",
 		"internal/quota",
 		"internal/servedby",
 		"internal/explain",

@@ -38,7 +38,7 @@ func (c optionsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admi
 		return nil
 	}
 	strategy := c.flow.strategyOf(a.GetResource().GroupResource())
-	plan, err := deletion.Decide(obj, asked, strategy, c.flow.now())
+	plan, err := c.flow.decide(ctx, obj, asked, strategy)
 	if err != nil {
 		return err
 	}

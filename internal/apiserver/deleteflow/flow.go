@@ -23,6 +23,7 @@
 //	        Flow.Delete  flow.go              guard.Delete, guard.GuaranteedUpdate  guard.go
 //	              └────────────────┬─────────────────┘
 //	                      execution.run  flow.go
+//	              refuse, if the object is protected (R28, protected.go);
 //	              remove, if deletion.Decide says so of the object in the transaction;
 //	              else mark it, if Decide still says so; else again.
 //	              A pod is marked before it is removed, even if it waits for nothing
@@ -53,6 +54,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/deletion"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // maxTries limits how often one DELETE retries on an object that keeps changing between "can be
@@ -83,18 +85,25 @@ type Config struct {
 	// CollectorDisabled is set if no garbage collector runs: no finalizer is then added that
 	// only a collector would remove.
 	CollectorDisabled bool
+	// Left returns which of the others are there that an object in a namespace outlives (R28). It is
+	// called in storage transactions. Nil: that is not known of any.
+	Left func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
 }
 
 // Flow carries out deletions. It is safe for concurrent use.
 type Flow struct {
 	now               func() time.Time
 	collectorDisabled bool
+	left              func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
 	strategies        map[schema.GroupResource]deletion.Strategy
 }
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, strategies: map[schema.GroupResource]deletion.Strategy{}}
+	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, left: c.Left, strategies: map[schema.GroupResource]deletion.Strategy{}}
+	if f.left == nil {
+		f.left = unknownWhetherLeft
+	}
 	for _, k := range c.Resources {
 		f.strategies[k.GroupResource()] = k.Deletion
 		for _, p := range k.Peers {
@@ -126,8 +135,8 @@ func (f *Flow) Delete(ctx context.Context, d registry.Deletion) (runtime.Object,
 	execution := execution{
 		storage: d.Storage,
 		key:     d.Key,
-		decide: func(_ context.Context, obj runtime.Object) (deletion.Plan, error) {
-			return deletion.Decide(obj, d.Options, strategy, f.now())
+		decide: func(ctx context.Context, obj runtime.Object) (deletion.Plan, error) {
+			return f.decide(ctx, obj, d.Options, strategy)
 		},
 		validate:      d.Validate,
 		preconditions: preconditionsOf(d.Options),

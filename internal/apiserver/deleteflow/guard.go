@@ -33,7 +33,7 @@ func (g *guard) decide(ctx context.Context, obj runtime.Object) (deletion.Plan, 
 	if r := requestFrom(ctx); r != nil {
 		options = r.deleteOptions()
 	}
-	return deletion.Decide(obj, options, g.strategy, g.flow.now())
+	return g.flow.decide(ctx, obj, options, g.strategy)
 }
 
 // Get is also the registry's first call for each object of a collection.
@@ -53,8 +53,11 @@ func (g *guard) GuaranteedUpdate(
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object,
 ) error {
 	r := requestFrom(ctx)
-	if r == nil || isPlanned(ctx) {
+	switch {
+	case isPlanned(ctx):
 		return g.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
+	case r == nil:
+		return g.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, g.keepProtected(ctx, tryUpdate), cached)
 	}
 	update := g.removeFinished(r, tryUpdate)
 	if r.deletes {
@@ -159,7 +162,7 @@ func (g *guard) Delete(
 	execution := g.execution(key, r.preconditionsOr(preconditions), validate)
 	if !r.canRetry() {
 		_, err := execution.run(ctx, out)
-		return refusalsFrom(ctx).keep(ctx, key, err)
+		return refusalsFrom(ctx).keep(ctx, key, g.passOver(r, err))
 	}
 	err := execution.remove(ctx, out)
 	switch {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 
 	"github.com/coppice-dev/coppice/internal/pods"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // maxTries limits how often a decision is made again about a pod that keeps changing before the
@@ -55,6 +56,9 @@ func (a *attempt) try(ctx context.Context) error {
 		return err
 	}
 	if err := checkPreconditions(pod, a.options.Preconditions); err != nil {
+		return err
+	}
+	if err := a.checkProtection(ctx, pod); err != nil {
 		return err
 	}
 	plan, err := a.plan(ctx, pod)
@@ -100,6 +104,19 @@ func checkPreconditions(pod *corev1.Pod, want *metav1.Preconditions) error {
 		return conflict(pod, "uid", string(*want.UID), string(pod.UID))
 	case want.ResourceVersion != nil && *want.ResourceVersion != pod.ResourceVersion:
 		return conflict(pod, "resourceVersion", *want.ResourceVersion, pod.ResourceVersion)
+	}
+	return nil
+}
+
+// checkProtection refuses the eviction of a pod that is protected (R28) as its DELETE would be, but
+// before a budget is asked and before the pod is marked.
+func (a *attempt) checkProtection(ctx context.Context, pod *corev1.Pod) error {
+	if _, labelled := pod.Labels[protection.Label]; !labelled {
+		return nil
+	}
+	_, _, err := a.registries.Pods.Delete(ctx, a.name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+	if _, refused := protection.Refused(err); refused {
+		return err
 	}
 	return nil
 }

@@ -1,0 +1,125 @@
+package deleteflow
+
+import (
+	"context"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/coppice-dev/coppice/internal/collectionreason"
+	"github.com/coppice-dev/coppice/internal/deletion"
+	"github.com/coppice-dev/coppice/internal/protection"
+)
+
+// decide makes the plan of a DELETE, unless the object is protected (R28). The object is that of the
+// storage transaction, or, before it, of admission.
+func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions, strategy deletion.Strategy) (deletion.Plan, error) {
+	plan, err := deletion.Decide(obj, options, strategy, f.now())
+	if err != nil || !isLabelled(obj) {
+		return plan, err
+	}
+	return plan, f.protect(ctx, obj, strategy.Resource)
+}
+
+// isLabelled reports whether an object has the label of R28. It copies nothing: every deletion asks.
+func isLabelled(obj runtime.Object) bool {
+	if custom, ok := obj.(*unstructured.Unstructured); ok {
+		metadata, _ := custom.Object["metadata"].(map[string]any)
+		labels, _ := metadata["labels"].(map[string]any)
+		_, labelled := labels[protection.Label]
+		return labelled
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return false
+	}
+	_, labelled := m.GetLabels()[protection.Label]
+	return labelled
+}
+
+// protect returns the refusal to delete an object that is protected and not being deleted yet (R28).
+func (f *Flow) protect(ctx context.Context, obj runtime.Object, resource schema.GroupResource) error {
+	m, err := meta.Accessor(obj)
+	if err != nil || m.GetDeletionTimestamp() != nil {
+		return err
+	}
+	p, protected := protection.Of(m.GetLabels(), m.GetAnnotations())
+	if !protected {
+		return nil
+	}
+	var left []protection.Left
+	if p.NeedsLookup() {
+		left = f.left(ctx, m.GetNamespace(), p.Others)
+	}
+	if refusal := p.Decide(deleterOf(ctx), left); refusal != nil {
+		return refusal.Error(resource, m.GetNamespace(), m.GetName())
+	}
+	return nil
+}
+
+// unknownWhetherLeft is for a server that cannot look up anything.
+func unknownWhetherLeft(_ context.Context, _ string, others []protection.Other) []protection.Left {
+	left := make([]protection.Left, len(others))
+	for i, o := range others {
+		left[i] = protection.Left{Other: o, Unknown: "this server does not look it up"}
+	}
+	return left
+}
+
+// deleterOf returns who deletes. The server itself, without a user, deletes the instances of a
+// CustomResourceDefinition. A collector that is none of the known users is known by the reason that
+// it states.
+func deleterOf(ctx context.Context) protection.Deleter {
+	who, ok := genericrequest.UserFrom(ctx)
+	if !ok || protection.IsCascade(who.GetName()) {
+		return protection.Cascade
+	}
+	if r := requestFrom(ctx); r != nil && r.reasons {
+		return protection.Cascade
+	}
+	return protection.Request
+}
+
+// statesReason reports whether a request states the reason that collectors of Coppice have.
+func statesReason(r *http.Request) bool { return r.Header.Get(collectionreason.Header) != "" }
+
+// keepProtected makes an update of the server itself, which belongs to no request, fail if it would
+// mark a protected object. Marks that belong to a request are planned (markAsPlanned).
+func (g *guard) keepProtected(ctx context.Context, registry storage.UpdateFunc) storage.UpdateFunc {
+	return func(existing runtime.Object, m storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		if !isLabelled(existing) {
+			return registry(existing, m)
+		}
+		before := existing.DeepCopyObject()
+		obj, ttl, err := registry(existing, m)
+		if err == nil && isMarked(obj) {
+			err = g.passOver(nil, g.flow.protect(ctx, before, g.strategy.Resource))
+		}
+		return obj, ttl, err
+	}
+}
+
+func isMarked(obj runtime.Object) bool {
+	m, err := meta.Accessor(obj)
+	return err == nil && m.GetDeletionTimestamp() != nil
+}
+
+// passOver replaces the refusal of an object by the server's own deletion of all instances of a
+// CustomResourceDefinition, which would stop at it. It goes on, waits until all are gone, and tries
+// again after a minute.
+func (g *guard) passOver(r *request, err error) error {
+	if r != nil {
+		return err
+	}
+	if _, refused := protection.Refused(err); !refused {
+		return err
+	}
+	return apierrors.NewNotFound(g.strategy.Resource, "")
+}

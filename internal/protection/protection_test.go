@@ -1,0 +1,125 @@
+package protection
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	shop   = Other{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
+	widget = Other{APIVersion: "example.com/v1", Kind: "Widget", Name: "a"}
+)
+
+const list = `[{"apiVersion":"v1","kind":"ConfigMap","namespace":"shop","name":"web"},{"apiVersion":"example.com/v1","kind":"Widget","name":"a"}]`
+
+// Who deletes, and what is left, decide, together with the label: the whole table.
+func TestR28Decide(t *testing.T) {
+	someLeft := []Left{{Other: shop}}
+	for _, test := range []struct {
+		label, annotation string
+		left              []Left
+		request, cascade  bool // refused
+	}{
+		{label: "always", request: true, cascade: true},
+		{label: "always", annotation: list, request: true, cascade: true},
+		{label: "cascading", cascade: true},
+		{label: "outlives", annotation: list, left: someLeft, request: true, cascade: true},
+		{label: "outlives", annotation: list},
+		// What cannot be understood protects.
+		{label: "", request: true, cascade: true},
+		{label: "Cascading", request: true, cascade: true},
+		{label: "outlives", request: true, cascade: true},
+		{label: "outlives", annotation: "[]", request: true, cascade: true},
+		{label: "outlives", annotation: "shop/web", request: true, cascade: true},
+		{label: "outlives", annotation: `[{"kind":"ConfigMap"}]`, request: true, cascade: true},
+	} {
+		p, protected := Of(map[string]string{Label: test.label}, map[string]string{Annotation: test.annotation})
+		if !protected {
+			t.Fatalf("%+v is not protected", test)
+		}
+		for by, want := range map[Deleter]bool{Request: test.request, Cascade: test.cascade} {
+			if got := p.Decide(by, test.left) != nil; got != want {
+				t.Errorf("label %q, annotation %q, %d left, deleter %d: refused %t, want %t", test.label, test.annotation, len(test.left), by, got, want)
+			}
+		}
+	}
+	if _, protected := Of(map[string]string{"app": "web"}, map[string]string{Annotation: list}); protected {
+		t.Error("without the label it is protected")
+	}
+}
+
+func TestOthers(t *testing.T) {
+	others, err := ParseOthers(list)
+	if diff := cmp.Diff([]Other{shop, widget}, others); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	finalizer := Other{Finalizer: "example.com/hold"}
+	text, err := FormatOthers([]Other{widget, shop, finalizer, widget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err = ParseOthers(text)
+	if diff := cmp.Diff([]Other{shop, widget, finalizer}, others); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	for name, wrong := range map[string][]Other{
+		"none": nil, "too many": make([]Other, MaxOthers+1), "no version": {{APIVersion: "example.com/", Kind: "Widget", Name: "a"}},
+		"no name": {{APIVersion: "v1", Kind: "ConfigMap"}}, "both": {{APIVersion: "v1", Finalizer: "example.com/hold"}},
+	} {
+		for i := range wrong {
+			if name == "too many" {
+				wrong[i] = Other{Finalizer: fmt.Sprintf("example.com/%d", i)}
+			}
+		}
+		if text, err := FormatOthers(wrong); err == nil {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// A refusal says by what the object is protected and how that is lifted, and is recognized by its cause
+// as by what it says.
+func TestRefusal(t *testing.T) {
+	p := New("outlives", list)
+	left := []Left{{Other: shop}, {Other: widget, Unknown: "the kind is not served"}}
+	err := p.Decide(Request, left).Error(schema.GroupResource{Group: "apps", Resource: "deployments"}, "infra", "db")
+	want := `deployments.apps "db" is forbidden: protected by its label coppice.dev/protect=outlives: it outlives ConfigMap shop/web, ` +
+		`Widget.example.com a (not known whether that is there: the kind is not served); to lift that: coppice unprotect deployments.apps/db -n infra`
+	if !apierrors.IsForbidden(err) || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	message, refused := Refused(fmt.Errorf("delete: %w", err))
+	if !refused || !strings.HasPrefix(message, "protected by its label") {
+		t.Errorf("refused %t: %s", refused, message)
+	}
+	byPolicy := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "a",
+		errors.New("ValidatingAdmissionPolicy 'coppice-protect' with binding 'coppice-protect' denied request: protected by its label coppice.dev/protect=always"))
+	if _, refused := Refused(byPolicy); !refused {
+		t.Errorf("%v is not recognized", byPolicy)
+	}
+	for _, other := range []error{
+		nil, errors.New(Label), apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "a", errors.New("no")),
+		&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonConflict, Message: Label}},
+	} {
+		if message, refused := Refused(other); refused {
+			t.Errorf("%v is taken for a refusal: %s", other, message)
+		}
+	}
+}
+
+func TestManyLeft(t *testing.T) {
+	var left []Left
+	for i := range MaxNamed + 1 {
+		left = append(left, Left{Other: Other{Finalizer: fmt.Sprintf("example.com/%d", i)}})
+	}
+	if reason := New("outlives", list).Decide(Request, left).Reason(); !strings.HasSuffix(reason, "example.com/4, and others") {
+		t.Error(reason)
+	}
+}
