@@ -38,6 +38,9 @@ func outcomeOf(err error) Outcome {
 	if held, ok := errors.AsType[barrier.HeldError](err); ok {
 		return Outcome{Next: Later, After: held.After, Err: err}
 	}
+	if protected, ok := errors.AsType[protectedError](err); ok {
+		return Outcome{Next: Later, After: protected.after, Err: err}
+	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		return Outcome{Next: Later, After: time.Duration(seconds) * time.Second, Err: err}
 	}

@@ -112,7 +112,7 @@ func (c *Collector) logIdle(ctx context.Context, self ownership.Object, d verdic
 func (c *Collector) logFailure(ctx context.Context, uid ownership.UID, outcome Outcome) {
 	switch {
 	case outcome.Next == Settled, ctx.Err() != nil:
-	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}):
+	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err):
 		c.log.DebugContext(ctx, "not settled", "uid", string(uid), "error", outcome.Err)
 	default:
 		c.log.WarnContext(ctx, "not settled", "uid", string(uid), "after", outcome.After, "error", outcome.Err)

@@ -12,7 +12,8 @@ import (
 )
 
 // work counts what the workers do, and remembers the objects that come back after a while. They are
-// not in the queue meanwhile.
+// not in the queue meanwhile. Objects that are protected are not among them: about these, all is done
+// until somebody lifts that.
 type work struct {
 	mu    sync.Mutex
 	begun int                     // guarded by mu, like all fields below
@@ -28,7 +29,7 @@ func (w *work) begin() {
 func (w *work) end(uid ownership.UID, outcome Outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if outcome.Next == Settled {
+	if outcome.Next == Settled || isProtected(outcome.Err) {
 		delete(w.again, uid)
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector/barrier"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -63,6 +64,8 @@ type state struct {
 	presumed map[ownership.UID]map[ownership.Claim]bool
 	// reported holds what was last reported about an object.
 	reported map[ownership.UID]string
+	// protected holds the refusals to delete objects that are protected (R28).
+	protected map[ownership.UID]protection.Held
 }
 
 // newState returns a state that knows nothing. It needs a queue.
@@ -73,6 +76,8 @@ func newState(clock clock.PassiveClock) *state {
 		written:  make(map[ownership.UID]string),
 		presumed: make(map[ownership.UID]map[ownership.Claim]bool),
 		reported: make(map[ownership.UID]string),
+
+		protected: make(map[ownership.UID]protection.Held),
 	}
 }
 
@@ -289,6 +294,7 @@ func (s *state) isNewReport(uid ownership.UID, report string) bool {
 func (s *state) forgetLocked(uid ownership.UID) {
 	delete(s.written, uid)
 	delete(s.reported, uid)
+	delete(s.protected, uid)
 }
 
 // sweepLocked forgets objects that a relist has removed from the graph.
@@ -301,6 +307,11 @@ func (s *state) sweepLocked() {
 	for uid := range s.reported {
 		if _, known := s.graph.Object(uid); !known {
 			delete(s.reported, uid)
+		}
+	}
+	for uid := range s.protected {
+		if _, known := s.graph.Object(uid); !known {
+			delete(s.protected, uid)
 		}
 	}
 }

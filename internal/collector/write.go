@@ -12,12 +12,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
 // delete sends the one DELETE that collects an object (R10, R11).
 func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delete) error {
 	self := f.Object
+	if err := c.checkProtected(self); err != nil {
+		return err
+	}
 	switch c.breaker.Allow(self.Kind, c.state.Count) {
 	case breaker.Granted:
 	case breaker.Tripped:
@@ -40,6 +44,9 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 		return c.goneAlready(epoch, self)
 	default:
 		c.breaker.Return(self.Kind)
+		if message, refused := protection.Refused(err); refused {
+			return c.hold(ctx, f, message)
+		}
 		return fmt.Errorf("delete %s: %w", client.RefOf(self), err)
 	}
 }

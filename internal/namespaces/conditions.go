@@ -74,6 +74,9 @@ func parsingCondition(s *Survey) corev1.NamespaceCondition {
 	return failing(corev1.NamespaceDeletionGVParsingFailure, "GroupVersionParsingFailed", inWords(incomplete.Unparsed))
 }
 
+// maxParked bounds the protected objects of a type that a condition names.
+const maxParked = 5
+
 func deletionCondition(s *Survey) corev1.NamespaceCondition {
 	var errs []error
 	for _, r := range s.Resources {
@@ -84,6 +87,13 @@ func deletionCondition(s *Survey) corev1.NamespaceCondition {
 		case failure != nil && (!read || content.Remaining > 0):
 			// A failed DELETE does not matter once the objects are gone.
 			errs = append(errs, failure)
+		}
+		for i, parked := range content.Parked {
+			if i == maxParked {
+				errs = append(errs, fmt.Errorf("%d more of %s are protected", len(content.Parked)-i, r.GroupResource()))
+				break
+			}
+			errs = append(errs, fmt.Errorf("%s %s is %s", r.GroupResource(), parked.Name, parked.Message))
 		}
 	}
 	if len(errs) == 0 {

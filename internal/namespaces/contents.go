@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 const (
@@ -29,18 +31,19 @@ type contents struct {
 	timeout     time.Duration // of one request
 }
 
-// read lists the objects of each type. A Content has the error of its list.
-func (c contents) read(ctx context.Context, namespace string, resources []Resource) []Content {
+// read lists the objects of each type. A Content has the error of its list. held says what is not to
+// be deleted yet; it is called concurrently.
+func (c contents) read(ctx context.Context, namespace string, resources []Resource, held func(Object) (string, bool)) []Content {
 	found := make([]Content, len(resources))
 	c.each(ctx, len(resources), func(i int) {
-		found[i] = c.list(ctx, namespace, resources[i])
+		found[i] = c.list(ctx, namespace, resources[i], held)
 	})
 	return found
 }
 
-// list reads pages until it knows enough objects to delete: terminating objects may fill whole
-// pages, and must not hide the active ones behind them.
-func (c contents) list(ctx context.Context, namespace string, r Resource) Content {
+// list reads pages until it knows enough objects to delete: terminating and parked objects may fill
+// whole pages, and must not hide the active ones behind them.
+func (c contents) list(ctx context.Context, namespace string, r Resource, held func(Object) (string, bool)) Content {
 	content := Content{Resource: r}
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
@@ -50,7 +53,7 @@ func (c contents) list(ctx context.Context, namespace string, r Resource) Conten
 			return content
 		}
 		for i := range page.Items {
-			content.add(&page.Items[i])
+			content.add(&page.Items[i], held)
 		}
 		options.Continue = page.Continue
 		if options.Continue == "" {
@@ -77,51 +80,67 @@ func (c contents) page(ctx context.Context, namespace string, r Resource, option
 	return c.client.Resource(r.GroupVersionResource).Namespace(namespace).List(ctx, options)
 }
 
-// delete deletes the active objects of each type, and returns the first error of each type.
-func (c contents) delete(ctx context.Context, namespace string, contents []Content) []error {
+// refusal is a DELETE that was refused because the object is protected (R28).
+type refusal struct {
+	object  Object
+	message string
+}
+
+// delete deletes the active objects of each type. It returns the first error of each type, and those
+// that are protected.
+func (c contents) delete(ctx context.Context, namespace string, contents []Content) (errs []error, refused []refusal) {
 	type target struct {
 		content int
 		object  Object
 	}
 	collected := make([]bool, len(contents))
 	c.each(ctx, len(contents), func(i int) {
-		collected[i] = collectable(contents[i]) && c.deleteCollection(ctx, namespace, contents[i].Resource) == nil
+		collected[i] = collectable(contents[i]) && c.deleteCollection(ctx, namespace, contents[i]) == nil
 	})
 	var targets []target
 	for i, content := range contents {
-		if collected[i] {
-			continue
-		}
 		for _, object := range content.Active {
-			targets = append(targets, target{i, object})
+			if object.Labelled || !collected[i] {
+				targets = append(targets, target{i, object})
+			}
 		}
 	}
 	failures := make([]error, len(targets))
 	c.each(ctx, len(targets), func(i int) {
 		failures[i] = c.deleteObject(ctx, namespace, contents[targets[i].content].Resource, targets[i].object)
 	})
-	errs := make([]error, len(contents))
+	errs = make([]error, len(contents))
 	for i, err := range failures {
-		if t := targets[i]; err != nil && errs[t.content] == nil {
+		t := targets[i]
+		if message, protected := protection.Refused(err); protected {
+			refused = append(refused, refusal{t.object, message})
+		} else if err != nil && errs[t.content] == nil {
 			errs[t.content] = fmt.Errorf("delete %s %s: %w", contents[t.content].Resource.GroupResource(), t.object.Name, err)
 		}
 	}
-	return errs
+	return errs, refused
 }
 
 // collectable reports whether a DELETECOLLECTION may delete a type's first page. It carries no UIDs
-// and would also affect terminating objects, so it is for pages of active objects only.
+// and would also affect terminating and parked objects, so it is for pages of active objects only. What
+// is labelled as protected is not counted: it is deleted one by one.
 func collectable(content Content) bool {
-	return content.Resource.DeleteCollection && content.Deleting == 0 && len(content.Active) >= manyObjects
+	return content.Resource.DeleteCollection && content.Deleting == 0 && len(content.Parked) == 0 &&
+		len(content.Active)-content.labelled() >= manyObjects
 }
 
-// deleteCollection deletes a page. After an error the objects are deleted one by one. The error is
-// not remembered: a transient 404 or 405 must not change how the next namespace is treated (NS-09).
-func (c contents) deleteCollection(ctx context.Context, namespace string, r Resource) error {
+// deleteCollection deletes a page, but for what is labelled as protected. After an error the objects
+// are deleted one by one. The error is not remembered: a transient 404 or 405 must not change how the
+// next namespace is treated (NS-09).
+func (c contents) deleteCollection(ctx context.Context, namespace string, content Content) error {
 	ctx, cancel := context.WithTimeout(ctx, collectionTimeout)
 	defer cancel()
-	return c.client.Resource(r.GroupVersionResource).Namespace(namespace).
-		DeleteCollection(ctx, background(nil), metav1.ListOptions{Limit: pageSize})
+	options := metav1.ListOptions{Limit: pageSize}
+	if content.labelled() > 0 {
+		options.LabelSelector = "!" + protection.Label
+	}
+	return c.client.Resource(content.Resource.GroupVersionResource).Namespace(namespace).
+		DeleteCollection(ctx, background(nil), options)
 }
 
 // deleteObject deletes the object with the UID that was listed. It is not an error if the object is

@@ -21,6 +21,8 @@
 //	 4. A sync that leaves objects behind writes the reason into the conditions. The next
 //	    one comes after 20 ms at first, and up to 5 s when nothing moves. Changed makes it
 //	    come sooner.
+//	    Objects whose deletion was refused because they are protected (R28) are parked
+//	    (parked.go): they are left alone until they change, or for a minute.
 //	 5. A sync that found nothing, and had nothing to delete, removes our finalizer,
 //	    conditioned on the uid and resourceVersion that it read in step 1.
 //
@@ -58,6 +60,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 const (
@@ -128,6 +132,8 @@ type termination struct {
 	rediscover bool
 	// last is the progress of the last sync.
 	last Wait
+	// refused are the refusals to delete objects that are protected (R28), by the objects' UIDs.
+	refused map[types.UID]protection.Held
 	// held means that the last sync left only what is being deleted already, and that nothing in the
 	// namespace has changed since. Guarded by Controller.mu.
 	held bool

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -180,7 +181,12 @@ func (w *fakeServer) delete(namespace string, r Resource, name string, options m
 func (w *fakeServer) deleteCollection(namespace string, r Resource, options metav1.ListOptions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	page := w.inLocked(namespace, r)
+	selector, err := labels.Parse(options.LabelSelector)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	page := slices.DeleteFunc(w.inLocked(namespace, r), func(o *metav1.PartialObjectMetadata) bool { return !selector.Matches(labels.Set(o.Labels)) })
 	for _, o := range page[:min(len(page), int(options.Limit))] {
 		w.markLocked(r, o)
 	}

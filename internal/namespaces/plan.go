@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // Resource is a resource type whose objects live in namespaces and can be listed and deleted.
@@ -23,6 +25,10 @@ type Resource struct {
 type Object struct {
 	Name string
 	UID  types.UID
+	// Version is the resourceVersion that was listed.
+	Version string
+	// Labelled means that the object says of itself that it is protected (R28).
+	Labelled bool
 }
 
 // Content is the result of listing one resource type in the namespace.
@@ -32,16 +38,27 @@ type Content struct {
 	Remaining int
 	// Deleting counts the terminating ones among them. They are not deleted again.
 	Deleting int
-	// Active are the objects that are not terminating, up to the number that one sync deletes.
+	// Active are the objects that are to be deleted, up to the number that one sync deletes: those
+	// that are not terminating, but for the parked ones.
 	Active []Object
+	// Parked are the objects whose deletion was refused because they are protected, and is not to be
+	// tried again yet (R28).
+	Parked []Parked
 	// Finalizers counts the objects that carry a finalizer, by finalizer.
 	Finalizers map[string]int
 	// Err is the error of the list. A type that cannot be listed counts as present.
 	Err error
 }
 
-// add counts one listed object.
-func (c *Content) add(object metav1.Object) {
+// Parked is an object whose deletion was refused, with what the refusal said.
+type Parked struct {
+	Name    string
+	Message string
+}
+
+// add counts one listed object. held returns whether, and why, it is not to be deleted yet; it may be
+// nil.
+func (c *Content) add(object metav1.Object, held func(Object) (message string, parked bool)) {
 	c.Remaining++
 	for _, finalizer := range object.GetFinalizers() {
 		if c.Finalizers == nil {
@@ -53,7 +70,25 @@ func (c *Content) add(object metav1.Object) {
 		c.Deleting++
 		return
 	}
-	c.Active = append(c.Active, Object{Name: object.GetName(), UID: object.GetUID()})
+	_, labelled := object.GetLabels()[protection.Label]
+	active := Object{Name: object.GetName(), UID: object.GetUID(), Version: object.GetResourceVersion(), Labelled: labelled}
+	if held != nil {
+		if message, parked := held(active); parked {
+			c.Parked = append(c.Parked, Parked{active.Name, message})
+			return
+		}
+	}
+	c.Active = append(c.Active, active)
+}
+
+// labelled returns how many of the active objects say that they are protected.
+func (c *Content) labelled() (n int) {
+	for _, o := range c.Active {
+		if o.Labelled {
+			n++
+		}
+	}
+	return n
 }
 
 // Survey is what one sync knows about the contents of a namespace, and what it has deleted of them.
@@ -117,6 +152,7 @@ type (
 		Stage     Stage
 		Remaining int
 		Deleting  int
+		Parked    int
 		Reason    string
 	}
 	// Finalize removes our finalizer: the namespace is empty (R22).
@@ -132,8 +168,9 @@ func (Finalize) step() {}
 // objectsRemain is the Reason of a Wait for objects that were all listed.
 const objectsRemain = "objects remain"
 
-// held reports whether all that is left is being deleted already: others have to finish that.
-func (w Wait) held() bool { return w.Reason == objectsRemain && w.Remaining == w.Deleting }
+// held reports whether all that is left is being deleted already, or is protected: others have to
+// finish that.
+func (w Wait) held() bool { return w.Reason == objectsRemain && w.Remaining == w.Deleting+w.Parked }
 
 // Progressed reports whether a sync made more progress than the one before it.
 func (w Wait) Progressed(before Wait) bool {
@@ -181,6 +218,7 @@ func (s *Survey) next(stage Stage) Step {
 		}
 		wait.Remaining += content.Remaining
 		wait.Deleting += content.Deleting
+		wait.Parked += len(content.Parked)
 	}
 	switch {
 	case len(unread) > 0:

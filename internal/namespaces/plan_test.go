@@ -32,7 +32,7 @@ func resource(group, version, name string) Resource {
 func active(r Resource, names ...string) Content {
 	c := Content{Resource: r}
 	for _, name := range names {
-		c.add(&metav1.ObjectMeta{Name: name})
+		c.add(&metav1.ObjectMeta{Name: name}, nil)
 	}
 	return c
 }
@@ -40,7 +40,7 @@ func active(r Resource, names ...string) Content {
 func hanging(r Resource, finalizers ...string) Content {
 	c := Content{Resource: r}
 	for _, f := range finalizers {
-		c.add(&metav1.ObjectMeta{Name: "x", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{f}})
+		c.add(&metav1.ObjectMeta{Name: "x", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{f}}, nil)
 	}
 	return c
 }

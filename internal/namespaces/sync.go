@@ -29,7 +29,7 @@ func (c *Controller) sync(ctx context.Context, name string) (after time.Duration
 	}
 	began := c.clock.Now()
 	survey := c.discover(ctx, t)
-	step, err := c.sweep(ctx, name, survey)
+	step, err := c.sweep(ctx, name, t, survey)
 	if err != nil {
 		return 0, err
 	}
@@ -77,13 +77,13 @@ func (c *Controller) discover(ctx context.Context, t *termination) *Survey {
 
 // sweep carries out steps until one ends the sync. Their number is bounded: each type is listed
 // twice and deleted from once at most.
-func (c *Controller) sweep(ctx context.Context, name string, survey *Survey) (Step, error) {
+func (c *Controller) sweep(ctx context.Context, name string, t *termination, survey *Survey) (Step, error) {
 	for {
 		switch step := Next(survey).(type) {
 		case Read:
-			survey.Record(c.contents.read(ctx, name, step.Resources))
+			survey.Record(c.contents.read(ctx, name, step.Resources, t.parked(c.clock.Now())))
 		case Delete:
-			c.delete(ctx, name, survey, step)
+			c.delete(ctx, name, t, survey, step)
 		case Verify, Wait, Finalize:
 			return step, nil
 		}
@@ -93,8 +93,11 @@ func (c *Controller) sweep(ctx context.Context, name string, survey *Survey) (St
 	}
 }
 
-func (c *Controller) delete(ctx context.Context, name string, survey *Survey, step Delete) {
-	errs := c.contents.delete(ctx, name, step.Contents)
+func (c *Controller) delete(ctx context.Context, name string, t *termination, survey *Survey, step Delete) {
+	errs, refused := c.contents.delete(ctx, name, step.Contents)
+	for _, r := range refused {
+		t.park(r, c.clock.Now())
+	}
 	for i, content := range step.Contents {
 		survey.Sweep(content.Resource, errs[i])
 		log := c.log.With("namespace", name, "stage", survey.Order.Name(step.Stage), "resource", content.Resource.GroupResource(), "objects", len(content.Active))
