@@ -1,0 +1,259 @@
+package system
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coppice-dev/coppice/internal/protection"
+)
+
+// No way to delete an object is a hole in its protection: whoever deletes, and by whatever request, is
+// refused in the modes in which they are to be, and in no other; and when the protection is lifted, the
+// same way leads to the deletion.
+func TestR28NoHoles(t *testing.T) {
+	o := options(t.TempDir())
+	o.Workloads, o.AuditPath = InProcess, filepath.Join(t.TempDir(), "audit.log")
+	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+		e, err := newProtectedEnv(ctx, p, o.AuditPath)
+		if err != nil {
+			return err
+		}
+		var holes errgroup.Group
+		holes.SetLimit(16)
+		for i, w := range waysToDelete() {
+			for _, mode := range protection.Modes() {
+				holes.Go(func() error {
+					in := attempt{protectedEnv: e, namespace: fmt.Sprintf("way-%d-%s", i, mode), mode: mode}
+					began := time.Now()
+					defer func() { t.Logf("%s, %s: %s", w.name, mode, time.Since(began).Round(time.Millisecond)) }()
+					if err := in.check(ctx, w); err != nil {
+						t.Errorf("%s, %s: %v", w.name, mode, err)
+					}
+					return nil
+				})
+			}
+		}
+		return holes.Wait()
+	})
+}
+
+// protectedEnv is the control plane.
+type protectedEnv struct {
+	plane   Plane
+	client  kubernetes.Interface
+	objects dynamic.Interface
+	audit   string
+}
+
+func newProtectedEnv(ctx context.Context, p Plane, audit string) (protectedEnv, error) {
+	e := protectedEnv{plane: p, audit: audit}
+	var err error
+	if e.client, err = kubernetes.NewForConfig(p.Config); err != nil {
+		return e, err
+	}
+	if e.objects, err = dynamic.NewForConfig(p.Config); err != nil {
+		return e, err
+	}
+	_, err = e.client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "consumer"}}, metav1.CreateOptions{})
+	return e, err
+}
+
+// attempt is one way to delete an object that is protected in one mode, in a namespace of its own.
+type attempt struct {
+	protectedEnv
+
+	namespace string
+	mode      protection.Mode
+}
+
+// subject is the protected object.
+type subject struct {
+	resource        schema.GroupVersionResource
+	namespace, name string
+}
+
+// way is a way to delete an object.
+type way struct {
+	name string
+	// cascade: the object is deleted because something else is.
+	cascade bool
+	// prepare creates what there is before, among it the object.
+	prepare func(ctx context.Context, in attempt) (subject, error)
+	// begin deletes. Its error is that of the request for the object itself, if begin makes one.
+	begin func(ctx context.Context, in attempt, what subject) error
+	// requested is set if begin makes the request; else a controller makes it, and is refused in the audit log.
+	requested bool
+	// slow: it is tried again after a minute only, which the test does not wait for.
+	slow bool
+	// refused checks what others can be seen to do, or to say, when the object stays; nil: nothing.
+	refused func(ctx context.Context, in attempt, what subject) error
+}
+
+func (in attempt) check(ctx context.Context, w way) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: in.namespace}}
+	if _, err := in.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	what, err := w.prepare(ctx, in)
+	if err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	if err := in.protect(ctx, what); err != nil {
+		return fmt.Errorf("protect: %w", err)
+	}
+	err = w.begin(ctx, in, what)
+	if in.mode == protection.Cascading && !w.cascade {
+		if err != nil {
+			return fmt.Errorf("refused: %w", err)
+		}
+		return in.goes(ctx, what)
+	}
+	if err := in.stays(ctx, w, what, err); err != nil {
+		return err
+	}
+	if err := in.unprotect(ctx, what); err != nil {
+		return err
+	}
+	switch {
+	case w.slow:
+		return nil
+	case w.requested:
+		if err := w.begin(ctx, in, what); err != nil {
+			return fmt.Errorf("lifted: %w", err)
+		}
+	}
+	return in.goes(ctx, what)
+}
+
+// stays checks that the deletion was refused, and that the object is as before.
+func (in attempt) stays(ctx context.Context, w way, what subject, err error) error {
+	if w.requested {
+		if message, refused := protection.Refused(err); !refused || !strings.Contains(message, "coppice unprotect ") {
+			return fmt.Errorf("the request was answered with %w", errors.Join(err, errors.New("and not refused")))
+		}
+	} else if err != nil {
+		return err
+	}
+	if w.refused != nil {
+		if err := w.refused(ctx, in, what); err != nil {
+			return err
+		}
+	}
+	object, err := in.of(what).Get(ctx, what.name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("a hole: %w", err)
+	}
+	if object.GetDeletionTimestamp() != nil {
+		return errors.New("a hole: it is being deleted")
+	}
+	return nil
+}
+
+// goes waits until the object is being deleted, or is gone.
+func (in attempt) goes(ctx context.Context, what subject) error {
+	return becomesTrue(ctx, "it goes", func(ctx context.Context) (bool, error) {
+		object, err := in.of(what).Get(ctx, what.name, metav1.GetOptions{})
+		if err != nil {
+			return unlessMissing(err) == nil, unlessMissing(err)
+		}
+		return object.GetDeletionTimestamp() != nil, nil
+	})
+}
+
+func (in attempt) of(what subject) dynamic.ResourceInterface {
+	if what.namespace == "" {
+		return in.objects.Resource(what.resource)
+	}
+	return in.objects.Resource(what.resource).Namespace(what.namespace)
+}
+
+func (in attempt) protect(ctx context.Context, what subject) error {
+	metadata := map[string]any{"labels": map[string]any{protection.Label: string(in.mode)}}
+	if in.mode == protection.Outlives {
+		list, err := protection.FormatOthers([]protection.Other{{APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "consumer"}})
+		if err != nil {
+			return err
+		}
+		metadata["annotations"] = map[string]any{protection.Annotation: list}
+	}
+	return in.patch(ctx, what, metadata)
+}
+
+func (in attempt) unprotect(ctx context.Context, what subject) error {
+	return in.patch(ctx, what, map[string]any{"labels": map[string]any{protection.Label: nil}})
+}
+
+func (in attempt) patch(ctx context.Context, what subject, metadata map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	_, err = in.of(what).Patch(ctx, what.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// refusedInAudit waits until a DELETE of the object was refused.
+func refusedInAudit(ctx context.Context, in attempt, what subject) error {
+	return becomesTrue(ctx, "a DELETE of it is refused", func(context.Context) (bool, error) {
+		n, err := countRefusals(in.audit, what)
+		return n > 0, err
+	})
+}
+
+// countRefusals returns how many DELETEs of an object the audit log has that were refused.
+func countRefusals(audit string, what subject) (int, error) {
+	file, err := os.Open(audit)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	n := 0
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if !strings.Contains(lines.Text(), what.namespace) {
+			continue
+		}
+		var event auditv1.Event
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			continue // the last line, which is being written
+		}
+		of := event.ObjectRef
+		if event.Verb == "delete" && of != nil && of.Namespace == what.namespace && of.Name == what.name && event.ResponseStatus != nil && event.ResponseStatus.Code == 403 {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func create(ctx context.Context, objects dynamic.ResourceInterface, manifest string) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON([]byte(manifest)); err != nil {
+		return nil, err
+	}
+	return objects.Create(ctx, object, metav1.CreateOptions{})
+}
+
+func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func (in attempt) patchSpec(ctx context.Context, what subject, patch string) error {
+	_, err := in.of(what).Patch(ctx, what.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
