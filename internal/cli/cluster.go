@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // clusterFlags are the flags of the commands that read a whole cluster. They are kubectl's.
@@ -77,6 +79,50 @@ func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Optio
 		return nil, fmt.Errorf("read %s: %w", config.Host, err)
 	}
 	return inv, nil
+}
+
+// readFor reads what the answer to a question about named objects needs, of those that are in a namespace or
+// are one: the rest of the cluster has nothing to do with their deletion, nearly always. isEnough reports
+// whether what was read is enough; if it is not, all is read.
+func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, options reader.Options, isEnough func(*inventory.Inventory) bool) (*inventory.Inventory, error) {
+	namespace, err := f.namespace()
+	if err != nil {
+		return nil, err
+	}
+	if namespace != "" && len(args) > 0 {
+		options.Scope = func(served *inventory.Inventory) reader.Scope { return scopeOf(served, args, namespace) }
+	}
+	inv, err := f.read(ctx, s, options)
+	if err != nil || inv.Within == nil || isEnough(inv) {
+		return inv, err
+	}
+	options.Scope = nil
+	return f.read(ctx, s, options)
+}
+
+// scopeOf returns what has to be read of a cluster for a question about named objects. What is wrong with the
+// names is told once it is read.
+func scopeOf(served *inventory.Inventory, args []string, namespace string) reader.Scope {
+	selectors, err := served.ParseSelectors(args, namespace)
+	if err != nil {
+		return reader.Scope{}
+	}
+	var scope reader.Scope
+	for _, s := range selectors {
+		isNamespace := s.Resource.OwnerKind() == ownership.Kind{Kind: "Namespace"}
+		switch {
+		case s.Resource.Namespaced:
+			scope.Namespaces = append(scope.Namespaces, namespace)
+		case isNamespace && len(s.Names) > 0:
+			scope.Namespaces = append(scope.Namespaces, s.Names...)
+			scope.Beyond = true
+		default:
+			return reader.Scope{}
+		}
+	}
+	slices.Sort(scope.Namespaces)
+	scope.Namespaces = slices.Compact(scope.Namespaces)
+	return scope
 }
 
 // maxUnread bounds how many lines are written about what could not be read.

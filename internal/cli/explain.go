@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/lookup"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
 // explainInterval is how often --watch looks again.
@@ -127,7 +128,14 @@ type look struct {
 
 // explainOnce reads the cluster, explains, and prints that if it is not what was said earlier.
 func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *look, s Streams) (*look, error) {
-	inv, err := f.cluster.read(ctx, s, reader.Options{Pods: true})
+	named := args
+	if len(f.uids) > 0 {
+		named = nil // they may be anywhere
+	}
+	inv, err := f.cluster.readFor(ctx, s, named, reader.Options{Pods: true}, func(inv *inventory.Inventory) bool {
+		uids, _, err := objectsToExplain(inv, &f, args)
+		return err != nil || reader.Suffices(inv, uids, servedby.IsBuiltIn) // a mistake is told below
+	})
 	if err != nil {
 		return nil, err
 	}

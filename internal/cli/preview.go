@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/lookup"
 	"github.com/coppice-dev/coppice/internal/namespaces"
 	"github.com/coppice-dev/coppice/internal/preview"
+	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
 func newPreview(s Streams) *cobra.Command {
@@ -60,8 +62,9 @@ func newPreviewDelete(s Streams) *cobra.Command {
 stay, and which other owner keeps it; and what would hang, and on what. Namespaces are
 previewed with their contents, CustomResourceDefinitions with their instances.
 
-It reads the metadata of all objects of the cluster that kubectl would use, and pods, and
-changes nothing. A control plane of "coppice up", or a collector at --address, is asked
+It reads the metadata of the objects of the cluster that kubectl would use, and pods, and
+changes nothing: those of one namespace for an object in it, unless more proves to matter,
+and all for others. A control plane of "coppice up", or a collector at --address, is asked
 instead: it knows most of it already, which takes milliseconds, however many objects there
 are.
 
@@ -156,7 +159,10 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 	if result, settled, err := previewFromAPI(c, f, policy, args, s); settled {
 		return result, err
 	}
-	inv, err := f.cluster.read(c.Context(), s, reader.Options{Pods: true})
+	inv, err := f.cluster.readFor(c.Context(), s, args, reader.Options{Pods: true}, func(inv *inventory.Inventory) bool {
+		uids, err := f.targets.choose(inv, &f.cluster, args, io.Discard)
+		return err != nil || reader.Suffices(inv, uids, servedby.IsBuiltIn) // a mistake is told below
+	})
 	if err != nil {
 		return foretold{}, err
 	}

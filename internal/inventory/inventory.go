@@ -29,6 +29,11 @@ type Inventory struct {
 	Resources []*Resource
 	// Objects are sorted by group, resource, namespace and name.
 	Objects []*Object
+	// Within are the namespaces that the reading was confined to; nil if it was not. Leases and cluster-scoped
+	// objects are read anyway. If Beyond is true, so are the objects of other namespaces that have an owner of
+	// a cluster-scoped kind.
+	Within []string
+	Beyond bool
 	// Unread is what could not be seen. What is said about the rest holds only as far as this allows.
 	Unread []Unread
 
@@ -181,6 +186,9 @@ func (i *Inventory) Resource(kind ownership.Kind) *Resource { return i.byKind[ki
 // Complete reports whether all objects of a resource in a namespace were read, or of all namespaces
 // if it is empty: then an object that is not here did not exist.
 func (i *Inventory) Complete(r *Resource, namespace string) bool {
+	if i.Within != nil && r.Namespaced && !slices.Contains(i.Within, namespace) {
+		return false
+	}
 	for _, u := range i.Unread {
 		isOfIt := u.Resource.GroupResource() == r.GroupResource() || u.Resource.Resource == "" && u.Resource.Group == r.Group
 		if isOfIt && (namespace == "" || u.Namespace == namespace || u.Namespace == "" && !slices.Contains(u.Except, namespace)) {

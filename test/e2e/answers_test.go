@@ -17,18 +17,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/lookup"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/preview"
+	"github.com/coppice-dev/coppice/internal/servedby"
 	"github.com/coppice-dev/coppice/internal/web/api"
 )
 
 // TestCollectorAnswersAsTheCluster makes random cases, and compares what the running collector says of them,
 // from its graph and the few objects that it reads, with what is said from the whole cluster: previews with
-// each policy, and, once the deletions were made, explanations of all that stays. It makes a fifth of the
+// each policy, also those from the namespaces of the objects alone where that is enough, and, once the
+// deletions were made, explanations of all that stays. It makes a fifth of the
 // cases of TestPreviewIsWhatHappens.
 func TestCollectorAnswersAsTheCluster(t *testing.T) {
 	c := newPreviewCluster(t, "answers")
 	if c.foreign {
 		t.Skip("no collector of ours runs there")
 	}
+	sufficient := 0
 	for n := range *previewCases / 5 {
 		seed := *previewSeed + uint64(n)
 		w := drawCase(rand.New(rand.NewPCG(seed, seed)))
@@ -47,6 +50,14 @@ func TestCollectorAnswersAsTheCluster(t *testing.T) {
 			if diff := cmp.Diff(c.foretell(t, before, uids, policy), c.askPreview(t, uids, policy)); diff != "" {
 				t.Fatalf("-preview.seed=%d: a preview with policy %s (-cluster +collector):\n%s\nin this case:\n%s", seed, policy, diff, w)
 			}
+			confined := c.readConfined(t, before, uids)
+			if !reader.Suffices(confined, uids, servedby.IsBuiltIn) {
+				continue
+			}
+			sufficient++
+			if diff := cmp.Diff(c.foretell(t, before, uids, policy), c.foretell(t, confined, uids, policy)); diff != "" {
+				t.Fatalf("-preview.seed=%d: a preview with policy %s (-cluster +namespaces of the objects):\n%s\nin this case:\n%s", seed, policy, diff, w)
+			}
 		}
 		for _, r := range made.requests(w.requests) {
 			if o := before.Object(r.UID); o != nil {
@@ -59,6 +70,32 @@ func TestCollectorAnswersAsTheCluster(t *testing.T) {
 		}
 		c.release(t, c.read(t, made))
 	}
+	t.Logf("%d of %d previews needed no more than the namespaces of the objects", sufficient, 3**previewCases/5)
+	if sufficient == 0 {
+		t.Error("no preview was made from the namespaces of the objects")
+	}
+}
+
+// readConfined reads what the tools read of a cluster for a question about objects: the namespaces that they
+// are in, or are, and beyond these what has cluster-scoped owners.
+func (c *previewCluster) readConfined(t *testing.T, inv *inventory.Inventory, uids []ownership.UID) *inventory.Inventory {
+	t.Helper()
+	var scope reader.Scope
+	for _, uid := range uids {
+		namespace := inv.Object(uid).Namespace
+		if namespace == "" {
+			scope.Beyond = true
+			namespace = inv.Object(uid).Name // if it is one
+		}
+		scope.Namespaces = append(scope.Namespaces, namespace)
+	}
+	confined, err := reader.Read(t.Context(), c.config, reader.Options{
+		Now: time.Now(), Pods: true, Scope: func(*inventory.Inventory) reader.Scope { return scope },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return confined
 }
 
 // readAll reads the whole cluster, as the tools do.

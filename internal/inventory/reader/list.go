@@ -15,6 +15,9 @@ import (
 // list reads all objects of a resource; where the user may not, those of the namespaces that the options
 // name.
 func (r *reader) list(ctx context.Context, resource *inventory.Resource) error {
+	if r.isConfined(resource) && !r.result.Beyond {
+		return r.listOneByOne(ctx, resource, r.result.Within)
+	}
 	err := r.listIn(ctx, resource, metav1.NamespaceAll)
 	if apierrors.IsForbidden(err) && resource.Namespaced && len(r.options.Namespaces) > 0 {
 		return r.listEach(ctx, resource, err)
@@ -26,15 +29,28 @@ func (r *reader) list(ctx context.Context, resource *inventory.Resource) error {
 	return unless(ctx, err)
 }
 
-// listEach reads the objects of a resource in some namespaces, as those of all are forbidden.
-func (r *reader) listEach(ctx context.Context, resource *inventory.Resource, forbidden error) error {
-	for _, namespace := range r.options.Namespaces {
+// isConfined reports whether not all objects of a resource are kept.
+func (r *reader) isConfined(resource *inventory.Resource) bool {
+	return r.result.Within != nil && resource.Namespaced && resource.OwnerKind() != leaseKind()
+}
+
+// listOneByOne reads the objects of a resource in some namespaces.
+func (r *reader) listOneByOne(ctx context.Context, resource *inventory.Resource, namespaces []string) error {
+	for _, namespace := range namespaces {
 		if err := r.listIn(ctx, resource, namespace); err != nil {
 			if err := unless(ctx, err); err != nil {
 				return err
 			}
 			r.missed(unread(resource, namespace, err))
 		}
+	}
+	return nil
+}
+
+// listEach reads the objects of a resource in some namespaces, as those of all are forbidden.
+func (r *reader) listEach(ctx context.Context, resource *inventory.Resource, forbidden error) error {
+	if err := r.listOneByOne(ctx, resource, r.options.Namespaces); err != nil {
+		return err
 	}
 	other := unread(resource, "", forbidden)
 	other.Except = r.options.Namespaces

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +34,10 @@ const (
 	metadataOfList, itemsOfList = 1, 2
 	continueOfList              = 3
 	metadataOfObject            = 1
+	namespaceOfMeta             = 3
+	ownersOfMeta                = 13
 	managedFieldsOfMeta         = 17
+	kindOfOwner                 = 1
 	managerOfEntry              = 1
 )
 
@@ -70,6 +74,9 @@ func (r *reader) eachIn(ctx context.Context, resource *inventory.Resource, names
 	if resource.Group != "" {
 		path = []string{"apis", resource.Group, resource.Version}
 	}
+	if r.isConfined(resource) && namespace == "" {
+		d.isWanted = r.isWanted
+	}
 	if namespace != "" {
 		path = append(path, "namespaces", namespace)
 	}
@@ -101,6 +108,22 @@ type listDecoder struct {
 	ofMetadata wire.Fields
 	ofPod      wire.Fields
 	kept       []byte // what is kept of an object; used again for the next one
+	// isWanted tells by its namespace and the kinds of its owners whether an object is visited; nil for all.
+	isWanted func(namespace string, owners iter.Seq[string]) bool
+}
+
+// isWanted reports whether an object is in the namespaces that the reading is confined to, or has an owner
+// that may be cluster-scoped.
+func (r *reader) isWanted(namespace string, owners iter.Seq[string]) bool {
+	if slices.Contains(r.result.Within, namespace) {
+		return true
+	}
+	for kind := range owners {
+		if slices.ContainsFunc(r.result.Resources, func(s *inventory.Resource) bool { return !s.Namespaced && s.Kind == kind }) {
+			return true
+		}
+	}
+	return false
 }
 
 // accept returns the media types that are asked for.
@@ -142,7 +165,9 @@ func (d *listDecoder) decodeJSON(body io.Reader) (next string, err error) {
 			return "", err //nolint:wrapcheck // says all of it
 		}
 		for n := range list.Items {
-			d.visit(&list.Items[n].ObjectMeta, inventory.NewPod(&list.Items[n]))
+			if m := &list.Items[n].ObjectMeta; d.isWanted == nil || d.isWanted(m.Namespace, kindsOf(m.OwnerReferences)) {
+				d.visit(m, inventory.NewPod(&list.Items[n]))
+			}
 		}
 		return list.Continue, nil
 	}
@@ -151,7 +176,9 @@ func (d *listDecoder) decodeJSON(body io.Reader) (next string, err error) {
 		return "", err //nolint:wrapcheck // says all of it
 	}
 	for n := range list.Items {
-		d.visit(&list.Items[n].ObjectMeta, nil)
+		if m := &list.Items[n].ObjectMeta; d.isWanted == nil || d.isWanted(m.Namespace, kindsOf(m.OwnerReferences)) {
+			d.visit(m, nil)
+		}
 	}
 	return list.Continue, nil
 }
@@ -160,6 +187,9 @@ func (d *listDecoder) decodeJSON(body io.Reader) (next string, err error) {
 func (d *listDecoder) object(message []byte) error {
 	metadata, err := wire.Field(message, metadataOfObject)
 	if err != nil {
+		return err
+	}
+	if wanted, err := d.wants(metadata); err != nil || !wanted {
 		return err
 	}
 	var m metav1.ObjectMeta
@@ -184,6 +214,40 @@ func (d *listDecoder) object(message []byte) error {
 	}
 	d.visit(&m, inventory.NewPod(&pod))
 	return nil
+}
+
+// wants reports whether an object is visited, by its encoded metadata.
+func (d *listDecoder) wants(metadata []byte) (bool, error) {
+	if d.isWanted == nil {
+		return true, nil
+	}
+	var namespace string
+	var kinds []string
+	err := wire.Each(metadata, func(number int32, value []byte, _ uint64) error {
+		switch number {
+		case namespaceOfMeta:
+			namespace = string(value)
+		case ownersOfMeta:
+			kind, err := wire.Field(value, kindOfOwner)
+			if err != nil {
+				return err
+			}
+			kinds = append(kinds, string(kind))
+		}
+		return nil
+	})
+	return err == nil && d.isWanted(namespace, slices.Values(kinds)), err
+}
+
+// kindsOf returns the kinds of owners.
+func kindsOf(owners []metav1.OwnerReference) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for n := range owners {
+			if !yield(owners[n].Kind) {
+				return
+			}
+		}
+	}
 }
 
 // managedFieldsThatTell returns those entries of encoded metadata that tell who has set finalizers, and owner

@@ -3,6 +3,9 @@ package reader
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
 	"testing"
 	"time"
 
@@ -93,6 +96,7 @@ func TestDecode(t *testing.T) {
 	if len(want.Managers()) != 1 || len(want.SetBy.Owners) != 1 {
 		t.Fatalf("%+v", want)
 	}
+	wantAsked := want.Namespace + " [" + want.Owners[0].Kind + "]"
 	wantPod := inventory.NewPod(new(fullPod()))
 	if wantPod.Sleep != 9*time.Second || len(wantPod.Claims) != 2 || !wantPod.Ready {
 		t.Fatalf("%+v", wantPod)
@@ -123,6 +127,14 @@ func TestDecode(t *testing.T) {
 		}
 		if diff := cmp.Diff(wantPod, read[0]); test.isPods && diff != "" || !test.isPods && read[0] != nil {
 			t.Errorf("%s: %s", test.what, diff)
+		}
+		var asked string
+		d.isWanted = func(namespace string, owners iter.Seq[string]) bool {
+			asked = fmt.Sprint(namespace, " ", slices.Collect(owners))
+			return false
+		}
+		if _, err := d.decode(bytes.NewReader(test.text)); err != nil || len(objects) != 1 || asked != wantAsked {
+			t.Errorf("%s: %v, %d objects although the only one is not wanted; asked about %q, want %q", test.what, err, len(objects)-1, asked, wantAsked)
 		}
 		if _, err := d.decode(bytes.NewReader(test.text[:len(test.text)/2])); err == nil {
 			t.Errorf("%s: half of it is taken for the whole", test.what)

@@ -7,6 +7,10 @@
 // noted as unread. Events are left out without a note, as the collector leaves them out (R8): there are
 // many of them, and they own nothing.
 //
+// What a question about objects of one namespace needs is in that namespace, nearly always: the dependents of
+// a namespaced object are in its namespace (R5). Options.Scope has no more read than that, and Suffices says
+// whether it was enough.
+//
 // Where a collector runs, its graph knows most of that. Around finds in it what a question about some
 // objects is about (selection.go), and reads only the few objects of which more matters (around.go).
 package reader
@@ -42,12 +46,24 @@ type Options struct {
 	Now time.Time
 	// Namespaces are those that are read one by one where the user may not list all.
 	Namespaces []string
+	// Scope, if set, is called with what the server serves, and confines the reading.
+	Scope func(served *inventory.Inventory) Scope
 	// Pods has whole pods read, of all namespaces that can be.
 	Pods bool
 	// Parallel is how many lists are read at a time; 0 stands for 8.
 	Parallel int
 	// Progress, if set, is called while resources are read, by one goroutine at a time.
 	Progress func(Progress)
+}
+
+// Scope is what of a cluster is read, besides cluster-scoped objects and Leases, by which controllers show
+// that they work.
+type Scope struct {
+	// Namespaces are those whose objects are read; nil for all.
+	Namespaces []string
+	// Beyond has the objects of other namespaces read that have an owner of a cluster-scoped kind. All others
+	// have to be looked at for that, but need not be kept.
+	Beyond bool
 }
 
 // Progress tells how far the reading has come.
@@ -84,6 +100,12 @@ func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inven
 		return nil, err
 	}
 	r.result.Resources, r.result.Unread = resources.all, unread
+	if o.Scope != nil {
+		served := &inventory.Inventory{Resources: resources.all, Unread: unread}
+		served.Index()
+		scope := o.Scope(served)
+		r.result.Within, r.result.Beyond = scope.Namespaces, scope.Beyond
+	}
 	r.streams = r.serverStreams(ctx)
 	if err := r.readAll(ctx, resources.listable); err != nil {
 		return nil, err

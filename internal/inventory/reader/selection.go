@@ -158,7 +158,36 @@ func (s *selection) isWanted(k ownership.Kind, namespace string) bool {
 // isLease reports whether an object is a Lease by which a controller may tell that it works; those of nodes
 // do not.
 func isLease(k ownership.Kind, namespace string) bool {
-	return k.Kind == "Lease" && k.Group == "coordination.k8s.io" && namespace != corev1.NamespaceNodeLease
+	return k == leaseKind() && namespace != corev1.NamespaceNodeLease
+}
+
+func leaseKind() ownership.Kind {
+	return ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"}
 }
 
 func podKind() ownership.Kind { return ownership.Kind{Kind: "Pod"} }
+
+// Suffices reports whether an inventory that is confined to some namespaces has all that a question about the
+// deletion of some objects is about. It has not if one of those that may go is elsewhere, or is cluster-scoped,
+// so that its dependents may be, unless these were looked for; if one of their finalizers is served by a
+// workload, which may be anywhere; or if the definition of one is being deleted, which waits for instances
+// anywhere. isBuiltIn is that of AroundOptions.
+func Suffices(inv *inventory.Inventory, uids []ownership.UID, isBuiltIn func(finalizer string) bool) bool {
+	if inv.Within == nil {
+		return true
+	}
+	s := newSelection(inv.Resources, uids)
+	s.grow(inv.Graph())
+	for _, o := range s.members {
+		isRead := slices.Contains(inv.Within, o.Namespace) || o.Namespace == "" && inv.Beyond && o.Kind != definitionKind()
+		if !isRead || slices.ContainsFunc(o.Finalizers, func(f string) bool { return !isBuiltIn(f) }) {
+			return false
+		}
+	}
+	for _, o := range s.asides {
+		if o.Kind == definitionKind() && o.Phase != ownership.Active {
+			return false
+		}
+	}
+	return true
+}

@@ -80,3 +80,64 @@ func joined(objects map[ownership.UID]ownership.Object) string {
 	slices.Sort(names)
 	return strings.Join(names, " ")
 }
+
+// TestSuffices: what was read of some namespaces is enough for questions that lead nowhere else.
+func TestSuffices(t *testing.T) {
+	resource := func(group, kind, plural string, namespaced bool) *inventory.Resource {
+		return &inventory.Resource{Kind: kind, Namespaced: namespaced, GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}}
+	}
+	widgets, configMaps := resource("acme.io", "Widget", "widgets", true), resource("", "ConfigMap", "configmaps", true)
+	parks, namespaces := resource("acme.io", "Park", "parks", false), resource("", "Namespace", "namespaces", false)
+	definitions := resource("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", false)
+	object := func(r *inventory.Resource, namespace, name string, change func(*ownership.Object)) *inventory.Object {
+		o := ownership.Object{UID: ownership.UID(name), Kind: r.OwnerKind(), Namespace: namespace, Name: name}
+		if change != nil {
+			change(&o)
+		}
+		return &inventory.Object{Object: o, Resource: r}
+	}
+	ownedBy := func(r *inventory.Resource, name string) func(*ownership.Object) {
+		return func(o *ownership.Object) {
+			gv := schema.GroupVersion{Group: r.Group, Version: r.Version}
+			o.Owners = append(o.Owners, ownership.Reference{APIVersion: gv.String(), Kind: r.Kind, Name: name, UID: ownership.UID(name)})
+		}
+	}
+	held := func(o *ownership.Object) { o.Finalizers = []string{"acme.io/held"} }
+	leaving := func(o *ownership.Object) { o.Phase = ownership.Foreground }
+	shop, other := object(namespaces, "", "shop", nil), object(namespaces, "", "other", nil)
+	root := object(configMaps, "shop", "root", nil)
+	for name, test := range map[string]struct {
+		beyond  bool
+		of      string
+		objects []*inventory.Object
+		want    bool
+	}{
+		"a leaf":                                 {false, "root", nil, true},
+		"a dependent":                            {false, "root", []*inventory.Object{object(configMaps, "shop", "a", ownedBy(configMaps, "root"))}, true},
+		"a dependent that a workload holds":      {false, "root", []*inventory.Object{object(configMaps, "shop", "a", func(o *ownership.Object) { ownedBy(configMaps, "root")(o); held(o) })}, false},
+		"somebody else is held":                  {false, "root", []*inventory.Object{object(configMaps, "shop", "a", held)}, true},
+		"a cluster-scoped owner":                 {false, "a", []*inventory.Object{object(parks, "", "park", nil), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, true},
+		"a cluster-scoped owner waits":           {false, "a", []*inventory.Object{object(parks, "", "park", leaving), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, false},
+		"the definition goes":                    {false, "w", []*inventory.Object{object(definitions, "", "widgets.acme.io", leaving), object(widgets, "shop", "w", nil)}, false},
+		"a namespace, and nothing beyond":        {false, "shop", nil, false},
+		"a namespace":                            {true, "shop", nil, true},
+		"a namespace that owns a thing":          {true, "shop", []*inventory.Object{object(parks, "", "park", ownedBy(namespaces, "shop"))}, true},
+		"a namespace that owns one elsewhere":    {true, "shop", []*inventory.Object{object(configMaps, "other", "far", ownedBy(namespaces, "shop"))}, false},
+		"a definition, and instances everywhere": {true, "widgets.acme.io", []*inventory.Object{object(definitions, "", "widgets.acme.io", nil)}, false},
+	} {
+		inv := &inventory.Inventory{
+			Resources: []*inventory.Resource{widgets, configMaps, parks, namespaces, definitions},
+			Objects:   append([]*inventory.Object{shop, other, root}, test.objects...),
+			Within:    []string{"shop"}, Beyond: test.beyond,
+		}
+		inv.Index()
+		isBuiltIn := func(finalizer string) bool { return !strings.HasPrefix(finalizer, "acme.io/") }
+		if got := Suffices(inv, []ownership.UID{ownership.UID(test.of)}, isBuiltIn); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+		inv.Within = nil
+		if !Suffices(inv, []ownership.UID{ownership.UID(test.of)}, isBuiltIn) {
+			t.Errorf("%s: the whole cluster is not enough", name)
+		}
+	}
+}
