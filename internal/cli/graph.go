@@ -25,11 +25,12 @@ const graphTimeout = 60 * time.Second
 
 // graphFlags are the flags of coppice graph.
 type graphFlags struct {
-	cluster  clusterFlags
-	uids     []string
-	output   string
-	address  string // of a running collector
-	up, down bool
+	cluster clusterFlags
+	uids    []string
+	output  string
+	address string // of a running collector
+
+	up, down, component bool
 }
 
 func newGraph(s Streams) *cobra.Command {
@@ -67,7 +68,8 @@ asked instead: it has all of it in memory, and tells you of what you may list.`,
 	flags.StringVar(&f.address, "address", "", orReadUsage)
 	flags.BoolVar(&f.up, "up", false, "show only the named objects and what owns them, directly or not")
 	flags.BoolVar(&f.down, "down", false, "show only the named objects and what they own, directly or not")
-	c.MarkFlagsMutuallyExclusive("up", "down")
+	flags.BoolVar(&f.component, "component", false, "show all that is connected with the named objects (the default)")
+	c.MarkFlagsMutuallyExclusive("up", "down", "component")
 	completeWith(c, "output", insight.Formats()...)
 	return c
 }
@@ -79,8 +81,8 @@ func graph(c *cobra.Command, f graphFlags, args []string, s Streams) error {
 	}
 	named := len(args)+len(f.uids) > 0
 	switch {
-	case (f.up || f.down) && !named:
-		return usageError{errors.New("--up and --down need an object to begin at: TYPE/NAME or --uid")}
+	case (f.up || f.down || f.component) && !named:
+		return usageError{errors.New("--up, --down and --component need an object to begin at: TYPE/NAME or --uid")}
 	case f.address == "" || f.address == noCollector:
 		return graphOfServer(c.Context(), f, args, format, s)
 	case len(args) > 0 || f.up || f.down || strings.HasPrefix(f.address, "https:"):

@@ -48,7 +48,7 @@ func runningCollector(t *testing.T, asked *string) string {
 			}
 			data, _ := json.Marshal(records[next])
 			fmt.Fprintf(w, "event: object\ndata: {}\n\nevent: record\nid: %d\ndata: %s\n\n", next+1, data)
-		case "/coppice/v1/owners":
+		case "/coppice/v1/owners", "/coppice/v1/component":
 			_, _ = w.Write([]byte(`{"objects": [{"uid": "p", "kind": "Pod", "namespace": "shop", "name": "web-1", "phase": "active"}], "references": []}`))
 		default:
 			http.NotFound(w, r)
@@ -98,6 +98,7 @@ func TestAskACollector(t *testing.T) {
 			"true    42 ", "widgets.example.com  failing", "ReplicaSet.apps shop/web  orphan", "Widget.example.com: 503",
 		}},
 		{"status -o yaml", ExitOK, "/coppice/v1/status", []string{"synced: true"}},
+		{"graph pod/web-1 --component", ExitOK, "/coppice/v1/component?namespace=shop&object=pod%2Fweb-1", []string{"Pod shop/web-1\n"}},
 		{"graph pod/web-1 --up", ExitOK, "/coppice/v1/owners?namespace=shop&object=pod%2Fweb-1", []string{"Pod shop/web-1\n"}},
 		{"graph pod/web-1 --down", ExitFailed, "/coppice/v1/dependents?namespace=shop&object=pod%2Fweb-1", []string{"404 page not found"}},
 	} {
