@@ -43,7 +43,7 @@ func (f *targetFlags) check(args []string, allNamespaces bool) error {
 	case f.isFiles():
 		return nil
 	case len(args) == 0:
-		return errors.New("name what would be deleted: TYPE/NAME, TYPE with --selector or --all, or --filename")
+		return errors.New("name the objects: TYPE/NAME, TYPE with --selector or --all, or --filename")
 	case f.selector != "" && f.all:
 		return errors.New("--selector and --all exclude each other")
 	case hasNames && (f.selector != "" || f.all):

@@ -6,7 +6,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/rest"
 )
@@ -18,14 +20,25 @@ const (
 )
 
 // find returns the UIDs of the objects that manifests, labels or --all name, for a collector that is asked
-// about them. It reads these objects and no others. What manifests describe and is not there is noted on w.
+// about them. What manifests describe and is not there is noted on w.
 func (f *targetFlags) find(cluster *clusterFlags, args []string, w io.Writer) ([]string, error) {
+	var uids []string
+	err := f.visit(cluster, args, w, func(_ *meta.RESTMapping, m metav1.Object) error {
+		uids = append(uids, string(m.GetUID()))
+		return nil
+	})
+	return uids, err
+}
+
+// visit calls visit with each object that arguments and flags name, once, with its metadata. It reads these
+// objects and no others. What manifests describe and is not there is noted on w.
+func (f *targetFlags) visit(cluster *clusterFlags, args []string, w io.Writer, visit func(*meta.RESTMapping, metav1.Object) error) error {
 	namespace, isGiven, err := cluster.kube.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return nil, fmt.Errorf("find the current namespace: %w", err)
+		return fmt.Errorf("find the current namespace: %w", err)
 	}
 	accept := metadataOfMany
-	if f.isFiles() {
+	if f.isFiles() || f.selector == "" && !f.all {
 		accept = metadataOfOne
 	}
 	builder := resource.NewBuilder(cluster.kube).Unstructured().
@@ -36,8 +49,7 @@ func (f *targetFlags) find(cluster *clusterFlags, args []string, w io.Writer) ([
 	} else {
 		builder.LabelSelectorParam(f.selector).ResourceTypeOrNameArgs(f.all, args...)
 	}
-	var uids []string
-	seen := map[string]bool{}
+	seen := map[types.UID]bool{}
 	err = builder.Do().Visit(func(info *resource.Info, err error) error {
 		if err != nil {
 			return err
@@ -55,17 +67,17 @@ func (f *targetFlags) find(cluster *clusterFlags, args []string, w io.Writer) ([
 			if err != nil {
 				return fmt.Errorf("read the metadata of %s: %w", info, err)
 			}
-			if uid := string(m.GetUID()); !seen[uid] {
-				seen[uid] = true
-				uids = append(uids, uid)
+			if seen[m.GetUID()] {
+				return nil
 			}
-			return nil
+			seen[m.GetUID()] = true
+			return visit(info.Mapping, m)
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("find the objects: %w", err)
+		return fmt.Errorf("find the objects: %w", err)
 	}
-	return uids, nil
+	return nil
 }
 
 // eachObject calls visit with an object, or with each of a list.

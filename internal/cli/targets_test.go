@@ -48,7 +48,7 @@ func TestTargets(t *testing.T) {
 		"-f " + strange:                         "error: does not serve",
 		"-f " + filepath.Join(dir, "none.yaml"): "error: read the manifests",
 		"cm":                                    "error: name objects of cm",
-		"":                                      "error: name what would be deleted",
+		"":                                      "error: name the objects",
 		"cm/a -A":                               "error: leave out --all-namespaces",
 		"cm/a --all":                            "error: without names",
 		"cm --all -l app=web":                   "error: exclude each other",

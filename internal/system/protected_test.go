@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -43,8 +42,6 @@ func TestR28NoHoles(t *testing.T) {
 			for _, mode := range protection.Modes() {
 				holes.Go(func() error {
 					in := attempt{protectedEnv: e, namespace: fmt.Sprintf("way-%d-%s", i, mode), mode: mode}
-					began := time.Now()
-					defer func() { t.Logf("%s, %s: %s", w.name, mode, time.Since(began).Round(time.Millisecond)) }()
 					if err := in.check(ctx, w); err != nil {
 						t.Errorf("%s, %s: %v", w.name, mode, err)
 					}

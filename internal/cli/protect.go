@@ -1,0 +1,414 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/internal/protection"
+)
+
+const (
+	// protectManager is under which coppice protect writes.
+	protectManager = "coppice-protect"
+	// protectTries bounds how often an object that changes meanwhile is read again.
+	protectTries = 5
+)
+
+// protectFlags are the flags of coppice protect and unprotect.
+type protectFlags struct {
+	cluster clusterFlags
+	target  targetFlags
+	mode    string
+	of      []string
+	output  string
+}
+
+func (f *protectFlags) add(c *cobra.Command) {
+	f.cluster.add(c)
+	f.target.add(c)
+	c.Flags().StringVarP(&f.output, "output", "o", "table", "format: "+strings.Join(answerFormats(), ", "))
+	completeWith(c, "output", answerFormats()...)
+}
+
+func newProtect(s Streams) *cobra.Command {
+	var f protectFlags
+	c := &cobra.Command{
+		Use:   "protect TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | -f FILE",
+		Short: "Keep objects from being deleted",
+		Long: `Labels objects as protected. In the mode
+
+  always     nobody deletes them, until "coppice unprotect";
+  cascading  they are deleted by name or by a controller, but not because an owner is, nor
+             with their namespace or their CustomResourceDefinition;
+  outlives   nobody deletes them before all of the objects that --of names are gone.
+
+The server of "coppice up" enforces that; others do with the policies or the webhook of
+Coppice (docs/protect.md). Whoever may update an object may lift its protection: it
+prevents mistakes, and takes nobody's rights.
+
+--of adds to what an object outlives already. It names an object as TYPE/NAME, in another
+namespace as TYPE/NAMESPACE/NAME, and all objects with a finalizer as finalizer/NAME: so an
+operator stays until it has cleaned up everything that waits for it.`,
+		Example: `  # Nobody deletes this volume claim
+  coppice protect pvc/data
+
+  # It goes when it is named, and not with its namespace
+  coppice protect secret/root-ca --mode=cascading
+
+  # The database stays as long as one of these is there
+  coppice protect statefulset/db --of deployment/shop --of deployment/billing/invoices
+
+  # The operator stays as long as anything has its finalizer
+  coppice protect deployment/operator -n acme --of finalizer/acme.io/cleanup
+
+  # What is protected, and how
+  coppice protect list -A`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return protect(c.Context(), &f, args, s) },
+	}
+	f.add(c)
+	c.Flags().StringVar(&f.mode, "mode", "", "how they are protected: "+strings.Join(modeNames(), ", ")+" (default always, or outlives with --of)")
+	c.Flags().StringArrayVar(&f.of, "of", nil, "what they outlive: TYPE/NAME, TYPE/NAMESPACE/NAME or finalizer/NAME; may be repeated")
+	completeWith(c, "mode", modeNames()...)
+	c.AddCommand(newProtectList(s))
+	return c
+}
+
+func newUnprotect(s Streams) *cobra.Command {
+	var f protectFlags
+	c := &cobra.Command{
+		Use:   "unprotect TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | -f FILE",
+		Short: "Let objects be deleted again",
+		Long: `Lifts the protection that "coppice protect" has given. With --of, only these are no longer
+outlived; the protection ends with the last.`,
+		Example: `  # The volume claim may be deleted again
+  coppice unprotect pvc/data
+
+  # The database no longer waits for this one
+  coppice unprotect statefulset/db --of deployment/shop`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return unprotect(c.Context(), &f, args, s) },
+	}
+	f.add(c)
+	c.Flags().StringArrayVar(&f.of, "of", nil, "what they no longer outlive, as for coppice protect; may be repeated")
+	return c
+}
+
+func modeNames() []string {
+	var names []string
+	for _, m := range protection.Modes() {
+		names = append(names, string(m))
+	}
+	return names
+}
+
+// checkMode completes and checks the mode.
+func (f *protectFlags) checkMode() (protection.Mode, error) {
+	if f.mode == "" {
+		f.mode = string(protection.Always)
+		if len(f.of) > 0 {
+			f.mode = string(protection.Outlives)
+		}
+	}
+	mode, err := protection.ParseMode(f.mode)
+	switch {
+	case err != nil:
+		return "", usageError{fmt.Errorf("--mode: %w", err)}
+	case mode == protection.Outlives && len(f.of) == 0:
+		return "", usageError{errors.New("--mode=outlives needs --of, which names what the objects outlive")}
+	case mode != protection.Outlives && len(f.of) > 0:
+		return "", usageError{fmt.Errorf("--of is for --mode=outlives, not for %s", mode)}
+	}
+	return mode, nil
+}
+
+func protect(ctx context.Context, f *protectFlags, args []string, s Streams) error {
+	mode, err := f.checkMode()
+	if err != nil {
+		return err
+	}
+	w, err := f.begin(ctx, args, s)
+	if err != nil {
+		return err
+	}
+	for _, o := range w.others {
+		w.noteMissing(o)
+	}
+	err = w.each(func(m metav1.Object) (protection.Protection, error) {
+		if m.GetDeletionTimestamp() != nil {
+			fmt.Fprintf(s.Err, "%s is being deleted already: its protection does not take that back\n", m.GetName())
+		}
+		if mode != protection.Outlives {
+			return protection.New(string(mode), ""), nil
+		}
+		before, _ := protection.Of(m.GetLabels(), m.GetAnnotations())
+		return outliving(slices.Concat(before.Others, w.others))
+	})
+	if len(w.done) > 0 {
+		w.warnUnenforced()
+	}
+	return errors.Join(err, w.print())
+}
+
+func unprotect(ctx context.Context, f *protectFlags, args []string, s Streams) error {
+	w, err := f.begin(ctx, args, s)
+	if err != nil {
+		return err
+	}
+	err = w.each(func(m metav1.Object) (protection.Protection, error) {
+		before, _ := protection.Of(m.GetLabels(), m.GetAnnotations())
+		if len(w.others) == 0 {
+			return protection.Protection{}, nil
+		}
+		left := slices.DeleteFunc(slices.Clone(before.Others), func(o protection.Other) bool {
+			return slices.ContainsFunc(w.others, func(other protection.Other) bool { return same(o, other, m.GetNamespace()) })
+		})
+		switch {
+		case len(left) == len(before.Others):
+			return before, nil
+		case len(left) == 0:
+			return protection.Protection{}, nil
+		}
+		return outliving(left)
+	})
+	return errors.Join(err, w.print())
+}
+
+// same reports whether two entries mean the same object: the version is a hint only.
+func same(a, b protection.Other, namespace string) bool {
+	for _, o := range []*protection.Other{&a, &b} {
+		if o.Namespace == "" && o.Finalizer == "" {
+			o.Namespace = namespace
+		}
+		o.APIVersion = o.GroupVersionKind().Group
+	}
+	return a == b
+}
+
+func outliving(others []protection.Other) (protection.Protection, error) {
+	annotation, err := protection.FormatOthers(others)
+	if err != nil {
+		return protection.Protection{}, err
+	}
+	return protection.New(string(protection.Outlives), annotation), nil
+}
+
+// protectedObject is an object, and how it is protected.
+type protectedObject struct {
+	Resource  string             `json:"resource"` // deployments.apps
+	Namespace string             `json:"namespace,omitempty"`
+	Name      string             `json:"name"`
+	Mode      string             `json:"mode,omitempty"` // the value of the label; none: it is not protected
+	Outlives  []protection.Other `json:"outlives,omitempty"`
+	Invalid   string             `json:"invalid,omitempty"` // why it is protected as by always
+	Changed   bool               `json:"changed,omitempty"` // by this command
+}
+
+func (p protectedObject) String() string {
+	text := p.Resource + "/" + p.Name
+	switch {
+	case p.Mode == "" && p.Changed:
+		return text + " no longer protected"
+	case p.Mode == "":
+		return text + " is not protected"
+	}
+	text += " protected: " + p.Mode
+	if len(p.Outlives) > 0 {
+		text += " " + outlivedBy(p.Outlives)
+	}
+	if !p.Changed {
+		text += " (unchanged)"
+	}
+	return text
+}
+
+func outlivedBy(others []protection.Other) string {
+	var names []string
+	for _, o := range others {
+		names = append(names, o.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// protecting changes the protection of objects, one after the other.
+type protecting struct {
+	ctx    context.Context //nolint:containedctx // of one command
+	flags  *protectFlags
+	args   []string
+	client metadata.Interface
+	mapper meta.RESTMapper
+	others []protection.Other
+	s      Streams
+
+	done []protectedObject
+}
+
+// begin checks the command line and connects.
+func (f *protectFlags) begin(ctx context.Context, args []string, s Streams) (*protecting, error) {
+	if err := checkFormat(f.output); err != nil {
+		return nil, err
+	}
+	if err := f.target.check(args, f.cluster.allNamespaces); err != nil {
+		return nil, usageError{err}
+	}
+	config, err := f.cluster.config()
+	if err != nil {
+		return nil, err
+	}
+	w := &protecting{ctx: ctx, flags: f, args: args, s: s}
+	if w.client, err = metadata.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("make a client for metadata: %w", err)
+	}
+	if w.mapper, err = f.cluster.kube.ToRESTMapper(); err != nil {
+		return nil, fmt.Errorf("read what the server serves: %w", err)
+	}
+	for _, of := range f.of {
+		other, err := w.parseOther(of)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--of %s: %w", of, err)}
+		}
+		w.others = append(w.others, other)
+	}
+	return w, nil
+}
+
+// parseOther parses what --of names.
+func (w *protecting) parseOther(of string) (protection.Other, error) {
+	kind, name, _ := strings.Cut(of, "/")
+	if name == "" {
+		return protection.Other{}, errors.New("it is none of TYPE/NAME, TYPE/NAMESPACE/NAME and finalizer/NAME")
+	}
+	if kind == "finalizer" {
+		return protection.Other{Finalizer: name}, nil
+	}
+	mapping, err := mappingOf(w.mapper, kind)
+	if err != nil {
+		return protection.Other{}, err
+	}
+	other := protection.Other{Name: name}
+	other.APIVersion, other.Kind = mapping.GroupVersionKind.ToAPIVersionAndKind()
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return other, nil
+	}
+	if other.Namespace, _, err = w.flags.cluster.kube.ToRawKubeConfigLoader().Namespace(); err != nil {
+		return other, fmt.Errorf("find the current namespace: %w", err)
+	}
+	if namespace, rest, isThere := strings.Cut(name, "/"); isThere {
+		other.Namespace, other.Name = namespace, rest
+	}
+	return other, nil
+}
+
+// noteMissing says on stderr that an object to outlive is not there: a name may be mistyped.
+func (w *protecting) noteMissing(o protection.Other) {
+	kind := o.GroupVersionKind()
+	mapping, err := w.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if o.Finalizer != "" || err != nil {
+		return
+	}
+	_, err = w.client.Resource(mapping.Resource).Namespace(o.Namespace).Get(w.ctx, o.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		fmt.Fprintf(w.s.Err, "%s is not there: nothing is protected by it until it is\n", o)
+	}
+}
+
+// each gives the objects the protection that change returns; without a label, none.
+func (w *protecting) each(change func(metav1.Object) (protection.Protection, error)) error {
+	return w.flags.target.visit(&w.flags.cluster, w.args, w.s.Err, func(mapping *meta.RESTMapping, m metav1.Object) error {
+		done, err := w.write(mapping, m, change)
+		if err != nil {
+			return fmt.Errorf("%s/%s: %w", mapping.Resource.GroupResource(), m.GetName(), err)
+		}
+		w.done = append(w.done, done)
+		return nil
+	})
+}
+
+// write changes one object. If it has changed since it was read, it is read again.
+func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change func(metav1.Object) (protection.Protection, error)) (protectedObject, error) {
+	objects, uid := w.client.Resource(mapping.Resource).Namespace(m.GetNamespace()), m.GetUID()
+	for range protectTries {
+		next, err := change(m)
+		if err != nil {
+			return protectedObject{}, err
+		}
+		done := protectedOf(mapping.Resource.GroupResource().String(), m, next)
+		patch, err := patchOf(m, next)
+		if err != nil || patch == nil {
+			return done, err
+		}
+		done.Changed = true
+		_, err = objects.Patch(w.ctx, m.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
+		if !apierrors.IsConflict(err) {
+			return done, err //nolint:wrapcheck // each says where
+		}
+		now, err := objects.Get(w.ctx, m.GetName(), metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return done, err //nolint:wrapcheck // each says where
+		case now.UID != uid:
+			return done, errors.New("it was deleted and made again meanwhile; look at it, and say so again")
+		}
+		m = now
+	}
+	return protectedObject{}, fmt.Errorf("it has changed %d times while it was being labelled; try again", protectTries)
+}
+
+func protectedOf(resource string, m metav1.Object, p protection.Protection) protectedObject {
+	return protectedObject{Resource: resource, Namespace: m.GetNamespace(), Name: m.GetName(), Mode: p.Label, Outlives: p.Others, Invalid: p.Invalid}
+}
+
+// patchOf returns the merge patch that gives an object a protection, on the condition that it is as it was
+// read; nil if it has that protection.
+func patchOf(m metav1.Object, p protection.Protection) ([]byte, error) {
+	var label, annotation any
+	if p.Label != "" {
+		label = p.Label
+	}
+	if len(p.Others) > 0 {
+		text, err := protection.FormatOthers(p.Others)
+		if err != nil {
+			return nil, err
+		}
+		annotation = text
+	}
+	if isValue(m.GetLabels(), protection.Label, label) && isValue(m.GetAnnotations(), protection.Annotation, annotation) {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": m.GetUID(), "resourceVersion": m.GetResourceVersion(),
+		"labels": map[string]any{protection.Label: label}, "annotations": map[string]any{protection.Annotation: annotation},
+	}})
+}
+
+// isValue reports whether a key has a value; nil: there is none.
+func isValue(all map[string]string, key string, want any) bool {
+	value, there := all[key]
+	if !there {
+		return want == nil
+	}
+	return value == want
+}
+
+// print prints what was done.
+func (w *protecting) print() error {
+	if w.flags.output != "table" {
+		return writeAs(w.s.Out, w.flags.output, map[string]any{"items": slices.Concat([]protectedObject{}, w.done)})
+	}
+	for _, done := range w.done {
+		fmt.Fprintln(w.s.Out, done)
+	}
+	return nil
+}

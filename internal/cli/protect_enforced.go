@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// enforcerName is the name of the policy, of its binding, and of the webhook's configuration, in deploy.
+const enforcerName = "coppice-protect"
+
+// warnUnenforced says on stderr if nobody refuses to delete what is labelled.
+func (w *protecting) warnUnenforced() {
+	asker, err := (&askFlags{cluster: w.flags.cluster}).asker()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(w.ctx, collectorTimeout)
+		defer cancel()
+		if isCoppice(ctx, asker.read) {
+			return
+		}
+	}
+	policy, policyErr := w.exists("validatingadmissionpolicies")
+	binding, bindingErr := w.exists("validatingadmissionpolicybindings")
+	webhook, webhookErr := w.exists("validatingwebhookconfigurations")
+	switch {
+	case policy && binding, webhook:
+	case policyErr != nil, bindingErr != nil, webhookErr != nil:
+		fmt.Fprintln(w.s.Err, "warning: it cannot be told whether this server protects what is labelled: you may not read its admission policies and webhooks")
+	default:
+		fmt.Fprintln(w.s.Err, "warning: this server does not protect what is labelled: it has neither the policy nor the webhook of Coppice, see docs/protect.md")
+	}
+}
+
+func (w *protecting) exists(resource string) (bool, error) {
+	of := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}
+	_, err := w.client.Resource(of).Get(w.ctx, enforcerName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err //nolint:wrapcheck // only whether there is one matters
+}

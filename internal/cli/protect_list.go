@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/aliases"
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/protection"
+)
+
+const (
+	// listsAtOnce is how many resources are listed at the same time.
+	listsAtOnce = 16
+	// listPage is how many objects a list has.
+	listPage = 500
+)
+
+type protectListFlags struct {
+	cluster clusterFlags
+	output  string
+}
+
+func newProtectList(s Streams) *cobra.Command {
+	var f protectListFlags
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List what is protected",
+		Long: `Lists the protected objects of the namespace, or of all with -A, and those that are in no
+namespace: of all resources, with one request each for metadata that has the label.`,
+		Example: `  # In the current namespace
+  coppice protect list
+
+  # Everywhere, for a program
+  coppice protect list -A -o json`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return protectList(c.Context(), &f, s) },
+	}
+	f.cluster.add(c)
+	c.Flags().StringVarP(&f.output, "output", "o", "table", "format: "+strings.Join(answerFormats(), ", "))
+	completeWith(c, "output", answerFormats()...)
+	return c
+}
+
+func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
+	if err := checkFormat(f.output); err != nil {
+		return err
+	}
+	config, err := f.cluster.config()
+	if err != nil {
+		return err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{} // nobody has chosen the versions
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client for metadata: %w", err)
+	}
+	discover, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client for discovery: %w", err)
+	}
+	namespace, err := f.cluster.namespace()
+	if err != nil {
+		return err
+	}
+	found, unread, err := listProtected(ctx, discover, client, namespace)
+	if err != nil {
+		return err
+	}
+	sayUnread(s.Err, unread)
+	if f.output != "table" {
+		return writeAs(s.Out, f.output, map[string]any{"items": found})
+	}
+	if len(found) == 0 {
+		fmt.Fprintln(s.Err, "nothing is protected")
+		return nil
+	}
+	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAMESPACE\tOBJECT\tMODE\tOUTLIVES")
+	for _, p := range found {
+		mode := p.Mode
+		if p.Invalid != "" {
+			mode += " (as always: " + p.Invalid + ")"
+		}
+		fmt.Fprintf(table, "%s\t%s/%s\t%s\t%s\n", p.Namespace, p.Resource, p.Name, mode, outlivedBy(p.Outlives))
+	}
+	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+// listProtected returns the protected objects of a namespace, or of all, and those in none, sorted.
+func listProtected(ctx context.Context, discover discovery.DiscoveryInterface, client metadata.Interface, namespace string) (found []protectedObject, unread []inventory.Unread, err error) {
+	lists, failed := discovery.ServerPreferredResources(discover)
+	if len(lists) == 0 && failed != nil {
+		return nil, nil, fmt.Errorf("read what the server serves: %w", failed)
+	}
+	if failed != nil {
+		unread = append(unread, inventory.Unread{Why: failed.Error()})
+	}
+	type answer struct {
+		objects []protectedObject
+		err     error
+	}
+	resources := listable(lists)
+	answers := make([]answer, len(resources))
+	var calls errgroup.Group
+	calls.SetLimit(listsAtOnce)
+	for i, r := range resources {
+		calls.Go(func() error {
+			answers[i].objects, answers[i].err = listProtectedOf(ctx, client, r, namespace)
+			return nil
+		})
+	}
+	_ = calls.Wait()
+	found = []protectedObject{}
+	for i, a := range answers {
+		found = append(found, a.objects...)
+		if a.err != nil && !apierrors.IsNotFound(a.err) && !apierrors.IsMethodNotSupported(a.err) {
+			unread = append(unread, inventory.Unread{Resource: resources[i].GroupVersionResource, Why: a.err.Error(), Forbidden: apierrors.IsForbidden(a.err)})
+		}
+	}
+	slices.SortFunc(found, func(a, b protectedObject) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name))
+	})
+	return found, unread, ctx.Err()
+}
+
+// listableResource is a resource whose objects can be listed and deleted.
+type listableResource struct {
+	schema.GroupVersionResource
+
+	namespaced bool
+}
+
+func listable(lists []*metav1.APIResourceList) []listableResource {
+	var all []listableResource
+	served := map[schema.GroupResource]bool{}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for i := range list.APIResources {
+			r := &list.APIResources[i]
+			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") && !strings.Contains(r.Name, "/") {
+				all = append(all, listableResource{version.WithResource(r.Name), r.Namespaced})
+				served[schema.GroupResource{Group: version.Group, Resource: r.Name}] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(r listableResource) bool {
+		other, isAlias := aliases.Of(r.GroupResource())
+		return isAlias && served[other]
+	})
+}
+
+func listProtectedOf(ctx context.Context, client metadata.Interface, r listableResource, namespace string) ([]protectedObject, error) {
+	objects := metadata.ResourceInterface(client.Resource(r.GroupVersionResource))
+	if r.namespaced && namespace != "" {
+		objects = client.Resource(r.GroupVersionResource).Namespace(namespace)
+	}
+	var found []protectedObject
+	for options := (metav1.ListOptions{LabelSelector: protection.Label, Limit: listPage}); ; {
+		page, err := objects.List(ctx, options)
+		if err != nil {
+			return found, err //nolint:wrapcheck // it is said with the resource
+		}
+		for i := range page.Items {
+			m := &page.Items[i]
+			p, _ := protection.Of(m.Labels, m.Annotations)
+			found = append(found, protectedOf(r.GroupResource().String(), m, p))
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return found, nil
+		}
+	}
+}
+
+// mappingOf returns the resource that a user calls by this name, as kubectl spells it.
+func mappingOf(mapper meta.RESTMapper, name string) (*meta.RESTMapping, error) {
+	full, resource := schema.ParseResourceArg(name)
+	if full != nil {
+		if kind, err := mapper.KindFor(*full); err == nil {
+			return mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		}
+	}
+	if kind, err := mapper.KindFor(resource.WithVersion("")); err == nil {
+		return mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	}
+	return mapper.RESTMapping(schema.GroupKind{Group: resource.Group, Kind: resource.Resource})
+}

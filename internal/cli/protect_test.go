@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/protection"
+)
+
+// What is written is conditioned on what was read, and nothing is written that is there already.
+func TestPatchOf(t *testing.T) {
+	list := `[{"apiVersion":"v1","kind":"ConfigMap","namespace":"shop","name":"web"}]`
+	object := func(label, annotation string) *metav1.ObjectMeta {
+		m := &metav1.ObjectMeta{UID: "u", ResourceVersion: "7"}
+		if label != "" {
+			m.Labels = map[string]string{protection.Label: label}
+		}
+		if annotation != "" {
+			m.Annotations = map[string]string{protection.Annotation: annotation}
+		}
+		return m
+	}
+	patch := func(label, annotation any) map[string]any {
+		return map[string]any{"metadata": map[string]any{
+			"uid": "u", "resourceVersion": "7",
+			"labels": map[string]any{protection.Label: label}, "annotations": map[string]any{protection.Annotation: annotation},
+		}}
+	}
+	for name, test := range map[string]struct {
+		m    metav1.Object
+		p    protection.Protection
+		want map[string]any
+	}{
+		"protect":             {object("", ""), protection.New("always", ""), patch("always", nil)},
+		"as it is":            {object("always", ""), protection.New("always", ""), nil},
+		"another mode":        {object("always", ""), protection.New("cascading", ""), patch("cascading", nil)},
+		"outlives":            {object("always", ""), protection.New("outlives", list), patch("outlives", list)},
+		"outlives as before":  {object("outlives", list), protection.New("outlives", list), nil},
+		"no longer outlives":  {object("outlives", list), protection.New("always", ""), patch("always", nil)},
+		"unprotect":           {object("outlives", list), protection.Protection{}, patch(nil, nil)},
+		"not protected":       {object("", ""), protection.Protection{}, nil},
+		"a value of no sense": {object("maybe", ""), protection.Protection{}, patch(nil, nil)},
+	} {
+		text, err := patchOf(test.m, test.p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]any
+		if text != nil {
+			if err := json.Unmarshal(text, &got); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestSameOther(t *testing.T) {
+	a := protection.Other{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web"}
+	for name, test := range map[string]struct {
+		b    protection.Other
+		want bool
+	}{
+		"equal":                     {a, true},
+		"another version":           {protection.Other{APIVersion: "apps/v1beta1", Kind: "Deployment", Namespace: "shop", Name: "web"}, true},
+		"in the object's namespace": {protection.Other{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, true},
+		"in another namespace":      {protection.Other{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "billing", Name: "web"}, false},
+		"a finalizer":               {protection.Other{Finalizer: "web"}, false},
+	} {
+		if got := same(a, test.b, "shop"); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

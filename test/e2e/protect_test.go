@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestProtect: objects are protected, listed and given up as one would type it, and kubectl says why they
+// stay.
+func TestProtect(t *testing.T) {
+	t.Parallel()
+	p := sharedPlane(t)
+	k := ourKubectl(p)
+	const namespace = "protected"
+	k.run(t, "create", "namespace", namespace)
+	for _, name := range []string{"data", "root", "db", "shop"} {
+		k.run(t, "create", "-n", namespace, "configmap", name)
+		k.run(t, "label", "-n", namespace, "configmap", name, "part="+name)
+	}
+	file := filepath.Join(t.TempDir(), "root.yaml")
+	if err := os.WriteFile(file, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: root}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		line   string
+		code   int
+		want   string // on stdout
+		stderr string
+	}{
+		{"protect list", 0, "", "nothing is protected\n"},
+		{"protect cm/data", 0, "configmaps/data protected: always\n", ""},
+		{"protect cm data", 0, "configmaps/data protected: always (unchanged)\n", ""},
+		{"protect cm -l part=root --mode=cascading", 0, "configmaps/root protected: cascading\n", ""},
+		{"protect -f " + file + " --mode=cascading", 0, "configmaps/root protected: cascading (unchanged)\n", ""},
+		{"protect cm/db --of cm/shop", 0, "configmaps/db protected: outlives ConfigMap protected/shop\n", ""},
+		{"protect cm/db --of cm/shop --of ns/default", 0, "configmaps/db protected: outlives ConfigMap protected/shop, Namespace default\n", ""},
+		{"unprotect cm/db --of ns/default", 0, "configmaps/db protected: outlives ConfigMap protected/shop\n", ""},
+		{"protect cm/db --of cm/default/absent", 0,
+			"configmaps/db protected: outlives ConfigMap default/absent, ConfigMap protected/shop\n",
+			"ConfigMap default/absent is not there: nothing is protected by it until it is\n"},
+		{"unprotect cm/db --of cm/default/absent", 0, "configmaps/db protected: outlives ConfigMap protected/shop\n", ""},
+		{"protect namespace " + namespace, 0, "namespaces/protected protected: always\n", ""},
+		{"protect list", 0, "NAMESPACE  OBJECT                MODE       OUTLIVES\n" +
+			"           namespaces/protected  always     \nprotected  configmaps/data       always     \n" +
+			"protected  configmaps/db         outlives   ConfigMap protected/shop\nprotected  configmaps/root       cascading  \n", ""},
+		{"protect cm/absent", 1, "", `coppice: find the objects: configmaps "absent" not found` + "\n"},
+		{"protect cm/data --mode=never", 2, "", "coppice: --mode: mode \"never\" is none of always, cascading, outlives\n"},
+		{"protect cm/data --mode=outlives", 2, "", "coppice: --mode=outlives needs --of, which names what the objects outlive\n"},
+		{"protect cm/data --mode=always --of cm/db", 2, "", "coppice: --of is for --mode=outlives, not for always\n"},
+		{"protect cm", 2, "", "coppice: name objects of cm, or say --selector or --all\n"},
+	} {
+		out, stderr, code := tool(t, p, namespace, strings.Fields(test.line)...)
+		if code != test.code || out != test.want || stderr != test.stderr {
+			t.Errorf("%s: exit code %d\n%s%s\nwant %d\n%s%s", test.line, code, out, stderr, test.code, test.want, test.stderr)
+		}
+	}
+	refusals := func(want string, args ...string) {
+		t.Helper()
+		if _, stderr, err := k.try(t, "", append([]string{"delete", "-n", namespace, "--timeout=20s"}, args...)...); err == nil || !strings.Contains(stderr, want) {
+			t.Errorf("delete %q: %v: %s", args, err, stderr)
+		}
+	}
+	refusals("protected by its label coppice.dev/protect=always: nobody deletes it; to lift that: coppice unprotect configmaps/data -n protected", "configmap", "data")
+	refusals("it outlives ConfigMap protected/shop; to lift that", "configmap", "db")
+	refusals("coppice unprotect namespaces/protected", "namespace", namespace)
+	k.run(t, "delete", "-n", namespace, "configmap", "shop")
+	k.run(t, "delete", "-n", namespace, "configmap", "db", "root")
+	out, stderr, code := tool(t, p, namespace, "unprotect", "cm/data", "ns/protected", "-o", "json")
+	var done struct {
+		Items []struct {
+			Resource, Name, Mode string
+			Changed              bool
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &done); err != nil || code != 0 || len(done.Items) != 2 || !done.Items[0].Changed || done.Items[0].Mode != "" || done.Items[1].Name != namespace {
+		t.Errorf("%d, %v: %s%s", code, err, out, stderr)
+	}
+	k.run(t, "delete", "namespace", namespace)
+}
