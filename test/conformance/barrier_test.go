@@ -26,6 +26,7 @@ import (
 	"github.com/coppice-dev/coppice"
 	gc "github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/collector/client"
+	"github.com/coppice-dev/coppice/internal/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/pace"
 )
@@ -44,12 +45,12 @@ const (
 //
 //	go test -run '^$' -bench Barrier -benchtime 3x ./test/conformance
 func BenchmarkBarrier(b *testing.B) {
-	for _, policy := range []metav1.DeletionPropagation{foreground, orphan} {
+	for _, policy := range []metav1.DeletionPropagation{probe.Foreground, probe.Orphan} {
 		b.Run(string(policy), func(b *testing.B) {
 			w := quiet(b)
-			spaces := []*cluster{w}
+			spaces := []*probe.Space{w.Space}
 			for len(spaces) < crowdSpaces {
-				spaces = append(spaces, w.another())
+				spaces = append(spaces, w.Another())
 			}
 			var with, without, ratios, work, requests []float64
 			turn := 0
@@ -57,11 +58,11 @@ func BenchmarkBarrier(b *testing.B) {
 				// Neither is always the first.
 				var on, off cost
 				if turn++; turn%2 == 0 {
-					on = deleteCrowd(b, spaces, policy, true, turn)
-					off = deleteCrowd(b, spaces, policy, false, turn)
+					on = deleteCrowd(b, w, spaces, policy, true, turn)
+					off = deleteCrowd(b, w, spaces, policy, false, turn)
 				} else {
-					off = deleteCrowd(b, spaces, policy, false, turn)
-					on = deleteCrowd(b, spaces, policy, true, turn)
+					off = deleteCrowd(b, w, spaces, policy, false, turn)
+					on = deleteCrowd(b, w, spaces, policy, true, turn)
 				}
 				with, without = append(with, on.seconds), append(without, off.seconds)
 				ratios = append(ratios, on.seconds/off.seconds)
@@ -86,13 +87,13 @@ type cost struct {
 }
 
 // deleteCrowd makes a crowd, deletes the owners, and measures until all are gone.
-func deleteCrowd(b *testing.B, spaces []*cluster, policy metav1.DeletionPropagation, barrier bool, turn int) cost {
+func deleteCrowd(b *testing.B, w *cluster, spaces []*probe.Space, policy metav1.DeletionPropagation, barrier bool, turn int) cost {
 	b.Helper()
-	w, tap := spaces[0], &tap{whole: true}
+	tap := &tap{whole: true}
 	stop := w.collectWith(tap, withBarrier(barrier))
 	defer stop()
 	owners := makeCrowd(b, spaces, fmt.Sprintf("%d-%t", turn, barrier))
-	w.settle(configMaps, secrets)
+	w.Settle(probe.ConfigMaps, probe.Secrets)
 	gone := watchOwners(b, w)
 	defer gone.Stop()
 	finished := make(chan error, 1)
@@ -101,7 +102,7 @@ func deleteCrowd(b *testing.B, spaces []*cluster, policy metav1.DeletionPropagat
 	before := tap.count(match{}) - tap.count(match{verbs: "watch"})
 	began, worked := time.Now(), cpuSeconds(b)
 	all(b, len(owners), func(ctx context.Context, i int) error {
-		return w.objects(owners[i]).Delete(ctx, owners[i].name, metav1.DeleteOptions{PropagationPolicy: &policy})
+		return w.Objects(owners[i]).Delete(ctx, owners[i].Name, metav1.DeleteOptions{PropagationPolicy: &policy})
 	})
 	if err := <-finished; err != nil {
 		b.Fatal(err)
@@ -109,9 +110,9 @@ func deleteCrowd(b *testing.B, spaces []*cluster, policy metav1.DeletionPropagat
 	took, worked := time.Since(began), cpuSeconds(b)-worked
 	after := tap.count(match{}) - tap.count(match{verbs: "watch"})
 	for _, s := range spaces {
-		s.made = nil // to clean up one by one takes long
+		s.Forget() // to clean up one by one takes long
 		// What was orphaned.
-		_ = s.server.metadata.Resource(secrets.GroupVersionResource).Namespace(s.space).DeleteCollection(b.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+		_ = s.Server.Metadata.Resource(probe.Secrets.GroupVersionResource).Namespace(s.Name).DeleteCollection(b.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
 	}
 	return cost{took.Seconds(), worked, float64(after-before) / float64(len(owners))}
 }
@@ -168,7 +169,7 @@ func (c *bareCollector) Synced() bool { return c.synced.Load() }
 // behind, which happens if the two share two processors: then the watch is resumed.
 func watchOwners(b *testing.B, w *cluster) watch.Interface {
 	b.Helper()
-	all := w.server.metadata.Resource(configMaps.GroupVersionResource)
+	all := w.Server.Metadata.Resource(probe.ConfigMaps.GroupVersionResource)
 	now, err := all.List(b.Context(), metav1.ListOptions{Limit: 1})
 	if err != nil {
 		b.Fatal(err)
@@ -194,18 +195,18 @@ func cpuSeconds(b *testing.B) float64 {
 }
 
 // makeCrowd makes owners with their dependents in all namespaces.
-func makeCrowd(b *testing.B, spaces []*cluster, name string) []object {
+func makeCrowd(b *testing.B, spaces []*probe.Space, name string) []probe.Object {
 	b.Helper()
-	owners := make([]object, crowdOwners)
+	owners := make([]probe.Object, crowdOwners)
 	all(b, len(owners), func(_ context.Context, i int) error {
 		w := spaces[i%len(spaces)]
-		owner, err := w.tryCreate(configMaps, fmt.Sprintf("owner-%s-%d", name, i))
+		owner, err := w.TryCreate(probe.ConfigMaps, fmt.Sprintf("owner-%s-%d", name, i))
 		if err != nil {
 			return err
 		}
 		owners[i] = owner
 		for j := range crowdDependents {
-			if _, err := w.tryCreate(secrets, fmt.Sprintf("dependent-%s-%d-%d", name, i, j), ownedBy(blocking(owner))); err != nil {
+			if _, err := w.TryCreate(probe.Secrets, fmt.Sprintf("dependent-%s-%d-%d", name, i, j), probe.OwnedBy(probe.Blocking(owner))); err != nil {
 				return err
 			}
 		}
@@ -228,10 +229,10 @@ func all(b *testing.B, n int, do func(ctx context.Context, i int) error) {
 }
 
 // awaitRemoval reads events until all objects are gone.
-func awaitRemoval(events watch.Interface, objects []object) error {
+func awaitRemoval(events watch.Interface, objects []probe.Object) error {
 	left := make(map[types.UID]bool, len(objects))
 	for _, o := range objects {
-		left[o.uid] = true
+		left[o.UID] = true
 	}
 	late := time.NewTimer(patience)
 	defer late.Stop()

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coppice-dev/coppice/internal/conformance/probe"
 )
 
 const (
@@ -27,13 +29,17 @@ const (
 //	go test -run '^$' -bench FakeOwners -benchtime 5x ./test/conformance
 func BenchmarkFakeOwners(b *testing.B) {
 	w, tap := quietWith(b, unchecked), &tap{}
-	attacker := w.another()
+	attacker := w.Another()
 	w.collect(tap)
-	w.settle(configMaps, secrets)
+	w.Settle(probe.ConfigMaps, probe.Secrets)
 	var calm, attacked, ratios []float64
 	for turn := 0; b.Loop(); turn++ {
-		attack := func() { attacker.create(configMaps, fmt.Sprint("attack-", turn), ownedBy(fakes(hostileOwners)...)) }
-		large := func() { attacker.create(configMaps, fmt.Sprint("large-", turn), withData(hostileOwners*bytesOfOwner)) }
+		attack := func() {
+			attacker.Create(probe.ConfigMaps, fmt.Sprint("attack-", turn), probe.OwnedBy(probe.Fakes(hostileOwners)...))
+		}
+		large := func() {
+			attacker.Create(probe.ConfigMaps, fmt.Sprint("large-", turn), withData(hostileOwners*bytesOfOwner))
+		}
 		before := slowest(b, w, fmt.Sprint("calm-", turn), large)
 		during := slowest(b, w, fmt.Sprint("attacked-", turn), attack)
 		calm, attacked = append(calm, before), append(attacked, during)
@@ -46,7 +52,7 @@ func BenchmarkFakeOwners(b *testing.B) {
 }
 
 // withData fills a ConfigMap with so many bytes.
-func withData(n int) option {
+func withData(n int) probe.Option {
 	return func(u *unstructured.Unstructured) {
 		u.Object["data"] = map[string]any{"data": strings.Repeat("x", n)}
 	}
@@ -56,13 +62,13 @@ func withData(n int) option {
 // with one dependent each. attack is called when all is prepared.
 func slowest(b *testing.B, w *cluster, name string, attack func()) float64 {
 	b.Helper()
-	owners, dependents := make([]object, bystanderCascades), make([]object, bystanderCascades)
+	owners, dependents := make([]probe.Object, bystanderCascades), make([]probe.Object, bystanderCascades)
 	for i := range owners {
-		owners[i] = w.create(configMaps, fmt.Sprintf("owner-%s-%d", name, i))
-		dependents[i] = w.create(secrets, fmt.Sprintf("dependent-%s-%d", name, i), ownedBy(ref(owners[i])))
+		owners[i] = w.Create(probe.ConfigMaps, fmt.Sprintf("owner-%s-%d", name, i))
+		dependents[i] = w.Create(probe.Secrets, fmt.Sprintf("dependent-%s-%d", name, i), probe.OwnedBy(probe.Ref(owners[i])))
 	}
-	w.settle(configMaps, secrets)
-	gone, err := w.server.metadata.Resource(secrets.GroupVersionResource).Namespace(w.space).Watch(b.Context(), metav1.ListOptions{})
+	w.Settle(probe.ConfigMaps, probe.Secrets)
+	gone, err := w.Server.Metadata.Resource(probe.Secrets.GroupVersionResource).Namespace(w.Name).Watch(b.Context(), metav1.ListOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -71,7 +77,7 @@ func slowest(b *testing.B, w *cluster, name string, attack func()) float64 {
 	took := make([]float64, 0, len(owners))
 	for i, owner := range owners {
 		began := time.Now()
-		w.remove(owner, background)
+		w.Remove(owner, probe.Background)
 		awaitDeleted(b, gone, dependents[i])
 		took = append(took, time.Since(began).Seconds())
 	}
@@ -80,9 +86,9 @@ func slowest(b *testing.B, w *cluster, name string, attack func()) float64 {
 }
 
 // awaitDeleted reads events until an object is gone.
-func awaitDeleted(b *testing.B, events watch.Interface, o object) {
+func awaitDeleted(b *testing.B, events watch.Interface, o probe.Object) {
 	b.Helper()
-	if err := awaitRemoval(events, []object{o}); err != nil {
+	if err := awaitRemoval(events, []probe.Object{o}); err != nil {
 		b.Fatal(err)
 	}
 }

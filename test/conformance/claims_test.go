@@ -9,178 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/conformance/probe"
 )
-
-// unknownKind is a kind that is never served.
-var unknownKind = kind{GroupVersionResource: schema.GroupVersionResource{Group: "unknown.example.com", Version: "v1", Resource: "nothings"}, name: "Nothing"}
-
-// versions is a custom resource with a preferred version, another served version, and one that is
-// not served.
-var versions = definition{versions: []any{version("v1", true, true), version("v1beta1", true, false), version("v1alpha1", false, false)}}
-
-// in returns a reference with another version.
-func in(version string, r metav1.OwnerReference) metav1.OwnerReference {
-	group, _, _ := strings.Cut(r.APIVersion, "/")
-	r.APIVersion = group + "/" + version
-	return r
-}
-
-// What dependents state about their owners, correctly or not.
-func TestClaims(t *testing.T) {
-	t.Parallel()
-	t.Run("VN-03 an owner in another namespace is none", func(t *testing.T) {
-		t.Parallel()
-		w := shared(t)
-		elsewhere := w.another()
-		owner := elsewhere.create(configMaps, "owner")
-		elsewhere.settle(configMaps)
-		child := w.create(secrets, "child", ownedBy(ref(owner)))
-		w.eventuallyGone(child)
-		w.eventuallyReported(child, invalidNamespace)
-		elsewhere.stay(owner)
-	})
-	t.Run("VN-05 a cluster-scoped object is never deleted for a namespaced owner", func(t *testing.T) {
-		t.Parallel()
-		w := sharedWith(t, unchecked)
-		owner := w.create(configMaps, "owner")
-		w.settle(configMaps)
-		child := w.create(clusterRoles, "child", ownedBy(ref(owner)))
-		w.eventuallyReported(child, invalidNamespace)
-		w.stay(child, owner)
-		w.remove(owner, background)
-		w.eventuallyGone(owner)
-		w.stay(child)
-	})
-	t.Run("VN-06 a reference in a served version that is not the preferred one", func(t *testing.T) {
-		t.Parallel()
-		w := shared(t)
-		gizmos := w.defineAs("gizmos", versions)
-		owner := w.create(gizmos, "owner")
-		child := w.create(secrets, "child", ownedBy(in("v1beta1", ref(owner))))
-		w.settle(gizmos)
-		w.stay(child)
-		w.remove(owner, background)
-		w.eventuallyGone(owner, child)
-	})
-	t.Run("VN-07 a reference in a version that is not served holds while the owner lives", func(t *testing.T) {
-		t.Parallel()
-		w := shared(t)
-		gizmos := w.defineAs("gizmos", versions)
-		owner := w.create(gizmos, "owner")
-		child := w.create(secrets, "child", ownedBy(in("v1alpha1", ref(owner))))
-		w.settle(gizmos)
-		w.stay(child, owner)
-	})
-	t.Run("VN-08 a reference in a version that is not served, when the owner goes", func(t *testing.T) {
-		t.Parallel()
-		w := shared(t)
-		w.ours("R1: the version is no part of an owner's identity; upstream keeps such a child for ever")
-		gizmos := w.defineAs("gizmos", versions)
-		owner := w.create(gizmos, "owner")
-		w.settle(gizmos)
-		child := w.create(secrets, "child", ownedBy(in("v1alpha1", ref(owner))))
-		w.stay(child)
-		w.remove(owner, background)
-		w.eventuallyGone(owner, child)
-	})
-	for id, order := range map[string][]string{"VN-09": {"v1alpha1", "v1beta1"}, "VN-10": {"v1beta1", "v1alpha1"}} {
-		t.Run(id+" an absent owner in two versions, first "+order[0], func(t *testing.T) {
-			t.Parallel()
-			w := shared(t)
-			w.ours("R1: the version is no part of an owner's identity; upstream keeps the child with the unserved one")
-			gizmos := w.defineAs("gizmos", versions)
-			owner := nobody(gizmos)
-			for _, version := range order {
-				w.eventuallyGone(w.create(secrets, "child-"+version, ownedBy(in(version, owner))))
-			}
-		})
-	}
-	t.Run("VN-07 VN-08 an owner of a kind that is not served keeps its dependents", func(t *testing.T) {
-		t.Parallel()
-		w := sharedWith(t, unchecked)
-		child := w.create(secrets, "child", ownedBy(nobody(unknownKind)))
-		w.stay(child)
-		both := w.create(secrets, "both", ownedBy(nobody(unknownKind), nobody(configMaps)))
-		w.stay(child, both)
-	})
-}
-
-// One owner, claimed with correct and with wrong coordinates: only the dependents with the
-// correct ones are kept.
-func TestAlternateCoordinates(t *testing.T) {
-	t.Parallel()
-	type variant struct {
-		name    string
-		child   *cluster // where the child lives; nil for where the owner does
-		claim   func(r metav1.OwnerReference) metav1.OwnerReference
-		isRight bool
-	}
-	check := func(t *testing.T, w *cluster, owner object, v variant) {
-		t.Helper()
-		space := w
-		if v.child != nil {
-			space = v.child
-		}
-		for _, goodFirst := range []bool{true, false} {
-			name := fmt.Sprintf("%s-%t", v.name, goodFirst)
-			var good object
-			if goodFirst {
-				good = w.create(secrets, "good-"+name, ownedBy(ref(owner)))
-			}
-			other := space.create(secrets, "other-"+name, ownedBy(v.claim(ref(owner))))
-			if !goodFirst {
-				good = w.create(secrets, "good-"+name, ownedBy(ref(owner)))
-			}
-			if v.isRight {
-				space.stay(other)
-			} else {
-				space.eventuallyGone(other)
-			}
-			w.stay(good, owner)
-		}
-	}
-	otherName := func(r metav1.OwnerReference) metav1.OwnerReference { r.Name = "other"; return r }
-	otherKind := func(r metav1.OwnerReference) metav1.OwnerReference {
-		r.APIVersion, r.Kind = "apps/v1", "ReplicaSet"
-		return r
-	}
-	same := func(r metav1.OwnerReference) metav1.OwnerReference { return r }
-
-	t.Run("VN-17 a namespaced owner", func(t *testing.T) {
-		t.Parallel()
-		w := shared(t)
-		gizmos := w.defineAs("gizmos", versions)
-		owner := w.create(gizmos, "owner")
-		w.settle(gizmos)
-		elsewhere := w.another()
-		for _, v := range []variant{
-			{name: "version", claim: func(r metav1.OwnerReference) metav1.OwnerReference { return in("v1beta1", r) }, isRight: true},
-			{name: "kind", claim: otherKind},
-			{name: "namespace", child: elsewhere, claim: same},
-			{name: "name", claim: otherName},
-		} {
-			t.Run("VN-17 "+v.name, func(t *testing.T) { check(t, w, owner, v) })
-		}
-	})
-	t.Run("VN-18 a cluster-scoped owner", func(t *testing.T) {
-		t.Parallel()
-		w := shared(t)
-		d := versions
-		d.cluster = true
-		gizmos := w.defineAs("gizmos", d)
-		owner := w.create(gizmos, "owner")
-		w.settle(gizmos)
-		elsewhere := w.another()
-		for _, v := range []variant{
-			{name: "version", claim: func(r metav1.OwnerReference) metav1.OwnerReference { return in("v1beta1", r) }, isRight: true},
-			{name: "kind", claim: otherKind},
-			{name: "namespace", child: elsewhere, claim: same, isRight: true},
-			{name: "name", claim: otherName},
-		} {
-			t.Run("VN-18 "+v.name, func(t *testing.T) { check(t, w, owner, v) })
-		}
-	})
-}
 
 // Objects are observed in an order that the test determines, by a collector that temporarily does
 // not see one of the kinds.
@@ -188,65 +19,65 @@ func TestClaimsInAnyOrder(t *testing.T) {
 	t.Run("VN-01 a namespaced child is observed before its cluster-scoped owner", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		w.collect(tap)
-		resume := tap.stall(clusterRoles)
-		owner := w.create(clusterRoles, "owner")
-		child := w.create(secrets, "child", ownedBy(ref(owner)))
-		w.stay(child)
+		resume := tap.stall(probe.ClusterRoles)
+		owner := w.Create(probe.ClusterRoles, "owner")
+		child := w.Create(probe.Secrets, "child", probe.OwnedBy(probe.Ref(owner)))
+		w.Stay(child)
 		if tap.count(about(owner, "get")) == 0 {
 			t.Error("nobody asked for an owner that was not observed")
 		}
 		resume()
-		w.settle(clusterRoles)
+		w.Settle(probe.ClusterRoles)
 		asked := tap.count(about(owner, "get"))
-		w.stay(child, owner)
+		w.Stay(child, owner)
 		if got := tap.count(about(owner, "get")); got != asked {
 			t.Errorf("the owner was asked for %d times more after it was observed", got-asked)
 		}
-		w.remove(owner, background)
-		w.eventuallyGone(child)
+		w.Remove(owner, probe.Background)
+		w.EventuallyGone(child)
 	})
 	t.Run("VN-02 a child is observed before the owner in another namespace", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
-		elsewhere := w.another()
+		elsewhere := w.Another()
 		w.collect(tap)
-		resume := tap.stall(configMaps)
-		owner := elsewhere.create(configMaps, "owner")
+		resume := tap.stall(probe.ConfigMaps)
+		owner := elsewhere.Create(probe.ConfigMaps, "owner")
 		// The owner is looked up in the child's namespace, and observed in its own before that is
 		// answered.
 		answer := tap.refuse(about(owner, "get"), http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
-		child := w.create(secrets, "child", ownedBy(ref(owner)))
+		child := w.Create(probe.Secrets, "child", probe.OwnedBy(probe.Ref(owner)))
 		tap.awaits(t, about(owner, "get"))
 		resume()
-		elsewhere.settle(configMaps)
+		elsewhere.Settle(probe.ConfigMaps)
 		answer()
-		w.eventuallyGone(child)
-		w.eventuallyReported(child, invalidNamespace)
-		elsewhere.stay(owner)
+		w.EventuallyGone(child)
+		w.EventuallyReported(child, probe.InvalidNamespace)
+		elsewhere.Stay(owner)
 	})
 	t.Run("VN-04 a cluster-scoped child is observed before its namespaced owner", func(t *testing.T) {
 		w, tap := quietWith(t, unchecked), &tap{}
 		w.collect(tap)
-		resume := tap.stall(configMaps)
-		owner := w.create(configMaps, "owner")
-		child := w.create(clusterRoles, "child", ownedBy(ref(owner)))
-		w.stay(child)
+		resume := tap.stall(probe.ConfigMaps)
+		owner := w.Create(probe.ConfigMaps, "owner")
+		child := w.Create(probe.ClusterRoles, "child", probe.OwnedBy(probe.Ref(owner)))
+		w.Stay(child)
 		resume()
-		w.eventuallyReported(child, invalidNamespace)
-		w.stay(child, owner)
+		w.EventuallyReported(child, probe.InvalidNamespace)
+		w.Stay(child, owner)
 		calls := tap.count(about(child, "")) + tap.count(about(owner, ""))
-		w.settle(configMaps, clusterRoles)
+		w.Settle(probe.ConfigMaps, probe.ClusterRoles)
 		if got := tap.count(about(child, "")) + tap.count(about(owner, "")); got != calls {
 			t.Errorf("%d more requests about a child that is settled, and its owner", got-calls)
 		}
 	})
 	t.Run("VN-06 no owner is asked for that is observed, in whatever version", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
-		gizmos := w.defineAs("gizmos", versions)
+		gizmos := w.DefineAs("gizmos", probe.Versions())
 		w.collect(tap)
-		owner := w.create(gizmos, "owner")
-		w.settle(gizmos)
-		child := w.create(secrets, "child", ownedBy(in("v1beta1", ref(owner))))
-		w.stay(child)
+		owner := w.Create(gizmos, "owner")
+		w.Settle(gizmos)
+		child := w.Create(probe.Secrets, "child", probe.OwnedBy(probe.InVersion("v1beta1", probe.Ref(owner))))
+		w.Stay(child)
 		if got := tap.count(about(owner, "get")); got != 0 {
 			t.Errorf("the owner was asked for %d times", got)
 		}
@@ -259,42 +90,42 @@ func TestClaimsInAnyOrder(t *testing.T) {
 		t.Run(fmt.Sprintf("%s a child claims the owner's UID under another kind: %s", id, strings.Join(order, ", ")), func(t *testing.T) {
 			w, tap := quiet(t), &tap{}
 			w.collect(tap)
-			resume := map[string]func(){"owner": tap.stall(configMaps), "good": tap.stall(secrets), "bad": tap.stall(pods)}
-			owner := w.create(configMaps, "owner")
-			good := w.create(secrets, "good", ownedBy(ref(owner)))
-			claim := ref(owner)
+			resume := map[string]func(){"owner": tap.stall(probe.ConfigMaps), "good": tap.stall(probe.Secrets), "bad": tap.stall(probe.Pods)}
+			owner := w.Create(probe.ConfigMaps, "owner")
+			good := w.Create(probe.Secrets, "good", probe.OwnedBy(probe.Ref(owner)))
+			claim := probe.Ref(owner)
 			claim.APIVersion, claim.Kind = "apps/v1", "ReplicaSet"
-			bad := w.create(pods, "bad", ownedBy(claim))
-			kinds := map[string]kind{"owner": configMaps, "good": secrets, "bad": pods}
+			bad := w.Create(probe.Pods, "bad", probe.OwnedBy(claim))
+			kinds := map[string]probe.Kind{"owner": probe.ConfigMaps, "good": probe.Secrets, "bad": probe.Pods}
 			for _, next := range order {
 				resume[next]()
-				w.settle(kinds[next])
+				w.Settle(kinds[next])
 			}
-			w.eventuallyGone(bad)
-			w.stay(good, owner)
+			w.EventuallyGone(bad)
+			w.Stay(good, owner)
 			// The absence of the bad claim must not have removed the owner.
-			w.remove(owner, background)
-			w.eventuallyGone(good)
+			w.Remove(owner, probe.Background)
+			w.EventuallyGone(good)
 		})
 	}
 	for id, childFirst := range map[string]bool{"VN-14": true, "VN-16": false} {
 		t.Run(fmt.Sprintf("%s a cluster-scoped and a namespaced child of an absent owner, the cluster-scoped first: %t", id, childFirst), func(t *testing.T) {
 			w, tap := quietWith(t, unchecked), &tap{}
 			w.collect(tap)
-			gone := nobody(configMaps)
-			var bad, good object
+			gone := probe.Nobody(probe.ConfigMaps)
+			var bad, good probe.Object
 			if childFirst {
-				bad = w.create(clusterRoles, "bad", ownedBy(gone))
-				w.settle(clusterRoles)
+				bad = w.Create(probe.ClusterRoles, "bad", probe.OwnedBy(gone))
+				w.Settle(probe.ClusterRoles)
 			}
-			good = w.create(secrets, "good", ownedBy(gone))
-			w.eventuallyGone(good)
+			good = w.Create(probe.Secrets, "good", probe.OwnedBy(gone))
+			w.EventuallyGone(good)
 			if !childFirst {
-				bad = w.create(clusterRoles, "bad", ownedBy(gone))
+				bad = w.Create(probe.ClusterRoles, "bad", probe.OwnedBy(gone))
 			}
-			w.stay(bad)
+			w.Stay(bad)
 			asked := tap.count(match{verbs: "get"})
-			w.settle(clusterRoles)
+			w.Settle(probe.ClusterRoles)
 			// One read for each of the two absent owners that settle creates.
 			if got := tap.count(match{verbs: "get"}) - asked; got > 2 {
 				t.Errorf("%d reads while nothing was to be found out", got)
@@ -304,62 +135,62 @@ func TestClaimsInAnyOrder(t *testing.T) {
 	t.Run("VN-15 a cluster-scoped and a namespaced child, and an owner that is observed late", func(t *testing.T) {
 		w, tap := quietWith(t, unchecked), &tap{}
 		w.collect(tap)
-		resume := tap.stall(configMaps)
-		owner := w.create(configMaps, "owner")
-		bad := w.create(clusterRoles, "bad", ownedBy(ref(owner)))
-		good := w.create(secrets, "good", ownedBy(ref(owner)))
-		w.stay(bad, good)
+		resume := tap.stall(probe.ConfigMaps)
+		owner := w.Create(probe.ConfigMaps, "owner")
+		bad := w.Create(probe.ClusterRoles, "bad", probe.OwnedBy(probe.Ref(owner)))
+		good := w.Create(probe.Secrets, "good", probe.OwnedBy(probe.Ref(owner)))
+		w.Stay(bad, good)
 		resume()
-		w.eventuallyReported(bad, invalidNamespace)
-		w.stay(bad, good, owner)
-		w.remove(owner, background)
-		w.eventuallyGone(good)
-		w.stay(bad)
+		w.EventuallyReported(bad, probe.InvalidNamespace)
+		w.Stay(bad, good, owner)
+		w.Remove(owner, probe.Background)
+		w.EventuallyGone(good)
+		w.Stay(bad)
 	})
 	for turn := range 3 {
 		t.Run(fmt.Sprintf("VN-19 many claims on one UID, in order %d: only the right one holds", turn), func(t *testing.T) {
 			w := quiet(t)
-			elsewhere := w.another()
-			owner := w.create(configMaps, "owner")
+			elsewhere := w.Another()
+			owner := w.Create(probe.ConfigMaps, "owner")
 			type claimant struct {
-				space *cluster
+				space *probe.Space
 				claim metav1.OwnerReference
 			}
-			claims := []claimant{{w, ref(owner)}, {elsewhere, ref(owner)}}
+			claims := []claimant{{w.Space, probe.Ref(owner)}, {elsewhere, probe.Ref(owner)}}
 			for _, apiVersion := range []string{"v1", "apps/v1", "batch/v1"} {
 				for _, kind := range []string{"ConfigMap", "Secret", "ReplicaSet", "Job"} {
 					for _, name := range []string{"a", "owner", "z"} {
 						if served := map[string]string{"ConfigMap": "v1", "Secret": "v1", "ReplicaSet": "apps/v1", "Job": "batch/v1"}; served[kind] != apiVersion || kind == "ConfigMap" && name == "owner" {
 							continue
 						}
-						claims = append(claims, claimant{w, metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: owner.uid}})
+						claims = append(claims, claimant{w.Space, metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: owner.UID}})
 					}
 				}
 			}
-			children := make([]object, len(claims))
+			children := make([]probe.Object, len(claims))
 			for i := range claims {
 				at := (i*5 + turn*3) % len(claims)
-				children[at] = claims[at].space.create(secrets, fmt.Sprint("child-", at), ownedBy(claims[at].claim))
+				children[at] = claims[at].space.Create(probe.Secrets, fmt.Sprint("child-", at), probe.OwnedBy(claims[at].claim))
 			}
 			w.collect(nil)
-			w.eventuallyGone(children[1:]...)
-			w.stay(children[0], owner)
+			w.EventuallyGone(children[1:]...)
+			w.Stay(children[0], owner)
 		})
 	}
 	t.Run("VN-20 equal claims are looked up once, other UIDs are other owners", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
-		owner := w.create(configMaps, "owner")
-		wrong := ref(owner)
+		owner := w.Create(probe.ConfigMaps, "owner")
+		wrong := probe.Ref(owner)
 		wrong.Name = "wrong"
-		children := w.createMany(20, secrets, "child", ownedBy(wrong))
-		unrelated := ref(owner)
+		children := w.CreateMany(20, probe.Secrets, "child", probe.OwnedBy(wrong))
+		unrelated := probe.Ref(owner)
 		unrelated.UID = types.UID("00000000-0000-0000-0000-000000000000")
-		children = append(children, w.create(secrets, "unrelated", ownedBy(unrelated)))
-		good := w.create(secrets, "good", ownedBy(ref(owner)))
+		children = append(children, w.Create(probe.Secrets, "unrelated", probe.OwnedBy(unrelated)))
+		good := w.Create(probe.Secrets, "good", probe.OwnedBy(probe.Ref(owner)))
 		w.collect(tap)
-		w.eventuallyGone(children...)
-		w.stay(good, owner)
-		if got := tap.count(match{verbs: "get", kind: configMaps, name: "wrong"}); got != 1 {
+		w.EventuallyGone(children...)
+		w.Stay(good, owner)
+		if got := tap.count(match{verbs: "get", kind: probe.ConfigMaps, name: "wrong"}); got != 1 {
 			t.Errorf("one claim of many was looked up %d times", got)
 		}
 	})
@@ -370,12 +201,12 @@ func TestClaimsInAnyOrder(t *testing.T) {
 func TestReferencesAcrossNamespaces(t *testing.T) {
 	t.Run("VN-21 valid children survive a restart among bogus ones", func(t *testing.T) {
 		w := quiet(t)
-		elsewhere := w.another()
-		parent := elsewhere.create(configMaps, "parent")
-		valid := elsewhere.createMany(10, secrets, "valid", ownedBy(ref(parent)))
-		var bogus []object
+		elsewhere := w.Another()
+		parent := elsewhere.Create(probe.ConfigMaps, "parent")
+		valid := elsewhere.CreateMany(10, probe.Secrets, "valid", probe.OwnedBy(probe.Ref(parent)))
+		var bogus []probe.Object
 		for i := range 26 {
-			claim := ref(parent)
+			claim := probe.Ref(parent)
 			switch i % 4 {
 			case 1:
 				claim.Kind = "Secret"
@@ -384,44 +215,44 @@ func TestReferencesAcrossNamespaces(t *testing.T) {
 			case 3:
 				claim.Name = fmt.Sprint("other-", i)
 			}
-			k := []kind{secrets, configMaps, pods}[i%3]
-			bogus = append(bogus, w.create(k, fmt.Sprint("bogus-", i), ownedBy(claim)))
+			k := []probe.Kind{probe.Secrets, probe.ConfigMaps, probe.Pods}[i%3]
+			bogus = append(bogus, w.Create(k, fmt.Sprint("bogus-", i), probe.OwnedBy(claim)))
 		}
 		for restart := range 2 {
 			stop := w.collect(nil)
-			w.eventuallyGone(bogus...)
-			elsewhere.stay(append(valid, parent)...)
-			late := w.create(pods, fmt.Sprint("late-", restart), ownedBy(ref(parent)))
-			w.eventuallyGone(late)
-			elsewhere.stay(append(valid, parent)...)
+			w.EventuallyGone(bogus...)
+			elsewhere.Stay(append(valid, parent)...)
+			late := w.Create(probe.Pods, fmt.Sprint("late-", restart), probe.OwnedBy(probe.Ref(parent)))
+			w.EventuallyGone(late)
+			elsewhere.Stay(append(valid, parent)...)
 			stop()
-			bogus = []object{w.create(secrets, "again", ownedBy(ref(parent)))}
+			bogus = []probe.Object{w.Create(probe.Secrets, "again", probe.OwnedBy(probe.Ref(parent)))}
 		}
 		w.collect(nil)
-		w.eventuallyGone(bogus...)
-		elsewhere.remove(parent, background)
-		elsewhere.eventuallyGone(valid...)
+		w.EventuallyGone(bogus...)
+		elsewhere.Remove(parent, probe.Background)
+		elsewhere.EventuallyGone(valid...)
 	})
 	t.Run("CS-01 the watch of the owners' kind lags", func(t *testing.T) {
 		w, tap := quietWith(t, unchecked), &tap{}
 		w.collect(tap)
-		resume := tap.stall(clusterRoles)
-		owner := w.create(clusterRoles, "owner")
-		kept := w.create(secrets, "of-live-owner", ownedBy(ref(owner)))
-		gone := w.create(secrets, "of-missing-owner", ownedBy(nobody(clusterRoles)))
-		unknown := w.create(secrets, "of-unknown-kind", ownedBy(nobody(unknownKind)))
-		w.eventuallyGone(gone)
-		w.stay(kept, unknown)
+		resume := tap.stall(probe.ClusterRoles)
+		owner := w.Create(probe.ClusterRoles, "owner")
+		kept := w.Create(probe.Secrets, "of-live-owner", probe.OwnedBy(probe.Ref(owner)))
+		gone := w.Create(probe.Secrets, "of-missing-owner", probe.OwnedBy(probe.Nobody(probe.ClusterRoles)))
+		unknown := w.Create(probe.Secrets, "of-unknown-kind", probe.OwnedBy(probe.Nobody(probe.UnknownKind)))
+		w.EventuallyGone(gone)
+		w.Stay(kept, unknown)
 		resume()
-		w.stay(kept, unknown, owner)
+		w.Stay(kept, unknown, owner)
 	})
 	t.Run("CS-01 an object that waits for an unknown kind is reconsidered when it is served", func(t *testing.T) {
 		w := quietWith(t, unchecked)
 		w.collect(nil)
-		later := kind{GroupVersionResource: schema.GroupVersionResource{Group: w.space + ".example.com", Version: "v1", Resource: "gizmos"}, name: "Gizmo"}
-		child := w.create(secrets, "child", ownedBy(nobody(later)))
-		w.stay(child)
-		w.define("gizmos")
-		w.eventuallyGone(child)
+		later := probe.Kind{GroupVersionResource: schema.GroupVersionResource{Group: w.Name + ".example.com", Version: "v1", Resource: "gizmos"}, Name: "Gizmo"}
+		child := w.Create(probe.Secrets, "child", probe.OwnedBy(probe.Nobody(later)))
+		w.Stay(child)
+		w.Define("gizmos")
+		w.EventuallyGone(child)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
@@ -71,6 +72,13 @@ func (c *collector) stop() {
 	<-c.ended
 }
 
+// cluster is a namespace of a test on a server whose collector the test can start.
+type cluster struct {
+	*probe.Space
+	server *server
+	t      testing.TB
+}
+
 // collect runs a collector behind tap until the test ends or the function that it
 // returns is called.
 func (w *cluster) collect(tap *tap) (stop func()) {
@@ -88,7 +96,7 @@ func (w *cluster) collectWith(tap *tap, newControllers controllers) (stop func()
 // collectSoon is like collect, for a collector that has to wait for something first.
 func (w *cluster) collectSoon(tap *tap, newControllers controllers) (stop func()) {
 	w.t.Helper()
-	config := rest.CopyConfig(w.server.config)
+	config := rest.CopyConfig(w.server.Config)
 	if tap != nil {
 		config.Wrap(tap.wrap)
 	}
@@ -127,17 +135,13 @@ func quietWith(t testing.TB, a admission) *cluster {
 	case s == nil:
 		t.Skip("the server's own collector cannot be stopped or disturbed")
 	}
-	return newCluster(t, s)
+	record(t)
+	return &cluster{Space: probe.NewSpace(t, s.Server), server: s, t: t}
 }
 
-// shared returns a new namespace on the server that all tests share, where a collector runs.
-func shared(t testing.TB) *cluster {
-	t.Helper()
-	return sharedWith(t, checked)
-}
-
-// sharedWith is like shared, on a server with the given admission of owner references.
-func sharedWith(t testing.TB, a admission) *cluster {
+// shared returns the server that all checks share, with the given admission of owner references,
+// where a collector runs.
+func shared(t testing.TB, a admission) *server {
 	t.Helper()
 	s, err := sharedServer(a)
 	if err != nil {
@@ -146,7 +150,7 @@ func sharedWith(t testing.TB, a admission) *cluster {
 	if s.collector != nil {
 		waitFor(t, s.collector)
 	}
-	return newCluster(t, s)
+	return s
 }
 
 // waitFor waits until a collector collects.
@@ -164,12 +168,4 @@ func waitFor(t testing.TB, c *collector) {
 		}
 		return ""
 	})
-}
-
-// ours skips a test that requires more than the server's own collector guarantees.
-func (w *cluster) ours(why string) {
-	w.t.Helper()
-	if w.server.foreign {
-		w.t.Skip("this is how our collector differs: " + why)
-	}
 }

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/conformance"
 )
 
 //go:embed matrix.txt
@@ -35,6 +37,13 @@ var (
 // of this package actually run is checked after all of them (notRun).
 func TestMatrix(t *testing.T) {
 	here := idsInNames(t, ".")
+	for _, turn := range conformance.Checks() {
+		for _, check := range turn.Checks {
+			for _, id := range check.IDs() {
+				here[id] = true
+			}
+		}
+	}
 	scenarios := idsIn(t, filepath.Join(root, "internal", "verdict", "testdata"))
 	tests := map[string]map[string]map[string]bool{} // the IDs in them, by directory and name
 	known := map[string]bool{}
@@ -101,8 +110,8 @@ var ended struct {
 	ran, skipped map[string]bool // guarded
 }
 
-// record records at the end of a test that it has run, or was skipped. Every test of the matrix
-// calls it, since each creates a namespace of its own.
+// record records at the end of a test that it has run, or was skipped. Every check calls it, and
+// every test that asks for a server without a collector.
 func record(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {

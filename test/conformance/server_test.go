@@ -10,33 +10,22 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/system"
-	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // server is an API server under test, and its collector.
 type server struct {
-	config   *rest.Config
-	dynamic  dynamic.Interface
-	metadata metadata.Interface
-	kube     kubernetes.Interface
+	*probe.Server
 
-	// foreign is true if the collector is not ours.
-	foreign bool
 	// collector is ours, if it runs in this process and not in the server. It is
 	// nil while it is stopped.
 	collector *collector
@@ -94,7 +83,7 @@ func sharedServer(a admission) (*server, error) {
 		return nil, err
 	}
 	if s.collector == nil && !s.inside {
-		if s.collector, err = startCollector(s.config, collectingAndEmptying); err != nil {
+		if s.collector, err = startCollector(s.Config, collectingAndEmptying); err != nil {
 			return nil, err
 		}
 	}
@@ -126,9 +115,6 @@ func quietServer(a admission) (*server, error) {
 	return s, nil
 }
 
-// ours reports whether the server is ours, and in this process.
-func (s *server) ours() bool { return s.stop != nil }
-
 func stopServers() error {
 	servers.Lock()
 	defer servers.Unlock()
@@ -148,20 +134,12 @@ func stopServers() error {
 }
 
 func newServer(config *rest.Config) (*server, error) {
-	config = rest.CopyConfig(config)
-	config.QPS = -1
-	config.UserAgent = "conformance"
-	config.WarningHandler = rest.NoWarnings{}
-	s := &server{config: config}
-	var err error
-	if s.dynamic, err = dynamic.NewForConfig(config); err != nil {
+	s, err := probe.NewServer(config)
+	if err != nil {
 		return nil, err
 	}
-	if s.metadata, err = metadata.NewForConfig(config); err != nil {
-		return nil, err
-	}
-	s.kube, err = kubernetes.NewForConfig(config)
-	return s, err
+	s.Patience = patience
+	return &server{Server: s}, nil
 }
 
 // externalServerLocked returns the server that the environment names.
@@ -177,10 +155,11 @@ func externalServerLocked() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Upstream = probe.APIServer
 	switch name := os.Getenv(collectorVariable); name {
 	case "", "library":
 	case "none":
-		s.inside, s.foreign = true, true
+		s.inside, s.Upstream = true, probe.APIServer|probe.Controllers
 	default:
 		return nil, fmt.Errorf("%s is %q, want library or none", collectorVariable, name)
 	}
@@ -287,18 +266,3 @@ func startBare(a admission) (_ *server, err error) {
 	s.stop = end
 	return s, nil
 }
-
-// serves waits until the server serves a resource.
-func (s *server) serves(t testing.TB, resource schema.GroupVersionResource) {
-	t.Helper()
-	eventually.Agrees(t, func() string {
-		_, err := s.dynamic.Resource(resource).List(t.Context(), listOne)
-		if err != nil {
-			return err.Error()
-		}
-		return ""
-	})
-}
-
-// isGone reports whether an answer means that there is no such object.
-func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsGone(err) }

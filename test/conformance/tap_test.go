@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/coppice-dev/coppice/internal/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -52,7 +53,7 @@ type call struct {
 // match selects calls. Empty fields match anything.
 type match struct {
 	verbs     string // separated by spaces
-	kind      kind
+	kind      probe.Kind
 	space     string
 	name      string
 	part      string
@@ -72,10 +73,12 @@ func (m match) fits(c call) bool {
 }
 
 // reads match the calls by which a kind is observed.
-func reads(k kind) match { return match{verbs: "list watch", kind: k} }
+func reads(k probe.Kind) match { return match{verbs: "list watch", kind: k} }
 
 // about matches the calls about one object.
-func about(o object, verbs string) match { return match{verbs: verbs, kind: o.kind, name: o.name} }
+func about(o probe.Object, verbs string) match {
+	return match{verbs: verbs, kind: o.Kind, name: o.Name}
+}
 
 // rule is the treatment of matching calls.
 type rule struct {
@@ -137,7 +140,7 @@ func (t *tap) awaits(test testing.TB, m match) {
 }
 
 // stall holds back what the watches of a kind deliver, until the returned function is called.
-func (t *tap) stall(k kind) (resume func()) {
+func (t *tap) stall(k probe.Kind) (resume func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stalled == nil {
@@ -154,7 +157,7 @@ func (t *tap) stall(k kind) (resume func()) {
 }
 
 // lag delays what the watches of a kind deliver.
-func (t *tap) lag(k kind, by time.Duration) {
+func (t *tap) lag(k probe.Kind, by time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lags == nil {
@@ -164,7 +167,7 @@ func (t *tap) lag(k kind, by time.Duration) {
 }
 
 // cut ends the watches of a kind, as a broken connection does.
-func (t *tap) cut(k kind) {
+func (t *tap) cut(k probe.Kind) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s, r := range t.streams {
@@ -175,7 +178,7 @@ func (t *tap) cut(k kind) {
 }
 
 // open returns the number of open watches of a kind.
-func (t *tap) open(k kind) int {
+func (t *tap) open(k probe.Kind) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := 0

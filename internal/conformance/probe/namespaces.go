@@ -1,0 +1,242 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// ForeignFinalizer is a foreign entry of spec.finalizers.
+const ForeignFinalizer corev1.FinalizerName = "conformance.example.com/hold"
+
+// Namespace reads the check's namespace, which has to exist.
+func (w *Space) Namespace() *corev1.Namespace {
+	w.T.Helper()
+	ns, err := w.Server.Kube.CoreV1().Namespaces().Get(w.T.Context(), w.Name, metav1.GetOptions{})
+	if err != nil {
+		w.T.Fatalf("read namespace %s: %v", w.Name, err)
+	}
+	return ns
+}
+
+// Itself returns the check's namespace as an object.
+func (w *Space) Itself() Object {
+	w.T.Helper()
+	return Object{Kind: Namespaces, Name: w.Name, UID: w.Namespace().UID}
+}
+
+// End deletes the check's namespace and returns it.
+func (w *Space) End() Object {
+	w.T.Helper()
+	self := w.Itself()
+	w.Remove(self, Background)
+	return self
+}
+
+// EndHeld deletes the check's namespace after adding a foreign finalizer to it, so that it exists
+// for as long as the check needs it.
+func (w *Space) EndHeld() Object {
+	w.T.Helper()
+	self := w.Itself()
+	w.Patch(self, map[string]any{"finalizers": []string{Hold}})
+	w.T.Cleanup(func() { _ = w.TryPatch(self, map[string]any{"finalizers": nil}) })
+	w.Remove(self, Background)
+	return self
+}
+
+// ComeAgain creates the check's namespace again after it is gone.
+func (w *Space) ComeAgain() *corev1.Namespace {
+	w.T.Helper()
+	return w.createItself()
+}
+
+// CreateSoon creates an object in a namespace that was recreated: for a moment admission may take
+// it for the one that is gone.
+func (w *Space) CreateSoon(k Kind, name string) Object {
+	w.T.Helper()
+	var o Object
+	w.Until(fmt.Sprintf("to create %s %s in the new namespace", k.Name, name), func() string {
+		var err error
+		if o, err = w.TryCreate(k, name); err != nil && !IsAway(err) {
+			w.T.Fatalf("create %s %s: %v", k.Name, name, err)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return o
+}
+
+// SetSpecFinalizers replaces spec.finalizers of the check's namespace.
+func (w *Space) SetSpecFinalizers(finalizers ...corev1.FinalizerName) {
+	w.T.Helper()
+	w.Until(fmt.Sprintf("to set spec.finalizers to %v", finalizers), func() string {
+		ns := w.Namespace()
+		ns.Spec.Finalizers = finalizers
+		_, err := w.Server.Kube.CoreV1().Namespaces().Finalize(w.T.Context(), ns, metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsConflict(err) {
+			w.T.Fatalf("set spec.finalizers of %s: %v", w.Name, err)
+		}
+		if err != nil {
+			return err.Error() // its conditions were written meanwhile
+		}
+		return ""
+	})
+}
+
+// AddSpecFinalizer adds a foreign entry to spec.finalizers of the check's namespace, which holds
+// its deletion.
+func (w *Space) AddSpecFinalizer() {
+	w.T.Helper()
+	w.SetSpecFinalizers(corev1.FinalizerKubernetes, ForeignFinalizer)
+	w.T.Cleanup(func() {
+		ctx, cancel := w.cleaning()
+		defer cancel()
+		if ns, err := w.Server.Kube.CoreV1().Namespaces().Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
+			ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == ForeignFinalizer })
+			_, _ = w.Server.Kube.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{})
+		}
+	})
+}
+
+// EventuallySpecFinalizers waits until spec.finalizers of the check's namespace is this.
+func (w *Space) EventuallySpecFinalizers(want ...corev1.FinalizerName) {
+	w.T.Helper()
+	w.Until(fmt.Sprintf("spec.finalizers of the namespace to be %v", want), func() string {
+		if got := w.Namespace().Spec.Finalizers; !slices.Equal(got, want) {
+			return fmt.Sprintf("they are %v", got)
+		}
+		return ""
+	})
+}
+
+// SettleNamespaces waits until the namespace controller has processed everything from before: a
+// namespace that is deleted now is gone after it. It does so twice, as Settle does.
+func (w *Space) SettleNamespaces() {
+	w.T.Helper()
+	for range 2 {
+		sentinel := w.Another()
+		w.EventuallyGone(sentinel.End())
+	}
+}
+
+// ConditionLines returns the conditions of the check's namespace, in their order.
+func (w *Space) ConditionLines() []string {
+	w.T.Helper()
+	var lines []string
+	for _, c := range w.Namespace().Status.Conditions {
+		lines = append(lines, fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+	}
+	return lines
+}
+
+// EventuallySays waits until the conditions of the check's namespace are these lines.
+func (w *Space) EventuallySays(want ...string) {
+	w.T.Helper()
+	w.Until("the namespace to have its conditions", func() string {
+		if diff := cmp.Diff(want, w.ConditionLines()); diff != "" {
+			return "conditions (-want +got):\n" + diff
+		}
+		return ""
+	})
+}
+
+// EventuallyMentions waits until a condition of the check's namespace begins like this,
+// and has all these words in it.
+func (w *Space) EventuallyMentions(begin string, words ...string) {
+	w.T.Helper()
+	w.Until(fmt.Sprintf("a condition of the namespace that begins %q and mentions %q", begin, words), func() string {
+		lines := w.ConditionLines()
+		for _, line := range lines {
+			lacks := slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
+			if strings.HasPrefix(line, begin) && !lacks {
+				return ""
+			}
+		}
+		return "there are:\n" + strings.Join(lines, "\n")
+	})
+}
+
+// The conditions of a namespace that is being emptied without trouble.
+const (
+	Discovered = "NamespaceDeletionDiscoveryFailure False ResourcesDiscovered: All resources successfully discovered"
+	Parsed     = "NamespaceDeletionGroupVersionParsingFailure False ParsedGroupVersions: All legacy kube types successfully parsed"
+	Deleted    = "NamespaceDeletionContentFailure False ContentDeleted: All content successfully deleted, may be waiting on finalization"
+	Removed    = "NamespaceContentRemaining False ContentRemoved: All content successfully removed"
+	Finished   = "NamespaceFinalizersRemaining False ContentHasNoFinalizers: All content-preserving finalizers finished"
+)
+
+// Remain is the condition that reports what remains.
+func Remain(what string) string {
+	return "NamespaceContentRemaining True SomeResourcesRemain: Some resources are remaining: " + what
+}
+
+// Preserved is the condition that reports what preserves it.
+func Preserved(by string) string {
+	return "NamespaceFinalizersRemaining True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: " + by
+}
+
+// IsAway reports whether a creation was refused because its namespace is gone or terminating.
+func IsAway(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// IsMarked reports whether a namespace is being deleted, and says so in both ways.
+func IsMarked(ns *corev1.Namespace) bool {
+	return ns.DeletionTimestamp != nil && ns.Status.Phase == corev1.NamespaceTerminating
+}
+
+// apiServices is the resource in which API groups of other servers are registered.
+func apiServices() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+}
+
+// BreakGroup registers an API group whose server does not exist, and waits until discovery fails
+// for it. Servers that aggregate no others have no such groups.
+func (w *Space) BreakGroup(group string) (repair func()) {
+	w.T.Helper()
+	registry := w.Server.Dynamic.Resource(apiServices())
+	if _, err := registry.List(w.T.Context(), listOne()); IsGone(err) {
+		w.T.Skip("the server does not aggregate others")
+	}
+	service := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiServices().GroupVersion().String(), "kind": "APIService",
+		"metadata": map[string]any{"name": "v1." + group},
+		"spec": map[string]any{
+			"group": group, "version": "v1", "groupPriorityMinimum": int64(1000), "versionPriority": int64(10),
+			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": metav1.NamespaceDefault, "name": "nowhere"},
+		},
+	}}
+	if _, err := registry.Create(w.T.Context(), service, metav1.CreateOptions{}); err != nil {
+		w.T.Fatal(err)
+	}
+	w.T.Cleanup(func() {
+		ctx, cancel := w.cleaning()
+		defer cancel()
+		_ = registry.Delete(ctx, service.GetName(), metav1.DeleteOptions{}) // if the check has not
+	})
+	w.Until("discovery to fail for "+group, func() string {
+		var answer string
+		_, lists, err := w.Server.Kube.Discovery().ServerGroupsAndResources()
+		if err != nil {
+			answer = err.Error()
+		}
+		if strings.Contains(answer, group) {
+			return ""
+		}
+		return fmt.Sprintf("it answers %q, with %d lists", answer, len(lists))
+	})
+	return func() {
+		if err := registry.Delete(w.T.Context(), service.GetName(), metav1.DeleteOptions{}); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// EventuallyGone waits until objects are gone.
+func (w *Space) EventuallyGone(objects ...Object) {
+	w.T.Helper()
+	for _, o := range objects {
+		w.Until(fmt.Sprintf("%s to go", o), func() string {
+			if now, ok := w.Look(o); ok {
+				return "it is still there: " + Describe(now)
+			}
+			return ""
+		})
+	}
+}
+
+// EventuallyLeaving waits until objects are being deleted, if they are not gone.
+func (w *Space) EventuallyLeaving(objects ...Object) {
+	w.T.Helper()
+	for _, o := range objects {
+		w.Until(fmt.Sprintf("%s to be deleted", o), func() string {
+			if now, ok := w.Look(o); ok && now.DeletionTimestamp == nil {
+				return "it is not being deleted: " + Describe(now)
+			}
+			return ""
+		})
+	}
+}
+
+// EventuallyOwned waits until an object has just these owner references.
+func (w *Space) EventuallyOwned(o Object, owners ...metav1.OwnerReference) {
+	w.T.Helper()
+	w.Until(fmt.Sprintf("%s to be owned by %s", o, names(owners)), func() string {
+		if diff := cmp.Diff(owners, w.Must(o).OwnerReferences, equateEmpty()); diff != "" {
+			return "owner references (-want +got):\n" + diff
+		}
+		return ""
+	})
+}
+
+// EventuallyFinalizers waits until an object has just these finalizers.
+func (w *Space) EventuallyFinalizers(o Object, finalizers ...string) {
+	w.T.Helper()
+	w.Until(fmt.Sprintf("%s to have the finalizers %v", o, finalizers), func() string {
+		if got := w.Must(o).Finalizers; !slices.Equal(got, finalizers) {
+			return fmt.Sprintf("it has %v", got)
+		}
+		return ""
+	})
+}
+
+// Settle waits until a collector has processed everything from before: garbage of each kind that
+// is created now is collected after it. It does so twice, because an object that came earlier may
+// still be with a worker when the first garbage is gone.
+func (w *Space) Settle(kinds ...Kind) {
+	w.T.Helper()
+	for i := range 2 {
+		for _, k := range kinds {
+			owner := ConfigMaps
+			if k.Cluster {
+				owner = ClusterRoles
+			}
+			w.EventuallyGone(w.Create(k, fmt.Sprintf("sentinel-%d-%s", i, uuid.NewUUID()[:8]), OwnedBy(Nobody(owner))))
+		}
+	}
+}
+
+// Stay waits until nothing is left to be done, and asserts that objects are untouched.
+func (w *Space) Stay(objects ...Object) {
+	w.T.Helper()
+	var kinds []Kind
+	for _, o := range objects {
+		if !slices.ContainsFunc(kinds, func(k Kind) bool { return k.GroupVersionResource == o.Kind.GroupVersionResource }) {
+			kinds = append(kinds, o.Kind)
+		}
+	}
+	w.Settle(kinds...)
+	w.AreKept(objects...)
+}
+
+// AreKept asserts that objects exist and are not being deleted.
+func (w *Space) AreKept(objects ...Object) {
+	w.T.Helper()
+	for _, o := range objects {
+		now, ok := w.Look(o)
+		switch {
+		case !ok:
+			w.T.Errorf("want %s to be kept; it was deleted", o)
+		case now.DeletionTimestamp != nil:
+			w.T.Errorf("want %s to be kept; it is being deleted: %s", o, Describe(now))
+		}
+	}
+}
+
+// AreOrphans asserts that objects stay and have no owner references.
+func (w *Space) AreOrphans(dependents ...Object) {
+	w.T.Helper()
+	w.Stay(dependents...)
+	for _, d := range dependents {
+		if owners := w.Must(d).OwnerReferences; len(owners) > 0 {
+			w.T.Errorf("want %s, which was orphaned, to have no owners; it has %s", d, names(owners))
+		}
+	}
+}
+
+// InvalidNamespace is the reason of the Event about an owner where R5 does not allow it.
+const InvalidNamespace = "OwnerRefInvalidNamespace"
+
+// EventuallyReported waits for an Event about an object.
+func (w *Space) EventuallyReported(o Object, reason string) {
+	w.T.Helper()
+	space := o.Namespace
+	if space == "" {
+		space = metav1.NamespaceDefault
+	}
+	w.Until(fmt.Sprintf("an Event %s about %s", reason, o), func() string {
+		events, err := w.Server.Kube.CoreV1().Events(space).List(w.T.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		var others []string
+		for i := range events.Items {
+			e := &events.Items[i]
+			if e.InvolvedObject.UID != o.UID {
+				continue
+			}
+			if e.Reason == reason {
+				return ""
+			}
+			others = append(others, e.Reason)
+		}
+		return fmt.Sprintf("there are only %v", others)
+	})
+}
+
+// Describe says what of an object matters to its deletion.
+func Describe(now *metav1.PartialObjectMetadata) string {
+	var parts []string
+	if now.DeletionTimestamp != nil {
+		parts = append(parts, "being deleted since "+now.DeletionTimestamp.Format(time.TimeOnly))
+	}
+	parts = append(parts, fmt.Sprintf("finalizers %v", now.Finalizers))
+	for _, r := range now.OwnerReferences {
+		parts = append(parts, fmt.Sprintf("owner %s %s %s", r.APIVersion, r.Kind, r.Name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func names(owners []metav1.OwnerReference) string {
+	if len(owners) == 0 {
+		return "nobody"
+	}
+	var all []string
+	for _, r := range owners {
+		all = append(all, r.Kind+" "+r.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// equateEmpty treats nil and an empty list of references as equal.
+func equateEmpty() cmp.Option {
+	return cmp.FilterValues(func(a, b []metav1.OwnerReference) bool { return len(a) == 0 && len(b) == 0 }, cmp.Ignore())
+}

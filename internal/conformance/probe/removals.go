@@ -1,0 +1,99 @@
+package probe
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Removals is the account of the revisions at which objects of a namespace were removed. It is safe
+// for concurrent use.
+type Removals struct {
+	space *Space
+	log   *removalLog
+}
+
+type removalLog struct {
+	mu   sync.Mutex
+	at   map[types.UID]int64 // guarded
+	fail error               // guarded; why the account is not complete
+}
+
+// In returns the same account, whose failures are those of other steps of the check (Differs).
+func (r *Removals) In(w *Space) *Removals { return &Removals{w, r.log} }
+
+// Watch records the removals of objects of some kinds from now on, in the check's namespace, or of
+// cluster-scoped ones anywhere. The revisions of one server are shared by all its kinds.
+func (w *Space) Watch(kinds ...Kind) *Removals {
+	w.T.Helper()
+	log := &removalLog{at: map[types.UID]int64{}}
+	for _, k := range kinds {
+		objects := w.Objects(Object{Kind: k, Namespace: w.namespaceOf(k)})
+		list, err := objects.List(w.T.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		events, err := objects.Watch(w.T.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for event := range events.ResultChan() {
+				log.note(event)
+			}
+		}()
+		w.T.Cleanup(func() {
+			events.Stop()
+			<-ended
+		})
+	}
+	return &Removals{w, log}
+}
+
+func (r *removalLog) note(event watch.Event) {
+	o, ok := event.Object.(*metav1.PartialObjectMetadata)
+	if event.Type != watch.Deleted || !ok {
+		return
+	}
+	revision, err := strconv.ParseInt(o.ResourceVersion, 10, 64)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at[o.UID], r.fail = revision, err
+}
+
+// Of waits until the removal of an object is recorded, and returns the revision.
+func (r *Removals) Of(o Object) int64 {
+	w := r.space
+	w.T.Helper()
+	var at int64
+	w.Until(fmt.Sprintf("a DELETED event of %s", o), func() string {
+		r.log.mu.Lock()
+		defer r.log.mu.Unlock()
+		if r.log.fail != nil {
+			w.T.Fatal(r.log.fail)
+		}
+		if at = r.log.at[o.UID]; at == 0 {
+			return "there is none"
+		}
+		return ""
+	})
+	return at
+}
+
+// GoneBefore asserts that an owner was removed after its dependents.
+func (r *Removals) GoneBefore(owner Object, dependents ...Object) {
+	t := r.space.T
+	t.Helper()
+	last := r.Of(owner)
+	for _, d := range dependents {
+		if at := r.Of(d); at > last {
+			t.Errorf("want %s to be removed before %s; it was at revision %d, after %d", d, owner, at, last)
+		}
+	}
+}
