@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes differential replicas previews previews-kubernetes kills starts nodes suites generate dist dist-serve first-build
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes kills starts nodes suites generate dist dist-serve first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -78,9 +78,13 @@ exhaustive: ## all graphs of 4 objects, and of 5 that have up to 6 references or
 mutants: ## build the simulator with each planted bug; it must find them
 	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 2h -sim.mutants=all
 
-kubernetes: ## the conformance suite, the comparison of deletions and of a sample of whole objects, and a sample of previews, against a real kube-apiserver, which is built first (6 minutes)
+kubernetes: ## the conformance suite, the comparison of deletions and of a sample of whole objects, a sample of previews, and coppice conformance, against a real kube-apiserver, which is built first (8 minutes)
 	cd bench && go run ./onkubernetes -dir .. go test -count=1 -p 1 ./test/conformance ./test/differential
 	$(MAKE) previews-kubernetes KUBERNETES_PREVIEWS=15
+	$(MAKE) conformance
+
+conformance: build ## coppice conformance on a real kube-apiserver, with upstream's garbage collector and namespace controller: only what docs/semantics.md declares may differ (two minutes)
+	cd bench && go run ./onkubernetes -upstream -dir .. bin/coppice conformance
 
 SEED ?= $(shell date -u +%Y%m%d)
 differential: ## the comparison of whole objects with a real kube-apiserver: every field of every kind, right and wrong, and the pairs of SEED, by default that of the day (half an hour)

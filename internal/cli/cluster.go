@@ -26,10 +26,22 @@ type clusterFlags struct {
 }
 
 func (f *clusterFlags) add(c *cobra.Command) {
-	f.kube = genericclioptions.NewConfigFlags(true)
-	f.kube.CacheDir, f.kube.DisableCompression = nil, nil // nothing is cached, and lists are compressed as the server likes
+	f.kube = kubeFlags()
 	f.kube.AddFlags(c.Flags())
 	c.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "all namespaces, not only the current one")
+}
+
+// addServer adds the flags of a command that is about a server, and not about what is in a namespace.
+func (f *clusterFlags) addServer(c *cobra.Command) {
+	f.kube = kubeFlags()
+	f.kube.Namespace = nil
+	f.kube.AddFlags(c.Flags())
+}
+
+func kubeFlags() *genericclioptions.ConfigFlags {
+	kube := genericclioptions.NewConfigFlags(true)
+	kube.CacheDir, kube.DisableCompression = nil, nil // nothing is cached, and lists are compressed as the server likes
+	return kube
 }
 
 // config returns how to reach the server.

@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/coppice-dev/coppice/internal/conformance"
+	"github.com/coppice-dev/coppice/internal/conformance/probe"
+)
+
+// conformanceFlags are the flags of coppice conformance.
+type conformanceFlags struct {
+	cluster     clusterFlags
+	run, skip   string
+	rules       []string
+	controllers []string
+	upstream    string
+	patience    time.Duration
+	parallel    int
+	output      string
+	list        bool
+}
+
+// The values of --upstream.
+const (
+	upstreamAuto        = "auto"
+	upstreamAll         = "all"
+	upstreamServer      = "server"
+	upstreamControllers = "controllers"
+	upstreamNone        = "none"
+)
+
+func upstreams() []string {
+	return []string{upstreamAuto, upstreamAll, upstreamServer, upstreamControllers, upstreamNone}
+}
+
+func newConformance(s Streams) *cobra.Command {
+	var f conformanceFlags
+	c := &cobra.Command{
+		Use:   "conformance",
+		Short: "Check that an API server deletes and collects as it should, rule by rule",
+		Long: `Checks the API server that kubectl would use, with the garbage collector and the
+namespace controller that run there, against the rules of docs/semantics.md, and reports
+an outcome for each rule.
+
+It needs the rights of an administrator. It creates namespaces, objects in them, some
+ClusterRoles and CustomResourceDefinitions, and one APIService; their names begin with
+"conformance-", and all of them are removed. A kind that cannot be read, and a group that
+cannot be discovered, are among the checks: for some seconds they hold back the deletion
+of other namespaces, so use a cluster on which nobody depends. The images of its pods do
+not exist, and no scheduler places them.
+
+Where upstream differs from the rules, and docs/semantics.md declares it, a check that
+meets upstream's behaviour is "declared", and does not fail. By default that is so on all
+servers but those of "coppice up"; --upstream=none asks for the rules, and
+--upstream=server for those of the controllers ("coppice collect" beside kube-apiserver).
+
+The exit code is 0 if no check has failed, 1 if one has, and 2 for an invalid command line
+or a server that cannot be reached.`,
+		Example: `  # All checks, on the server of the current context
+  coppice conformance
+
+  # What they are
+  coppice conformance --list
+
+  # The checks of some rules, in one namespace after the other, with all that they found
+  coppice conformance --rule R13 --rule R14 --parallel 1 -o yaml
+
+  # A server without controllers, in a CI job
+  coppice conformance --controllers none -o junit >conformance.xml`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return f.exec(c, s) },
+	}
+	f.cluster.addServer(c)
+	flags := c.Flags()
+	flags.StringVar(&f.run, "run", "", "only checks whose name matches this regular expression")
+	flags.StringVar(&f.skip, "skip", "", "no checks whose name matches this regular expression")
+	flags.StringSliceVar(&f.rules, "rule", nil, "only checks that stand for this rule or invariant, such as R13 or S2; may be repeated")
+	flags.StringSliceVar(&f.controllers, "controllers", []string{"gc", "namespace"}, "what runs beside the server: gc, namespace, none")
+	flags.StringVar(&f.upstream, "upstream", upstreamAuto, "what may behave as upstream's does where docs/semantics.md declares a difference: "+strings.Join(upstreams(), ", "))
+	flags.DurationVar(&f.patience, "timeout", conformance.DefaultTimeout, "time that one condition of a check may take")
+	flags.IntVar(&f.parallel, "parallel", conformance.DefaultParallel, "how many checks run at the same time, where it is safe")
+	flags.StringVarP(&f.output, "output", "o", "table", "format of the report: "+strings.Join(conformance.Formats(), ", "))
+	flags.BoolVar(&f.list, "list", false, "list the checks, and run none")
+	completeWith(c, "output", conformance.Formats()...)
+	completeWith(c, "upstream", upstreams()...)
+	completeWith(c, "controllers", "gc", "namespace", "none")
+	return c
+}
+
+// exec runs the command.
+func (f *conformanceFlags) exec(c *cobra.Command, s Streams) error {
+	options, err := f.options()
+	if err != nil {
+		return err
+	}
+	selected := options.Select(conformance.Checks())
+	if len(selected) == 0 {
+		return usageError{errors.New("no check is selected; --list shows all")}
+	}
+	if f.list {
+		return listChecks(s.Out, selected)
+	}
+	config, err := f.cluster.config()
+	if err != nil {
+		return usageError{err}
+	}
+	server, err := probe.NewServer(config)
+	if err != nil {
+		return usageError{err}
+	}
+	server.Patience = f.patience
+	if server.Upstream, err = f.accepted(server); err != nil {
+		return usageError{err}
+	}
+	options.Progress = progressOf(s.Err)
+	report, err := conformance.Run(c.Context(), server, options)
+	if _, ok := errors.AsType[conformance.UnreachableError](err); ok {
+		return usageError{err}
+	}
+	return errors.Join(err, f.write(report, s))
+}
+
+// options returns what the flags ask for.
+func (f *conformanceFlags) options() (conformance.Options, error) {
+	o := conformance.Options{Parallel: f.parallel, Now: time.Now} //nolint:forbidigo // the clock of the command
+	switch {
+	case !slices.Contains(conformance.Formats(), f.output):
+		return o, usageError{fmt.Errorf("--output %q is none of %s", f.output, strings.Join(conformance.Formats(), ", "))}
+	case !slices.Contains(upstreams(), f.upstream):
+		return o, usageError{fmt.Errorf("--upstream %q is none of %s", f.upstream, strings.Join(upstreams(), ", "))}
+	case f.patience <= 0:
+		return o, usageError{errors.New("--timeout must be more than 0")}
+	case f.parallel < 1:
+		return o, usageError{errors.New("--parallel must be at least 1")}
+	}
+	for name, expression := range map[string]struct {
+		text string
+		to   **regexp.Regexp
+	}{"run": {f.run, &o.Run}, "skip": {f.skip, &o.Skip}} {
+		if expression.text == "" {
+			continue
+		}
+		compiled, err := regexp.Compile(expression.text)
+		if err != nil {
+			return o, usageError{fmt.Errorf("--%s: %w", name, err)}
+		}
+		*expression.to = compiled
+	}
+	for _, rule := range f.rules {
+		if !isRule(rule) {
+			return o, usageError{fmt.Errorf("--rule %s: no check stands for it; --list shows what they stand for", rule)}
+		}
+		o.Rules = append(o.Rules, rule)
+	}
+	for _, name := range f.controllers {
+		switch name {
+		case "gc":
+			o.Has |= conformance.Collector
+		case "namespace":
+			o.Has |= conformance.NamespaceController
+		case "none":
+		default:
+			return o, usageError{fmt.Errorf("--controllers %s: there are gc, namespace and none", name)}
+		}
+	}
+	return o, nil
+}
+
+// isRule reports whether any check stands for a rule.
+func isRule(rule string) bool {
+	return slices.ContainsFunc(conformance.Checks(), func(turn conformance.Turn) bool {
+		return slices.ContainsFunc(turn.Checks, func(c conformance.Check) bool { return c.IsFor(rule) })
+	})
+}
+
+// accepted returns of what upstream's differences are accepted.
+func (f *conformanceFlags) accepted(server *probe.Server) (probe.Side, error) {
+	switch f.upstream {
+	case upstreamNone:
+		return 0, nil
+	case upstreamServer:
+		return probe.APIServer, nil
+	case upstreamControllers:
+		return probe.Controllers, nil
+	case upstreamAuto:
+		version, err := server.Kube.Discovery().ServerVersion()
+		if err != nil {
+			return 0, fmt.Errorf("reach %s: %w", server.Config.Host, err)
+		}
+		if conformance.IsOurs(version.GitVersion) {
+			return 0, nil
+		}
+	}
+	return probe.APIServer | probe.Controllers, nil
+}
+
+// write writes the report, and returns an error if a check has failed.
+func (f *conformanceFlags) write(report conformance.Report, s Streams) error {
+	if report.Counts == nil {
+		return nil
+	}
+	text, err := report.Encode(f.output)
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	if _, err := s.Out.Write(text); err != nil {
+		return err //nolint:wrapcheck // of the output, which the user has chosen
+	}
+	if len(report.Left) > 0 {
+		fmt.Fprintf(s.Err, "not removed: namespaces %s\n", strings.Join(report.Left, ", "))
+	}
+	if report.Failed() {
+		return fmt.Errorf("%d of %d checks failed", report.Counts[conformance.Fail], len(report.Checks))
+	}
+	return nil
+}
+
+// progressOf shows on a terminal how many checks have run, and elsewhere nothing.
+func progressOf(w io.Writer) func(done, total int, last conformance.Result) {
+	file, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil
+	}
+	failed := 0
+	return func(done, total int, last conformance.Result) {
+		if last.Outcome == conformance.Fail {
+			failed++
+			fmt.Fprintf(w, "\r\033[Kfail: %s\n", last.Name)
+		}
+		fmt.Fprintf(w, "\r\033[K%d of %d checks, %d failed", done, total, failed)
+		if done == total {
+			fmt.Fprint(w, "\r\033[K")
+		}
+	}
+}
+
+// listChecks lists checks, what they stand for, and what they need.
+func listChecks(w io.Writer, turns []conformance.Turn) error {
+	columns := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(columns, "RULES\tNEEDS\tCHECK")
+	for _, turn := range turns {
+		for _, c := range turn.Checks {
+			fmt.Fprintf(columns, "%s\t%s\t%s\n", c.Rules, c.Needs, c.Name)
+		}
+	}
+	return columns.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+}
