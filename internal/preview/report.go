@@ -54,6 +54,14 @@ type ObjectReport struct {
 	KeptBy          []string     `json:"keptBy,omitempty"`
 	Waits           []WaitReport `json:"waits,omitempty"`
 	RecreatedBy     string       `json:"recreatedBy,omitempty"`
+	// Owners are those that the object names.
+	Owners []OwnerReport `json:"owners,omitempty"`
+}
+
+// OwnerReport is an owner that an object names. Blocking is true if it blocks the owner's foreground deletion.
+type OwnerReport struct {
+	UID      string `json:"uid"`
+	Blocking bool   `json:"blocking,omitempty"`
 }
 
 // WaitReport is something that an object waits for.
@@ -92,6 +100,9 @@ func (p Prediction) Report(inv *inventory.Inventory) Report {
 			report.Waits = append(report.Waits, WaitReport{
 				Reason: w.Reason, Name: w.Name, Objects: names(inv, w.Objects), ServedBy: w.ServedBy, TakenAlong: w.TakenAlong,
 			})
+		}
+		for _, r := range o.Object.Owners {
+			report.Owners = append(report.Owners, OwnerReport{UID: string(r.UID), Blocking: r.BlockOwnerDeletion == ownership.True})
 		}
 		result.Objects = append(result.Objects, report)
 	}
