@@ -7,6 +7,7 @@
 //	/coppice/v1/explain     why they are still there
 //	/coppice/v1/records     the last changes that the collector made, with their reasons
 //	/coppice/v1/status      the state of the collector
+//	/coppice/v1/resume      POST: resumes deletions that the breaker has paused
 //	/coppice/v1/watch       new records, and what the named objects wait for, as server-sent events
 //	/coppice/v1/openapi     this, as an OpenAPI 3 document
 //
@@ -50,12 +51,13 @@ const (
 	Records    = Prefix + "/records"
 	Status     = Prefix + "/status"
 	Watch      = Prefix + "/watch"
+	Resume     = Prefix + "/resume"
 	OpenAPI    = Prefix + "/openapi"
 )
 
 // Paths returns all paths.
 func Paths() []string {
-	return []string{Owners, Dependents, Component, Preview, Explain, Deletions, Records, Status, Watch, OpenAPI}
+	return []string{Owners, Dependents, Component, Preview, Explain, Deletions, Records, Status, Watch, Resume, OpenAPI}
 }
 
 // Source has the answers.
@@ -71,6 +73,8 @@ type Source interface {
 	Records(after uint64) []collector.Record
 	// Status returns the state of the collector, as far as a caller may see it, to be encoded as JSON.
 	Status(ctx context.Context, s *Sight) (any, error)
+	// Resume resumes the deletions of a kind, and reports whether they were paused.
+	Resume(kind string) bool
 	// NoStatus returns a value of the type that Status returns.
 	NoStatus() any
 }
@@ -103,6 +107,8 @@ func Handler(s Source, access Access) http.Handler {
 	mux.Handle("GET "+Records, h.asked(h.records))
 	mux.Handle("GET "+Status, h.asked(h.status))
 	mux.Handle("GET "+Watch, h.asked(h.watch))
+	// Browsers send certificates with whatever a page has them send; they say whose page it is.
+	mux.Handle("POST "+Resume, http.NewCrossOriginProtection().Handler(h.asked(h.resume)))
 	mux.Handle("GET "+OpenAPI, h.asked(h.openapi))
 	return guarded(mux)
 }

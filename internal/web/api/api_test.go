@@ -71,6 +71,8 @@ func (cluster) Status(ctx context.Context, s *api.Sight) (any, error) {
 	return map[string]any{"secrets": seen, "unread": s.Unread()}, err
 }
 
+func (cluster) Resume(kind string) bool { return kind == "ReplicaSet.apps" }
+
 func (cluster) NoStatus() any { return api.RecordList{} }
 
 // rights are what a user may list: RESOURCE.GROUP, or RESOURCE.GROUP/NAMESPACE, or "*.*".

@@ -34,6 +34,7 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		Deletions:  {"What the objects wait for that are being deleted, grouped by that, what is stuck first.", "application/json", DeletionList{}},
 		Records:    {"The last changes that the collector made, with their reasons.", "application/json", RecordList{}},
 		Status:     {"The state of the collector.", "application/json", h.source.NoStatus()},
+		Resume:     {"Resumes the deletions of a kind that the breaker has paused, for those who may delete collections of it in all namespaces.", "application/json", object{}},
 		Watch:      {"New records, and the named objects when they change, as server-sent events.", "text/event-stream", ""},
 		OpenAPI:    {"This document.", "application/json", object{}},
 	} {
@@ -49,7 +50,11 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		if path != Status && path != OpenAPI && path != Deletions {
 			operation["parameters"] = parameters(path)
 		}
-		paths[path] = object{"get": operation}
+		method := "get"
+		if path == Resume {
+			method = "post"
+		}
+		paths[path] = object{method: operation}
 	}
 	return writeJSON(w, object{
 		"openapi": "3.0.3",
@@ -64,6 +69,9 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 }
 
 func parameters(path string) []object {
+	if path == Resume {
+		return []object{{"name": "kind", "in": "query", "required": true, "schema": object{"type": "string"}, "description": "KIND.GROUP, such as ReplicaSet.apps."}}
+	}
 	list := object{"type": "array", "items": object{"type": "string"}}
 	text := object{"type": "string"}
 	all := []object{

@@ -144,7 +144,9 @@ func generalRoles() []*rbacv1.ClusterRole {
 		role("system:monitoring", rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{
 			"/metrics", "/metrics/*", "/coppice/metrics", "/healthz/*", "/livez/*", "/readyz/*",
 		}}),
-		role(ToolsUser, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{"/coppice/v1/*"}}),
+		role(ToolsUser, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{"/coppice/v1/*"}},
+			// Who may resume what, is for its handler to find out.
+			rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{"/coppice/v1/resume"}}),
 	}
 }
 
