@@ -35,7 +35,7 @@ race: ## the tests under the race detector
 	go test -race ./...
 
 # Nested modules that have code: each is vetted, linted and tested on its own.
-MODULES := bench coppicetest coppicetest/e2eframework coppicetest/fakes coppicetest/restconfig deploy release test/e2e/operator test/envtest test/suites
+MODULES := bench coppicetest coppicetest/e2eframework coppicetest/fakes coppicetest/restconfig deploy release test/e2e/operator test/envtest test/page test/suites
 LINT    := $(CURDIR)/bin/golangci-lint
 
 lint: ## golangci-lint, built from its module, in this module and the nested ones

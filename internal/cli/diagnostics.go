@@ -12,6 +12,7 @@ import (
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/election"
 	"github.com/coppice-dev/coppice/internal/web"
+	"github.com/coppice-dev/coppice/internal/web/page"
 )
 
 // diagnosticsAddress is the default of coppice collect's --bind-address.
@@ -43,6 +44,7 @@ func isLoopbackAddress(hostPort string) bool {
 func (f *collectFlags) listen(ctx context.Context, c coppice.Controllers, access coppice.Access, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
 	diagnostics := http.NewServeMux()
 	diagnostics.Handle(coppice.APIPrefix+"/", c.APIHandler(access))
+	diagnostics.Handle(page.Root, page.Handler())
 	diagnostics.Handle("/", c.Handler())
 	var servers []func(context.Context) error
 	for _, endpoint := range []struct {

@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/election"
 	"github.com/coppice-dev/coppice/internal/web"
 	toolsapi "github.com/coppice-dev/coppice/internal/web/api"
+	"github.com/coppice-dev/coppice/internal/web/page"
 )
 
 // controllersPrefix is the prefix of the paths that the API server itself also serves.
@@ -173,6 +174,9 @@ func (d *diagnostics) serve(api *apiserver.Server) {
 	answer := web.StandBy(d.role.StandsBy, d)
 	for _, path := range slices.Concat([]string{web.Status, web.Records, web.Settled, web.Graph}, toolsapi.Paths()) {
 		api.Handle(path, answer)
+	}
+	for _, path := range page.Paths() {
+		api.Handle(path, page.Handler())
 	}
 	api.Handle(controllersPrefix+web.Metrics, http.StripPrefix(controllersPrefix, answer))
 }

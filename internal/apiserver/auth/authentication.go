@@ -2,6 +2,7 @@ package auth
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -17,18 +18,23 @@ import (
 	"k8s.io/apiserver/pkg/authorization/path"
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/web/page"
 )
 
-// healthPaths are the only paths that anonymous users may read.
-func healthPaths() []string { return []string{"/healthz", "/livez", "/readyz"} }
+// openPaths are the only paths that anonymous users may read: health, and the files of the page, which know
+// nothing of the cluster. They are the same for everybody, and a browser loads them before it has a token to send.
+func openPaths() []string {
+	return slices.Concat([]string{"/healthz", "/livez", "/readyz"}, page.Paths())
+}
 
 // Authenticator authenticates a request as the subject of a client certificate that verify
 // accepts, as the user of a bearer token according to tokens, as whom a front proxy says or, on the
-// health paths only, as anonymous. A request with an invalid credential is refused, never treated as
+// open paths only, as anonymous. A request with an invalid credential is refused, never treated as
 // anonymous.
 func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token, proxies authenticator.Request) authenticator.Request {
 	var conditions []apiserver.AnonymousAuthCondition
-	for _, p := range healthPaths() {
+	for _, p := range openPaths() {
 		conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
 	}
 	certificate := newCertificateCache(x509.NewDynamic(verify, x509.CommonNameUserConversion), clock.RealClock{})
@@ -43,16 +49,16 @@ func Tokens(all ...authenticator.Token) authenticator.Token {
 	return group.NewTokenGroupAdder(tokenunion.NewFailOnError(all...), []string{user.AllAuthenticated})
 }
 
-// Authorizer allows administrators everything, every user to read the health paths, and every
+// Authorizer allows administrators everything, every user to read the open paths, and every
 // user what roles allows. The server refuses a request that none of them has an opinion on.
 func Authorizer(roles authorizer.Authorizer) (authorizer.Authorizer, error) {
-	health, err := path.NewAuthorizer(healthPaths())
+	open, err := path.NewAuthorizer(openPaths())
 	if err != nil {
-		return nil, fmt.Errorf("authorize the health paths: %w", err)
+		return nil, fmt.Errorf("authorize the open paths: %w", err)
 	}
 	a, err := authorizerunion.New(
 		authorizerunion.NamedAuthorizer{AuthorizerName: "administrators", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
-		authorizerunion.NamedAuthorizer{AuthorizerName: "health", Authorizer: health},
+		authorizerunion.NamedAuthorizer{AuthorizerName: "open paths", Authorizer: open},
 		authorizerunion.NamedAuthorizer{AuthorizerName: "roles", Authorizer: roles},
 	)
 	if err != nil {

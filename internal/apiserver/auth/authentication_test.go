@@ -49,15 +49,16 @@ func request(t *testing.T, path string, cert *x509.Certificate) *http.Request {
 	return r
 }
 
-func TestAnonymousMayAskForHealthOnly(t *testing.T) {
+// What anonymous users may read is the same in every cluster: health, and the files of the page.
+func TestAnonymousMayAskForHealthAndThePage(t *testing.T) {
 	auth := authenticatorOf(t, currentAuthority(t))
-	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+	for _, path := range []string{"/healthz", "/livez", "/readyz", "/coppice/", "/coppice/page/app.js"} {
 		response, ok, err := auth.AuthenticateRequest(request(t, path, nil))
 		if err != nil || !ok || response.User.GetName() != user.Anonymous {
 			t.Errorf("%s: %v %t %v", path, response, ok, err)
 		}
 	}
-	for _, path := range []string{"/", "/api", "/api/v1/secrets", "/metrics", "/version", "/healthz/etcd", "/readyz/..", "/openapi/v2"} {
+	for _, path := range []string{"/", "/api", "/api/v1/secrets", "/metrics", "/version", "/healthz/etcd", "/readyz/..", "/openapi/v2", "/coppice", "/coppice/v1/status", "/coppice/page/", "/coppice/metrics"} {
 		if response, ok, err := auth.AuthenticateRequest(request(t, path, nil)); ok {
 			t.Errorf("%s: %v %v", path, response.User, err)
 		}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/web/link"
+)
+
+// webFlags are the flags of coppice web.
+type webFlags struct {
+	ask  askFlags
+	port int
+	open bool
+}
+
+func newWeb(s Streams) *cobra.Command {
+	var f webFlags
+	c := &cobra.Command{
+		Use:   "web",
+		Short: "Watch deletions in a browser",
+		Long: `Serves a page on loopback, and prints a link that opens it once. The page shows what is
+being deleted, why, and what it waits for; what a deletion would do; and what hinders the
+collector. It shows what you may list, and no more: what it asks is sent on with the
+credentials of your kubeconfig, which stay in this process.
+
+It asks the API server that kubectl would use, if that is the one of "coppice up", or else
+the "coppice collect" at --address, which finds out from the API server who you are.
+
+On a terminal, Enter prints another link. Ctrl-C ends it, and with it what the links have
+opened.`,
+		Example: `  # A link to open in a browser on this machine
+  coppice web
+
+  # With the collector of a cluster, as a service account
+  kubectl -n coppice-system port-forward deployment/coppice 10270
+  coppice web --address http://` + diagnosticsAddress + ` --token "$(kubectl create token reader)"`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return serveWeb(c.Context(), f, s) },
+	}
+	f.ask.add(c)
+	flags := c.Flags()
+	flags.IntVar(&f.port, "port", 0, "port of loopback to serve on; 0 picks a free one")
+	flags.BoolVar(&f.open, "open", false, "open the link in a browser, too; other users of this machine may see it for a moment, among the arguments of that process")
+	return c
+}
+
+func serveWeb(ctx context.Context, f webFlags, s Streams) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	asker, err := f.ask.asker()
+	if err != nil {
+		return err
+	}
+	checked, cancel := context.WithTimeout(ctx, collectorTimeout)
+	defer cancel()
+	if _, err := asker.read(checked, coppice.APIPrefix+"/status"); err != nil {
+		return err
+	}
+	server := link.New(link.Config{Target: asker.server, Transport: asker.client.Transport, Changes: changesOfPage(), Now: time.Now})
+	return serveLinks(ctx, server, f.port, f.open, s)
+}
+
+// changesOfPage are the paths at which the page changes something.
+func changesOfPage() []string { return []string{coppice.APIPrefix + "/resume"} }
+
+// serveLinks serves the page until ctx ends, and prints where.
+func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen bool, s Streams) error { //nolint:revive // a flag's value
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return fmt.Errorf("listen on port %d of loopback: %w; choose another one with --port", port, causeOf(err))
+	}
+	host := listener.Addr().String()
+	address := server.Link(host)
+	fmt.Fprintf(s.Out, "open %s\n", address)
+	if isToOpen {
+		if err := openInBrowser(ctx, address); err != nil {
+			fmt.Fprintf(s.Err, "no browser could be opened: %s\n", oneLine(err))
+		}
+	}
+	if file, ok := s.In.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		fmt.Fprintln(s.Out, "The link works once, in a browser on this machine. Enter makes another, Ctrl-C ends.")
+		go moreLinks(file, s.Out, func() string { return server.Link(host) })
+	}
+	return serveOn(listener, server.Handler(host))(ctx)
+}
+
+// moreLinks prints a link for each line that is read.
+func moreLinks(in io.Reader, out io.Writer, newLink func() string) {
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		fmt.Fprintf(out, "open %s\n", newLink())
+	}
+}
+
+// openInBrowser opens an address as a click on it would.
+func openInBrowser(ctx context.Context, address string) error {
+	name, args := "xdg-open", []string{address}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return errors.New(name + " is not installed")
+	}
+	command := exec.CommandContext(ctx, path, args...)
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() { _ = command.Wait() }() // how it ends is the browser's affair
+	return nil
+}

@@ -1,0 +1,131 @@
+// Package page has the page on which people watch deletions: static files, which know nothing of any cluster.
+//
+// The files are served as they are, below /coppice/, by "coppice web", by the API server of "coppice up" and by
+// "coppice collect". In the browser they ask the paths below /coppice/v1 of the same server (package api), which
+// finds out who asks: so the files are for everybody, and what they show is not. They are plain ES modules, with
+// no build step, and load nothing from elsewhere; the content security policy forbids it to them.
+//
+// The modules, from what knows least to what knows most:
+//
+//	words.js    durations, names and sentences
+//	dom.js      elements from data; text is never parsed as HTML
+//	api.js      who asks, requests, and streams of events
+//	model.js    a deletion: its objects at each moment, in groups (pure)
+//	picture.js  the picture of a deletion, and the same as a list
+//	preview.js, health.js, with notes.js  the views
+//	app.js      the addresses of the views, and the way in
+package page
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"path"
+)
+
+const (
+	// Root is the address of the page.
+	Root = "/coppice/"
+	// filesPath is where its other files are.
+	filesPath = Root + "page/"
+	// index is the page itself.
+	index = "index.html"
+)
+
+// policy lets the page run its own scripts, ask its own server, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+//go:embed files
+var embedded embed.FS
+
+// file is a file as it is served.
+type file struct {
+	content     []byte
+	contentType string
+	tag         string // as an ETag
+}
+
+// Paths returns the paths of all files. Nothing in them is secret.
+func Paths() []string {
+	var all []string
+	for name := range files() {
+		all = append(all, pathOf(name))
+	}
+	return all
+}
+
+func pathOf(name string) string {
+	if name == index {
+		return Root
+	}
+	return filesPath + name
+}
+
+// Handler serves the files at their paths.
+func Handler() http.Handler {
+	mux := http.NewServeMux()
+	for name, f := range files() {
+		pattern := pathOf(name)
+		if name == index {
+			pattern += "{$}"
+		}
+		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { f.serve(w, r) })
+	}
+	return Guarded(mux)
+}
+
+// Guarded sets the headers that bind the page to its own origin.
+func Guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// serve answers with the file, unless the browser has it.
+func (f file) serve(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-cache") // ask whether it has changed
+	header.Set("ETag", f.tag)
+	if r.Header.Get("If-None-Match") == f.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	header.Set("Content-Type", f.contentType)
+	_, _ = w.Write(f.content)
+}
+
+// files returns all files by name.
+func files() map[string]file {
+	all := map[string]file{}
+	entries, err := fs.ReadDir(embedded, "files")
+	for _, entry := range entries {
+		var content []byte
+		if content, err = embedded.ReadFile("files/" + entry.Name()); err != nil {
+			break
+		}
+		sum := sha256.Sum256(content)
+		all[entry.Name()] = file{content, contentTypes()[path.Ext(entry.Name())], `"` + hex.EncodeToString(sum[:16]) + `"`}
+	}
+	if err != nil {
+		panic("page: what is embedded cannot be read: " + err.Error())
+	}
+	return all
+}
+
+func contentTypes() map[string]string {
+	return map[string]string{
+		".html": "text/html; charset=utf-8",
+		".css":  "text/css; charset=utf-8",
+		".js":   "text/javascript; charset=utf-8",
+		".svg":  "image/svg+xml",
+	}
+}
