@@ -136,6 +136,7 @@ func holds(w *probe.Space, o probe.Object) {
 	if before.Generation > 0 && answer.Generation != before.Generation+1 {
 		w.T.Errorf("want the mark to be generation %d of %s; it is %d", before.Generation+1, o, answer.Generation)
 	}
+	w.Must(o)
 	w.RemoveWith(o, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), PropagationPolicy: new(probe.Background)})
 	_ = w.TryPatch(o, map[string]any{"deletionTimestamp": nil}) // refused or ignored
 	if err := w.TryPatch(o, map[string]any{"finalizers": []string{probe.Hold, second, "conformance.example.com/late"}}); err == nil {

@@ -5,9 +5,12 @@ import (
 	"strconv"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 )
 
 // Removals is the account of the revisions at which objects of a namespace were removed. It is safe
@@ -37,7 +40,8 @@ func (w *Space) Watch(kinds ...Kind) *Removals {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		events, err := objects.Watch(w.T.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		// A server ends the watch of a client that falls behind; it goes on from where it was.
+		events, err := watchtools.NewRetryWatcherWithContext(w.T.Context(), list.ResourceVersion, &cache.ListWatch{WatchFuncWithContext: objects.Watch})
 		if err != nil {
 			w.T.Fatal(err)
 		}
@@ -57,14 +61,21 @@ func (w *Space) Watch(kinds ...Kind) *Removals {
 }
 
 func (r *removalLog) note(event watch.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if event.Type == watch.Error {
+		r.fail = apierrors.FromObject(event.Object)
+		return
+	}
 	o, ok := event.Object.(*metav1.PartialObjectMetadata)
 	if event.Type != watch.Deleted || !ok {
 		return
 	}
 	revision, err := strconv.ParseInt(o.ResourceVersion, 10, 64)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.at[o.UID], r.fail = revision, err
+	if err != nil {
+		r.fail = fmt.Errorf("revisions of %s have no order: %w", o.Name, err)
+	}
+	r.at[o.UID] = revision
 }
 
 // Of waits until the removal of an object is recorded, and returns the revision.

@@ -37,8 +37,8 @@ func NewServer(config *rest.Config) (*Server, error) {
 	config.QPS = -1
 	config.UserAgent = "conformance"
 	config.WarningHandler = rest.NoWarnings{}
+	s := &Server{Config: rest.CopyConfig(config)}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return recording{next} })
-	s := &Server{Config: config}
 	var err error
 	if s.Dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
