@@ -7,10 +7,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-)
 
-// enforcerName is the name of the policy, of its binding, and of the webhook's configuration, in deploy.
-const enforcerName = "coppice-protect"
+	"github.com/coppice-dev/coppice/internal/protection"
+)
 
 // warnUnenforced says on stderr if nobody refuses to delete what is labelled.
 func (w *protecting) warnUnenforced() {
@@ -36,7 +35,7 @@ func (w *protecting) warnUnenforced() {
 
 func (w *protecting) exists(resource string) (bool, error) {
 	of := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}
-	_, err := w.client.Resource(of).Get(w.ctx, enforcerName, metav1.GetOptions{})
+	_, err := w.client.Resource(of).Get(w.ctx, protection.Enforcer, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/explain"
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
@@ -75,7 +76,7 @@ func (w *cluster) resource(text, path string) *inventory.Resource {
 // line adds what a line says. One that begins with a capital letter is an object:
 //
 //	<Kind>.<group> [<namespace>/]<name> [deleted=<age>] [grace=<duration>] [finalizers=<f>,…]
-//	    [by=<manager>:<age>:<finalizer>,…] [owner=<apiVersion>:<Kind>:<name>[:blocking]] [<label>=<value>]
+//	    [protect=<mode>] [by=<manager>:<age>:<finalizer>,…] [owner=<apiVersion>:<Kind>:<name>[:blocking]] [<label>=<value>]
 //
 // A Deployment, StatefulSet or DaemonSet also has replicas, ready, unready (for how long), account and
 // image; a Lease renewed and holder; a Pod node, claim and phase; a Namespace spec (its finalizers) and
@@ -164,6 +165,8 @@ func (w *cluster) object(f []string) {
 				Type: corev1.NamespaceConditionType(parts[0]), Status: corev1.ConditionTrue,
 				LastTransitionTime: metav1.NewTime(w.ago(parts[1])), Message: spaced(parts[2]),
 			})
+		case "protect":
+			o.Protected, o.Labels = true, append(o.Labels, inventory.Label{Name: protection.Label, Value: value})
 		case "notready":
 			w.nodes[o.Name] = explain.Node{Exists: true, Since: w.ago(value)}
 		default:
@@ -285,6 +288,16 @@ func (w *cluster) Lease(o *inventory.Object) (servedby.Lease, error) {
 
 func (w *cluster) Rules(account types.NamespacedName, _ string) ([]rbacv1.PolicyRule, error) {
 	return w.rules[account], w.unread["rules"]
+}
+
+// Protection implements explain.Protections. What outlives others outlives the ConfigMap shop/web.
+func (w *cluster) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
+	web := protection.Other{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
+	list, err := protection.FormatOthers([]protection.Other{web})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return protection.New(o.Labels.Get(protection.Label), list), []protection.Left{{Other: web}}, w.unread["protection"] == nil
 }
 
 func (w *cluster) Node(name string) (explain.Node, error) { return w.nodes[name], w.unread["node"] }

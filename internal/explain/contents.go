@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // namespace explains what holds a namespace in spec.finalizers.
@@ -45,7 +46,8 @@ func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
 	if len(left) > 0 {
 		waits = append(waits, e.remaining(o, left))
 	}
-	if c := condition(ns, corev1.NamespaceDeletionContentFailure); c != nil {
+	// What is said about protected objects is said of each of them, above.
+	if c := condition(ns, corev1.NamespaceDeletionContentFailure); c != nil && (len(left) == 0 || !strings.Contains(c.Message, protection.Label)) {
 		waits = append(waits, e.contentFailure(c))
 	}
 	for _, u := range e.Inventory.Unread {

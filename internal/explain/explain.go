@@ -64,6 +64,7 @@ const (
 	OnWebhook     On = "Webhook"     // an admission webhook that denies, or does not answer
 	OnBarrier     On = "Barrier"     // the proof that no dependent was missed
 	OnBreaker     On = "Breaker"     // somebody who resumes deletions that were paused
+	OnProtection  On = "Protection"  // somebody who lifts the protection of an object
 	OnServer      On = "Server"      // the API server, which removes what nothing holds
 	OnUnread      On = "Unread"      // something that could not be seen
 	OnCycle       On = "Cycle"       // an object that waits for this one

@@ -73,6 +73,9 @@ func (e *Explainer) active(o *inventory.Object) Wait {
 			Next: []Step{{"look whether its owners exist", get(o)}},
 		}
 	case verdict.Delete:
+		if w, protected := e.protected(o); protected {
+			return w
+		}
 		if hook, blocked := e.webhook(o, "DELETE"); blocked {
 			return hook
 		}
@@ -105,6 +108,9 @@ func isTerminating(o *inventory.Object) bool { return o.Phase != ownership.Activ
 
 // undefined explains an instance that goes with the definition of its kind, but has not been deleted yet.
 func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
+	if w, protected := e.protected(o); protected {
+		return w
+	}
 	if w, blocked := e.webhook(o, "DELETE"); blocked {
 		return w
 	}
@@ -117,6 +123,9 @@ func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
 
 // unswept explains an object that goes with its namespace, but has not been deleted yet.
 func (e *Explainer) unswept(o, ns *inventory.Object) Wait {
+	if w, protected := e.protected(o); protected {
+		return w
+	}
 	if w, blocked := e.webhook(o, "DELETE"); blocked {
 		return w
 	}

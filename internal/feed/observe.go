@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // ObjectOf returns the observation that the metadata of an object stands for. The kind is the
@@ -23,6 +24,7 @@ func ObjectOf(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership
 		Phase:           ownership.PhaseOf(meta.DeletionTimestamp != nil, meta.Finalizers),
 		Finalizers:      meta.Finalizers,
 	}
+	_, object.Protected = meta.Labels[protection.Label]
 	if meta.DeletionTimestamp != nil {
 		object.Due = meta.DeletionTimestamp.Unix()
 	}
@@ -157,7 +159,11 @@ func (s *store) UpdateResourceVersion(resourceVersion string) {
 func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if meta, ok := object.(*metav1.PartialObjectMetadata); ok {
+			value, isProtected := meta.Labels[protection.Label]
 			meta.ManagedFields, meta.Labels, meta.Annotations = nil, nil, nil
+			if isProtected {
+				meta.Labels = map[string]string{protection.Label: value}
+			}
 		}
 		return object, nil
 	}

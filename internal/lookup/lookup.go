@@ -28,6 +28,7 @@ import (
 // concurrent use.
 type Details struct {
 	client kubernetes.Interface
+	config *rest.Config
 	ctx    context.Context //nolint:containedctx // of the one explanation that details are read for
 
 	workloads map[ownership.UID]answer[servedby.Workload]
@@ -36,6 +37,7 @@ type Details struct {
 	volumes   map[string]answer[volume]
 	webhooks  *answer[[]explain.Webhook]
 	rbac      *answer[*roles]
+	enforced  *bool // whether the server refuses to delete what is protected; nil if it was not looked up
 }
 
 // answer is what the server said, kept so that it is asked once.
@@ -55,7 +57,7 @@ func New(ctx context.Context, config *rest.Config) (*Details, error) {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	return &Details{
-		client: client, ctx: ctx,
+		client: client, config: config, ctx: ctx,
 		workloads: make(map[ownership.UID]answer[servedby.Workload]), nodes: make(map[string]answer[explain.Node]),
 		volumes: make(map[string]answer[volume]),
 	}, nil

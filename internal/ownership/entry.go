@@ -41,6 +41,8 @@ const (
 	listed
 	// counted: Replace has counted it.
 	counted
+	// protected: says of itself that it is not to be deleted (R28).
+	protected
 )
 
 // entry is everything the graph knows about one UID. There is one entry for each UID that is

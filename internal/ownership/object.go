@@ -144,6 +144,9 @@ type Object struct {
 	// Due is the deletionTimestamp, in seconds since 1970: when the object should be gone. It is zero for
 	// an object that is not being deleted. No decision depends on it.
 	Due int64
+	// Protected means that the object says of itself that it is not to be deleted (R28). No decision
+	// depends on it: whether it is deleted is the server's to say.
+	Protected bool
 }
 
 // Claim is the identity of an owner as a dependent states it: coordinates and UID. Namespace is

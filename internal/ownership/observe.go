@@ -152,6 +152,7 @@ func (g *Graph) observe(o *Object) {
 		// reference that we removed may have been added again.
 		g.setVersion(i, o.ResourceVersion)
 		g.noteDeletion(i, o.Due)
+		g.noteProtection(i, o.Protected)
 		g.freshen(i)
 		g.suspect(i)
 		g.suspectOrphaningOwners(i)
@@ -238,6 +239,7 @@ func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 		g.releaseFinalizers(old)
 	}
 	g.noteDeletion(i, o.Due)
+	g.noteProtection(i, o.Protected)
 	if e.name == o.Name {
 		return
 	}
@@ -246,6 +248,15 @@ func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 		return
 	}
 	e.name = strings.Clone(o.Name)
+}
+
+// noteProtection records whether an observed entry says that it is protected.
+func (g *Graph) noteProtection(i entryID, isProtected bool) { //nolint:revive // flag-parameter: it is what is recorded
+	e := g.entries.at(i)
+	e.marks &^= protected
+	if isProtected {
+		e.marks |= protected
+	}
 }
 
 // says reports whether the entry is observed and equal to the observation, apart from the

@@ -70,6 +70,7 @@ func (g *Graph) object(i entryID) Object {
 		Phase:           e.phase,
 		Finalizers:      slices.Clone(g.lists[e.finalizers]),
 		Due:             g.due[i],
+		Protected:       e.marks&protected != 0,
 	}
 	if n := g.countReferences(i); n > 0 {
 		o.Owners = make([]Reference, 0, n)

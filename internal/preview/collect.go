@@ -55,8 +55,10 @@ func (p *play) apply(o *object) {
 		o.now.Owners = d.Owners
 		p.write(o)
 	case verdict.Delete:
-		// The collector's policies are never refused: the object is not being deleted yet.
-		_ = p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector)
+		// Only what is protected is refused: the object is not being deleted yet.
+		if err := p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector); err != nil {
+			p.parked[o.UID] = p.version
+		}
 	case verdict.Disown:
 		for _, uid := range d.Dependents {
 			p.disown(p.objects[uid], o.UID)

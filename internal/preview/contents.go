@@ -106,7 +106,7 @@ func (p *play) deleteAll(uids []ownership.UID, policy metav1.DeletionPropagation
 	p.schedule.sort(uids)
 	for _, uid := range uids {
 		if o := p.objects[uid]; !o.deleting {
-			// These policies are never refused: the object is not being deleted yet.
+			// Only what is protected is refused: the object is not being deleted yet.
 			_ = p.delete(o, policy, by)
 		}
 		p.collectBetween()

@@ -24,6 +24,9 @@ func digest(outcomes []Outcome) string {
 			fmt.Fprintf(&text, " %q %d", r.UID, r.BlockOwnerDeletion)
 		}
 		fmt.Fprintf(&text, " by %q\n", o.KeptBy)
+		if o.Protected != "" {
+			fmt.Fprintf(&text, "protected %q\n", o.Protected)
+		}
 	}
 	sum := sha256.Sum256([]byte(text.String()))
 	return hex.EncodeToString(sum[:])

@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/namespaces"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
@@ -34,16 +35,25 @@ type Details interface {
 	Budgets(namespace string) ([]policyv1.PodDisruptionBudget, error)
 }
 
+// Protections are details that know how the server protects objects (R28).
+type Protections interface {
+	Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool)
+}
+
 // Foretell predicts what the requests do, and says who serves the finalizers that are waited for, and which
 // PodDisruptionBudgets are exceeded.
 func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction {
 	serving := servedby.New(inv, details, q.Now)
-	p := New(inv).Predict(q.Requests, Options{
+	options := Options{
 		Now: q.Now, Order: q.Order, Lost: details.IsLost, Volume: details.Volume,
 		Released: func(o *inventory.Object, finalizer string) bool {
 			return q.AssumeReleased || finalizer == batchv1.JobTrackingFinalizer && isTracked(o, serving)
 		},
-	})
+	}
+	if d, ok := details.(Protections); ok {
+		options.Protection = d.Protection
+	}
+	p := New(inv).Predict(q.Requests, options)
 	p.SayWhoServes(serving.Of)
 	p.SayBudgets(inv, details.Budgets)
 	return p

@@ -84,6 +84,8 @@ type Outcome struct {
 	// is refused.
 	Requested bool
 	Refused   string
+	// Protected says why an object stays that would be deleted because something else is (R28).
+	Protected string
 	// Finalizers and Owners are those in the end of an object that stays.
 	Finalizers []string
 	Owners     []ownership.Reference
@@ -173,7 +175,7 @@ func (p *play) prediction(requests []Request, races map[ownership.UID]bool) Pred
 
 // concerned reports whether anything happens to an object or to an owner of it.
 func (p *play) concerned(o *object) bool {
-	return o.changed() || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
+	return o.changed() || o.isHeld() || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
 		owner := p.objects[r.UID]
 		return owner != nil && owner.UID != o.UID && owner.changed()
 	})
@@ -186,6 +188,9 @@ func (p *play) outcome(o *object) Outcome {
 		return result
 	}
 	result.Finalizers, result.Owners = o.now.Finalizers, o.now.Owners
+	if o.isHeld() {
+		result.Protected = o.protection.held
+	}
 	for _, r := range o.Owners {
 		if !named(o.now.Owners, r.UID) {
 			result.Lost = append(result.Lost, r.UID)

@@ -28,9 +28,10 @@ type play struct {
 
 	objects map[ownership.UID]*object // those that were loaded
 	graph   *ownership.Graph
-	queue   map[ownership.UID]bool // what the collector is to reconsider
-	ending  []*object              // what is being deleted, in the order of the marks
-	version uint64                 // of the last write
+	queue   map[ownership.UID]bool   // what the collector is to reconsider
+	parked  map[ownership.UID]uint64 // what is protected from the collector, by the version then
+	ending  []*object                // what is being deleted, in the order of the marks
+	version uint64                   // of the last write
 	step    int
 }
 
@@ -50,6 +51,8 @@ type object struct {
 	step    int    // in which it went
 	refused string // why a request was refused
 
+	protection *protected // nil if it was not looked up, or there is none
+
 	dependentsLoaded, contentsLoaded bool
 }
 
@@ -59,6 +62,7 @@ func newPlay(w *Cluster, o Options, s schedule) *play {
 		objects: map[ownership.UID]*object{},
 		graph:   ownership.New(),
 		queue:   map[ownership.UID]bool{},
+		parked:  map[ownership.UID]uint64{},
 		version: firstVersion,
 	}
 	for _, r := range w.inventory.Resources {
@@ -138,6 +142,9 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 	p.guardInstances(o)
 	plan, err := deletion.Decide(p.stored(o), options, deletion.StrategyOf(o.Resource.GroupResource()), p.options.Now)
 	if err != nil {
+		return err
+	}
+	if err := p.protect(o, by); err != nil {
 		return err
 	}
 	if o.by == "" && !o.deleting {
@@ -221,6 +228,7 @@ func (p *play) settle() {
 	for {
 		before := p.version
 		p.step++
+		p.unpark()
 		if !p.schedule.late {
 			p.collect()
 		}

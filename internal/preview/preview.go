@@ -7,6 +7,7 @@
 //	deletion.Decide     what a DELETE does to an object: the server
 //	verdict.Decide      what follows for an object from its owners: the collector
 //	namespaces.Next     what of a namespace is deleted next: the namespace controller
+//	protection.Decide   whether an object says that it is not to be deleted
 //	volumeprotection    whether a volume claim is in use: the controller that protects it
 //
 // The main flow: New indexes an inventory; Predict plays the requests until nothing changes any
@@ -29,6 +30,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/namespaces"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // Request is one DELETE, in the order in which they are made.
@@ -54,6 +56,9 @@ type Options struct {
 	// Volume returns a PersistentVolume, and the claim of the name in its claimRef, nil if there is none. Nil:
 	// no volume can be read.
 	Volume func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
+	// Protection returns how the server protects an object that says that it is protected (R28), and
+	// what of the others is there that it outlives; false if the server does not. Nil: it does not.
+	Protection func(o *inventory.Object) (protection.Protection, []protection.Left, bool)
 }
 
 // Cluster is an inventory that deletions are predicted in. It may be used concurrently.

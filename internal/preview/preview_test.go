@@ -17,11 +17,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/preview"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // cluster makes an inventory from lines "KIND NAME [< OWNER[!]...] [# FINALIZER...] [@ NODE] [deleting]".
 // KIND is one of kinds; all but cluster-scoped ones are in the namespace shop. An owner is named by
-// its name, which is its uid too; ! stands for blockOwnerDeletion. deleting marks it as terminating.
+// its name, which is its uid too; ! stands for blockOwnerDeletion. deleting marks it as terminating;
+// always, cascading and outlives say how it is protected.
 func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 	t.Helper()
 	inv := &inventory.Inventory{Pods: map[ownership.UID]*inventory.Pod{}, Namespaces: map[ownership.UID]*corev1.Namespace{}}
@@ -57,6 +59,8 @@ func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 		mode, deleting, node := "", false, ""
 		for _, word := range words[2:] {
 			switch {
+			case word == "always" || word == "cascading" || word == "outlives":
+				o.Protected, o.Labels = true, inventory.LabelsOf(map[string]string{protection.Label: word})
 			case strings.Contains("<#@", word):
 				mode = word
 			case word == "deleting":
@@ -110,6 +114,9 @@ func told(p preview.Prediction) []string {
 		}
 		if o.Race {
 			line += " in a race"
+		}
+		if o.Protected != "" {
+			line += " protected"
 		}
 		if o.Refused != "" {
 			line += " refused"

@@ -39,21 +39,23 @@ type CountReport struct {
 
 // ObjectReport is what becomes of one object. Other objects are named as KIND.GROUP NAMESPACE/NAME.
 type ObjectReport struct {
-	Kind            string       `json:"kind"`
-	Namespace       string       `json:"namespace,omitempty"`
-	Name            string       `json:"name"`
-	UID             string       `json:"uid"`
-	ResourceVersion string       `json:"resourceVersion"`
-	Fate            Fate         `json:"fate"`
-	By              Actor        `json:"by,omitempty"`
-	Step            int          `json:"step,omitempty"`
-	Requested       bool         `json:"requested,omitempty"`
-	Refused         string       `json:"refused,omitempty"`
-	Race            bool         `json:"race,omitempty"`
-	Lost            []string     `json:"lost,omitempty"`
-	KeptBy          []string     `json:"keptBy,omitempty"`
-	Waits           []WaitReport `json:"waits,omitempty"`
-	RecreatedBy     string       `json:"recreatedBy,omitempty"`
+	Kind            string `json:"kind"`
+	Namespace       string `json:"namespace,omitempty"`
+	Name            string `json:"name"`
+	UID             string `json:"uid"`
+	ResourceVersion string `json:"resourceVersion"`
+	Fate            Fate   `json:"fate"`
+	By              Actor  `json:"by,omitempty"`
+	Step            int    `json:"step,omitempty"`
+	Requested       bool   `json:"requested,omitempty"`
+	Refused         string `json:"refused,omitempty"`
+	Race            bool   `json:"race,omitempty"`
+	// Protected says why an object stays that would be deleted with another.
+	Protected   string       `json:"protected,omitempty"`
+	Lost        []string     `json:"lost,omitempty"`
+	KeptBy      []string     `json:"keptBy,omitempty"`
+	Waits       []WaitReport `json:"waits,omitempty"`
+	RecreatedBy string       `json:"recreatedBy,omitempty"`
 	// Owners are those that the object names.
 	Owners []OwnerReport `json:"owners,omitempty"`
 }
@@ -91,7 +93,7 @@ func (p Prediction) Report(inv *inventory.Inventory) Report {
 			Kind: o.Object.Kind.String(), Namespace: o.Object.Namespace, Name: o.Object.Name,
 			UID: string(o.Object.UID), ResourceVersion: o.Object.ResourceVersion,
 			Fate: o.Fate, By: o.By, Step: o.Step, Requested: o.Requested, Refused: o.Refused, Race: o.Race,
-			Lost: names(inv, o.Lost), KeptBy: names(inv, o.KeptBy),
+			Lost: names(inv, o.Lost), KeptBy: names(inv, o.KeptBy), Protected: o.Protected,
 		}
 		if o.RecreatedBy != "" {
 			report.RecreatedBy = nameOf(inv, o.RecreatedBy)
@@ -223,6 +225,9 @@ func (o ObjectReport) notes() string {
 	}
 	if o.Refused != "" {
 		notes.WriteString("; the request is refused: " + o.Refused)
+	}
+	if o.Protected != "" {
+		notes.WriteString("; " + o.Protected)
 	}
 	for _, w := range o.Waits {
 		notes.WriteString("; waits for " + w.String())

@@ -34,6 +34,9 @@ const (
 	Label = "coppice.dev/protect"
 	// Annotation of an object whose mode is Outlives: a JSON list of Other.
 	Annotation = "coppice.dev/outlives"
+	// Enforcer is the name of the admission policy, of its binding, and of the webhook's configuration that
+	// enforce the rule on other servers than ours.
+	Enforcer = "coppice-protect"
 	// MaxOthers bounds the list: each is looked up for a deletion.
 	MaxOthers = 128
 	// RetryAfter is when a deletion that was refused may be tried again although the object has not

@@ -24,6 +24,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/namespaces"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/preview"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // previewHold is a finalizer that nobody serves.
@@ -73,6 +74,10 @@ func (c *previewCluster) options() preview.Options {
 	options := preview.Options{Now: time.Now()}
 	if c.foreign {
 		options.Order = namespaces.UpstreamOrder()
+		return options
+	}
+	options.Protection = func(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
+		return protection.New(o.Labels.Get(protection.Label), ""), nil, true
 	}
 	return options
 }
@@ -110,6 +115,9 @@ func (c *previewCluster) make(t *testing.T, w previewCase) madeCase {
 		metadata := map[string]any{"name": fmt.Sprintf("o%d", o.id), "namespace": name}
 		if o.held {
 			metadata["finalizers"] = []any{previewHold}
+		}
+		if o.protect != "" && !c.foreign {
+			metadata["labels"] = map[string]any{protection.Label: string(o.protect)}
 		}
 		var owners []any
 		for _, e := range o.owners {
@@ -214,8 +222,8 @@ func (c *previewCluster) addOwner(t *testing.T, m madeCase, w previewCase, e pre
 	}
 }
 
-// delete deletes an object. That it is gone already, or that the deletion is refused, is what may
-// happen.
+// delete deletes an object. That it is gone already, or that the deletion is refused, because of its
+// policy or because the object is protected, is what may happen.
 func (c *previewCluster) delete(t *testing.T, o *inventory.Object, policy metav1.DeletionPropagation) {
 	t.Helper()
 	uid := types.UID(o.UID)
@@ -224,7 +232,7 @@ func (c *previewCluster) delete(t *testing.T, o *inventory.Object, policy metav1
 		options.PropagationPolicy = &policy
 	}
 	err := c.in(o.Resource, o.Namespace).Delete(t.Context(), o.Name, options)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
+	if _, refused := protection.Refused(err); err != nil && !refused && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
 		t.Fatalf("delete %s %s: %v", o.Kind, o.Name, err)
 	}
 }
@@ -254,10 +262,11 @@ func (c *previewCluster) settle(t *testing.T) {
 func (c *previewCluster) release(t *testing.T, inv *inventory.Inventory) {
 	t.Helper()
 	for _, o := range inv.Objects {
-		if !slices.Contains(o.Finalizers, previewHold) {
+		if !slices.Contains(o.Finalizers, previewHold) && !o.Protected {
 			continue
 		}
-		_, err := c.in(o.Resource, o.Namespace).Patch(t.Context(), o.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		free := fmt.Sprintf(`{"metadata":{"finalizers":null,"labels":{%q:null}}}`, protection.Label)
+		_, err := c.in(o.Resource, o.Namespace).Patch(t.Context(), o.Name, types.MergePatchType, []byte(free), metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatalf("release %s %s: %v", o.Kind, o.Name, err)
 		}
@@ -308,6 +317,8 @@ func observedObject(o *unstructured.Unstructured, r *inventory.Resource) *invent
 	result := &inventory.Object{Resource: r}
 	result.UID, result.Kind, result.Namespace, result.Name = ownership.UID(o.GetUID()), r.OwnerKind(), o.GetNamespace(), o.GetName()
 	result.ResourceVersion, result.Finalizers = o.GetResourceVersion(), o.GetFinalizers()
+	result.Labels = inventory.LabelsOf(o.GetLabels())
+	result.Protected = result.Labels.Has(protection.Label)
 	result.Phase = ownership.PhaseOf(o.GetDeletionTimestamp() != nil, o.GetFinalizers())
 	if d := o.GetDeletionTimestamp(); d != nil {
 		result.Due = d.Unix()

@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/preview"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // previewCases and previewSeed are the random cases of TestPreviewIsWhatHappens.
@@ -68,6 +69,8 @@ type previewObject struct {
 	kind   string
 	owners []previewEdge
 	held   bool
+	// protect is the mode in which the object is protected; empty for most.
+	protect protection.Mode
 }
 
 // previewEdge is an owner reference between objects, by id. from counts only in late ones.
@@ -101,6 +104,11 @@ func drawCase(r *rand.Rand) previewCase {
 			}
 		}
 		w.objects = append(w.objects, o)
+	}
+	for id := range w.objects {
+		if chance(8) {
+			w.objects[id].protect = []protection.Mode{protection.Always, protection.Cascading}[r.IntN(2)]
+		}
 	}
 	any := func() int { return r.IntN(len(w.objects)) }
 	if chance(30) {
@@ -147,7 +155,7 @@ func (w previewCase) without(id int) previewCase {
 func (w previewCase) String() string {
 	var text strings.Builder
 	for _, o := range w.objects {
-		fmt.Fprintf(&text, "  %s o%d held=%t owners=%v\n", o.kind, o.id, o.held, o.owners)
+		fmt.Fprintf(&text, "  %s o%d held=%t protect=%s owners=%v\n", o.kind, o.id, o.held, o.protect, o.owners)
 	}
 	fmt.Fprintf(&text, "  added later: %v\n  deleted before: %v\n  requests: %v", w.late, w.early, w.requests)
 	return text.String()

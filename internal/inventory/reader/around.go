@@ -109,7 +109,7 @@ type place struct {
 }
 
 // read reads those members of which the graph does not have all that matters: pods and namespaces whole,
-// and the metadata of what is being deleted or has finalizers of others.
+// and the metadata of what is being deleted, is protected or has finalizers of others.
 func (a *around) read(ctx context.Context, isBuiltIn func(string) bool) error {
 	wanted := make(map[place][]ownership.Object)
 	needsWorkloads := false
@@ -117,7 +117,7 @@ func (a *around) read(ctx context.Context, isBuiltIn func(string) bool) error {
 		hasForeign := slices.ContainsFunc(o.Finalizers, func(f string) bool { return !isBuiltIn(f) })
 		needsWorkloads = needsWorkloads || hasForeign
 		isWhole := o.Kind == podKind() || o.Kind == ownership.Kind{Kind: "Namespace"}
-		if r := a.selection.resources[o.Kind]; r != nil && (isWhole || len(o.Finalizers) > 0 || o.Phase != ownership.Active) {
+		if r := a.selection.resources[o.Kind]; r != nil && (isWhole || o.Protected || len(o.Finalizers) > 0 || o.Phase != ownership.Active) {
 			at := place{r, o.Namespace}
 			wanted[at] = append(wanted[at], o)
 		}

@@ -1,0 +1,33 @@
+package explain
+
+import (
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/protection"
+)
+
+// Protections are Details that know how the server protects objects (R28).
+type Protections interface {
+	// Protection returns how an object is protected, and what of the others is there that it outlives;
+	// false if the server does not protect it.
+	Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool)
+}
+
+// protected explains an object that would be deleted because something else is, and is protected.
+func (e *Explainer) protected(o *inventory.Object) (Wait, bool) {
+	details, ok := e.Details.(Protections)
+	if !ok || !o.Protected || o.Resource == nil {
+		return Wait{}, false
+	}
+	p, left, ok := details.Protection(o)
+	if !ok {
+		return Wait{}, false
+	}
+	refusal := p.Decide(protection.Cascade, left)
+	if refusal == nil {
+		return Wait{}, false
+	}
+	return Wait{
+		On: OnProtection, State: Stuck, Says: "it is " + refusal.Reason(),
+		Next: []Step{{"lift its protection, if it may go", protection.Command(o.Resource.GroupResource(), o.Namespace, o.Name)}},
+	}, true
+}

@@ -1,0 +1,76 @@
+package lookup
+
+import (
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/protected/others"
+	"github.com/coppice-dev/coppice/internal/protection"
+)
+
+// Protection returns how the server protects an object that says that it is protected (R28), and which
+// of the others are there that it outlives. It returns false if the object says nothing, or the server does
+// not do as it says: it is neither that of coppice up, nor has it Coppice's policy or webhook.
+func (d *Details) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
+	label, labelled := o.Labels.Lookup(protection.Label)
+	if !labelled || !d.protects() {
+		return protection.Protection{}, nil, false
+	}
+	if protection.Mode(label) != protection.Outlives {
+		return protection.New(label, ""), nil, true
+	}
+	client, err := metadata.NewForConfig(d.config)
+	if err != nil {
+		return protection.New(label, ""), nil, true // which protects as always
+	}
+	now, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{})
+	if err != nil {
+		return protection.New(label, ""), nil, true
+	}
+	p := protection.New(label, now.Annotations[protection.Annotation])
+	if !p.NeedsLookup() {
+		return p, nil, true
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d.client.Discovery()))
+	return p, others.Lookup{Mapper: mapper, Metadata: client}.Left(d.ctx, o.Namespace, p.Others), true
+}
+
+// protects reports whether the server refuses to delete what is labelled.
+func (d *Details) protects() bool {
+	if d.enforced == nil {
+		d.enforced = new(d.isEnforced())
+	}
+	return *d.enforced
+}
+
+func (d *Details) isEnforced() bool {
+	if version, err := d.client.Discovery().ServerVersion(); err == nil && strings.Contains(version.GitVersion, "+coppice-") {
+		return true
+	}
+	admission := d.client.AdmissionregistrationV1()
+	if _, err := admission.ValidatingWebhookConfigurations().Get(d.ctx, protection.Enforcer, metav1.GetOptions{}); err == nil {
+		return true
+	}
+	binding, err := admission.ValidatingAdmissionPolicyBindings().Get(d.ctx, protection.Enforcer, metav1.GetOptions{})
+	if err != nil || !denies(binding) {
+		return false
+	}
+	_, err = admission.ValidatingAdmissionPolicies().Get(d.ctx, protection.Enforcer, metav1.GetOptions{})
+	return err == nil
+}
+
+// denies reports whether a binding has more effect than a warning.
+func denies(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) bool {
+	for _, action := range b.Spec.ValidationActions {
+		if action == admissionregistrationv1.Deny {
+			return true
+		}
+	}
+	return false
+}
