@@ -31,7 +31,8 @@ nothing is deleted, and the preview is to be looked at again. With --confirm-fro
 that "coppice preview delete -o json" has written, it is also said what has changed.
 
 Each DELETE is conditioned on the version that was seen, so that no change in between is
-overlooked, either.
+overlooked, either. With --backup, what goes is kept before in a file for "coppice undo"; if
+that fails, nothing is deleted.
 
 The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 		Example: `  # See what would happen, and do it
@@ -100,6 +101,9 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 	}
 	if err := f.allows(foretold.report); err != nil {
 		return err
+	}
+	if err := f.backup.write(c.Context(), &f.cluster, foretold.report, s); err != nil {
+		return fmt.Errorf("nothing is deleted: %w", err)
 	}
 	config, err := f.cluster.config()
 	if err != nil {

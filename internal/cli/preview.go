@@ -49,6 +49,7 @@ type previewFlags struct {
 	released bool
 	order    string
 	address  string // of a running collector; empty: the cluster is read
+	backup   backupFlags
 }
 
 func previewFormats() []string { return []string{"text", "json", "yaml", "name", "tree", "dot", "svg"} }
@@ -73,6 +74,9 @@ and whether the deletion takes it away as well; with --assume-released their con
 taken to remove them. What the controllers of workloads create anew in the meantime is not
 foretold.
 
+With --backup, all that would go is written to a file, whole and encrypted, for "coppice
+undo". What has changed since it was previewed is said, and is not in it.
+
 The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 		Example: `  # What goes with a Deployment
   coppice preview delete deployment/web
@@ -83,6 +87,9 @@ The exit code is 3 if more objects than --max would be deleted or wait to be.`,
   # What a release consists of, as a tree
   coppice preview delete -f manifests -R -o tree
   coppice preview delete deployments,services,configmaps -l app=web -o svg >web.svg
+
+  # Keep what would go, so that "coppice undo shop.backup" can make it again
+  coppice preview delete namespace shop --backup shop.backup
 
   # In a pipeline: at most 20 objects may go
   coppice preview delete -n shop deployment/web --max 20 -o name`,
@@ -108,6 +115,7 @@ func (f *previewFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.order, "namespace-deletion-order", "",
 		"order in which the contents of a namespace are deleted, as for coppice collect (default that of coppice up on its own server, and on others that of kube-controller-manager)")
 	completeWith(c, "cascade", "background", "foreground", "orphan")
+	f.backup.add(c)
 }
 
 func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) error {
@@ -124,6 +132,9 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 	}
 	if _, err := s.Out.Write(text); err != nil {
 		return fmt.Errorf("write the preview: %w", err)
+	}
+	if err := f.backup.write(c.Context(), &f.cluster, foretold.report, s); err != nil {
+		return err
 	}
 	return f.allows(foretold.report)
 }

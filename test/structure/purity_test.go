@@ -21,6 +21,7 @@ func purePackages() []string {
 		"internal/agent/lifecycle",
 		"internal/scheduler/placement",
 		"internal/audit",
+		"internal/undo",
 	}
 }
 

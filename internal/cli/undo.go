@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/coppice-dev/coppice/internal/recreate"
+	"github.com/coppice-dev/coppice/internal/undo"
+)
+
+// undoFlags are the flags of coppice undo.
+type undoFlags struct {
+	cluster clusterFlags
+	key     string
+	output  string
+	dryRun  bool
+	options undo.Options
+}
+
+func undoFormats() []string { return []string{"text", "json", "yaml", "name"} }
+
+func newUndo(s Streams) *cobra.Command {
+	var f undoFlags
+	c := &cobra.Command{
+		Use:   "undo FILE",
+		Short: "Make again what a deletion has taken",
+		Long: `Makes the objects again that "coppice preview delete --backup FILE" or "coppice delete --backup
+FILE" has kept, in any cluster: namespaces and kinds first, owners before their dependents,
+and with owner references that lead to the new owners, so that nothing is collected.
+
+They are other objects under the same names: the server gives them UIDs of their own.
+Controllers write their status; --with-status writes it as it was. Finalizers are left to
+whoever sets them; --with-finalizers sets them as they were. What ran does not come back:
+controllers make new pods, and what a finalizer's controller has destroyed outside of the
+cluster stays destroyed. The report says which objects that is about, and what is left out
+because it is made anew by itself.
+
+Nothing that exists is changed or replaced. An undo that was interrupted, or that could not
+make everything, goes on when it is run again.
+
+The exit code is 1 if something could not be made, and with --dry-run 3 if it could not be.`,
+		Example: `  # Delete a namespace, and take it back
+  coppice preview delete namespace shop --backup shop.backup
+  coppice kubectl delete namespace shop
+  coppice undo shop.backup
+
+  # See what would come back, and what cannot
+  coppice undo shop.backup --dry-run`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return takeBack(c.Context(), &f, args, s) },
+	}
+	f.cluster.add(c)
+	addKey(c, &f.key)
+	flags := c.Flags()
+	flags.BoolVar(&f.dryRun, "dry-run", false, "say what would be made, and make nothing")
+	flags.BoolVar(&f.options.Status, "with-status", false, "write the status that objects had")
+	flags.BoolVar(&f.options.Finalizers, "with-finalizers", false, "set the finalizers that objects had")
+	flags.BoolVar(&f.options.Relink, "relink", false, "have references to an owner lead to the object that has its name now, whatever that is")
+	flags.StringVarP(&f.output, "output", "o", "text", "format: "+strings.Join(undoFormats(), ", "))
+	completeWith(c, "output", undoFormats()...)
+	return c
+}
+
+func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error {
+	if !slices.Contains(undoFormats(), f.output) {
+		return usageError{fmt.Errorf("--output is %q: it is one of %s", f.output, strings.Join(undoFormats(), ", "))}
+	}
+	kept, err := f.kept(args)
+	if err != nil {
+		return err
+	}
+	config, err := f.cluster.config()
+	if err != nil {
+		return err
+	}
+	server, err := recreate.NewServer(config)
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	found, err := server.Survey(ctx, kept)
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	plan := undo.New(kept, found, f.options)
+	var interrupted error
+	if !f.dryRun {
+		run := recreate.Run{Server: server, Kinds: found.Kinds, Status: f.options.Status, Progress: progressOn(s)}
+		interrupted = run.Run(ctx, plan)
+	}
+	report := plan.Report()
+	report.DryRun = f.dryRun
+	if err := printUndo(s, f.output, report); err != nil {
+		return err
+	}
+	switch missing := report.Missing(); {
+	case interrupted != nil:
+		return interrupted
+	case missing > 0 && f.dryRun:
+		return foundError{fmt.Errorf("%d of %d objects could not be made again", missing, len(report.Objects))}
+	case missing > 0:
+		return fmt.Errorf("%d of %d objects are not there again; undo the same once what hinders them is gone", missing, len(report.Objects))
+	}
+	return nil
+}
+
+// kept returns what is to be made again.
+func (f *undoFlags) kept(args []string) ([]undo.Kept, error) {
+	if len(args) != 1 {
+		return nil, usageError{errors.New(`name one file that "coppice preview delete --backup" has written`)}
+	}
+	kept, err := readBackup(args[0], f.key)
+	if err != nil {
+		return nil, err
+	}
+	if len(kept) == 0 {
+		return nil, fmt.Errorf("%s has no objects", args[0])
+	}
+	return kept, nil
+}
+
+// progressOn shows on a terminal how far an undo has come.
+func progressOn(s Streams) func(done, all int) {
+	file, ok := s.Err.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil
+	}
+	return func(done, all int) {
+		fmt.Fprintf(s.Err, "\r\033[Kmade %d of %d", done, all)
+		if done == all {
+			fmt.Fprint(s.Err, "\r\033[K")
+		}
+	}
+}
+
+func printUndo(s Streams, format string, r undo.Report) error {
+	switch format {
+	case "json", "yaml":
+		return writeAs(s.Out, format, r)
+	case "name":
+		for _, o := range r.Objects {
+			if o.Outcome == undo.Made {
+				fmt.Fprintf(s.Out, "%s/%s\n", strings.ToLower(o.Kind), o.Name)
+			}
+		}
+		return nil
+	}
+	fmt.Fprint(s.Out, r)
+	return nil
+}

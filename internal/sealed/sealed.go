@@ -1,0 +1,89 @@
+// Package sealed encrypts what is kept of deleted objects, so that secrets are not readable at rest: AES-256
+// in Galois/counter mode, with a key in a file that only its owner may read. What is sealed with one key and
+// for one purpose cannot be opened with another, nor changed without notice.
+package sealed
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
+)
+
+// keySize is that of AES-256, in bytes.
+const keySize = 32
+
+// Key encrypts and decrypts. It may be used concurrently.
+type Key struct {
+	id   string
+	aead cipher.AEAD
+}
+
+// NewKey returns the key of 32 secret bytes.
+func NewKey(secret []byte) (*Key, error) {
+	if len(secret) != keySize {
+		return nil, fmt.Errorf("a key has %d bytes, not %d", keySize, len(secret))
+	}
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return nil, fmt.Errorf("use the key: %w", err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, fmt.Errorf("use the key: %w", err)
+	}
+	sum := sha256.Sum256(append([]byte("coppice key id "), secret...))
+	return &Key{id: hex.EncodeToString(sum[:8]), aead: aead}, nil
+}
+
+// ID names the key and tells nothing of it.
+func (k *Key) ID() string { return k.id }
+
+// Seal encrypts a text for a purpose, which is not secret.
+func (k *Key) Seal(text, purpose []byte) []byte { return k.aead.Seal(nil, nil, text, purpose) }
+
+// Open decrypts what Seal has returned for a purpose.
+func (k *Key) Open(text, purpose []byte) ([]byte, error) {
+	plain, err := k.aead.Open(nil, nil, text, purpose)
+	if err != nil {
+		return nil, errors.New("it was changed, or sealed with another key")
+	}
+	return plain, nil
+}
+
+// Load reads the key in a file. keyfile.IsMissing tells whether there is none.
+func Load(path string) (*Key, error) {
+	text, err := keyfile.Load(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the key: %w", err)
+	}
+	secret, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(secret) != keySize {
+		return nil, fmt.Errorf("%s has no key: that is %d bytes in base64", path, keySize)
+	}
+	return NewKey(secret)
+}
+
+// LoadOrMake reads the key in a file, and makes one if there is none. made says so.
+func LoadOrMake(path string) (key *Key, made bool, err error) {
+	key, err = Load(path)
+	if !keyfile.IsMissing(err) {
+		return key, false, err
+	}
+	secret := make([]byte, keySize)
+	if _, err := rand.Read(secret); err != nil {
+		return nil, false, fmt.Errorf("make a key: %w", err)
+	}
+	if err := keyfile.Store(path, []byte(base64.StdEncoding.EncodeToString(secret)+"\n")); err != nil {
+		return nil, false, fmt.Errorf("store the key: %w", err)
+	}
+	key, err = NewKey(secret)
+	return key, true, err
+}

@@ -1,0 +1,168 @@
+package undo
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// madeByControllers are kinds whose objects controllers make by themselves, with who does.
+//
+//nolint:gochecknoglobals // a table
+var madeByControllers = map[schema.GroupKind]string{
+	{Kind: "Event"}:                                                   "it tells what has happened, and is no part of what there is",
+	{Group: "events.k8s.io", Kind: "Event"}:                           "it tells what has happened, and is no part of what there is",
+	{Group: "coordination.k8s.io", Kind: "Lease"}:                     "whoever holds it makes it anew",
+	{Group: "networking.k8s.io", Kind: "IPAddress"}:                   "it is made anew with its Service",
+	{Group: "storage.k8s.io", Kind: "VolumeAttachment"}:               "it is made anew when a pod uses the volume",
+	{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}: "whoever needs a certificate requests one anew",
+}
+
+// LeavesOut reports whether no object of a kind is ever made again, so that none need be kept.
+func LeavesOut(kind schema.GroupKind) bool { return madeByControllers[kind] != "" }
+
+// remadeByItself returns why an object is made again by somebody else, or must not be; empty if it has to
+// be made. services are the Services among what is kept that have a selector.
+func remadeByItself(k *Kept, services map[Place]bool) string {
+	o := k.Object
+	place := k.Place()
+	if why := madeByControllers[place.Kind]; why != "" {
+		return why
+	}
+	switch place.Kind {
+	case schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:
+		if by := o.GetLabels()["endpointslice.kubernetes.io/managed-by"]; strings.HasSuffix(by, "-controller.k8s.io") {
+			return "it is made anew by the " + strings.TrimSuffix(by, ".k8s.io")
+		}
+	case schema.GroupKind{Kind: "Endpoints"}:
+		if services[Place{serviceKind, place.Namespace, place.Name}] {
+			return "it is made anew with its Service"
+		}
+	case schema.GroupKind{Kind: "ConfigMap"}:
+		if place.Name == "kube-root-ca.crt" {
+			return "it is made anew in every namespace"
+		}
+	case schema.GroupKind{Kind: "Secret"}:
+		if kind, _, _ := unstructured.NestedString(o.Object, "type"); kind == "kubernetes.io/service-account-token" {
+			return "the token is that of a service account with another UID: a new one has to be made"
+		}
+	case serviceKind:
+		if place.Namespace == metav1.NamespaceDefault && place.Name == "kubernetes" {
+			return "the API server makes it anew"
+		}
+	case schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}:
+		if o.GetLabels()["kube-aggregator.kubernetes.io/automanaged"] != "" {
+			return "the API server makes it anew"
+		}
+	case podKind:
+		return podEnded(o)
+	case jobKind:
+		if hasFinished(o) {
+			return "it had finished: made again, it would run again"
+		}
+	}
+	return ""
+}
+
+func podEnded(o *unstructured.Unstructured) string {
+	if o.GetAnnotations()["kubernetes.io/config.mirror"] != "" {
+		return "it stands for a pod of its node's own, which makes it anew"
+	}
+	switch phase, _, _ := unstructured.NestedString(o.Object, "status", "phase"); phase {
+	case "Succeeded", "Failed":
+		return "it had run to its end: made again, it would run again"
+	}
+	return ""
+}
+
+// hasFinished reports whether a Job is complete or has failed.
+func hasFinished(o *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return (condition["type"] == "Complete" || condition["type"] == "Failed") && condition["status"] == "True"
+	})
+}
+
+// servicesWithSelector returns the Services whose endpoints controllers make.
+func servicesWithSelector(kept []Kept) map[Place]bool {
+	services := map[Place]bool{}
+	for n := range kept {
+		if selector, _, _ := unstructured.NestedMap(kept[n].Object.Object, "spec", "selector"); kept[n].Place().Kind == serviceKind && len(selector) > 0 {
+			services[kept[n].Place()] = true
+		}
+	}
+	return services
+}
+
+// leaveOut leaves out pods that a controller replaces, and what belonged to something that is left out.
+func (p *Plan) leaveOut() {
+	for _, s := range p.Steps {
+		controller := metav1.GetControllerOf(s.kept.Object)
+		if s.Outcome == Made && s.place.Kind == podKind && controller != nil && p.comes(controller.UID) {
+			s.end(LeftOut, "it ran; "+controller.Kind+" "+controller.Name+" makes another one")
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, s := range p.Steps {
+			if s.Outcome == Made && !s.kept.Requested && p.onlyOwnedByLeftOut(s) {
+				s.end(LeftOut, "what owned it is not made again under its UID")
+				changed = true
+			}
+		}
+	}
+}
+
+// comes reports whether an owner exists, or is going to.
+func (p *Plan) comes(uid types.UID) bool {
+	s := p.steps[uid]
+	return p.now[uid] != "" || s != nil && s.Outcome == Made
+}
+
+// onlyOwnedByLeftOut reports whether an object has owners, all of which are left out: whoever makes another
+// one of these makes what belongs to it.
+func (p *Plan) onlyOwnedByLeftOut(s *Step) bool {
+	owners := s.kept.Object.GetOwnerReferences()
+	return len(owners) > 0 && !slices.ContainsFunc(owners, func(r metav1.OwnerReference) bool {
+		owner := p.steps[r.UID]
+		return owner == nil || owner.Outcome != LeftOut
+	})
+}
+
+// guardsInside has finalizers of Kubernetes' own that guard something inside the cluster only.
+//
+//nolint:gochecknoglobals // a table
+var guardsInside = map[string]bool{
+	"kubernetes": true, "kubernetes.io/pvc-protection": true, "kubernetes.io/pv-protection": true,
+	"batch.kubernetes.io/job-tracking": true, "customresourcecleanup.apiextensions.k8s.io": true,
+}
+
+// warn notes what of an object that is made again cannot come back with it.
+func (p *Plan) warn(s *Step, existing map[Place]Existing) {
+	for _, f := range s.kept.finalizers() {
+		if !guardsInside[f] {
+			s.note("it had the finalizer " + f + ": whoever served it may have destroyed something outside of the cluster")
+		}
+	}
+	switch s.place.Kind {
+	case podKind:
+		s.note("it starts anew")
+	case jobKind:
+		s.note("it runs anew, from the beginning")
+	case volumeKind:
+		if policy, _, _ := unstructured.NestedString(s.kept.Object.Object, "spec", "persistentVolumeReclaimPolicy"); policy == "Delete" {
+			s.note("its storage may have been deleted with it")
+		}
+	case claimKind:
+		name := volumeOf(s.kept)
+		volume := Place{Kind: volumeKind, Name: name}
+		if _, there := existing[volume]; name != "" && !there && p.at[volume] == nil {
+			s.note("its volume " + name + " is gone, and what was stored there")
+		}
+	}
+}

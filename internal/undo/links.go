@@ -1,0 +1,87 @@
+package undo
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Unlinked returns what is there again without all of the owners that are: these references take a second
+// write.
+func (p *Plan) Unlinked() []*Step {
+	var all []*Step
+	for _, s := range p.Steps {
+		if _, lacks := p.Owners(s, s.has); lacks {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Owners returns the references that an object should have, of which it has some, and whether it lacks any.
+// What it has besides stays, but for references to an owner's old UID.
+func (p *Plan) Owners(s *Step, has []metav1.OwnerReference) (owners []metav1.OwnerReference, lacks bool) {
+	switch {
+	case s.Outcome == Made || s.Outcome == MadeBefore:
+	case s.Outcome == Exists && s.kept.Stays:
+	default:
+		return nil, false
+	}
+	if s.UID == "" {
+		return nil, false
+	}
+	owners = slices.Clone(has)
+	for _, r := range s.kept.Object.GetOwnerReferences() {
+		old, now := r.UID, p.now[r.UID]
+		isThere := slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == now })
+		if now == "" || isThere || s.kept.Stays && now == old {
+			continue
+		}
+		r.UID = now
+		owners = append(slices.DeleteFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == old }), r)
+		lacks = true
+	}
+	return owners, lacks
+}
+
+// Linked tells which references an object has.
+func (p *Plan) Linked(s *Step, owners []metav1.OwnerReference) { s.has = owners }
+
+// Volumes returns the volumes whose claims may be there again under another UID: their claimRef takes a second
+// write.
+func (p *Plan) Volumes() []string {
+	var all []string
+	for _, s := range p.Steps {
+		if name := volumeOf(s.kept); name != "" && s.UID != "" && s.UID != s.kept.UID() {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Claim returns the UID that the claimRef of a volume should have, and whether it has another one. It has to
+// be that of the old claim, or none.
+func (p *Plan) Claim(volume *unstructured.Unstructured) (types.UID, bool) {
+	ref, _, _ := unstructured.NestedStringMap(volume.Object, "spec", "claimRef")
+	s := p.at[Place{claimKind, ref["namespace"], ref["name"]}]
+	if s == nil || s.UID == "" || volumeOf(s.kept) != volume.GetName() {
+		return "", false
+	}
+	has := types.UID(ref["uid"])
+	return s.UID, has == "" || has == s.kept.UID() && has != s.UID
+}
+
+// VolumeFailed tells that the claimRef of a volume could not be written.
+func (p *Plan) VolumeFailed(volume, why string) {
+	for _, s := range p.Steps {
+		if volumeOf(s.kept) == volume {
+			s.note("its volume " + volume + " is still reserved for its old UID: " + why)
+		}
+	}
+}
+
+// StatusFailed tells that the status of an object could not be written.
+func (p *Plan) StatusFailed(s *Step, why string) { s.note("without its status: " + why) }

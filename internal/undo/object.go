@@ -1,0 +1,135 @@
+package undo
+
+import (
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Object returns an object as it is to be created now: with references to owners that are there, without what
+// the server sets, and with the annotation that tells where it comes from. hasStatus says whether its status is
+// a subresource. An error means that it cannot be made, as its namespace or its kind could not.
+func (p *Plan) Object(s *Step, hasStatus bool) (*unstructured.Unstructured, string) {
+	for _, place := range []Place{{Kind: namespaceKind, Name: s.place.Namespace}, definitionOf(s)} {
+		if on := p.at[place]; on != nil && on.Outcome.IsMissing() && on.UID == "" {
+			return nil, on.place.String() + " could not be made"
+		}
+	}
+	o := s.kept.Object.DeepCopy()
+	metadata, _ := o.Object["metadata"].(map[string]any)
+	for _, field := range []string{
+		"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+		"managedFields", "selfLink", "ownerReferences", "finalizers",
+	} {
+		delete(metadata, field)
+	}
+	if p.options.Finalizers {
+		if finalizers := s.kept.finalizers(); len(finalizers) > 0 {
+			o.SetFinalizers(finalizers)
+		}
+	}
+	annotations := maps.Clone(o.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[Annotation] = string(s.kept.UID())
+	o.SetAnnotations(annotations)
+	if owners := p.owners(s); len(owners) > 0 {
+		o.SetOwnerReferences(owners)
+	}
+	if hasStatus {
+		delete(o.Object, "status")
+	}
+	p.clean(o, s.place.Kind)
+	return o, ""
+}
+
+// owners returns the references to owners that are there, with their UIDs, and notes which are left out.
+func (p *Plan) owners(s *Step) []metav1.OwnerReference {
+	var all []metav1.OwnerReference
+	for _, r := range s.kept.Object.GetOwnerReferences() {
+		now := p.now[r.UID]
+		if now == "" {
+			p.noteLost(s, r)
+			continue
+		}
+		r.UID = now
+		all = append(all, r)
+	}
+	return all
+}
+
+// noteLost notes a reference that is left out for good, as far as this run is concerned.
+func (p *Plan) noteLost(s *Step, r metav1.OwnerReference) {
+	owner := p.steps[r.UID]
+	switch {
+	case p.lost[r.UID] != "":
+		s.note("without its owner " + r.Kind + " " + r.Name + ", which " + p.lost[r.UID])
+	case owner != nil && (owner.Outcome.IsMissing() || owner.Outcome == LeftOut):
+		s.note("without its owner " + r.Kind + " " + r.Name + ", which is not there again")
+	}
+}
+
+// clean removes from an object what is bound to its old UID or to where it was.
+func (p *Plan) clean(o *unstructured.Unstructured, kind schema.GroupKind) {
+	switch kind {
+	case namespaceKind:
+		unstructured.RemoveNestedField(o.Object, "spec", "finalizers")
+	case podKind:
+		unstructured.RemoveNestedField(o.Object, "spec", "nodeName")
+	case volumeKind: // without a UID, it is reserved for the claim of that name
+		unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "uid")
+		unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "resourceVersion")
+	case claimKind:
+		annotations := o.GetAnnotations()
+		delete(annotations, "pv.kubernetes.io/bind-completed")
+		delete(annotations, "pv.kubernetes.io/bound-by-controller")
+		o.SetAnnotations(annotations)
+	case jobKind:
+		cleanJob(o)
+	case schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:
+		p.relinkTargets(o.Object["endpoints"])
+	case schema.GroupKind{Kind: "Endpoints"}:
+		subsets, _ := o.Object["subsets"].([]any)
+		for _, subset := range subsets {
+			if fields, ok := subset.(map[string]any); ok {
+				p.relinkTargets(fields["addresses"])
+				p.relinkTargets(fields["notReadyAddresses"])
+			}
+		}
+	}
+}
+
+// cleanJob removes the selector and the labels that the server makes of a Job's UID.
+func cleanJob(o *unstructured.Unstructured) {
+	if manual, _, _ := unstructured.NestedBool(o.Object, "spec", "manualSelector"); manual {
+		return
+	}
+	unstructured.RemoveNestedField(o.Object, "spec", "selector")
+	for _, label := range []string{"controller-uid", "batch.kubernetes.io/controller-uid"} {
+		unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata", "labels", label)
+		unstructured.RemoveNestedField(o.Object, "metadata", "labels", label)
+	}
+}
+
+// relinkTargets puts new UIDs into the references to the objects behind addresses.
+func (p *Plan) relinkTargets(addresses any) {
+	all, _ := addresses.([]any)
+	for _, address := range all {
+		fields, _ := address.(map[string]any)
+		target, ok := fields["targetRef"].(map[string]any)
+		if !ok {
+			continue
+		}
+		delete(target, "resourceVersion")
+		old, _ := target["uid"].(string)
+		if now := p.now[types.UID(old)]; now != "" {
+			target["uid"] = string(now)
+		} else {
+			delete(target, "uid")
+		}
+	}
+}

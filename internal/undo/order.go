@@ -1,0 +1,179 @@
+package undo
+
+import "k8s.io/apimachinery/pkg/types"
+
+// Stages: where references leave a choice, what others need is made before those who need it, and what
+// refuses or changes requests is made last.
+const (
+	ofSpaces       = iota // namespaces and kinds
+	ofSettings            // what workloads mount, run as, and store in
+	ofOthers              // everything else
+	ofWorkloads           // what starts pods
+	ofRestrictions        // what refuses or changes requests
+	stages
+)
+
+// stageOf returns the stage of an object.
+func stageOf(p Place) int {
+	switch p.Kind.Group {
+	case "", "apiextensions.k8s.io":
+		switch p.Kind.Kind {
+		case "Namespace", "CustomResourceDefinition":
+			return ofSpaces
+		case "ServiceAccount", "Secret", "ConfigMap", "PersistentVolume", "PersistentVolumeClaim":
+			return ofSettings
+		case "Pod", "ReplicationController":
+			return ofWorkloads
+		case "ResourceQuota", "LimitRange":
+			return ofRestrictions
+		}
+	case "rbac.authorization.k8s.io", "storage.k8s.io", "scheduling.k8s.io":
+		return ofSettings
+	case "apps", "batch":
+		return ofWorkloads
+	case "admissionregistration.k8s.io", "apiregistration.k8s.io":
+		return ofRestrictions
+	}
+	return ofOthers
+}
+
+// sorter puts steps into waves.
+type sorter struct {
+	plan *Plan
+	// before has what a step waits for, in the number of edges; after, who waits for it. An edge from a
+	// namespace or a definition cannot be done without.
+	needs, wants map[*Step]int
+	needed       map[*Step][]*Step
+	wanted       map[*Step][]*Step
+	ready        [stages][]*Step
+	done         map[*Step]bool
+}
+
+// order puts what is to be made into waves: namespaces and definitions before what is in them, owners before
+// dependents. Of a cycle, somebody is made without its owner, which is postponed.
+func (p *Plan) order() {
+	s := &sorter{
+		plan: p, needs: map[*Step]int{}, wants: map[*Step]int{}, done: map[*Step]bool{},
+		needed: map[*Step][]*Step{}, wanted: map[*Step][]*Step{},
+	}
+	var all []*Step
+	for _, step := range p.Steps {
+		if step.Outcome == Made {
+			all = append(all, step)
+			s.addEdges(step)
+		}
+	}
+	for _, step := range all {
+		s.enqueue(step)
+	}
+	for wave := 1; len(s.done) < len(all); wave++ {
+		next := s.next()
+		if next == nil {
+			s.postpone(all)
+			next = s.next()
+		}
+		for _, step := range next {
+			step.Wave = wave
+			s.done[step] = true
+		}
+		for _, step := range next {
+			s.release(step)
+		}
+	}
+}
+
+// addEdges adds what a step waits for.
+func (s *sorter) addEdges(step *Step) {
+	for _, place := range []Place{{Kind: namespaceKind, Name: step.place.Namespace}, definitionOf(step)} {
+		if on := s.plan.at[place]; on != nil && on != step && on.Outcome == Made {
+			s.needs[step]++
+			s.needed[on] = append(s.needed[on], step)
+		}
+	}
+	seen := map[types.UID]bool{}
+	for _, r := range step.kept.Object.GetOwnerReferences() {
+		on := s.plan.steps[r.UID]
+		if on == nil || on.Outcome != Made || seen[r.UID] {
+			continue
+		}
+		seen[r.UID] = true
+		if on == step {
+			step.postpone(r.UID)
+			continue
+		}
+		s.wants[step]++
+		s.wanted[on] = append(s.wanted[on], step)
+	}
+}
+
+func (s *sorter) enqueue(step *Step) {
+	if s.needs[step] == 0 && s.wants[step] == 0 && !s.done[step] {
+		stage := stageOf(step.place)
+		s.ready[stage] = append(s.ready[stage], step)
+	}
+}
+
+// next returns the steps that wait for nothing, of the first stage that has any.
+func (s *sorter) next() []*Step {
+	for stage := range s.ready {
+		if next := s.ready[stage]; len(next) > 0 {
+			s.ready[stage] = nil
+			return next
+		}
+	}
+	return nil
+}
+
+// release tells those that wait for a step.
+func (s *sorter) release(step *Step) {
+	for _, other := range s.needed[step] {
+		s.needs[other]--
+		s.enqueue(other)
+	}
+	for _, other := range s.wanted[step] {
+		if !other.postponed[step.kept.UID()] {
+			s.wants[other]--
+			s.enqueue(other)
+		}
+	}
+}
+
+// postpone has the first of those that wait only for owners, with the fewest of them, do without these. It is
+// called when all wait: that is a cycle of owners, or behind one.
+func (s *sorter) postpone(all []*Step) {
+	var first *Step
+	for _, step := range all {
+		if !s.done[step] && s.needs[step] == 0 && (first == nil || s.wants[step] < s.wants[first]) {
+			first = step
+		}
+	}
+	for _, r := range first.kept.Object.GetOwnerReferences() {
+		if on := s.plan.steps[r.UID]; on != nil && on.Outcome == Made && !s.done[on] {
+			first.postpone(r.UID)
+		}
+	}
+	s.wants[first] = 0
+	s.enqueue(first)
+}
+
+func (s *Step) postpone(owner types.UID) {
+	if s.postponed == nil {
+		s.postponed = map[types.UID]bool{}
+	}
+	s.postponed[owner] = true
+}
+
+// Waves returns what is to be made, in waves: those of one wave in any order, or at the same time.
+func (p *Plan) Waves() [][]*Step {
+	var waves [][]*Step
+	for _, s := range p.Steps {
+		if s.Outcome != Made {
+			continue
+		}
+		for len(waves) < s.Wave {
+			waves = append(waves, nil)
+		}
+		waves[s.Wave-1] = append(waves[s.Wave-1], s)
+	}
+	return waves
+}
