@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -124,7 +127,11 @@ func (f *conformanceFlags) exec(c *cobra.Command, s Streams) error {
 		return usageError{err}
 	}
 	options.Progress = progressOf(s.Err)
-	report, err := conformance.Run(c.Context(), server, options)
+	// What was made is removed first; a second signal ends the process at once.
+	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	report, err := conformance.Run(ctx, server, options)
 	if _, ok := errors.AsType[conformance.UnreachableError](err); ok {
 		return usageError{err}
 	}

@@ -56,11 +56,13 @@ func (r Report) table() ([]byte, error) {
 	fmt.Fprintln(&lines, "RULE\tOUTCOME\tCHECKS\tTITLE")
 	for i := range r.Rules {
 		rule := &r.Rules[i]
-		n := 0
-		for _, names := range rule.Checks {
-			n += len(names)
+		var counts []string
+		for _, o := range []Outcome{Fail, Accepted, Pass, Skipped} {
+			if n := len(rule.Checks[o]); n > 0 {
+				counts = append(counts, fmt.Sprintf("%d %s", n, o))
+			}
 		}
-		fmt.Fprintf(&lines, "%s\t%s\t%d\t%s\n", rule.Code, rule.Outcome, n, cut(rule.Title))
+		fmt.Fprintf(&lines, "%s\t%s\t%s\t%s\n", rule.Code, rule.Outcome, strings.Join(counts, ", "), cut(rule.Title))
 	}
 	columns := tabwriter.NewWriter(&text, 0, 8, 3, ' ', 0)
 	if _, err := columns.Write(lines.Bytes()); err != nil {
