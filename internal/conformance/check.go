@@ -44,6 +44,8 @@ const (
 	// kinds that are not served, to the object itself, of cluster-scoped objects to namespaced
 	// ones, and thousands of them.
 	AnyOwners
+	// Ours is a server of coppice up: what is checked is no rule of Kubernetes.
+	Ours
 )
 
 // Turn is a set of checks that can run at the same time.
@@ -58,11 +60,11 @@ func Checks() []Turn {
 	return []Turn{
 		{Checks: slices.Concat(
 			deletions, policies(), background, writes, graph, foreground, notBlocking(), ways(), cycles, rings(),
-			orphaned, orphanedByDefault(), stressing(), unseen, claims, inTwoVersions(), alternates(), custom, manyFakeOwners,
+			orphaned, orphanedByDefault(), stressing(), unseen, claims, inTwoVersions(), alternates(), custom, manyFakeOwners, protected[:3],
 		)},
 		// A kind that appears or disappears beside these would hold every namespace for a moment.
 		{Checks: slices.Concat(
-			namespaceRequests, eitherList(), deletionOptions(), namespaceAdmission, terminating, conditions,
+			namespaceRequests, eitherList(), deletionOptions(), namespaceAdmission, terminating, conditions, protected[3:],
 		)},
 		// A kind that cannot be read, or whose group cannot be discovered, holds all namespaces.
 		{Alone: true, Checks: brokenKinds},

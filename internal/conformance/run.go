@@ -80,6 +80,9 @@ func Run(ctx context.Context, s *probe.Server, options Options) (Report, error) 
 	if err != nil {
 		return Report{}, UnreachableError{fmt.Errorf("ask %s for its version: %w", s.Config.Host, err)}
 	}
+	if IsOurs(version.GitVersion) {
+		r.has = Ours
+	}
 	began := options.Now()
 	if err := r.lookAround(ctx); err != nil {
 		return Report{}, err
@@ -116,7 +119,8 @@ type runner struct {
 // lookAround finds out what the server has, and whether the controllers do anything at all: else
 // every check would wait for them until its deadline.
 func (r *runner) lookAround(ctx context.Context) error {
-	r.has, r.results = r.options.Has, map[string]Result{}
+	r.results = map[string]Result{}
+	r.has |= r.options.Has
 	needs := Needs(0)
 	for _, turn := range r.turns {
 		for _, c := range turn.Checks {
@@ -237,6 +241,8 @@ func (r *runner) sweep(ctx context.Context) (left []string) {
 // reason says why a check that lacks something is skipped.
 func (n Needs) reason() string {
 	switch {
+	case n&Ours != 0:
+		return "they are about a rule of the server of coppice up, which is none of Kubernetes"
 	case n&Collector != 0:
 		return "no collector runs (--controllers)"
 	case n&NamespaceController != 0:
@@ -253,7 +259,7 @@ func (n Needs) String() string {
 	for _, one := range []struct {
 		need Needs
 		name string
-	}{{Collector, "collector"}, {NamespaceController, "namespace controller"}, {CustomResources, "custom resources"}, {AnyOwners, "any owners"}} {
+	}{{Collector, "collector"}, {NamespaceController, "namespace controller"}, {CustomResources, "custom resources"}, {AnyOwners, "any owners"}, {Ours, "coppice up"}} {
 		if n&one.need != 0 {
 			all = append(all, one.name)
 		}

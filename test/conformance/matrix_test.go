@@ -28,8 +28,8 @@ var matrix string
 const root = "../.."
 
 var (
-	behaviour = regexp.MustCompile(`\b(GB|TR|AC|VN|CF|OR|FG|BG|MX|CY|CS|CR|DR|NS|AS|AD)-([0-9]{2})\b|\bH(?:10|[1-9])[ab]?\b`)
-	groups    = []string{"GB", "TR", "AC", "VN", "CF", "OR", "FG", "BG", "MX", "CY", "CS", "CR", "DR", "NS", "AS", "AD"}
+	behaviour = regexp.MustCompile(`\b(GB|TR|AC|VN|CF|OR|FG|BG|MX|CY|CS|CR|DR|NS|AS|AD|PR)-([0-9]{2})\b|\bH(?:10|[1-9])[ab]?\b`)
+	groups    = []string{"GB", "TR", "AC", "VN", "CF", "OR", "FG", "BG", "MX", "CY", "CS", "CR", "DR", "NS", "AS", "AD", "PR"}
 )
 
 // TestMatrix checks the matrix against the tests: every behaviour is tested where the matrix

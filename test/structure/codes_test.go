@@ -14,7 +14,7 @@ import (
 var (
 	// cited matches codes that refer to a rule, an invariant, a hazard or a behaviour of the
 	// matrix: R7, S1, L4, H8, NS-06. No document defines an E.
-	cited = regexp.MustCompile(`\b(?:R[0-9]{1,2}|[SLE][1-9]|H(?:10|[1-9])[ab]?|(?:GB|TR|AC|VN|CF|OR|FG|BG|MX|CY|CS|CR|DR|NS|AS|AD)-[0-9]{2})\b`)
+	cited = regexp.MustCompile(`\b(?:R[0-9]{1,2}|[SLE][1-9]|H(?:10|[1-9])[ab]?|(?:GB|TR|AC|VN|CF|OR|FG|BG|MX|CY|CS|CR|DR|NS|AS|AD|PR)-[0-9]{2})\b`)
 	// defined matches the codes that docs/semantics.md defines: at the beginning of a heading, an
 	// item, or a row of a table.
 	defined = regexp.MustCompile(`(?m)^(?:#+ |\| *|[-*] +)\**([RSL][0-9]{1,2})\b`)
