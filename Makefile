@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes kills starts nodes suites generate dist dist-serve first-build
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes suites generate dist dist-serve first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -100,6 +100,10 @@ previews: ## PREVIEWS (1000) random cases whose deletions are foretold, made and
 KUBERNETES_PREVIEWS ?= 200
 previews-kubernetes: ## the same on a real kube-apiserver, with upstream's garbage collector and namespace controller: KUBERNETES_PREVIEWS (200) cases (a quarter of an hour)
 	cd bench && go run ./onkubernetes -upstream -dir .. go test -count=1 -v -timeout 2h -run 'TestPreviewIsWhatHappens$$' ./test/e2e -preview.cases=$(KUBERNETES_PREVIEWS)
+
+UNDOS ?= 1000
+undos: ## UNDOS (1000) random cascades are deleted and undone, a third of them interrupted, and then 10000 objects at once (ten minutes); the seeds are printed
+	go test ./test/e2e -count=1 -v -timeout 1h -run 'TestR29RandomCascades$$|TestUndoScale$$' -undo.cases=$(UNDOS) -undo.objects=10000
 
 KILLS ?= 100
 kills: ## kill KILLS (100) test processes that have started a control plane with envtest: nothing may stay (ten minutes)

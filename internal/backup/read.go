@@ -26,22 +26,6 @@ const (
 	parallel = 8
 )
 
-// Wanted is an object that is to be kept, in the version that was previewed.
-type Wanted struct {
-	Resource         schema.GroupVersionResource
-	Namespace, Name  string
-	UID              types.UID
-	Version          string // the resourceVersion
-	Requested, Stays bool
-}
-
-func (w *Wanted) String() string {
-	if w.Namespace == "" {
-		return w.Resource.GroupResource().String() + " " + w.Name
-	}
-	return w.Resource.GroupResource().String() + " " + w.Namespace + "/" + w.Name
-}
-
 // reading reads objects whole.
 type reading struct {
 	client dynamic.Interface

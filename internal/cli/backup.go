@@ -7,11 +7,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/backup"
 	"github.com/coppice-dev/coppice/internal/preview"
@@ -44,14 +43,29 @@ func keyPath(given string) (string, error) {
 	return filepath.Join(dir, "coppice", "backup.key"), nil
 }
 
-// write keeps what a preview says that goes, if that is asked for. It fails if the backup lacks anything.
-func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r preview.Report, s Streams) error {
-	if f.file == "" {
+// keep writes what arguments name, and all that goes with it, into the file of --backup, if there is one. What
+// waits for finalizers goes in the end, and takes more along.
+func (f *previewFlags) keep(c *cobra.Command, r preview.Report, args []string, s Streams) error {
+	if f.backup.file == "" {
 		return nil
 	}
-	if _, err := os.Lstat(f.file); err == nil {
-		return fmt.Errorf("--backup: %s is there already: name another file, or remove it", f.file)
+	if _, err := os.Lstat(f.backup.file); err == nil {
+		return fmt.Errorf("--backup: %s is there already: name another file, or remove it", f.backup.file)
 	}
+	if !f.released && slices.ContainsFunc(r.Objects, func(o preview.ObjectReport) bool { return o.Fate == preview.Waiting }) {
+		later := *f
+		later.released = true
+		foretold, err := foretell(c, &later, args, s)
+		if err != nil {
+			return err
+		}
+		r = foretold.report
+	}
+	return f.backup.write(c.Context(), &f.cluster, r, s)
+}
+
+// write keeps what a preview says that goes. It fails if the backup lacks anything.
+func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r preview.Report, s Streams) error {
 	path, err := keyPath(f.key)
 	if err != nil {
 		return err
@@ -75,7 +89,7 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	if err != nil {
 		return err //nolint:wrapcheck // says all of it
 	}
-	wanted, unserved := wantedOf(r, kinds)
+	wanted, unserved := backup.Of(r, kinds)
 	kept, missed, err := backup.Read(ctx, server.Dynamic(), wanted)
 	if err != nil {
 		return err //nolint:wrapcheck // says all of it
@@ -104,29 +118,6 @@ func sayMissed(w io.Writer, missed []string) {
 		}
 		fmt.Fprintf(w, "not kept: %s\n", oneLineOf(what))
 	}
-}
-
-// wantedOf returns what a preview says that goes, or loses references. What controllers make by themselves is
-// never made again, and changes all the time: it is left out.
-func wantedOf(r preview.Report, kinds map[schema.GroupKind]undo.Kind) (wanted []backup.Wanted, unserved []string) {
-	for n := range r.Objects {
-		o := &r.Objects[n]
-		kind := schema.ParseGroupKind(o.Kind)
-		goes := o.Fate == preview.Deleted || o.Fate == preview.Waiting
-		if !goes && o.Fate != preview.Detached || undo.LeavesOut(kind) {
-			continue
-		}
-		served, known := kinds[kind]
-		if !known {
-			unserved = append(unserved, fmt.Sprintf("%s %s/%s: its kind is not served any more", o.Kind, o.Namespace, o.Name))
-			continue
-		}
-		wanted = append(wanted, backup.Wanted{
-			Resource: served.Resource, Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID), Version: o.ResourceVersion,
-			Requested: o.Requested, Stays: !goes,
-		})
-	}
-	return wanted, unserved
 }
 
 // readBackup returns what is in a file.

@@ -102,7 +102,7 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 	if err := f.allows(foretold.report); err != nil {
 		return err
 	}
-	if err := f.backup.write(c.Context(), &f.cluster, foretold.report, s); err != nil {
+	if err := f.keep(c, foretold.report, args, s); err != nil {
 		return fmt.Errorf("nothing is deleted: %w", err)
 	}
 	config, err := f.cluster.config()

@@ -133,7 +133,7 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 	if _, err := s.Out.Write(text); err != nil {
 		return fmt.Errorf("write the preview: %w", err)
 	}
-	if err := f.backup.write(c.Context(), &f.cluster, foretold.report, s); err != nil {
+	if err := f.keep(c, foretold.report, args, s); err != nil {
 		return err
 	}
 	return f.allows(foretold.report)

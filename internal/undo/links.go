@@ -24,19 +24,17 @@ func (p *Plan) Unlinked() []*Step {
 // What it has besides stays, but for references to an owner's old UID.
 func (p *Plan) Owners(s *Step, has []metav1.OwnerReference) (owners []metav1.OwnerReference, lacks bool) {
 	switch {
-	case s.Outcome == Made || s.Outcome == MadeBefore:
-	case s.Outcome == Exists && s.kept.Stays:
-	default:
+	case s.UID == "":
 		return nil, false
-	}
-	if s.UID == "" {
+	case s.Outcome == Made || s.Outcome == MadeBefore || s.Outcome == Exists:
+	default:
 		return nil, false
 	}
 	owners = slices.Clone(has)
 	for _, r := range s.kept.Object.GetOwnerReferences() {
 		old, now := r.UID, p.now[r.UID]
 		isThere := slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == now })
-		if now == "" || isThere || s.kept.Stays && now == old {
+		if now == "" || isThere || s.Outcome == Exists && now == old {
 			continue
 		}
 		r.UID = now
