@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/explain"
 	"github.com/coppice-dev/coppice/internal/inventory"
@@ -94,11 +94,11 @@ func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) er
 	if err != nil {
 		return err //nolint:wrapcheck // says all of it
 	}
-	for _, u := range around.Inventory.Unread {
-		answer.Unread = append(answer.Unread, u.String())
-	}
 	if around, err = s.surroundings(r.Context(), around); err != nil {
 		return err
+	}
+	for _, u := range around.Inventory.Unread {
+		answer.Unread = append(answer.Unread, u.String())
 	}
 	answer.Items = explain.New(explain.Input{
 		Inventory: around.Inventory, Details: around.Details, Collector: around.Collector, Now: around.Now,
@@ -160,10 +160,23 @@ func (s *Sight) surroundings(ctx context.Context, a *Surroundings) (*Surrounding
 	}
 	seen := *a
 	seen.Inventory = &inventory.Inventory{
-		Read: a.Inventory.Read, Resources: a.Inventory.Resources, Unread: slices.Clip(a.Inventory.Unread),
+		Read: a.Inventory.Read, Resources: a.Inventory.Resources,
 		Namespaces: a.Inventory.Namespaces, Pods: a.Inventory.Pods,
 	}
-	hidden := make(map[*inventory.Resource]bool)
+	hidden := make(map[schema.GroupVersionResource]bool)
+	hide := func(resource schema.GroupVersionResource) {
+		if !hidden[resource] {
+			hidden[resource] = true
+			seen.Inventory.Unread = append(seen.Inventory.Unread, inventory.Unread{Resource: resource, Why: "what you may not list is left out", Forbidden: true})
+		}
+	}
+	for _, u := range a.Inventory.Unread {
+		if u.Forbidden {
+			hide(u.Resource) // the server's refusal names what the collector knows, and the caller may not
+		} else {
+			seen.Inventory.Unread = append(seen.Inventory.Unread, u)
+		}
+	}
 	for _, o := range a.Inventory.Objects {
 		sees, err := s.Sees(ctx, o.Kind, o.Namespace)
 		switch {
@@ -171,11 +184,8 @@ func (s *Sight) surroundings(ctx context.Context, a *Surroundings) (*Surrounding
 			return nil, err
 		case sees:
 			seen.Inventory.Objects = append(seen.Inventory.Objects, o)
-		case !hidden[o.Resource]:
-			hidden[o.Resource] = true
-			seen.Inventory.Unread = append(seen.Inventory.Unread, inventory.Unread{
-				Resource: o.Resource.GroupVersionResource, Why: "what you may not list is left out", Forbidden: true,
-			})
+		default:
+			hide(o.Resource.GroupVersionResource)
 		}
 	}
 	seen.Inventory.Index()

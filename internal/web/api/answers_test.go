@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -123,10 +124,33 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// refused is a cluster that has refused to tell the caller about an object that the collector knows.
+type refused struct{ cluster }
+
+func (w refused) Around(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Surroundings, error) {
+	around, err := w.cluster.Around(ctx, config, uids)
+	around.Inventory.Unread = append(around.Inventory.Unread, inventory.Unread{
+		Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: "shop", Forbidden: true, Why: `secrets "password" is forbidden`,
+	})
+	return around, err
+}
+
+// What the server says when it refuses the caller something names it: that is not told on.
+func TestRefusalsNameNothing(t *testing.T) {
+	for _, path := range []string{api.Preview + "?object=deploy/shop/web", api.Explain + "?object=deploy/shop/web", api.Deletions} {
+		if code, body := ask(t, refused{}, noSecrets, path); code != http.StatusOK || strings.Contains(body, "password") {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+		if _, body := ask(t, refused{}, noSecrets, path); !strings.Contains(body, "secrets") {
+			t.Errorf("%s does not say that secrets are left out: %s", path, body)
+		}
+	}
+}
+
 // All deletions are told of that the caller may list, by what they wait for; what was left out is said.
 func TestDeletions(t *testing.T) {
 	for token, want := range map[string]struct{ waits, unread bool }{
-		everything: {true, false}, noSecrets: {true, false}, "secrets,configmaps": {false, true}, "nodes": {false, true},
+		everything: {true, false}, noSecrets: {true, true}, "secrets,configmaps": {false, true}, "nodes": {false, true},
 	} {
 		code, body := ask(t, cluster{}, token, api.Deletions)
 		var answer api.DeletionList
