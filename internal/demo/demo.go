@@ -27,6 +27,8 @@ type Step struct {
 	// Expect lists what must become true, in this order. The last one must also hold in lists
 	// from the server; the others may be true only briefly.
 	Expect []Expectation
+	// Question, if set, is what an audience is asked before the command runs.
+	Question *Question
 }
 
 // Expectation is a condition that must become true.

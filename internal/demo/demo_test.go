@@ -266,3 +266,61 @@ func TestCommand(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// Every story asks one question, before the command that deletes; nothing is right before anything has happened; and
+// no two of the choices are right at once.
+func TestQuestions(t *testing.T) {
+	set := func(owners ...func(*Object)) Object { return object("ReplicaSet", "web", owners...) }
+	gone := func(objects ...Object) *View {
+		v := NewView()
+		for n, o := range objects {
+			o.Version = string(rune('1' + n))
+			v.Remove(o)
+		}
+		return v
+	}
+	left := func(v *View, objects ...Object) *View {
+		for _, o := range objects {
+			v.Put(o)
+		}
+		return v
+	}
+	deployment, pod := object("Deployment", "web"), object("Pod", "a")
+	views := []*View{
+		gone(deployment, set(), pod), gone(pod, set(), deployment), left(gone(deployment), set(), pod),
+		left(gone(deployment), set(ownedBy("Deployment", "web", true, true)), pod),
+		gone(object("Pod", "stubborn", stands("Failed, exit code 137"))), gone(object("Pod", "stubborn", stands("Succeeded, exit code 0"))),
+		viewOf(object("Pod", "stubborn")), gone(pod, object("Namespace", "team")), gone(object("Namespace", "team")),
+	}
+	for _, s := range Stories() {
+		asked := 0
+		for _, step := range s.Steps {
+			if step.Question == nil {
+				continue
+			}
+			asked++
+			if !slices.Contains(step.Kubectl, "delete") || len(step.Question.Choices) < 3 {
+				t.Errorf("%s asks %q before %v", s.Name, step.Question.Asks, step.Kubectl)
+			}
+			for n, v := range views {
+				right := 0
+				for _, c := range step.Question.Choices {
+					if c.Holds(v) {
+						right++
+					}
+				}
+				if right > 1 {
+					t.Errorf("%s: %d answers are right of view %d", s.Name, right, n)
+				}
+			}
+		}
+		if asked != 1 {
+			t.Errorf("%s asks %d questions", s.Name, asked)
+		}
+	}
+	for n, q := range map[int]*Question{0: inWhichOrder(""), 2: inWhichOrder(""), 3: whatOfOrphans(), 4: whatOfTheStubborn(), 5: whatOfTheStubborn(), 6: whatOfTheStubborn()} {
+		if _, ok := q.Right(views[n]); !ok {
+			t.Errorf("of view %d no answer is right", n)
+		}
+	}
+}

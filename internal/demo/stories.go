@@ -36,7 +36,8 @@ func background() Story {
 		{
 			Tell: "The owner is deleted at once. Then its dependents have no owner, and the collector\n" +
 				"deletes them, level by level. The pods get their grace period to end.",
-			Kubectl: []string{"delete", "deployment", "web"},
+			Question: inWhichOrder("Nothing else is said than to delete the deployment. In which order do they go?"),
+			Kubectl:  []string{"delete", "deployment", "web"},
 			Expect: []Expectation{
 				{"the deployment is gone", func(v *View) bool { return len(v.Gone("Deployment")) == 1 }},
 				{"the pods are terminating", func(v *View) bool { return len(v.Marked("Pod")) == 3 }},
@@ -54,7 +55,8 @@ func foreground() Story {
 		{
 			Tell: "The owner waits, with the finalizer foregroundDeletion, for the dependents whose\n" +
 				"reference has blockOwnerDeletion. So does each of them: the tree is deleted bottom up.",
-			Kubectl: []string{"delete", "deployment", "web", "--cascade=foreground"},
+			Question: inWhichOrder("Now with --cascade=foreground. In which order do they go?"),
+			Kubectl:  []string{"delete", "deployment", "web", "--cascade=foreground"},
 			Expect: []Expectation{
 				{"the deployment waits for the replica set", func(v *View) bool { return waited(v, "Deployment") }},
 				{"the replica set waits for the pods", func(v *View) bool { return waited(v, "ReplicaSet") }},
@@ -72,7 +74,8 @@ func orphan() Story {
 		{
 			Tell: "Orphaned dependents stay: the collector removes the reference to their owner before\n" +
 				"the owner is deleted.",
-			Kubectl: []string{"delete", "deployment", "web", "--cascade=orphan"},
+			Question: whatOfOrphans(),
+			Kubectl:  []string{"delete", "deployment", "web", "--cascade=orphan"},
 			Expect: []Expectation{{"the deployment is gone, the replica set has no owner, and its pods run on", func(v *View) bool {
 				sets := v.All("ReplicaSet")
 				return len(v.Gone("Deployment")) == 1 && len(sets) == 1 && len(sets[0].Owners) == 0 && ready(v, 3) && len(v.Gone("Pod")) == 0
@@ -100,7 +103,8 @@ func grace() Story {
 		{
 			Tell: "Both get a deletionTimestamp. The node sends SIGTERM, and SIGKILL when the grace\n" +
 				"period is over. A pod is deleted when its last container has ended.",
-			Kubectl: []string{"delete", "pod", "polite", "stubborn"},
+			Question: whatOfTheStubborn(),
+			Kubectl:  []string{"delete", "pod", "polite", "stubborn"},
 			Expect: []Expectation{
 				{"both are terminating, with three seconds of grace", func(v *View) bool {
 					marked := v.Marked("Pod")
@@ -128,7 +132,8 @@ func namespace() Story {
 		{
 			Tell: "Pods are deleted first, then everything else, and roles last, because people may need\n" +
 				"them to fix what hangs. The config map hangs: a condition names its finalizer.",
-			Kubectl: []string{"delete", "namespace", "team", "--wait=false"},
+			Question: whatIsLeft(),
+			Kubectl:  []string{"delete", "namespace", "team", "--wait=false"},
 			Expect: []Expectation{
 				{"the pods are terminating", func(v *View) bool { return len(v.Marked("Pod")) == 2 }},
 				{"the config map holds the namespace and the role; everything else is gone, the pods first", heldNamespace},

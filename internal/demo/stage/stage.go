@@ -34,6 +34,14 @@ type Display interface {
 	Pause(ctx context.Context)
 }
 
+// Audience is asked what will happen, before it does.
+type Audience interface {
+	// Ask asks the question of a step, and returns when there is a guess.
+	Ask(ctx context.Context, s demo.Step)
+	// Judge is told what has been seen when the step has ended.
+	Judge(ctx context.Context, s demo.Step, v *demo.View) error
+}
+
 // Config describes where and how a story is played.
 type Config struct {
 	Client  kubernetes.Interface
@@ -42,6 +50,8 @@ type Config struct {
 	// its output.
 	Kubectl func(ctx context.Context, namespace string, args []string) (string, error)
 	Display Display
+	// Audience, if set, is asked the questions of the steps.
+	Audience Audience
 	// Timeout bounds each step.
 	Timeout time.Duration
 }
@@ -129,6 +139,10 @@ type result struct {
 
 // step runs a command, and waits until it has ended and every expectation has become true.
 func (p *play) step(ctx context.Context, s demo.Step) error {
+	isAsked := p.Audience != nil && s.Question != nil
+	if isAsked {
+		p.Audience.Ask(ctx, s)
+	}
 	p.Display.Say("", s.Tell, "$ "+s.Command())
 	p.Display.Pause(ctx)
 	timed, cancel := context.WithTimeout(ctx, p.Timeout)
@@ -140,6 +154,8 @@ func (p *play) step(ctx context.Context, s demo.Step) error {
 	}()
 	open, err := p.watch(timed, answers, s.Expect)
 	switch {
+	case err == nil && isAsked:
+		return p.Audience.Judge(ctx, s, p.view) //nolint:wrapcheck // says all of it
 	case err == nil:
 		p.Display.Pause(ctx)
 		return nil
