@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes suites generate dist dist-serve first-build
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites generate dist dist-serve first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -113,6 +113,14 @@ STARTS    ?= 1000
 ALONGSIDE ?= 32
 starts: ## start STARTS (1000) control planes with envtest one by one, and ALONGSIDE (32) at once: none may fail; prints p50, p95, memory; with COPPICE_UPSTREAM_ASSETS=dir those of kube-apiserver and etcd in there, too
 	cd test/envtest && go test -count=1 -v -timeout 3h -run '^(TestStarts|TestAlongside)$$' -starts=$(STARTS) -alongside=$(ALONGSIDE)
+
+pictures: ## what docs/page.md shows, as Chromium draws it, into docs/page (half a minute)
+	mkdir -p docs/page
+	cd test/page && go test -count=1 -run '^TestPictures$$' . -pictures $(CURDIR)/docs/page
+
+OBJECTS ?= 134000
+page: ## the page in Chromium, beside a cluster of OBJECTS (134000) objects: prints delays, frames a second, and the first paint (five minutes)
+	cd test/page && go test -count=1 -timeout 30m -v . -objects=$(OBJECTS)
 
 SUITES ?=
 suites: build ## suites written elsewhere, as they are, with envtest: with upstream's assets and with ours, into docs/performance (half an hour, most of it compiles); SUITES="controller-runtime jobset" runs these only

@@ -41,6 +41,9 @@ type demoFlags struct {
 	stories  []string
 	list     bool
 	plain    bool
+	web      bool
+	port     int
+	open     bool
 	logLevel string
 }
 
@@ -53,12 +56,18 @@ func newDemo(s Streams) *cobra.Command {
 kubectl command for it, and the tree of owners and dependents as it changes. It starts a
 control plane of its own on loopback, with simulated nodes, and leaves nothing behind. At
 the end of each step it checks on the server that what it announced has happened; the exit
-code is 1 if not.`,
+code is 1 if not.
+
+With --web it plays them in a browser: it asks first what will happen, shows the deletion as
+it happens, and who was right. It prints a link that opens once, and ends with Ctrl-C.`,
 		Example: `  # All stories, in a terminal
   coppice demo
 
   # Two of them, with a line per change in place of the tree
-  coppice demo --story foreground --story orphan --plain`,
+  coppice demo --story foreground --story orphan --plain
+
+  # In a browser
+  coppice demo --web`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return runDemo(c.Context(), f, s) },
 	}
@@ -66,6 +75,9 @@ code is 1 if not.`,
 	flags.StringArrayVar(&f.stories, "story", nil, "play only this story; may be repeated (see --list)")
 	flags.BoolVar(&f.list, "list", false, "list the stories and play none")
 	flags.BoolVar(&f.plain, "plain", false, "print a line per change and do not pause; the default when stdout is not a terminal")
+	flags.BoolVar(&f.web, "web", false, "play the stories on a page in a browser, and ask first what will happen")
+	flags.IntVar(&f.port, "port", 0, "with --web: port of loopback to serve the page on; 0 picks a free one")
+	flags.BoolVar(&f.open, "open", false, "with --web: open the link in a browser, too")
 	flags.StringVar(&f.logLevel, "log-level", "error", "level of the control plane's log, on stderr: debug, info, warn or error")
 	completeWith(c, "log-level", logLevels()...)
 	completeWith(c, "story", storyNames()...)
@@ -92,6 +104,9 @@ func runDemo(ctx context.Context, f demoFlags, s Streams) error {
 	if unknown != "" {
 		return usageError{fmt.Errorf("--story %q: there is no such story; see coppice demo --list", unknown)}
 	}
+	if !f.web && (f.port != 0 || f.open) {
+		return usageError{errors.New("--port and --open are for --web")}
+	}
 	log, err := newLogger(s.Err, f.logLevel, "text")
 	if err != nil {
 		return err
@@ -108,6 +123,10 @@ func runDemo(ctx context.Context, f demoFlags, s Streams) error {
 		go func() {
 			defer close(ended)
 			defer done()
+			if f.web {
+				played = playInBrowser(ctx, f, p, stories, s)
+				return
+			}
 			played = playAll(ctx, p, stories, newScreen(f.plain, s.Out))
 		}()
 		fmt.Fprintf(s.Out, "A control plane with %d simulated nodes, ready in %.1f s. Ctrl-C ends the demo.\n", demoNodes, p.Started.Seconds())
@@ -143,29 +162,41 @@ func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the 
 
 // playAll plays stories one after the other until one fails.
 func playAll(ctx context.Context, p system.Plane, stories []demo.Story, show screen) error {
-	c := stage.Config{Display: show, Timeout: demoTimeout}
-	var err error
-	if c.Client, err = kubernetes.NewForConfig(p.Config); err != nil {
-		return fmt.Errorf("create a client: %w", err)
-	}
-	if c.Dynamic, err = dynamic.NewForConfig(p.Config); err != nil {
-		return fmt.Errorf("create a client: %w", err)
-	}
-	if c.Kubectl, err = kubectlFor(p); err != nil {
+	c, err := stageFor(p, show)
+	if err != nil {
 		return err
 	}
 	for i, story := range stories {
 		show.Say("", fmt.Sprintf("── %d/%d  %s (namespace %s)", i+1, len(stories), story.Title, story.Namespace))
-		if err := stage.Play(ctx, c, story); err != nil {
-			if ctx.Err() != nil {
-				return errors.New("the demo was stopped before its end")
-			}
+		if err := play(ctx, c, story); err != nil {
 			return err
 		}
 		show.leave()
 	}
 	show.Say("", fmt.Sprintf("Everything happened as announced. Stories played: %d.", len(stories)))
 	return nil
+}
+
+// play plays a story.
+func play(ctx context.Context, c stage.Config, story demo.Story) error {
+	err := stage.Play(ctx, c, story)
+	if err != nil && ctx.Err() != nil {
+		return errors.New("the demo was stopped before its end")
+	}
+	return err
+}
+
+// stageFor returns what stories need to be played on a control plane.
+func stageFor(p system.Plane, display stage.Display) (c stage.Config, err error) {
+	c = stage.Config{Display: display, Timeout: demoTimeout}
+	if c.Client, err = kubernetes.NewForConfig(p.Config); err != nil {
+		return c, fmt.Errorf("create a client: %w", err)
+	}
+	if c.Dynamic, err = dynamic.NewForConfig(p.Config); err != nil {
+		return c, fmt.Errorf("create a client: %w", err)
+	}
+	c.Kubectl, err = kubectlFor(p)
+	return c, err
 }
 
 // kubectlFor returns a function that runs this program's kubectl in a separate process against a

@@ -48,7 +48,7 @@ opened.`,
   coppice web
 
   # With the collector of a cluster, as a service account
-  kubectl -n coppice-system port-forward deployment/coppice 10270
+  coppice kubectl -n coppice-system port-forward deployment/coppice 10270
   coppice web --address http://` + diagnosticsAddress + ` --token "$(kubectl create token reader)"`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return serveWeb(c.Context(), f, s) },

@@ -187,7 +187,9 @@ func TestToken(t *testing.T) {
 
 // axe finds nothing in any view, in light, in dark and on a phone; and nothing is wider than a phone.
 func TestAccessible(t *testing.T) {
-	server := serve(t, newCluster())
+	stories, _, one := newStories()
+	begin(one)
+	server := serve(t, stories)
 	for _, c := range []struct {
 		name, scheme  string
 		width, height int64
@@ -213,5 +215,5 @@ func TestAccessible(t *testing.T) {
 type view struct{ path, says string }
 
 func views() []view {
-	return []view{{named, "To delete exactly this"}, {"health", "Kinds that cannot be read"}}
+	return []view{{"stories", "Waits for"}, {"story/a", "by acme.io/hold"}, {named, "To delete exactly this"}, {"health", "Kinds that cannot be read"}}
 }

@@ -56,9 +56,9 @@ type Config struct {
 	Transport http.RoundTripper
 	// Changes are the paths below the API's prefix at which POST is sent on, too.
 	Changes []string
-	// Extra, if set, serves the paths below ExtraPath, to those with a session.
-	Extra     http.Handler
-	ExtraPath string
+	// Demo, if set, serves the paths below DemoPath, to those with a session, whom the page shows its view of them.
+	Demo     http.Handler
+	DemoPath string
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -139,8 +139,8 @@ func (s *Server) Handler(host string) http.Handler {
 	for _, change := range s.config.Changes {
 		mux.Handle("POST "+change, s.inSession(s.proxy))
 	}
-	if s.config.Extra != nil {
-		mux.Handle(s.config.ExtraPath, s.inSession(s.config.Extra))
+	if s.config.Demo != nil {
+		mux.Handle(s.config.DemoPath, s.inSession(s.config.Demo))
 	}
 	mux.Handle("GET /{$}", http.RedirectHandler(page.Root, http.StatusFound))
 	return page.Guarded(fromHere(host, mux))
@@ -184,7 +184,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 	})
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]string{"key": key})
+	_ = json.NewEncoder(w).Encode(map[string]any{"key": key, "demo": s.config.Demo != nil})
 }
 
 // exchange returns both halves of a new session, or why there is none.

@@ -91,7 +91,10 @@ func (b *browser) open(link string) int {
 	if response.StatusCode != http.StatusOK {
 		return response.StatusCode
 	}
-	var answer struct{ Key string }
+	var answer struct {
+		Key  string
+		Demo bool
+	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		b.t.Fatal(err)
 	}
@@ -159,6 +162,19 @@ func TestServerWithoutPrefix(t *testing.T) {
 	s.rewrite(out)
 	if out.Out.URL.Path != "/coppice/v1/status" { // which HTTP/2 takes as it is
 		t.Errorf("the path is %q", out.Out.URL.Path)
+	}
+}
+
+// What else the server has is for those with a session only.
+func TestDemo(t *testing.T) {
+	s := New(Config{Target: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Now: newClock().now, DemoPath: "/coppice/demo/", Demo: http.NotFoundHandler()})
+	b := &browser{t: t, handler: s.Handler(here)}
+	if r := b.send(http.MethodPost, "/coppice/demo/answer", "{}"); r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a session: %s", r.Status)
+	}
+	b.open(s.Link(here))
+	if r := b.send(http.MethodPost, "/coppice/demo/answer", "{}"); r.StatusCode != http.StatusNotFound {
+		t.Errorf("with one: %s", r.Status)
 	}
 }
 

@@ -12,7 +12,8 @@
 //	api.js      who asks, requests, and streams of events
 //	model.js    a deletion: its objects at each moment, in groups (pure)
 //	picture.js  the picture of a deletion, and the same as a list
-//	preview.js, health.js, with notes.js  the views
+//	contract.js what the server answers about deletions, for the model and the views
+//	stories.js, story.js, preview.js, health.js, guess.js, with notes.js  the views
 //	app.js      the addresses of the views, and the way in
 package page
 

@@ -5,6 +5,7 @@
 // token, which is kept in memory only, and forgotten with the page; or it knows the browser's certificate.
 
 const keyName = "coppice-key";
+const demoName = "coppice-demo";
 const who = {token: ""};
 
 /** Refused is an answer that is no success. */
@@ -23,8 +24,13 @@ export async function enter(token) {
     method: "POST", body: JSON.stringify({token}), headers: {"Content-Type": "application/json"},
   });
   if (!answer.ok) throw new Refused(answer.status, await answer.text(), "link");
-  localStorage.setItem(keyName, (await answer.json()).key);
+  const session = await answer.json();
+  localStorage.setItem(keyName, session.key);
+  localStorage.setItem(demoName, session.demo ? "yes" : "");
 }
+
+/** hasDemo reports whether the server plays stories. */
+export function hasDemo() { return stored() !== "" && stored(demoName) === "yes"; }
 
 async function isIn() {
   try {
@@ -35,9 +41,9 @@ async function isIn() {
   }
 }
 
-function stored() {
+function stored(name = keyName) {
   try {
-    return localStorage.getItem(keyName) ?? "";
+    return localStorage.getItem(name) ?? "";
   } catch {
     return ""; // storage is switched off: there are no sessions then
   }
@@ -76,7 +82,7 @@ async function ask(path, query, options = {}) {
 // says returns the message of an error, which API servers wrap in a Status.
 function says(text) {
   try {
-    return JSON.parse(text).message ?? text;
+    return JSON.parse(text).message ?? "";
   } catch {
     return text.trim();
   }

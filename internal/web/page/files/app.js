@@ -1,14 +1,20 @@
 // The addresses of the views, and the way in.
 
-import {enter, hasToken, Refused, useToken} from "./api.js";
+import {enter, hasDemo, hasToken, Refused, useToken} from "./api.js";
 import {h, show} from "./dom.js";
+import {guess} from "./guess.js";
 import {health} from "./health.js";
 import {preview} from "./preview.js";
+import {stories} from "./stories.js";
+import {story} from "./story.js";
 
 // A view fills an element, and goes on until its signal aborts. Its heading is the first h1 in it.
 const views = [
+  {path: "stories", name: "Deletions", view: stories},
+  {path: "story", view: story, below: "stories"},
   {path: "preview", name: "Before you delete", view: preview},
   {path: "health", name: "Health", view: health},
+  {path: "demo", name: "Guess what happens", view: guess, isOffered: hasDemo},
 ];
 
 const main = document.getElementById("main");
@@ -33,6 +39,7 @@ async function begin() {
     } catch (error) {
       return locked(error);
     }
+    if (hasDemo()) history.replaceState(null, "", "#/demo");
   }
   go();
 }
@@ -74,7 +81,7 @@ function focusHeading(element) {
 }
 
 function showNav(current) {
-  const items = views.filter((v) => v.name);
+  const items = views.filter((v) => v.name && (v.isOffered?.() ?? true));
   show(nav, h("ul", null, items.map((v) => h("li", null, h("a", {
     href: "#/" + v.path, "aria-current": v === current || current.below === v.path ? "page" : null,
   }, v.name)))));

@@ -47,7 +47,7 @@ export function setAttribute(element, name, value) {
 
 /** keyed keeps the children of an element in the order of items, and makes and changes as few as possible. */
 export function keyed(element, items, keyOf, make, change) {
-  const before = element.rows ?? new Map();
+  const before = element.byKey ?? new Map();
   const now = new Map();
   let at = element.firstChild;
   for (const item of items) {
@@ -59,7 +59,7 @@ export function keyed(element, items, keyOf, make, change) {
     else element.insertBefore(child, at);
   }
   for (const [key, child] of before) if (!now.has(key)) child.remove();
-  element.rows = now;
+  element.byKey = now;
 }
 
 const saidBefore = {text: "", at: 0};

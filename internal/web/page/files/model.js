@@ -28,6 +28,8 @@ export function stateOf(o, at) {
   return o.fate || "there";
 }
 
+const manyObjects = 2000;
+
 /** Model holds the objects of a story, in groups of those that are alike. */
 export class Model {
   constructor() {
@@ -35,16 +37,26 @@ export class Model {
     this.roots = [];
     this.begins = null;
     this.ends = null; // the last change that is known
-    this.stale = true;
+    this.stale = true; // the groups are those of another shape
+    this.groupedAt = -Infinity;
+    this.replaced = new Map(); // what has changed since the groups were made, but not its group
     this.found = {groups: [], edges: []};
   }
 
   /** put adds an object, or replaces it. */
   put(o) {
     const old = this.objects.get(o.uid);
+    if (o.gone !== null && old && o.holds.length === 0) o.holds = old.holds; // what it was held by until then
     if (!old || shape(old) !== shape(o)) this.stale = true;
+    if (old) this.replaced.set(o.uid, o);
     this.objects.set(o.uid, o);
     for (const time of [o.marked, o.gone]) if (time !== null) this.span(time);
+  }
+
+  /** setRoots sets what was asked to be deleted. */
+  setRoots(uids) {
+    if (uids.join() !== this.roots.join()) this.stale = true;
+    this.roots = uids;
   }
 
   /** span widens the time that the story takes. */
@@ -53,22 +65,21 @@ export class Model {
     if (this.ends === null || time > this.ends) this.ends = time;
   }
 
-  /** moments are all times at which something changed, in order. */
-  moments() {
-    const all = new Set();
-    for (const o of this.objects.values()) {
-      if (o.marked !== null) all.add(o.marked);
-      if (o.gone !== null) all.add(o.gone);
-    }
-    return [...all].sort((a, b) => a - b);
-  }
-
-  /** grouped returns the groups and the edges between them. They are made anew only if there is another shape. */
+  /**
+   * grouped returns the groups and the edges between them. They are made anew only if there is another shape, and that
+   * of many objects at most ten times a second: until then, the model stays stale.
+   */
   grouped() {
-    if (this.stale) {
+    const isSoon = this.objects.size > manyObjects && performance.now() - this.groupedAt < 100;
+    if (this.stale && !isSoon) {
       this.found = group(this);
       this.stale = false;
+      this.groupedAt = performance.now();
+    } else if (this.replaced.size > 0) {
+      // Groups hold the objects as they are now.
+      for (const g of this.found.groups) g.members = g.members.map((o) => this.replaced.get(o.uid) ?? o);
     }
+    this.replaced.clear();
     return this.found;
   }
 

@@ -32,7 +32,7 @@ export class Picture {
   draw(at) {
     this.at = at;
     const sums = this.model.counted(at);
-    const {groups, edges} = this.model.grouped();
+    const {groups, edges} = this.model.found;
     const drawn = groups.length > mostBoxes ? groups.slice(0, mostBoxes) : groups;
     setText(this.more, groups.length > mostBoxes ? `${many(groups.length - mostBoxes, "more group")} in the list below.` : "");
     if (this.shown !== groups) this.resize(drawn, edges);
@@ -47,7 +47,7 @@ export class Picture {
 
   // resize draws the edges anew, and gives the boxes their places: there is another shape.
   resize(drawn, edges) {
-    this.shown = this.model.grouped().groups;
+    this.shown = this.model.found.groups;
     const isDrawn = new Set(drawn);
     const columns = Math.max(...drawn.map((g) => g.column), 0) + 1;
     const rows = Math.max(...drawn.map((g) => g.row), 0) + 1;
@@ -74,26 +74,28 @@ export class Picture {
 
   change(element, g) {
     element.group = g;
-    const [, name, says] = element.children;
+    const [, name, says, grace] = element.children;
     const [x, y] = cornerOf(g);
     setAttribute(element, "transform", `translate(${x} ${y})`);
     setAttribute(element, "class", "box " + g.state);
     setAttribute(element, "aria-expanded", this.selected === g);
     setAttribute(element, "tabindex", g.key === this.focusable ? 0 : -1);
     const [top, below] = [titleOf(g), this.says(g)];
-    const [short, shorter] = [cut(top, 31), cut(below, 38)];
+    const left = g.until !== null && g.until > this.at ? "≤ " + duration(Math.ceil((g.until - this.at) / 1000)) : "";
+    const [short, shorter] = [cut(top, left ? 22 : 30), cut(below, 35)];
+    setText(grace, left);
     setText(name, short);
     setText(says, shorter);
     // Who speaks to the browser says what can be seen; what is cut off, and why, follows that.
     const why = g.members.length === 1 && g.members[0].why !== below ? g.members[0].why : "";
     const rest = [short !== top || shorter !== below ? `${top}: ${below}` : "", why].filter(Boolean).join("; ");
-    setAttribute(element, "aria-label", `${short} ${shorter}` + (rest && ". " + rest));
-    let left = 12;
+    setAttribute(element, "aria-label", [short, shorter, left].filter(Boolean).join(" ") + (left && " of grace left") + (rest && ". " + rest));
+    let x1 = 12;
     for (const [n, state] of states.entries()) {
       const width = (box.width - 24) * g.counts[state] / g.members.length;
-      setAttribute(element.parts[n], "x", left.toFixed(1));
+      setAttribute(element.parts[n], "x", x1.toFixed(1));
       setAttribute(element.parts[n], "width", width.toFixed(1));
-      left += width;
+      x1 += width;
     }
   }
 
@@ -115,7 +117,7 @@ export class Picture {
     event.preventDefault();
     this.focusable = to.key;
     this.draw(this.at);
-    this.boxes.rows.get(to.key)?.focus();
+    this.boxes.byKey.get(to.key)?.focus();
   }
 
   beside(from, step) {
@@ -199,8 +201,7 @@ export function saysOf(g, at, names = stateNames) {
   for (const state of states) {
     if (g.counts[state] > 0) words.push(one ? names[state][0] : count(g.counts[state]) + " " + names[state][1]);
   }
-  if (g.until !== null && g.until > at) words.push("at most " + duration(Math.ceil((g.until - at) / 1000)) + " left");
-  if (g.counts.held > 0 && held.length > 0) words.push("by " + list(held.map((x) => x.finalizer), 2));
+  if (g.counts.held > 0 && held.length > 0) words.push((names === stateNames ? "by " : "for ") + list(held.map((x) => x.finalizer), 2));
   if (g.counts.kept === g.members.length && one && g.members[0].keptBy?.length) return "stays: " + list(g.members[0].keptBy) + " keeps it";
   return words.join(" · ");
 }

@@ -1,0 +1,318 @@
+package page
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+var objects = flag.Int("objects", 3000, "how many objects the cluster has whose page is painted")
+
+// mostPaint is how long it may take until the page shows something.
+const mostPaint = time.Second
+
+// binary returns the path of coppice, which is built once, unless COPPICE_BIN names one.
+var binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("COPPICE_BIN"); path != "" {
+		return path, nil
+	}
+	dir, err := os.MkdirTemp("", "coppice-page-*")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "coppice")
+	build := exec.Command("go", "build", "-o", path, "./cmd/coppice")
+	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build coppice: %w\n%s", err, output)
+	}
+	return path, nil
+})
+
+// coppice returns a command, which is interrupted when the test ends.
+func coppice(t *testing.T, environment []string, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(path, args...)
+	command.Env = append(os.Environ(), environment...)
+	return command
+}
+
+// start starts a command, and returns the rest of the first line of its output with a prefix.
+func start(t *testing.T, command *exec.Cmd, prefix string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(os.Interrupt)
+		if err := command.Wait(); err != nil && command.ProcessState.ExitCode() > 0 { // kubectl proxy ends by the signal
+			t.Errorf("%s: %v\n%s", command, err, &stderr)
+		}
+	})
+	found := make(chan string, 1)
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok {
+				found <- rest
+				break
+			}
+		}
+		_, _ = io.Copy(io.Discard, out)
+	}()
+	select {
+	case rest := <-found:
+		return rest
+	case <-time.After(patience):
+		t.Fatalf("%s says no line %q: %s", command, prefix, &stderr)
+		return ""
+	}
+}
+
+// plane is a control plane.
+type plane struct {
+	t           *testing.T
+	environment []string
+}
+
+func newPlane(t *testing.T) *plane {
+	t.Helper()
+	chromium(t)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	start(t, coppice(t, nil, "up", "--ephemeral", "--secure-port", "0", "--write-kubeconfig", kubeconfig), "ready ")
+	return &plane{t, []string{"KUBECONFIG=" + kubeconfig}}
+}
+
+// kubectl runs kubectl with a manifest.
+func (p *plane) kubectl(manifest string, args ...string) string {
+	p.t.Helper()
+	command := coppice(p.t, p.environment, append([]string{"kubectl"}, args...)...)
+	command.Stdin = strings.NewReader(manifest)
+	output, err := command.CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+	return string(output)
+}
+
+// web opens a tab with a link of coppice web.
+func (p *plane) web(args ...string) *tab {
+	p.t.Helper()
+	link := start(p.t, coppice(p.t, p.environment, append([]string{"web"}, args...)...), "open ")
+	return openLink(p.t, link)
+}
+
+func openLink(t *testing.T, link string) *tab {
+	t.Helper()
+	server, _, _ := strings.Cut(link, "/coppice/")
+	b := newTab(t, server, 1280, 900, 404)
+	b.do(chromedp.Navigate(link))
+	return b
+}
+
+// A link opens the page with the rights of who made it, once, and is not left in the address; what is deleted is seen
+// to go.
+func TestLink(t *testing.T) {
+	p := newPlane(t)
+	p.kubectl("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}", "apply", "-f", "-")
+	link := start(t, coppice(t, p.environment, "web"), "open ")
+	b := openLink(t, link)
+	b.untilText("Deletions")
+	if address := eval[string](b, "location.href + JSON.stringify(history.length) + document.cookie"); strings.Contains(address, "token") || strings.Contains(address, "coppice=") {
+		t.Errorf("the address is %s", address)
+	}
+	p.kubectl(`{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: shop, finalizers: [acme.io/hold]}}`, "apply", "-f", "-")
+	b.open("preview/namespace%2Fshop//Background")
+	b.untilText("held waits for finalizer acme.io/hold")
+	p.kubectl("", "delete", "namespace", "shop", "--wait=false")
+	b.open("health")
+	b.untilText("acme.io/hold")
+	b.do(chromedp.Reload())
+	b.untilText("acme.io/hold")
+
+	other := newTab(t, b.server, 800, 600, 401, 410)
+	other.do(chromedp.Navigate(link))
+	other.untilText("was opened before")
+	b.do(chromedp.Reload())
+	b.mu.Lock()
+	b.problems = nil
+	b.mu.Unlock()
+	b.untilText("Open a link to get in")
+	b.mu.Lock()
+	b.problems = nil // that it is refused is what the test wants
+	b.mu.Unlock()
+}
+
+// Who may not list secrets sees none on the page, and is sent none, not even a name.
+func TestNoSecrets(t *testing.T) {
+	p := newPlane(t)
+	p.kubectl(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: no-secrets}
+rules:
+- {apiGroups: ["", apps], resources: [configmaps, pods, deployments, replicasets, namespaces], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: no-secrets}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: no-secrets}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: owner, namespace: shop}
+`, "apply", "-f", "-")
+	uid := strings.TrimSpace(p.kubectl("", "get", "configmap", "owner", "-n", "shop", "-o", "jsonpath={.metadata.uid}"))
+	owners := fmt.Sprintf("ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: owner, uid: %s, blockOwnerDeletion: true}]", uid)
+	p.kubectl(fmt.Sprintf(`
+{apiVersion: v1, kind: Secret, metadata: {name: hush-hush, namespace: shop, finalizers: [acme.io/hush], %s}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: visible, namespace: shop, %s}}
+`, owners, owners), "apply", "-f", "-")
+	b := p.web("--as", "ann")
+	bodies := b.record()
+	b.untilText("Deletions")
+	b.open("preview/configmap%2Fowner/shop/Foreground")
+	b.untilText("ConfigMap visible")
+	p.kubectl("", "delete", "configmap", "owner", "-n", "shop", "--cascade=foreground", "--wait=false")
+	all := bodies() + b.text() + eval[string](b, "document.documentElement.outerHTML")
+	for _, secret := range []string{"hush-hush", "acme.io/hush"} {
+		if at := strings.Index(all, secret); at >= 0 {
+			t.Errorf("%q is told: %s", secret, all[max(0, at-200):min(len(all), at+200)])
+		}
+	}
+	if !strings.Contains(all, "visible") {
+		t.Error("nothing was seen: the test looks in the wrong place")
+	}
+}
+
+// record keeps the answers of the server to finished requests from now on.
+func (b *tab) record() func() string {
+	var mu sync.Mutex
+	var finished []network.RequestID
+	if err := chromedp.Listen(b.ctx, func(event any) {
+		if e, ok := event.(*network.EventLoadingFinished); ok {
+			mu.Lock()
+			defer mu.Unlock()
+			finished = append(finished, e.RequestID)
+		}
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+	return func() string {
+		b.t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		var all strings.Builder
+		for _, id := range finished {
+			all.WriteString(string(call(b, network.GetResponseBody, network.GetResponseBodyParams{RequestID: id}).Body))
+		}
+		return all.String()
+	}
+}
+
+// The page is painted soon, whatever the size of the cluster: it does not read the cluster.
+func TestFirstPaint(t *testing.T) {
+	p := newPlane(t)
+	p.kubectl("{apiVersion: v1, kind: Namespace, metadata: {name: full}}", "apply", "-f", "-")
+	began := time.Now()
+	p.fill("full", *objects)
+	t.Logf("%d objects made in %s", *objects, time.Since(began).Round(time.Second))
+	b := p.web()
+	b.untilText("Deletions")
+	b.do(chromedp.Reload())
+	b.untilText("Deletions")
+	paint := time.Duration(eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`) * float64(time.Millisecond))
+	began = time.Now()
+	b.do(chromedp.Reload())
+	b.untilText("Deletions")
+	t.Logf("first paint after %s, the list after %s", paint.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	if paint > mostPaint {
+		t.Errorf("first paint after %s, want at most %s", paint, mostPaint)
+	}
+}
+
+// fill makes ConfigMaps in a namespace, several at a time.
+func (p *plane) fill(namespace string, objects int) {
+	p.t.Helper()
+	address := start(p.t, coppice(p.t, p.environment, "kubectl", "proxy", "--port", "0"), "Starting to serve on ")
+	url := "http://" + address + "/api/v1/namespaces/" + namespace + "/configmaps"
+	const clients = 16
+	errs := make(chan error, clients)
+	for client := range clients {
+		go func() {
+			for n := client; n < objects; n += clients {
+				body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c-%d"}}`, n)
+				response, err := http.Post(url, "application/json", strings.NewReader(body))
+				if err == nil {
+					_, _ = io.Copy(io.Discard, response.Body)
+					response.Body.Close()
+					if response.StatusCode != http.StatusCreated {
+						err = fmt.Errorf("create c-%d: %s", n, response.Status)
+					}
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range clients {
+		if err := <-errs; err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// coppice demo --web plays all stories to whoever guesses, and knows who was right.
+func TestDemo(t *testing.T) {
+	chromium(t)
+	link := start(t, coppice(t, nil, "demo", "--web"), "open ")
+	b := openLink(t, link)
+	const stories = 5
+	for n := range stories {
+		b.untilText(fmt.Sprintf("Story %d of %d", n+1, stories))
+		b.until(`document.querySelector("fieldset")`)
+		if n == 0 {
+			b.accessible()
+		}
+		b.do(chromedp.Click("#choice-1"), chromedp.Click("form button"))
+		b.until(`[...document.querySelectorAll(".note")].some((n) => n.textContent.includes("What happened: "))`)
+		if n < stories-1 {
+			b.until(`[...document.querySelectorAll("button")].some((b) => b.textContent === "Go on")`)
+			eval[int](b, `([...document.querySelectorAll("button")].find((b) => b.textContent === "Go on").click(), 0)`)
+		}
+	}
+	b.untilText("These were all stories. Everything happened as announced.")
+	// The second choice is right but once: in the foreground, the deployment goes last.
+	b.untilText("You were right 4 times of 5.")
+}
