@@ -73,6 +73,10 @@ func newStories() (c *cluster, list, one *feed) {
 	c.HandleFunc("GET /coppice/v1/stories", answer(object{"items": []object{summary("a", 3, 2, 1), ended(summary("b", 12, 0, 0))}, "unread": []string{"secrets: what you may not list is left out"}}))
 	c.Handle("GET /coppice/v1/stories/watch", list)
 	c.Handle("GET /coppice/v1/stories/a/watch", one)
+	c.HandleFunc("GET /coppice/v1/explain", answer(object{"items": []object{{
+		"object": object{"kind": "ConfigMap", "namespace": "shop", "name": "held", "uid": "held"}, "state": "stuck",
+		"waits": []object{{"on": "finalizer", "says": "finalizer acme.io/hold: Deployment acme/operator serves it, and is scaled to 0", "state": "stuck", "next": []object{{"says": "scale it up"}}}},
+	}}}))
 	c.HandleFunc("GET /coppice/v1/stories/a", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintln(w, "Deployment.apps shop/web: being deleted")
 	})
@@ -158,6 +162,7 @@ func TestStory(t *testing.T) {
 	if !(at("Deployment web-a") < at("ReplicaSet web-1") && at("ReplicaSet web-1") < at("pods")) || at("Deployment other") >= at("Secret") {
 		t.Error("owners are not left of their dependents")
 	}
+	b.untilText("ConfigMap shop/held: finalizer acme.io/hold: Deployment acme/operator serves it, and is scaled to 0")
 	b.do(chromedp.Click(`.box.held rect`))
 	b.untilText("finalizer acme.io/hold, which Deployment acme/operator removes; it is scaled to 0")
 	one.send("objects", []object{{"uid": "held", "kind": "ConfigMap", "namespace": "shop", "name": "held", "marked": now(), "gone": now(), "owners": []object{{"uid": "root"}}}})

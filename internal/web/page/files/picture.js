@@ -222,7 +222,7 @@ function reasonsOf(o, at) {
       lines.push("waits for " + x.finalizer);
       continue;
     }
-    const says = `finalizer ${x.finalizer}` + (x.by ? `, which ${x.by} removes` : ": nobody is known to remove it");
+    const says = `finalizer ${x.finalizer}` + (x.by ? `, which ${x.by} removes` : "");
     lines.push(x.says ? `${says}; ${x.says}` : says);
   }
   return lines;

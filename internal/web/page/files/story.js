@@ -1,12 +1,12 @@
 // One deletion: its picture, live or as it was at any moment, and what it waits for.
 
-import {follow, Refused, text} from "./api.js";
+import {follow, get, Refused, text} from "./api.js";
 import {copyButton, downloadButton, h, say, setAttribute, setText, show} from "./dom.js";
 import {keepersOf, objectOf, summaryOf} from "./contract.js";
 import {Model} from "./model.js";
 import {Picture} from "./picture.js";
 import {showProblem, showUnread} from "./notes.js";
-import {capitalized, count, duration, many, moment, policies, rate} from "./words.js";
+import {capitalized, count, duration, many, moment, nameOf, policies, rate} from "./words.js";
 
 /** story shows the deletion whose id is in the address. */
 export async function story(element, [id = ""], signal) {
@@ -22,6 +22,9 @@ export async function story(element, [id = ""], signal) {
   }
 }
 
+const mostHolds = 3; // groups whose holds are explained
+const holdsInterval = 10_000;
+
 /** StoryView shows a story. Its changes come to apply. */
 export class StoryView {
   constructor(id, signal, heading = "h1") {
@@ -35,6 +38,8 @@ export class StoryView {
     this.loading = h("p", null, "Asking…");
     this.facts = h("dl", {class: "facts"});
     this.waits = h("div", {class: "note", hidden: true});
+    this.holds = h("div");
+    this.explained = {key: "", at: -Infinity};
     this.problem = h("div");
     this.unread = h("div");
     this.picture = new Picture(this.model, {label: "Owners left, dependents right"});
@@ -43,7 +48,7 @@ export class StoryView {
       this.at = at;
       this.draw();
     });
-    this.element = h("article", null, this.heading, this.loading, this.facts, this.problem, this.waits, this.picture.element, this.scrubber.element,
+    this.element = h("article", null, this.heading, this.loading, this.facts, this.problem, this.waits, this.holds, this.picture.element, this.scrubber.element,
       h("div", {class: "row"},
         copyButton("Copy as text", () => this.asText()),
         downloadButton("Save as text", "deletion.txt", () => this.asText()),
@@ -95,7 +100,28 @@ export class StoryView {
       const sums = this.picture.draw(this.isLive ? Math.max(now, this.model.ends ?? 0) : this.at);
       this.scrubber.show(this.model, this.summary, sums);
       if (this.model.stale) this.draw();
+      this.explainHolds();
     });
+  }
+
+  // explainHolds asks who serves the finalizers that hold something, whenever others do, and now and then.
+  async explainHolds() {
+    const held = this.model.found.groups.filter((g) => g.counts?.held > 0 && g.members[0].holds.length > 0).slice(0, mostHolds)
+      .map((g) => g.members.find((o) => o.gone === null) ?? g.members[0]);
+    const key = held.map((o) => o.uid).join();
+    if (key === this.explained.key && (key === "" || performance.now() - this.explained.at < holdsInterval)) return;
+    this.explained = {key, at: performance.now()};
+    if (key === "") return show(this.holds);
+    let items = [];
+    try {
+      items = (await get("v1/explain", {uid: held.map((o) => o.uid)}, this.signal)).items;
+    } catch {
+      return; // it is gone meanwhile, or may not be explained; the picture names the finalizer
+    }
+    if (key !== this.explained.key) return;
+    show(this.holds, items.map((x) => h("div", {class: "note " + (x.state === "stuck" ? "bad" : "late")},
+      h("p", null, h("strong", null, nameOf(x.object)), ": " + x.waits.map((w) => w.says).join("; ")),
+      x.waits.flatMap((w) => w.next ?? []).slice(0, 1).map((step) => h("p", {class: "quiet"}, "Next: " + step.says)))));
   }
 
   writeFacts(now) {
