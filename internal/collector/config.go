@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/pace"
 	"github.com/coppice-dev/coppice/internal/queue"
+	"github.com/coppice-dev/coppice/internal/story"
 )
 
 // Breaker limits how much may be deleted of one kind before deletions are paused.
@@ -73,6 +74,8 @@ type Config struct {
 	// Records is the number of decisions that changed an object to remember; none if it is
 	// negative. Default: 10000.
 	Records int
+	// Stories is told what is marked, goes and stays. Default: nobody is.
+	Stories *story.Book
 	// Events records owner references that can never be valid, and deletions that are held or
 	// paused. Default: no Events are written.
 	Events Events
@@ -133,7 +136,7 @@ func New(api client.Interface, config Config) *Collector {
 		// Namespaces take turns: one that fills the queue does not slow down the others.
 		config.Queue = queue.New(queue.Config{Clock: config.Clock, Tenant: state.namespace})
 	}
-	state.queue = config.Queue
+	state.queue, state.stories = config.Queue, config.Stories
 	if config.Limiter != nil {
 		api = client.Limited(api, config.Limiter)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/story"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -73,6 +74,25 @@ func (c *Collector) record(r Record, err error) {
 	}
 	r.Time = c.clock.Now()
 	c.journal.add(r)
+	if c.config.Stories != nil && (r.Action == ActionDetach || r.Action == ActionOrphan) {
+		r.tell(c.config.Stories)
+	}
+}
+
+// tell tells of an object that stays although it has lost owners.
+func (r *Record) tell(b *story.Book) {
+	var keptBy, lost []story.Ref
+	for i := range r.Owners {
+		o := &r.Owners[i]
+		owner := story.Ref{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+		if o.Standing == verdict.Solid.String() && r.Action == ActionDetach {
+			keptBy = append(keptBy, owner)
+		} else {
+			lost = append(lost, owner)
+		}
+	}
+	object := story.Ref{Kind: r.Object.Kind, Namespace: r.Object.Namespace, Name: r.Object.Name, UID: r.Object.UID}
+	b.Stayed(object, keptBy, lost, r.Time)
 }
 
 // recordOf returns the record of a decision, without the answer.

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/story"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -47,8 +48,9 @@ func (s sink) NewEpoch() {
 // dropped when the graph moves on. The feed's observations are applied to it, and the objects
 // that they concern are added to the queue. Nothing slow happens under its lock.
 type state struct {
-	queue Queue
-	clock clock.PassiveClock // its time goes into the evidence
+	queue   Queue
+	clock   clock.PassiveClock // its time goes into the evidence
+	stories *story.Book        // nil: nobody follows
 
 	mu    sync.Mutex
 	graph *ownership.Graph // guarded by mu, and so is all below
@@ -91,14 +93,25 @@ func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
 
 // Observe implements feed.Sink.
 func (s *state) Observe(o ownership.Object) {
-	s.change(func(g *ownership.Graph) []ownership.UID { return g.Observe(o) })
+	s.change(func(g *ownership.Graph) []ownership.UID {
+		if s.stories != nil {
+			s.stories.Seen(&o, s.clock.Now())
+		}
+		return g.Observe(o)
+	})
 }
 
 // Forget implements feed.Sink.
 func (s *state) Forget(uid ownership.UID, resourceVersion string) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		s.forgetLocked(uid)
-		g.SetTime(s.clock.Now().UnixNano())
+		now := s.clock.Now()
+		if s.stories != nil {
+			if o, known := g.Object(uid); known {
+				s.stories.Gone(&o, now)
+			}
+		}
+		g.SetTime(now.UnixNano())
 		return g.Forget(uid, resourceVersion)
 	})
 }
@@ -108,8 +121,24 @@ func (s *state) Replace(kind ownership.Kind, objects []ownership.Object) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		uids := g.Replace(kind, objects)
 		s.sweepLocked()
+		if s.stories != nil {
+			s.tellListedLocked(g, kind, objects)
+		}
 		return uids
 	})
+}
+
+// tellListedLocked tells of a list what watch events would have told: what is being deleted, and, of what was,
+// what is gone.
+func (s *state) tellListedLocked(g *ownership.Graph, kind ownership.Kind, objects []ownership.Object) {
+	now := s.clock.Now()
+	for i := range objects {
+		s.stories.Seen(&objects[i], now)
+	}
+	s.stories.Listed(kind, func(uid ownership.UID) bool {
+		_, there := g.Object(uid)
+		return there
+	}, now)
 }
 
 // SetScope implements feed.Sink.

@@ -1,0 +1,303 @@
+package story
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
+)
+
+// Sees reports whether a reader may see the objects of a kind in a namespace. It is not called while the Book
+// is locked.
+type Sees func(kind, namespace string) bool
+
+// mostRoots bounds how many roots a summary names.
+const mostRoots = 100
+
+// Position is how far somebody has read in a story: the changes of its objects that they know.
+type Position int
+
+// End is the position of who wants to know of no objects.
+const End Position = math.MaxInt
+
+// telling is what is read of a story under the lock.
+type telling struct {
+	summary Summary
+	waiting []*entry // copies
+}
+
+// List returns the stories, the latest first, of which the reader may see the root.
+func (b *Book) List(sees Sees, now time.Time) []Summary {
+	all, _, _ := b.Since(0, sees, now)
+	slices.SortStableFunc(all, func(x, y Summary) int { return y.Began.Compare(x.Began) })
+	return all
+}
+
+// Since returns the stories that have changed after a number of changes, the stories that are not told any
+// more, and the number of changes now. A story that has ended by nothing happening counts as changed then.
+func (b *Book) Since(change uint64, sees Sees, now time.Time) (changed []Summary, removed []ownership.UID, at uint64) {
+	b.mu.Lock()
+	var found []telling
+	for _, s := range b.order {
+		if s.change > change {
+			found = append(found, s.tell(now))
+		}
+	}
+	for _, r := range b.removed {
+		if r.change > change && change > 0 {
+			removed = append(removed, r.id)
+		}
+	}
+	at = b.changes
+	b.mu.Unlock()
+	for _, t := range found {
+		if s, seen := t.seen(sees); seen {
+			changed = append(changed, s)
+		}
+	}
+	return changed, removed, at
+}
+
+// Story returns a story, and its objects that have changed since a position, both as far as the reader may see
+// them, and the next position. A position of 0 is the beginning: all objects are returned.
+func (b *Book) Story(id ownership.UID, since Position, sees Sees, now time.Time) (s Summary, objects []Object, next Position, ok bool) {
+	b.mu.Lock()
+	found := b.stories[id]
+	if found == nil {
+		b.mu.Unlock()
+		return Summary{}, nil, 0, false
+	}
+	told := found.tell(now)
+	entries := found.changed(since)
+	next = Position(found.base + len(found.log))
+	b.mu.Unlock()
+	if s, ok = told.seen(sees); !ok {
+		return Summary{}, nil, 0, false
+	}
+	objects = make([]Object, 0, len(entries))
+	for n := range entries {
+		if sees(entries[n].Kind, entries[n].Namespace) {
+			objects = append(objects, entries[n].object(sees))
+		}
+	}
+	return s, objects, next, true
+}
+
+// Changed returns a channel that is closed at the next change after the given number of them; it is closed
+// already if there was one.
+func (b *Book) Changed(after uint64) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changes > after {
+		closed := make(chan struct{})
+		close(closed)
+		return closed
+	}
+	if b.wake == nil {
+		b.wake = make(chan struct{})
+	}
+	return b.wake
+}
+
+// Changes returns the number of changes so far.
+func (b *Book) Changes() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changes
+}
+
+// changed returns copies of the entries that have changed since a position, each once.
+func (s *story) changed(since Position) []entry {
+	var found []entry
+	if since == End {
+		return nil
+	}
+	if int(since) < s.base || since == 0 {
+		for _, e := range s.entries {
+			found = append(found, *e)
+		}
+		return found
+	}
+	places := slices.Clone(s.log[min(len(s.log), int(since)-s.base):])
+	slices.Sort(places)
+	for _, at := range slices.Compact(places) {
+		found = append(found, *s.entries[at])
+	}
+	return found
+}
+
+// tell reads a story.
+func (s *story) tell(now time.Time) telling {
+	s.advance(now)
+	sum := 0
+	for _, n := range s.goneAt {
+		sum += n
+	}
+	t := telling{summary: Summary{
+		ID: s.roots[0].UID, Root: s.roots[0].Ref, Policy: s.policy, By: s.by, Began: s.began, More: len(s.roots) - 1,
+		Gone: s.gone, Waiting: s.waiting, Kept: s.kept, Rate: float64(sum) / rateWindow, Done: s.isDone(now),
+	}}
+	if len(s.roots) > 1 {
+		for _, e := range s.roots[:min(len(s.roots), mostRoots)] {
+			t.summary.Roots = append(t.summary.Roots, e.Ref)
+		}
+	}
+	if t.summary.Done {
+		ended := s.last
+		t.summary.Ended = &ended
+		return t
+	}
+	for _, e := range s.entries {
+		if e.marked != 0 && e.gone == 0 {
+			t.waiting = append(t.waiting, new(*e))
+		}
+	}
+	return t
+}
+
+// seen returns the summary as a reader may see it; false if they may not see the root.
+func (t telling) seen(sees Sees) (Summary, bool) {
+	s := t.summary
+	if !sees(s.Root.Kind, s.Root.Namespace) {
+		return Summary{}, false
+	}
+	s.Roots = slices.DeleteFunc(s.Roots, func(r Ref) bool { return !sees(r.Kind, r.Namespace) })
+	waiting := slices.DeleteFunc(t.waiting, func(e *entry) bool { return !sees(e.Kind, e.Namespace) })
+	s.WaitsFor = waitsFor(waiting)
+	if s.WaitsFor == "" && s.Waiting > len(waiting) {
+		s.WaitsFor = "what you may not list"
+	}
+	return s, true
+}
+
+// waitsFor says what objects wait for that are marked: the leaves first, which hold the others.
+func waitsFor(waiting []*entry) string {
+	held := map[string][]*entry{}
+	var pods, others []*entry
+	for _, e := range waiting {
+		foreign := e.foreign()
+		for _, f := range foreign {
+			held[f] = append(held[f], e)
+		}
+		switch {
+		case len(foreign) > 0 || e.Kind == "Namespace" || e.phase == ownership.Foreground || e.phase == ownership.Orphaning:
+		case e.Kind == "Pod":
+			pods = append(pods, e)
+		default:
+			others = append(others, e)
+		}
+	}
+	var all []string
+	for _, f := range slices.SortedFunc(keys(held), func(a, b string) int {
+		return cmp.Or(len(held[b])-len(held[a]), strings.Compare(a, b))
+	}) {
+		all = append(all, "the finalizer "+f+" of "+some(held[f]))
+	}
+	if len(pods) > 0 {
+		last := slices.MaxFunc(pods, func(a, b *entry) int { return cmp.Compare(a.due, b.due) })
+		all = append(all, fmt.Sprintf("%s to stop, until %s", some(pods), time.Unix(last.due, 0).UTC().Format("15:04:05 UTC")))
+	}
+	if len(others) > 0 {
+		all = append(all, some(others)+" to be removed")
+	}
+	if len(all) == 0 && len(waiting) > 0 {
+		return "the dependents and contents of " + some(waiting)
+	}
+	return strings.Join(all, "; ")
+}
+
+func keys(held map[string][]*entry) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for key := range held {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// some names the first of some objects, and counts the others.
+func some(all []*entry) string {
+	first := all[0].String()
+	if len(all) == 1 {
+		return first
+	}
+	return fmt.Sprintf("%s and %d more", first, len(all)-1)
+}
+
+// foreign returns the finalizers that are not the collector's.
+func (e *entry) foreign() []string {
+	return slices.DeleteFunc(slices.Clone(e.finalizers), func(f string) bool {
+		return f == ownership.FinalizerOrphan || f == ownership.FinalizerForeground
+	})
+}
+
+// object returns what a reader may see of an object that they may see.
+func (e *entry) object(sees Sees) Object {
+	o := Object{Ref: e.Ref, Owners: e.owners, In: e.in, Marked: at(e.marked), Gone: at(e.gone)}
+	if e.kept {
+		o.Fate = FateKept
+		o.KeptBy, o.Lost = visible(e.keptBy, sees), visible(e.lost, sees)
+	}
+	if e.gone != 0 {
+		return o
+	}
+	if e.due != 0 {
+		o.GraceUntil = new(time.Unix(e.due, 0).UTC())
+	}
+	for _, f := range e.foreign() {
+		o.Holds = append(o.Holds, Hold{f})
+	}
+	return o
+}
+
+func visible(refs []Ref, sees Sees) []Ref {
+	return slices.DeleteFunc(slices.Clone(refs), func(r Ref) bool { return !sees(r.Kind, r.Namespace) })
+}
+
+func at(nano int64) *time.Time {
+	if nano == 0 {
+		return nil
+	}
+	return new(time.Unix(0, nano).UTC())
+}
+
+// Text returns a story as text, for a chat or a ticket.
+func (s *Summary) Text(objects []Object, now time.Time) string {
+	var text strings.Builder
+	state, until := "being deleted", now
+	if s.Done {
+		state, until = "deleted", *s.Ended
+	}
+	fmt.Fprintf(&text, "%s: %s (%s)", s.Root, state, s.Policy)
+	if s.More > 0 {
+		fmt.Fprintf(&text, ", with %d more that were asked for at once", s.More)
+	}
+	fmt.Fprintf(&text, "\nbegan %s, %s ago", s.Began.UTC().Format(time.RFC3339), now.Sub(s.Began).Round(time.Second))
+	if s.Done {
+		fmt.Fprintf(&text, ", took %s", until.Sub(s.Began).Round(time.Millisecond))
+	}
+	if s.By != nil {
+		fmt.Fprintf(&text, ", asked by %s", s.By.User)
+		if s.By.Agent != "" {
+			fmt.Fprintf(&text, " with %s", s.By.Agent)
+		}
+	}
+	fmt.Fprintf(&text, "\n%d gone, %d waiting, %d kept\n", s.Gone, s.Waiting, s.Kept)
+	if s.WaitsFor != "" {
+		fmt.Fprintf(&text, "waits for %s\n", s.WaitsFor)
+	}
+	for _, o := range slices.SortedFunc(slices.Values(objects), func(a, b Object) int { return strings.Compare(a.String(), b.String()) }) {
+		switch {
+		case o.Fate == FateKept && len(o.KeptBy) > 0:
+			fmt.Fprintf(&text, "stays: %s, owned by %s\n", o.Ref, o.KeptBy[0])
+		case o.Fate == FateKept:
+			fmt.Fprintf(&text, "stays: %s\n", o.Ref)
+		}
+	}
+	return text.String()
+}
