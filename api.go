@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/namespaces"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/servedby"
+	"github.com/coppice-dev/coppice/internal/story"
 	"github.com/coppice-dev/coppice/internal/web/api"
 )
 
@@ -157,6 +158,14 @@ type SeenStatus struct {
 
 	// Unread says what was left out.
 	Unread []string `json:"unread,omitempty"`
+}
+
+// Stories implements api.Source.
+func (s apiSource) Stories() *story.Book {
+	if s.Collector == nil {
+		return nil
+	}
+	return s.Collector.stories
 }
 
 // Status implements api.Source. How many objects there are of a kind is told only to those who may list

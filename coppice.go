@@ -29,6 +29,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
@@ -42,6 +43,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/metrics"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/pace"
+	"github.com/coppice-dev/coppice/internal/story"
 )
 
 var (
@@ -101,6 +103,7 @@ type Collector struct {
 	feed      *feed.Feed
 	collector *collector.Collector
 	metrics   *metrics.Set
+	stories   *story.Book
 	log       *slog.Logger
 	gone      listeners
 }
@@ -144,6 +147,7 @@ func New(config *rest.Config, options Options) (*Collector, error) {
 	if options.WrapMetadata == nil {
 		options.WrapMetadata = func(client metadata.Interface) metadata.Interface { return client }
 	}
+	c.stories = story.NewBook()
 	c.feed = feed.New(discoveryClient, options.WrapMetadata(metadataClient), feed.Config{Ignore: options.Ignore, Logger: options.Logger})
 	api, err := client.New(config, c.feed)
 	if err != nil {
@@ -157,9 +161,29 @@ func New(config *rest.Config, options Options) (*Collector, error) {
 	c.collector = collector.New(api, collector.Config{
 		Workers: options.Workers, ObserveOnly: options.ObserveOnly,
 		Breaker: collector.Breaker(options.Breaker), Records: options.Records, Events: events, Logger: options.Logger,
-		Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
+		Stories: c.stories, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
 	})
 	return c, nil
+}
+
+// DeletionRequest is a DELETE of an object by somebody.
+type DeletionRequest struct {
+	// Request is the same for all objects of one request, as one for a collection.
+	Request string
+	UID     UID
+	// User asks, with the program Agent.
+	User, Agent string
+	// Policy is the propagation policy; empty if none was asked for.
+	Policy metav1.DeletionPropagation
+}
+
+// Requested tells the collector who asks for a deletion, which no watch tells. API servers that run it in
+// their process may call it, before the object changes; the stories of deletions that the API tells then say
+// so. It changes nothing about what is collected, and may be called concurrently, and before Run.
+func (c *Collector) Requested(r DeletionRequest) {
+	c.stories.Requested(story.Request{
+		Key: r.Request, UID: ownership.UID(r.UID), By: story.By{User: r.User, Agent: r.Agent}, Policy: string(r.Policy),
+	})
 }
 
 // Run collects garbage until ctx ends, and returns when everything that it started has

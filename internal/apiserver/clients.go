@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
@@ -130,6 +131,22 @@ func (s *Server) CountBacklog(backlog func(namespace string) int) {
 		return
 	}
 	s.backlog.Store(&backlog)
+}
+
+// FollowRequests sets the function that is told who asks for deletions (deleteflow.Config.Asked); nil if
+// nobody wants to know. It may be called at any time.
+func (s *Server) FollowRequests(asked func(deleteflow.Asked)) {
+	if asked == nil {
+		s.asked.Store(nil)
+		return
+	}
+	s.asked.Store(&asked)
+}
+
+func (s *Server) tellAsked(a deleteflow.Asked) {
+	if asked := s.asked.Load(); asked != nil {
+		(*asked)(a)
+	}
 }
 
 func (s *Server) countBacklog(namespace string) int {

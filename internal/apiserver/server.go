@@ -161,6 +161,8 @@ type Server struct {
 	components  *core.ComponentStatuses
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
+	// asked is told who asks for deletions; nil if nobody wants to know.
+	asked atomic.Pointer[func(deleteflow.Asked)]
 
 	ready     chan struct{}
 	readyOnce sync.Once
@@ -194,7 +196,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := s.connect(c, base, schemes); err != nil {
 		return nil, err
 	}
-	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled, Left: s.others().Left})
+	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled, Left: s.others().Left, Asked: s.tellAsked})
 	if err := s.secure(ctx, c, base, flow); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 	"github.com/coppice-dev/coppice/internal/election"
 	"github.com/coppice-dev/coppice/internal/web"
@@ -45,6 +46,10 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 		if controllers.Collector != nil {
 			api.CountBacklog(controllers.Collector.Backlog)
 			defer api.CountBacklog(nil)
+			api.FollowRequests(func(a deleteflow.Asked) {
+				controllers.Collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: coppice.UID(a.UID), User: a.User, Agent: a.Agent, Policy: a.Policy})
+			})
+			defer api.FollowRequests(nil)
 		}
 		group.Go(func() error { return controllers.Run(ctx) })
 	}

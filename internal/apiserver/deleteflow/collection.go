@@ -52,7 +52,7 @@ func serveCollection(next http.Handler, codecs runtime.NegotiatedSerializer, w h
 	}
 	next.ServeHTTP(&collectionWriter{ResponseWriter: w, header: w.Header().Clone(), refused: refused, fail: func(err error) {
 		responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
-	}}, withRequest(r, &request{deletes: true, reasons: statesReason(r), refused: refused}))
+	}}, withRequest(r, &request{deletes: true, reasons: statesReason(r), agent: agentOf(r), refused: refused}))
 }
 
 // refusalsFrom returns those of the request; nil if it is not for a collection.

@@ -85,6 +85,10 @@ type Config struct {
 	// CollectorDisabled is set if no garbage collector runs: no finalizer is then added that
 	// only a collector would remove.
 	CollectorDisabled bool
+	// Asked, if set, is called when somebody asks for an object to be deleted that is not yet, and may be:
+	// maybe several times for one request, and before it has succeeded. It is not called for the cascades of
+	// collectors and namespaces.
+	Asked func(Asked)
 	// Left returns which of the others are there that an object in a namespace outlives (R28). It is
 	// called in storage transactions. Nil: that is not known of any.
 	Left func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
@@ -95,12 +99,16 @@ type Flow struct {
 	now               func() time.Time
 	collectorDisabled bool
 	left              func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
+	asked             func(Asked)
 	strategies        map[schema.GroupResource]deletion.Strategy
 }
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, left: c.Left, strategies: map[schema.GroupResource]deletion.Strategy{}}
+	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, left: c.Left, asked: c.Asked, strategies: map[schema.GroupResource]deletion.Strategy{}}
+	if f.asked == nil {
+		f.asked = func(Asked) {}
+	}
 	if f.left == nil {
 		f.left = unknownWhetherLeft
 	}

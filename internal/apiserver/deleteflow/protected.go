@@ -22,10 +22,13 @@ import (
 // storage transaction, or, before it, of admission.
 func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions, strategy deletion.Strategy) (deletion.Plan, error) {
 	plan, err := deletion.Decide(obj, options, strategy, f.now())
-	if err != nil || !isLabelled(obj) {
-		return plan, err
+	if err == nil && isLabelled(obj) {
+		err = f.protect(ctx, obj, strategy.Resource)
 	}
-	return plan, f.protect(ctx, obj, strategy.Resource)
+	if err == nil {
+		f.tell(ctx, obj, options)
+	}
+	return plan, err
 }
 
 // isLabelled reports whether an object has the label of R28. It copies nothing: every deletion asks.

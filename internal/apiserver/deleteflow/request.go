@@ -24,9 +24,10 @@ const (
 
 // request is what Guard needs to know about the HTTP request that a storage call belongs to.
 type request struct {
-	deletes bool // DELETE, of one object or a collection
-	reasons bool // it states the reason of a collector
-	tries   int  // how many more times it may be served again (retry.go)
+	deletes bool   // DELETE, of one object or a collection
+	reasons bool   // it states the reason of a collector
+	agent   string // the program that sends it
+	tries   int    // how many more times it may be served again (retry.go)
 	// refused is set if the request is for a collection (collection.go).
 	refused *refusals
 

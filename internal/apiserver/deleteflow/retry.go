@@ -22,7 +22,7 @@ import (
 func serveWithRetries(next http.Handler, w http.ResponseWriter, r *http.Request, verb string) {
 	var body bytes.Buffer // what was read so far
 	for tries := maxTries; ; tries-- {
-		state := &request{deletes: verb == "delete", reasons: statesReason(r), tries: tries}
+		state := &request{deletes: verb == "delete", reasons: statesReason(r), agent: agentOf(r), tries: tries}
 		attempt := withRequest(r, state)
 		attempt.Body = readCloser{io.MultiReader(bytes.NewReader(body.Bytes()), io.TeeReader(r.Body, &body)), r.Body}
 		next.ServeHTTP(&retryWriter{ResponseWriter: w, header: w.Header().Clone(), state: state}, attempt)

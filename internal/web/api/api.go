@@ -9,6 +9,9 @@
 //	/coppice/v1/status      the state of the collector
 //	/coppice/v1/resume      POST: resumes deletions that the breaker has paused
 //	/coppice/v1/watch       new records, and what the named objects wait for, as server-sent events
+//	/coppice/v1/stories     deletions, each from who asked for it to the last object gone: a list
+//	/coppice/v1/stories/ID  one of them, with its objects: ?format=text for people
+//	…/watch                 below both, the same as server-sent events, when it changes
 //	/coppice/v1/openapi     this, as an OpenAPI 3 document
 //
 // Objects are named as ?object=RESOURCE.GROUP/NAMESPACE/NAME, or RESOURCE.GROUP/NAME if they have no
@@ -35,6 +38,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/insight"
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/story"
 )
 
 // Prefix is that of all paths. It states the version of the answers.
@@ -51,13 +55,14 @@ const (
 	Records    = Prefix + "/records"
 	Status     = Prefix + "/status"
 	Watch      = Prefix + "/watch"
+	Stories    = Prefix + "/stories"
 	Resume     = Prefix + "/resume"
 	OpenAPI    = Prefix + "/openapi"
 )
 
 // Paths returns all paths.
 func Paths() []string {
-	return []string{Owners, Dependents, Component, Preview, Explain, Deletions, Records, Status, Watch, Resume, OpenAPI}
+	return []string{Owners, Dependents, Component, Preview, Explain, Deletions, Records, Status, Watch, Stories, Resume, OpenAPI}
 }
 
 // Source has the answers.
@@ -75,6 +80,8 @@ type Source interface {
 	Status(ctx context.Context, s *Sight) (any, error)
 	// Resume resumes the deletions of a kind, and reports whether they were paused.
 	Resume(kind string) bool
+	// Stories returns the stories of deletions; nil if no collector works here.
+	Stories() *story.Book
 	// NoStatus returns a value of the type that Status returns.
 	NoStatus() any
 }
@@ -107,6 +114,10 @@ func Handler(s Source, access Access) http.Handler {
 	mux.Handle("GET "+Records, h.asked(h.records))
 	mux.Handle("GET "+Status, h.asked(h.status))
 	mux.Handle("GET "+Watch, h.asked(h.watch))
+	mux.Handle("GET "+Stories, h.asked(h.stories))
+	mux.Handle("GET "+Stories+"/watch", h.asked(h.watchStories))
+	mux.Handle("GET "+Stories+"/{id}", h.asked(h.story))
+	mux.Handle("GET "+Stories+"/{id}/watch", h.asked(h.watchStory))
 	// Browsers send certificates with whatever a page has them send; they say whose page it is.
 	mux.Handle("POST "+Resume, http.NewCrossOriginProtection().Handler(h.asked(h.resume)))
 	mux.Handle("GET "+OpenAPI, h.asked(h.openapi))

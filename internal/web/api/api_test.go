@@ -15,12 +15,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/story"
 	"github.com/coppice-dev/coppice/internal/web/api"
 )
 
 // cluster is a Source: a Deployment owns a ReplicaSet and a Secret, which owns a ConfigMap, in shop; what is
 // in other is nobody's.
-type cluster struct{ records []collector.Record }
+type cluster struct {
+	records []collector.Record
+	book    *story.Book
+}
 
 func served() []*inventory.Resource {
 	resource := func(group, plural, kind string, namespaced bool, short ...string) *inventory.Resource {
@@ -72,6 +76,8 @@ func (cluster) Status(ctx context.Context, s *api.Sight) (any, error) {
 }
 
 func (cluster) Resume(kind string) bool { return kind == "ReplicaSet.apps" }
+
+func (w cluster) Stories() *story.Book { return w.book }
 
 func (cluster) NoStatus() any { return api.RecordList{} }
 

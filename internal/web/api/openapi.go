@@ -36,7 +36,13 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		Status:     {"The state of the collector.", "application/json", h.source.NoStatus()},
 		Resume:     {"Resumes the deletions of a kind that the breaker has paused, for those who may delete collections of it in all namespaces.", "application/json", object{}},
 		Watch:      {"New records, and the named objects when they change, as server-sent events.", "text/event-stream", ""},
-		OpenAPI:    {"This document.", "application/json", object{}},
+		Stories:    {"Deletions, the latest first: who asked for them, how much has gone, and what they wait for.", "application/json", StoryList{}},
+
+		Stories + "/watch":      {"The same as server-sent events: story when one changes, removed when one is not told any more.", "text/event-stream", ""},
+		Stories + "/{id}":       {"One deletion with its objects; with ?format=text as text.", "application/json", Story{}},
+		Stories + "/{id}/watch": {"The same as server-sent events: story, and objects that have changed.", "text/event-stream", ""},
+
+		OpenAPI: {"This document.", "application/json", object{}},
 	} {
 		responses := answer(is.contentType, is.value)
 		for code, description := range map[string]string{
@@ -47,7 +53,10 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 			responses[code] = object{"description": description}
 		}
 		operation := object{"summary": is.summary, "responses": responses}
-		if path != Status && path != OpenAPI && path != Deletions {
+		switch isStories := strings.HasPrefix(path, Stories); {
+		case strings.Contains(path, "{id}"):
+			operation["parameters"] = []object{{"name": "id", "in": "path", "required": true, "schema": object{"type": "string"}, "description": "The UID of what was asked to be deleted."}}
+		case path != Status && path != OpenAPI && path != Deletions && !isStories:
 			operation["parameters"] = parameters(path)
 		}
 		method := "get"

@@ -1,0 +1,157 @@
+package api_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/story"
+	"github.com/coppice-dev/coppice/internal/web/api"
+)
+
+// telling returns a cluster with the stories of a Deployment, which a Secret goes with, and of a Secret.
+func telling() cluster {
+	b := story.NewBook()
+	now := time.Now()
+	b.Requested(story.Request{Key: "r", UID: "web", By: story.By{User: "ann", Agent: "kubectl/v1.36"}, Policy: "Foreground"})
+	b.Seen(&ownership.Object{
+		UID: "web", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web",
+		Phase: ownership.Foreground, Finalizers: []string{ownership.FinalizerForeground},
+	}, now)
+	b.Seen(&ownership.Object{
+		UID: "password", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "password", Phase: ownership.Terminating, Finalizers: []string{"acme.io/hold"},
+		Owners: []ownership.Reference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web"}},
+	}, now)
+	b.Gone(secretAlone(), now)
+	return cluster{book: b}
+}
+
+func secretAlone() *ownership.Object {
+	return &ownership.Object{UID: "alone", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "alone"}
+}
+
+// A caller is told of the deletions of what they may list, and of nothing else, not even by name.
+func TestStories(t *testing.T) {
+	for _, c := range []struct {
+		name, token, path string
+		code              int
+		says, not         []string
+	}{
+		{"all", everything, api.Stories, 200, []string{`"web"`, `"ann"`, `"alone"`, "acme.io/hold of Secret shop/password"}, nil},
+		{"without secrets", noSecrets, api.Stories, 200, []string{`"web"`, `"waiting": 2`, "secrets: what you may not list"}, []string{"password", "alone"}},
+		{"one", everything, api.Stories + "/web", 200, []string{`"objects"`, "password", `"finalizer": "acme.io/hold"`, `"policy": "Foreground"`}, []string{"alone"}},
+		{"one, without secrets", noSecrets, api.Stories + "/web", 200, []string{`"objects"`}, []string{"password"}},
+		{"as text", everything, api.Stories + "/web?format=text", 200, []string{"Deployment.apps shop/web: being deleted (Foreground)", "asked by ann with kubectl/v1.36", "waits for the finalizer acme.io/hold of Secret shop/password"}, nil},
+		{"as text, without secrets", noSecrets, api.Stories + "/web?format=text", 200, []string{"0 gone, 2 waiting"}, []string{"password", "Secret"}},
+		{"that of a secret", everything, api.Stories + "/alone", 200, []string{`"alone"`}, nil},
+		{"that of a secret, without secrets", noSecrets, api.Stories + "/alone", 404, nil, []string{"Secret", "secrets"}},
+		{"its changes, without secrets", noSecrets, api.Stories + "/alone/watch", 404, nil, []string{"Secret", "secrets"}},
+		{"none", everything, api.Stories + "/nobody", 404, []string{"too long ago"}, nil},
+		{"in another format", everything, api.Stories + "/web?format=xml", 400, []string{"json or text"}, nil},
+		{"nobody", "", api.Stories, 401, nil, []string{"web"}},
+		{"the API server does not answer", "broken", api.Stories, 502, nil, []string{"web"}},
+	} {
+		code, body := ask(t, telling(), c.token, c.path)
+		if code != c.code {
+			t.Errorf("%s: %d, want %d: %s", c.name, code, c.code, body)
+		}
+		for _, text := range c.says {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s: it does not say %q: %s", c.name, text, body)
+			}
+		}
+		for _, text := range c.not {
+			if strings.Contains(body, text) {
+				t.Errorf("%s: it says %q: %s", c.name, text, body)
+			}
+		}
+	}
+	if code, _ := ask(t, cluster{}, everything, api.Stories); code != http.StatusServiceUnavailable {
+		t.Errorf("without a collector: %d", code)
+	}
+}
+
+// follow returns a function that reads the next event of a stream.
+func follow(t *testing.T, source api.Source, token, path string) (next func() (event string, data map[string]any)) {
+	t.Helper()
+	server := httptest.NewServer(api.Handler(source, access))
+	t.Cleanup(server.Close)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	response, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { response.Body.Close() })
+	lines := bufio.NewScanner(response.Body)
+	return func() (event string, data map[string]any) {
+		for lines.Scan() {
+			if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				event = name
+			}
+			if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
+				if err := json.Unmarshal([]byte(text), &data); err != nil {
+					t.Fatalf("%v: %s", err, text)
+				}
+				return event, data
+			}
+		}
+		t.Fatalf("the stream of %s ends: %v", path, lines.Err())
+		return "", nil
+	}
+}
+
+// The list is told at first, and then what changes, also that a story has ended.
+func TestWatchStories(t *testing.T) {
+	source := telling()
+	next := follow(t, source, noSecrets, api.Stories+"/watch")
+	if event, data := next(); event != api.EventStory || data["id"] != "web" || data["waiting"] != 2.0 {
+		t.Errorf("at first: %s %v", event, data)
+	}
+	source.book.Gone(&ownership.Object{UID: "password", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "password"}, time.Now())
+	if event, data := next(); event != api.EventStory || data["gone"] != 1.0 {
+		t.Errorf("one is gone: %s %v", event, data)
+	}
+	source.book.Gone(&ownership.Object{UID: "web", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}, time.Now())
+	if event, data := next(); event != api.EventStory || data["gone"] != 2.0 || data["done"] != nil {
+		t.Errorf("both are gone: %s %v", event, data)
+	}
+	if event, data := next(); event != api.EventStory || data["done"] != true || data["ended"] == nil {
+		t.Errorf("it has ended: %s %v", event, data)
+	}
+}
+
+// A story is told with its objects, and then with those that change.
+func TestWatchStory(t *testing.T) {
+	source := telling()
+	next := follow(t, source, noSecrets, api.Stories+"/web/watch")
+	var got []string
+	for range 2 {
+		event, data := next()
+		got = append(got, event)
+		if event == api.EventObjects && data["uid"] != "web" {
+			t.Errorf("the objects: %v", data)
+		}
+	}
+	if !slices.Equal(got, []string{api.EventStory, api.EventObjects}) {
+		t.Errorf("at first: %v", got)
+	}
+	source.book.Gone(secretAlone(), time.Now()) // of another story
+	source.book.Gone(&ownership.Object{UID: "web", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}, time.Now())
+	if event, data := next(); event != api.EventStory || data["gone"] != 1.0 {
+		t.Errorf("it is gone: %s %v", event, data)
+	}
+	if event, data := next(); event != api.EventObjects || data["gone"] == nil {
+		t.Errorf("it is gone: %s %v", event, data)
+	}
+}
