@@ -70,7 +70,8 @@ func (w *Space) Settle(kinds ...Kind) {
 			if k.Cluster {
 				owner = ClusterRoles
 			}
-			w.EventuallyGone(w.Create(k, fmt.Sprintf("sentinel-%d-%s", i, uuid.NewUUID()[:8]), OwnedBy(Nobody(owner))))
+			// With a label of its own, no controller adopts it.
+			w.EventuallyGone(w.Create(k, fmt.Sprintf("sentinel-%d-%s", i, uuid.NewUUID()[:8]), OwnedBy(Nobody(owner)), WithLabel(RunLabel, run)))
 		}
 	}
 }
