@@ -13,6 +13,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/metrics"
 	"github.com/coppice-dev/coppice/internal/namespaces"
+	"github.com/coppice-dev/coppice/internal/protected/cascade"
 )
 
 // EverythingElse is the name that stands, in a DeletionOrder, for all resources that no stage
@@ -97,6 +98,7 @@ func NewNamespaceController(config *rest.Config, options NamespaceOptions) (*Nam
 	c.metrics = metrics.ForNamespaces(c.isSynced)
 	config = completed(config)
 	config.Wrap(c.metrics.Transport)
+	config.Wrap(cascade.Transport)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)

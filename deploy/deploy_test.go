@@ -135,6 +135,38 @@ func TestChartIsTheKustomization(t *testing.T) {
 	}
 }
 
+// TestPolicyOfTheChart: the policy that the chart makes is that of the kustomization, which needs no
+// collector.
+func TestPolicyOfTheChart(t *testing.T) {
+	without := objects(t, render(t, "coppice", nil))
+	with := objects(t, render(t, "coppice", values{"protect": values{"policy": true}}))
+	for name := range without {
+		delete(with, name)
+	}
+	if diff := cmp.Diff(objects(t, build(t, "protect")), with); diff != "" || len(with) != 2 {
+		t.Errorf("the chart's policy differs from the kustomization's (-kustomization +chart):\n%s", diff)
+	}
+}
+
+// TestWebhookOfTheCollectors: the Service, the certificate and the flags of the collectors belong together.
+func TestWebhookOfTheCollectors(t *testing.T) {
+	manifests := build(t, "protect-webhook")
+	all := objects(t, manifests)
+	for _, name := range []string{"Deployment coppice", "Service coppice-protect", "ValidatingWebhookConfiguration coppice-protect"} {
+		if all[name] == nil {
+			t.Errorf("no %s among %v", name, slices.Sorted(maps.Keys(all)))
+		}
+	}
+	for _, want := range []string{
+		"- --protect-address=:10272\n", "- --protect-cert-file=/etc/coppice-protect/tls.crt\n", "containerPort: 10272\n",
+		"targetPort: protect\n", "mountPath: /etc/coppice-protect\n", "secretName: coppice-protect\n", "path: /protect\n",
+	} {
+		if !bytes.Contains(manifests, []byte(want)) {
+			t.Errorf("the kustomization does not say %q", want)
+		}
+	}
+}
+
 // TestObserveOnlyMayChangeNothing: neither form has a verb that writes, except on the Lease of
 // leader election.
 func TestObserveOnlyMayChangeNothing(t *testing.T) {
@@ -174,6 +206,7 @@ func TestChartValues(t *testing.T) {
 		"controllers":     {[]any{"gc", "namespace"}, []string{"--controllers=gc,namespace\n", "namespaces/finalize", "deletecollection"}},
 		"ignoreResources": {[]any{"leases.coordination.k8s.io", "pods"}, []string{"--ignore-resources=leases.coordination.k8s.io,pods\n"}},
 		"observeOnly":     {true, []string{"- --observe-only\n"}},
+		"protect":         {values{"policy": true}, []string{"kind: ValidatingAdmissionPolicyBinding\n", "'system:serviceaccount:coppice-system:second']\n"}},
 		"extraArgs":       {[]any{"--log-level=debug"}, []string{"--log-level=debug"}},
 		"resources":       {values{"limits": values{"memory": "1Gi"}}, []string{"memory: 1Gi\n"}},
 		"nodeSelector":    {values{"kubernetes.io/os": "linux"}, []string{"kubernetes.io/os: linux\n"}},

@@ -51,6 +51,7 @@ type collectFlags struct {
 	workers        int
 	bindAddress    string
 	metricsAddress string
+	protect        protectServer
 	input          inputFlag
 }
 
@@ -93,6 +94,7 @@ of no use. See docs/collect.md.`,
 	flags.IntVar(&f.workers, "workers", 0, "how many objects to work on at the same time (default 64)")
 	flags.StringVar(&f.bindAddress, "bind-address", diagnosticsAddress, "loopback address and port of the diagnostics; 0 for none")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "0", "address and port of /healthz, /readyz and /metrics alone, for probes and Prometheus, such as :10271; 0 for none")
+	f.protect.add(c)
 	f.input.add(c)
 	completeWith(c, "controllers", controllerGC, controllerNamespace)
 	return c
@@ -129,6 +131,11 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
+	webhook, err := f.protect.listen(ctx, controllers, server.config, options.Logger)
+	if err != nil {
+		return err
+	}
+	diagnostics = append(diagnostics, webhook...)
 	group, working := errgroup.WithContext(ctx)
 	for _, serve := range diagnostics {
 		group.Go(func() error { return serve(working) })
@@ -178,7 +185,7 @@ func (f *collectFlags) options(logs io.Writer) (coppice.Options, error) {
 	if err := f.checkNumbers(); err != nil {
 		return none, err
 	}
-	if err := f.checkAddresses(); err != nil {
+	if err := errors.Join(f.checkAddresses(), f.protect.check()); err != nil {
 		return none, err
 	}
 	log, err := newLogger(logs, f.server.logLevel, f.server.logFormat)

@@ -157,7 +157,7 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 		return outliving(slices.Concat(before.Others, w.others))
 	})
 	if len(w.done) > 0 {
-		w.warnUnenforced()
+		w.warnUnenforced(ctx)
 	}
 	return errors.Join(err, w.print())
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // warnUnenforced says on stderr if nobody refuses to delete what is labelled.
-func (w *protecting) warnUnenforced() {
+func (w *protecting) warnUnenforced(ctx context.Context) {
 	asker, err := (&askFlags{cluster: w.flags.cluster}).asker()
 	if err == nil {
-		ctx, cancel := context.WithTimeout(w.ctx, collectorTimeout)
+		ctx, cancel := context.WithTimeout(ctx, collectorTimeout)
 		defer cancel()
 		if isCoppice(ctx, asker.read) {
 			return

@@ -55,11 +55,8 @@ func (f *targetFlags) visit(cluster *clusterFlags, args []string, w io.Writer, v
 			return err
 		}
 		if f.isFiles() {
-			if err := info.Get(); apierrors.IsNotFound(err) {
-				fmt.Fprintf(w, "not there: %s %q in %s\n", info.Mapping.GroupVersionKind.GroupKind(), info.Name, info.Source)
-				return nil
-			} else if err != nil {
-				return err //nolint:wrapcheck // says all of it
+			if there, err := readDescribed(info, w); !there {
+				return err
 			}
 		}
 		return eachObject(info.Object, func(o runtime.Object) error {
@@ -78,6 +75,16 @@ func (f *targetFlags) visit(cluster *clusterFlags, args []string, w io.Writer, v
 		return fmt.Errorf("find the objects: %w", err)
 	}
 	return nil
+}
+
+// readDescribed reads what a manifest describes. If that is not there, it is noted on w.
+func readDescribed(info *resource.Info, w io.Writer) (there bool, err error) {
+	err = info.Get()
+	if apierrors.IsNotFound(err) {
+		fmt.Fprintf(w, "not there: %s %q in %s\n", info.Mapping.GroupVersionKind.GroupKind(), info.Name, info.Source)
+		return false, nil
+	}
+	return err == nil, err //nolint:wrapcheck // says all of it
 }
 
 // eachObject calls visit with an object, or with each of a list.

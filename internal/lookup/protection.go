@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -67,10 +68,5 @@ func (d *Details) isEnforced() bool {
 
 // denies reports whether a binding has more effect than a warning.
 func denies(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) bool {
-	for _, action := range b.Spec.ValidationActions {
-		if action == admissionregistrationv1.Deny {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny)
 }

@@ -387,3 +387,14 @@ func (g *Graph) All() iter.Seq[Object] {
 		}
 	}
 }
+
+// Carries reports whether any observed object has a finalizer. Lists of finalizers are kept once each, so it
+// takes no longer with many objects.
+func (g *Graph) Carries(finalizer string) bool {
+	for _, list := range g.lists {
+		if slices.Contains(list, finalizer) {
+			return true
+		}
+	}
+	return false
+}

@@ -20,19 +20,23 @@ func TestR28Foretold(t *testing.T) {
 		want     []string
 	}{
 		"a request": {
-			[]string{"ConfigMap a always", "ConfigMap b cascading"}, requests("Background", "a", "b"), nil,
+			[]string{"ConfigMap a always", "ConfigMap b cascading"},
+			requests("Background", "a", "b"), nil,
 			[]string{"a Kept by owners [] refused", "b Deleted by User"},
 		},
 		"the collector": {
-			[]string{"ConfigMap a", "ConfigMap b < a cascading", "ConfigMap c < b", "ConfigMap d < a"}, requests("Background", "a"), nil,
+			[]string{"ConfigMap a", "ConfigMap b < a cascading", "ConfigMap c < b", "ConfigMap d < a"},
+			requests("Background", "a"), nil,
 			[]string{"a Deleted by User", "b Kept by owners [] protected", "d Deleted by Collector"},
 		},
 		"foreground": {
-			[]string{"ConfigMap a", "ConfigMap b < a! always", "ConfigMap c < a!"}, requests("Foreground", "a"), nil,
+			[]string{"ConfigMap a", "ConfigMap b < a! always", "ConfigMap c < a!"},
+			requests("Foreground", "a"), nil,
 			[]string{"a Waiting by User for Dependents foregroundDeletion[b]", "b Kept by owners [] protected", "c Deleted by Collector"},
 		},
 		"a namespace": {
-			[]string{"Namespace shop", "ConfigMap a always", "ConfigMap b", "Role r"}, requests("Background", "shop"), nil,
+			[]string{"Namespace shop", "ConfigMap a always", "ConfigMap b", "Role r"},
+			requests("Background", "shop"), nil,
 			[]string{"a Kept by owners [] protected", "b Deleted by NamespaceController", "shop Waiting by User for Contents kubernetes[a r]"},
 		},
 		"a definition": {
@@ -44,15 +48,20 @@ func TestR28Foretold(t *testing.T) {
 			},
 		},
 		"the others go with it": {
-			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap db < a outlives"}, requests("Background", "a"), []string{"b"},
+			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap db < a outlives"},
+			requests("Background", "a"),
+			[]string{"b"},
 			[]string{"a Deleted by User", "b Deleted by Collector", "db Deleted by Collector"},
 		},
 		"the others stay": {
-			[]string{"ConfigMap a", "ConfigMap b", "ConfigMap db < a outlives"}, requests("Background", "a"), []string{"b"},
+			[]string{"ConfigMap a", "ConfigMap b", "ConfigMap db < a outlives"},
+			requests("Background", "a"),
+			[]string{"b"},
 			[]string{"a Deleted by User", "db Kept by owners [] protected"},
 		},
 		"being deleted already": {
-			[]string{"Namespace shop", "ConfigMap a always deleting # example.com/hold"}, requests("Background", "shop"), nil,
+			[]string{"Namespace shop", "ConfigMap a always deleting # example.com/hold"},
+			requests("Background", "shop"), nil,
 			[]string{"shop Waiting by User for Contents kubernetes[a]"},
 		},
 	} {

@@ -18,13 +18,13 @@ type Held struct {
 // maxChanges is the number of changes after which the next one waits as long as no change does.
 const maxChanges = 6
 
-// Refuse returns what is to be remembered of a refusal after before, which is the zero value at first.
-func (before Held) Refuse(version, message string, now time.Time) Held {
-	h := Held{Message: message, version: version, at: now}
-	if before.version != "" && before.version != version {
-		h.changes = min(before.changes+1, maxChanges)
+// Refuse returns what is to be remembered of another refusal; h is the zero value at the first.
+func (h Held) Refuse(version, message string, now time.Time) Held {
+	next := Held{Message: message, version: version, at: now}
+	if h.version != "" && h.version != version {
+		next.changes = min(h.changes+1, maxChanges)
 	}
-	return h
+	return next
 }
 
 // Wait returns how long not to try again to delete the object as it is at a version; 0: it may be tried.

@@ -14,7 +14,10 @@ func TestHeld(t *testing.T) {
 		after   time.Duration
 		want    time.Duration
 	}{
-		{"1", 0, time.Minute}, {"1", 20 * time.Second, 40 * time.Second}, {"1", time.Minute, 0}, {"1", time.Hour, 0},
+		{"1", 0, time.Minute},
+		{"1", 20 * time.Second, 40 * time.Second},
+		{"1", time.Minute, 0},
+		{"1", time.Hour, 0},
 		{"2", 0, 0}, // it has changed
 	} {
 		if got := h.Wait(test.version, start.Add(test.after)); got != test.want {

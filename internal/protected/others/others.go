@@ -82,7 +82,7 @@ func (l Lookup) mapping(o protection.Other) (*meta.RESTMapping, error) {
 
 // isAbout reports whether an error is a 404 for the object, and not for the path.
 func isAbout(err error, name string) bool {
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // client-go returns it unwrapped; anything else is no answer
+	status, ok := err.(apierrors.APIStatus)
 	return ok && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == name &&
 		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

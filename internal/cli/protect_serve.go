@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice"
+)
+
+// protectServer are the flags of the webhook that coppice collect serves for protected objects.
+type protectServer struct{ address, certFile, keyFile string }
+
+func (f *protectServer) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.address, "protect-address", "0", "address and port of the admission webhook that keeps protected objects, such as :10272, see docs/protect.md; 0 for none")
+	flags.StringVar(&f.certFile, "protect-cert-file", "", "certificate of the webhook, in PEM; it may be renewed in place")
+	flags.StringVar(&f.keyFile, "protect-key-file", "", "key of that certificate, in PEM")
+}
+
+// check returns an error if the flags do not go together.
+func (f *protectServer) check() error {
+	if f.address == "0" || f.address == "" {
+		if f.certFile != "" || f.keyFile != "" {
+			return usageError{errors.New("--protect-cert-file and --protect-key-file are for the webhook: say where to serve it with --protect-address")}
+		}
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(f.address); err != nil {
+		return usageError{fmt.Errorf("--protect-address %s is not an address with a port, such as :10272", f.address)}
+	}
+	if f.certFile == "" || f.keyFile == "" {
+		return usageError{errors.New("--protect-address needs --protect-cert-file and --protect-key-file: API servers call webhooks with TLS")}
+	}
+	return nil
+}
+
+// listen opens the address, so that mistakes are errors at the start, and returns what serves there. The
+// webhook does not stand by: any replica can answer.
+func (f *protectServer) listen(ctx context.Context, c coppice.Controllers, config *rest.Config, log *slog.Logger) ([]func(context.Context) error, error) {
+	if f.address == "0" || f.address == "" {
+		return nil, nil
+	}
+	if _, err := f.certificate(nil); err != nil {
+		return nil, err
+	}
+	handler, err := c.ProtectionHandler(ctx, config)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // says all of it
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", f.address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; choose another address with --protect-address, 0 for none", f.address, causeOf(err))
+	}
+	log.InfoContext(ctx, "serving the webhook for protected objects", "address", listener.Addr().String())
+	listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: f.certificate, NextProtos: []string{"http/1.1"}})
+	return []func(context.Context) error{serveOn(listener, handler)}, nil
+}
+
+// certificate reads the certificate, for each connection anew: it may have been renewed. API servers keep
+// their connections.
+func (f *protectServer) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read --protect-cert-file and --protect-key-file: %w", err)
+	}
+	return &pair, nil
+}

@@ -1,0 +1,235 @@
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// TestR28OnAnyServer: on a server that does not know the rule, the manifests of deploy keep what is
+// protected: first the policy, then the webhook. On our own they change nothing.
+func TestR28OnAnyServer(t *testing.T) {
+	s, err := sharedServer(checked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &protecting{server: s, namespace: "protecting"}
+	if _, err := s.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("policy", func(t *testing.T) {
+		p.apply(t, "protect/policy.yaml", nil)
+		p.test(t, false)
+	})
+	if os.Getenv(kubeconfigVariable) != "" {
+		p.awaitRefusal(t, false) // what was deleted loses its effect after a while
+	}
+	t.Run("webhook", func(t *testing.T) {
+		handler, err := coppice.Controllers{}.ProtectionHandler(t.Context(), p.asCollector())
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := httptest.NewTLSServer(handler)
+		t.Cleanup(served.Close)
+		authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served.Certificate().Raw})
+		p.apply(t, "protect-webhook/webhook.yaml", func(o *unstructured.Unstructured) bool {
+			if o.GetKind() != "ValidatingWebhookConfiguration" {
+				return false
+			}
+			webhooks, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
+			for _, w := range webhooks {
+				w.(map[string]any)["clientConfig"] = map[string]any{"url": served.URL + "/protect", "caBundle": base64.StdEncoding.EncodeToString(authority)}
+			}
+			return unstructured.SetNestedSlice(o.Object, webhooks, "webhooks") == nil
+		})
+		p.test(t, true)
+		p.testEviction(t)
+		if os.Getenv(kubeconfigVariable) != "" {
+			name, _ := p.create(t, "cascading")
+			const collector = "system:serviceaccount:elsewhere:gc"
+			p.check(t, collector, "cascading", name, true, p.as(t, collector).CoreV1().ConfigMaps(p.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		}
+	})
+}
+
+// asCollector is the configuration of a collector that none of the known users is.
+func (p *protecting) asCollector() *rest.Config {
+	config := rest.CopyConfig(p.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:elsewhere:gc", Groups: []string{"system:masters"}}
+	return config
+}
+
+type protecting struct {
+	*server
+
+	namespace string
+	n         int
+}
+
+// apply creates the objects of a manifest for the time of the test; change adapts them, or leaves one out.
+func (p *protecting) apply(t *testing.T, manifest string, change func(*unstructured.Unstructured) bool) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "deploy", "kustomize", manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		if change != nil && !change(o) {
+			continue
+		}
+		resource, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+		objects := p.Dynamic.Resource(resource)
+		if _, err := objects.Create(t.Context(), o, metav1.CreateOptions{FieldValidation: "Strict"}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := objects.Delete(context.WithoutCancel(t.Context()), o.GetName(), metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// as returns a client of a user who may do everything.
+func (p *protecting) as(t *testing.T, user string) kubernetes.Interface {
+	t.Helper()
+	config := rest.CopyConfig(p.Config)
+	if user != "" {
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// create makes a protected ConfigMap that outlives another one.
+func (p *protecting) create(t *testing.T, mode string) (name, other string) {
+	t.Helper()
+	p.n++
+	name, other = fmt.Sprintf("kept-%d", p.n), fmt.Sprintf("other-%d", p.n)
+	list, err := protection.FormatOthers([]protection.Other{{APIVersion: "v1", Kind: "ConfigMap", Name: other}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []metav1.ObjectMeta{
+		{Name: other},
+		{Name: name, Labels: map[string]string{protection.Label: mode, "n": fmt.Sprint(p.n)}, Annotations: map[string]string{protection.Annotation: list}},
+	} {
+		if _, err := p.Kube.CoreV1().ConfigMaps(p.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: o}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return name, other
+}
+
+// test deletes protected objects as those do who delete. looksUp is set if what they outlive is looked up.
+func (p *protecting) test(t *testing.T, looksUp bool) { //nolint:revive // flag-parameter: of the two forms
+	p.awaitRefusal(t, true) // policies and webhooks take effect after a while
+	for user, cascades := range map[string]bool{
+		"": false, "ann": false,
+		"system:serviceaccount:kube-system:generic-garbage-collector": true, "system:serviceaccount:kube-system:namespace-controller": true,
+		"system:kube-controller-manager": true, "system:serviceaccount:coppice-system:coppice": true,
+	} {
+		client := p.as(t, user).CoreV1().ConfigMaps(p.namespace)
+		for mode, refused := range map[string]bool{"always": true, "cascading": cascades, "outlives": true, "sometimes": true} {
+			name, other := p.create(t, mode)
+			p.check(t, user, mode, name, refused, client.Delete(t.Context(), name, metav1.DeleteOptions{}))
+			if !refused {
+				continue
+			}
+			p.check(t, user, mode, name, true, client.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+			p.check(t, user, mode, name, true, client.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: fmt.Sprintf("n=%d", p.n)}))
+			if mode == "outlives" && (looksUp || os.Getenv(kubeconfigVariable) == "") {
+				if err := client.Delete(t.Context(), other, metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				p.check(t, user, "outlives what is gone", name, false, client.Delete(t.Context(), name, metav1.DeleteOptions{}))
+			}
+		}
+	}
+}
+
+// awaitRefusal waits until the deletion of a protected object is refused, or is not.
+func (p *protecting) awaitRefusal(t *testing.T, want bool) { //nolint:revive // flag-parameter: an expectation
+	t.Helper()
+	name, _ := p.create(t, "always")
+	eventually.Succeeds(t, func() error {
+		err := p.Kube.CoreV1().ConfigMaps(p.namespace).Delete(t.Context(), name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		if _, refused := protection.Refused(err); refused != want {
+			return fmt.Errorf("the deletion of a protected object is refused: %t, want %t: %w", refused, want, err)
+		}
+		return nil
+	})
+}
+
+func (p *protecting) check(t *testing.T, user, mode, name string, want bool, err error) { //nolint:revive // flag-parameter: an expectation
+	t.Helper()
+	message, refused := protection.Refused(err)
+	if refused != want || !want && err != nil {
+		t.Errorf("user %q, mode %s: refused %t, want %t: %v", user, mode, refused, want, err)
+	}
+	if command := "coppice unprotect configmaps/" + name + " -n " + p.namespace; refused && !strings.Contains(message, command) {
+		t.Errorf("user %q, mode %s: %q does not say %q", user, mode, message, command)
+	}
+	_, err = p.Kube.CoreV1().ConfigMaps(p.namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) == want {
+		t.Errorf("user %q, mode %s: a hole: %v", user, mode, err)
+	}
+}
+
+// testEviction evicts pods: an eviction is no DELETE, and has no labels.
+func (p *protecting) testEviction(t *testing.T) {
+	for name, label := range map[string]string{"protected": "always", "unprotected": ""} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: "none", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		if label != "" {
+			pod.Labels = map[string]string{protection.Label: label}
+		}
+		eventually.Succeeds(t, func() error {
+			pod.Spec.AutomountServiceAccountToken = new(false)
+			_, err := p.Kube.CoreV1().Pods(p.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+			return err
+		})
+		err := p.Kube.PolicyV1().Evictions(p.namespace).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: p.namespace}})
+		if _, refused := protection.Refused(err); refused != (label != "") {
+			t.Errorf("the eviction of a pod that is %s: %v", name, err)
+		}
+	}
+}
