@@ -260,7 +260,8 @@ func (b *Book) storyOf(o *ownership.Object, e *entry, now time.Time) *story {
 func (b *Book) begin(e *entry, o *ownership.Object, now time.Time) member {
 	r, isAsked := b.requests[o.UID]
 	delete(b.requests, o.UID)
-	if s := b.byKey[r.Key]; isAsked && s != nil {
+	// The key may be the client's choice: others with the same do not join a story.
+	if s := b.byKey[r.Key]; isAsked && r.Key != "" && s != nil && s.by.User == r.By.User {
 		m := b.add(s, e)
 		if m.entry != nil {
 			s.roots = append(s.roots, e)
@@ -270,7 +271,9 @@ func (b *Book) begin(e *entry, o *ownership.Object, now time.Time) member {
 	s := &story{began: now, last: now, policy: r.Policy, key: r.Key}
 	if isAsked {
 		s.by = &r.By
-		b.byKey[r.Key] = s
+		if r.Key != "" {
+			b.byKey[r.Key] = s
+		}
 	}
 	if s.policy == "" {
 		s.policy = map[ownership.Phase]string{ownership.Foreground: "Foreground", ownership.Orphaning: "Orphan"}[o.Phase]
