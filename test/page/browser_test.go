@@ -22,7 +22,6 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-
 	"github.com/coppice-dev/coppice/internal/web/page"
 )
 
@@ -47,7 +46,7 @@ func chromium(t *testing.T) string {
 
 // tab is a tab of a browser, and what went wrong in it.
 type tab struct {
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // which is what chromedp knows the browser by
 	t      *testing.T
 	server string
 

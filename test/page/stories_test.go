@@ -3,6 +3,7 @@ package page
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -229,9 +230,7 @@ func TestTenThousand(t *testing.T) {
 	begin(one)
 	pod := func(n int, more object) object {
 		o := object{"uid": fmt.Sprint("pod-", n), "kind": "Pod", "namespace": "shop", "name": fmt.Sprint("web-1-", n), "owners": []object{{"uid": "rs", "blocking": true}}}
-		for key, value := range more {
-			o[key] = value
-		}
+		maps.Copy(o, more)
 		return o
 	}
 	var all []object

@@ -3,6 +3,7 @@ package page
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -73,9 +74,7 @@ func newCluster() *cluster {
 func cascade(pods int) object {
 	one := func(kind, name, fate string, more object) object {
 		o := object{"kind": kind, "namespace": "shop", "name": name, "uid": name, "resourceVersion": "1", "fate": fate}
-		for key, value := range more {
-			o[key] = value
-		}
+		maps.Copy(o, more)
 		return o
 	}
 	owner := func(uid string) []object { return []object{{"uid": uid, "blocking": true}} }
