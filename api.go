@@ -183,6 +183,9 @@ func (s apiSource) Status(ctx context.Context, sight *api.Sight) (any, error) {
 	if seen.Kinds, err = only(seen.Kinds, func(k KindStatus) (bool, error) { return sees(k.Kind, "") }); err != nil {
 		return nil, err
 	}
+	if seen.Deletions, err = only(seen.Deletions, func(d DeletionStatus) (bool, error) { return sees(d.Kind, "") }); err != nil {
+		return nil, err
+	}
 	if seen.Paused, err = only(seen.Paused, func(p Pause) (bool, error) { return sees(p.Kind, "") }); err != nil {
 		return nil, err
 	}

@@ -402,10 +402,15 @@ func customResources(c Config, base *genericapiserver.Config, options options, s
 // establishes a CustomResourceDefinition only when all of them have seen it, 5 s later.
 const severalServers = 2
 
-// Handle serves a path that is not a resource, and all paths below it. Its users are
-// authenticated, and need the permission for the path. It may be called at any time.
+// Handle serves a path that is not a resource. Its users are authenticated, and need the permission for the path. It
+// may be called at any time.
 func (s *Server) Handle(path string, handler http.Handler) {
 	s.generic.Handler.NonGoRestfulMux.Handle(path, handler)
+}
+
+// HandlePrefix is as Handle, for all paths below a prefix, which ends with a slash.
+func (s *Server) HandlePrefix(prefix string, handler http.Handler) {
+	s.generic.Handler.NonGoRestfulMux.HandlePrefix(prefix, handler)
 }
 
 // Authorizer is what decides about all requests.

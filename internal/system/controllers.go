@@ -180,6 +180,7 @@ func (d *diagnostics) serve(api *apiserver.Server) {
 	for _, path := range slices.Concat([]string{web.Status, web.Records, web.Settled, web.Graph}, toolsapi.Paths()) {
 		api.Handle(path, answer)
 	}
+	api.HandlePrefix(toolsapi.Stories+"/", answer)
 	for _, path := range page.Paths() {
 		api.Handle(path, page.Handler())
 	}

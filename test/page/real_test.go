@@ -127,7 +127,7 @@ func (p *plane) web(args ...string) *tab {
 func openLink(t *testing.T, link string) *tab {
 	t.Helper()
 	server, _, _ := strings.Cut(link, "/coppice/")
-	b := newTab(t, server, 1280, 900, 404)
+	b := newTab(t, server, 1280, 900)
 	b.do(chromedp.Navigate(link))
 	return b
 }
@@ -139,18 +139,19 @@ func TestLink(t *testing.T) {
 	p.kubectl("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}", "apply", "-f", "-")
 	link := start(t, coppice(t, p.environment, "web"), "open ")
 	b := openLink(t, link)
-	b.untilText("Deletions")
+	b.untilText("Nothing is being deleted now")
 	if address := eval[string](b, "location.href + JSON.stringify(history.length) + document.cookie"); strings.Contains(address, "token") || strings.Contains(address, "coppice=") {
 		t.Errorf("the address is %s", address)
 	}
 	p.kubectl(`{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: shop, finalizers: [acme.io/hold]}}`, "apply", "-f", "-")
-	b.open("preview/namespace%2Fshop//Background")
-	b.untilText("held waits for finalizer acme.io/hold")
 	p.kubectl("", "delete", "namespace", "shop", "--wait=false")
-	b.open("health")
 	b.untilText("acme.io/hold")
+	b.do(chromedp.Click(`table[aria-label="In progress"] a`))
+	b.until(`document.querySelector(".box.held")`)
+	p.kubectl("", "patch", "configmap", "held", "-n", "shop", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Done")`)
 	b.do(chromedp.Reload())
-	b.untilText("acme.io/hold")
+	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Done")`)
 
 	other := newTab(t, b.server, 800, 600, 401, 410)
 	other.do(chromedp.Navigate(link))
@@ -198,10 +199,16 @@ metadata: {name: owner, namespace: shop}
 `, owners, owners), "apply", "-f", "-")
 	b := p.web("--as", "ann")
 	bodies := b.record()
-	b.untilText("Deletions")
+	b.untilText("Nothing is being deleted now")
 	b.open("preview/configmap%2Fowner/shop/Foreground")
 	b.untilText("ConfigMap visible")
 	p.kubectl("", "delete", "configmap", "owner", "-n", "shop", "--cascade=foreground", "--wait=false")
+	b.open("stories")
+	b.until(`document.querySelector('a[href^="#/story/"]')`)
+	b.do(chromedp.Click(`a[href^="#/story/"]`))
+	b.until(`document.querySelectorAll(".box").length >= 2`)
+	b.open("health")
+	b.untilText("Deletions that take long")
 	all := bodies() + b.text() + eval[string](b, "document.documentElement.outerHTML")
 	for _, secret := range []string{"hush-hush", "acme.io/hush"} {
 		if at := strings.Index(all, secret); at >= 0 {
@@ -246,13 +253,13 @@ func TestFirstPaint(t *testing.T) {
 	p.fill("full", *objects)
 	t.Logf("%d objects made in %s", *objects, time.Since(began).Round(time.Second))
 	b := p.web()
-	b.untilText("Deletions")
+	b.untilText("Nothing is being deleted now")
 	b.do(chromedp.Reload())
-	b.untilText("Deletions")
+	b.untilText("Nothing is being deleted now")
 	paint := time.Duration(eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`) * float64(time.Millisecond))
 	began = time.Now()
 	b.do(chromedp.Reload())
-	b.untilText("Deletions")
+	b.untilText("Nothing is being deleted now")
 	t.Logf("first paint after %s, the list after %s", paint.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	if paint > mostPaint {
 		t.Errorf("first paint after %s, want at most %s", paint, mostPaint)
@@ -307,6 +314,9 @@ func TestDemo(t *testing.T) {
 		}
 		b.do(chromedp.Click("#choice-1"), chromedp.Click("form button"))
 		b.until(`[...document.querySelectorAll(".note")].some((n) => n.textContent.includes("What happened: "))`)
+		if n == 0 {
+			b.until(`document.querySelectorAll(".box").length === 3`)
+		}
 		if n < stories-1 {
 			b.until(`[...document.querySelectorAll("button")].some((b) => b.textContent === "Go on")`)
 			eval[int](b, `([...document.querySelectorAll("button")].find((b) => b.textContent === "Go on").click(), 0)`)
