@@ -100,7 +100,7 @@ func NewBook() *Book {
 func (b *Book) Requested(r Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.members[r.UID]; known {
+	if m, known := b.members[r.UID]; known && (m.entry == nil || !m.entry.kept) {
 		return // its story has begun
 	}
 	if _, before := b.requests[r.UID]; !before {
@@ -220,8 +220,9 @@ func (b *Book) memberOf(o *ownership.Object, now time.Time) member {
 		e.owners = append(e.owners, Owner{UID: o.Owners[i].UID, Blocking: o.Owners[i].Blocking()})
 	}
 	s := b.storyOf(o, e, now)
+	_, isAsked := b.requests[o.UID]
 	switch {
-	case known && (s == before.story || !before.story.isDone(now)):
+	case known && (s == before.story || !isAsked && !before.story.isDone(now)):
 		before.entry.kept = false // it goes now, too
 		before.story.kept--
 		return before
@@ -247,7 +248,7 @@ func (b *Book) storyOf(o *ownership.Object, e *entry, now time.Time) *story {
 	}
 	for _, key := range []string{namespaceKey(o.Namespace), definitionKey(resourceOf(o.Kind))} {
 		home := b.homes[key]
-		if home == nil || home.gone != 0 && now.UnixNano()-home.gone > int64(lag) {
+		if home == nil || home.kept || home.gone != 0 && now.UnixNano()-home.gone > int64(lag) {
 			continue
 		}
 		e.in = home.UID
