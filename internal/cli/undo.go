@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -29,11 +30,13 @@ func undoFormats() []string { return []string{"text", "json", "yaml", "name"} }
 func newUndo(s Streams) *cobra.Command {
 	var f undoFlags
 	c := &cobra.Command{
-		Use:   "undo FILE",
+		Use:   "undo FILE | TYPE/NAME | UID",
 		Short: "Make again what a deletion has taken",
 		Long: `Makes the objects again that "coppice preview delete --backup FILE" or "coppice delete --backup
 FILE" has kept, in any cluster: namespaces and kinds first, owners before their dependents,
-and with owner references that lead to the new owners, so that nothing is collected.
+and with owner references that lead to the new owners, so that nothing is collected. A
+server of "coppice up --recycle=SIZE,AGE" keeps what is deleted by itself: name the object
+that was deleted, and all that went with it is made again.
 
 They are other objects under the same names: the server gives them UIDs of their own.
 Controllers write their status; --with-status writes it as it was. Finalizers are left to
@@ -50,6 +53,9 @@ The exit code is 1 if something could not be made, and with --dry-run 3 if it co
   coppice preview delete namespace shop --backup shop.backup
   coppice kubectl delete namespace shop
   coppice undo shop.backup
+
+  # The same on "coppice up --recycle=1Gi,168h"
+  coppice undo namespace/shop
 
   # See what would come back, and what cannot
   coppice undo shop.backup --dry-run`,
@@ -73,7 +79,7 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 	if !slices.Contains(undoFormats(), f.output) {
 		return usageError{fmt.Errorf("--output is %q: it is one of %s", f.output, strings.Join(undoFormats(), ", "))}
 	}
-	kept, err := f.kept(args)
+	kept, err := f.kept(ctx, args, s)
 	if err != nil {
 		return err
 	}
@@ -111,10 +117,16 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 	return nil
 }
 
-// kept returns what is to be made again.
-func (f *undoFlags) kept(args []string) ([]undo.Kept, error) {
+// kept returns what is to be made again: what is in a file, or else what the server has kept.
+func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.Kept, error) {
 	if len(args) != 1 {
-		return nil, usageError{errors.New(`name one file that "coppice preview delete --backup" has written`)}
+		return nil, usageError{errors.New(`name what was deleted, as TYPE/NAME or by its UID, or a file of "coppice preview delete --backup"`)}
+	}
+	_, isUID := uuid.Parse(args[0])
+	if _, err := os.Stat(args[0]); err != nil && (isUID == nil || strings.Count(args[0], "/") == 1) {
+		kept, unread, err := f.fromBin(ctx, args[0])
+		sayLeftOut(s.Err, unread)
+		return kept, err
 	}
 	kept, err := readBackup(args[0], f.key)
 	if err != nil {

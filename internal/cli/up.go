@@ -59,6 +59,7 @@ type upFlags struct {
 	writeNodes       map[string]string // the files, by node name
 	input            inputFlag
 	movableClock     bool
+	recycle          []string
 }
 
 func newUp(s Streams) *cobra.Command {
@@ -112,6 +113,7 @@ stops it; its data stays, unless --ephemeral.`,
 	flags.DurationVar(&f.nodeGrace, "node-monitor-grace-period", defaults.NodeGrace, "how long a node may send no heartbeat before it counts as not ready")
 	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "files for kubeconfigs for coppice node, as NAME=FILE: the credential of the node of that name has rights to that node and its pods only; may be repeated")
 	flags.StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
+	flags.StringSliceVar(&f.recycle, "recycle", nil, "keep what is deleted, encrypted in the data directory, for coppice undo: at most so much, for at most so long, such as 1Gi,168h")
 	flags.BoolVar(&f.movableClock, "movable-node-clock", false, "let administrators move the clock of simulated nodes forward, with POST /coppice/nodes/clock?advance=30s; for tests that do not wait for a grace period")
 	f.input.add(c)
 	completeWith(c, "controllers", controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
@@ -170,6 +172,10 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	if err := f.checkEtcd(); err != nil {
 		return system.Options{}, err
 	}
+	recycle, err := recycleBounds(f.recycle)
+	if err != nil {
+		return system.Options{}, usageError{err}
+	}
 	log, err := newLogger(logs, f.logLevel, "text")
 	if err != nil {
 		return system.Options{}, err
@@ -193,7 +199,7 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 		AuditPath:               f.auditPath(),
 		Nodes:                   f.nodes, NodeGrace: f.nodeGrace, MovableNodeClock: f.movableClock, WriteNodeKubeconfigs: f.writeNodes,
 		Scheduler: slices.Contains(f.controllers, controllerScheduler),
-		Version:   version.Kubernetes(), Services: services, Log: log,
+		Version:   version.Kubernetes(), Services: services, Log: log, Recycle: recycle,
 	}, nil
 }
 

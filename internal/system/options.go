@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/movableclock"
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
+	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/version"
@@ -124,6 +125,9 @@ type Options struct {
 	// AuditPath is the file of the audit log, "-" for standard output, or NoAuditLog. Default:
 	// audit.log in the data directory.
 	AuditPath string
+	// Recycle says how much of what is deleted is kept in the data directory, so that it can be undone; the zero
+	// value: nothing.
+	Recycle recyclebin.Bounds
 	// Version is the Kubernetes version to report, with a leading v. Default: version.Kubernetes.
 	Version string
 	// Log is the logger; nil discards everything.
@@ -133,6 +137,7 @@ type Options struct {
 	machine    *nodeconfig.Setup   // nil without nodes
 	references *references         // of the pods on machine; nil without nodes
 	nodeClock  *movableclock.Clock // nil unless MovableNodeClock
+	bin        *recyclebin.Bin     // nil unless Recycle
 }
 
 // ServerOptions configure the API server in ways that kube-apiserver has, and coppice up does not

@@ -97,6 +97,11 @@ func start(ctx context.Context, o Options, dir *workDir, began time.Time, ready 
 		defer audit.Close()
 		o.audit = audit
 	}
+	if o.bin, err = openBin(o, dir.dataDir, store); err != nil {
+		listener.Close()
+		return err
+	}
+	defer o.closeBin(ctx)
 	plane, api, err := assemble(ctx, o, dir, listener, store)
 	if err != nil {
 		listener.Close()
@@ -132,6 +137,7 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 	if err != nil {
 		return Plane{}, nil, err
 	}
+	o.serveBin(api)
 	plane := Plane{Server: o.serverURL(listener.Addr()), Kubeconfig: dir.join(kubeconfigFile), Config: api.Client()}
 	if o.references != nil {
 		o.references.server.Store(&plane.Server)
@@ -179,6 +185,7 @@ func serve(ctx context.Context, o Options, api *apiserver.Server, shared bool, r
 	go func() { served <- api.Run(serving) }()
 
 	group, working := errgroup.WithContext(ctx)
+	group.Go(func() error { return o.recycle(working) })
 	group.Go(func() error {
 		select {
 		case err := <-served:

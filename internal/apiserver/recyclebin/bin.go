@@ -1,0 +1,183 @@
+// Package recyclebin keeps objects for a while that were removed from the store, so that their deletion can
+// be undone (R29). Deletions know nothing of it, and are no slower.
+//
+// The main flow: Follow reads from etcd what is removed, with the last value of each, after the revision that
+// was reached last (storage.Removals); keep decodes it and writes it, encrypted, into a database in the data
+// directory, in one transaction with the revision; so a crash loses nothing that etcd has not dropped. The
+// oldest goes when there is more than the bounds allow (database.go). The handler tells what is kept to those
+// who may get it (handler.go).
+package recyclebin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/sealed"
+	"github.com/coppice-dev/coppice/internal/undo"
+)
+
+const (
+	databaseFile = "recycle.db"
+	keyFile      = "recycle.key"
+	// retryDelay is how long to wait when etcd does not answer.
+	retryDelay = time.Second
+	// history bounds how many older versions of an object are looked at for what it was before its deletion.
+	history = 20
+)
+
+// Bounds say what is kept. Either is enough for the oldest to go.
+type Bounds struct {
+	Bytes int64 // encrypted and compressed
+	Age   time.Duration
+}
+
+// Bin keeps removed objects. It is safe for concurrent use.
+type Bin struct {
+	db     *bolt.DB
+	key    *sealed.Key
+	store  *storage.Store
+	bounds Bounds
+	decode decoder
+	clock  clock.Clock
+	log    *slog.Logger
+}
+
+// Open opens the bin in a directory, which must be locked, and makes it and its key if they are not there.
+func Open(dir string, store *storage.Store, bounds Bounds, log *slog.Logger) (*Bin, error) {
+	key, _, err := sealed.LoadOrMake(filepath.Join(dir, keyFile))
+	if err != nil {
+		return nil, fmt.Errorf("open the recycle bin: %w", err)
+	}
+	db, err := bolt.Open(filepath.Join(dir, databaseFile), 0o600, &bolt.Options{Timeout: time.Second})
+	if err != nil {
+		return nil, fmt.Errorf("open the recycle bin: %w", err)
+	}
+	decode, err := newDecoder()
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &Bin{db: db, key: key, store: store, bounds: bounds, decode: decode, clock: clock.RealClock{}, log: log}, nil
+}
+
+// Close closes the bin, once Follow has returned.
+func (b *Bin) Close() error {
+	if err := b.db.Close(); err != nil {
+		return fmt.Errorf("close the recycle bin: %w", err)
+	}
+	return nil
+}
+
+// Follow keeps what is removed from the store until ctx ends.
+func (b *Bin) Follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := b.follow(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the end was asked for
+		}
+		b.log.WarnContext(ctx, "the recycle bin does not follow the store", "error", err)
+		select {
+		case <-b.clock.After(retryDelay):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (b *Bin) follow(ctx context.Context) error {
+	after, err := b.reached()
+	if err != nil {
+		return err
+	}
+	now, err := b.store.Revision(ctx)
+	if err != nil {
+		return fmt.Errorf("read the revision: %w", err)
+	}
+	if after > now { // a backup was restored
+		b.log.WarnContext(ctx, "the store's history is another one: what was removed meanwhile is not in the recycle bin")
+	}
+	if after == 0 || after > now {
+		if err := b.write(nil, now); err != nil {
+			return err
+		}
+		after = now
+	}
+	err = b.store.Removals(ctx, after, func(removed []storage.Removal, upTo int64) error { return b.keep(ctx, removed, upTo) })
+	if errors.Is(err, storage.ErrCompacted) {
+		b.log.WarnContext(ctx, "etcd has dropped what was removed before the recycle bin has seen it", "after", after)
+		return errors.Join(err, b.write(nil, now))
+	}
+	return err //nolint:wrapcheck // says all of it
+}
+
+// keep writes what was removed.
+func (b *Bin) keep(ctx context.Context, removed []storage.Removal, upTo int64) error {
+	var entries []entry
+	for n := range removed {
+		o, err := b.decode.decode(removed[n].Value)
+		if err != nil {
+			b.log.DebugContext(ctx, "not kept: no object", "key", removed[n].Key, "error", err)
+			continue // a lease of a server, a reserved address
+		}
+		if undo.LeavesOut(o.GroupVersionKind().GroupKind()) || o.GetUID() == "" {
+			continue
+		}
+		before, err := b.before(ctx, removed[n].Stored, o)
+		if err != nil {
+			return err
+		}
+		if status, has := before.Object["status"]; has {
+			o.Object["status"] = status
+		}
+		o.SetManagedFields(nil)
+		body, err := o.MarshalJSON()
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", removed[n].Key, err)
+		}
+		entries = append(entries, entry{body: body, Item: Item{
+			Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version, Kind: o.GetKind(),
+			Resource:  resourceOf(b.store.Prefix(), removed[n].Key, o.GroupVersionKind()),
+			Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Owners: o.GetOwnerReferences(),
+			DeletionTimestamp: o.GetDeletionTimestamp(), Grace: o.GetDeletionGracePeriodSeconds(),
+			Finalizers: before.GetFinalizers(), Revision: removed[n].At, Removed: b.clock.Now().UTC(),
+		}})
+	}
+	return b.write(entries, upTo)
+}
+
+// before returns an object as it was when its deletion began, with its finalizers and its status. When it is
+// removed it has no finalizers any more, and the containers of a pod have ended.
+func (b *Bin) before(ctx context.Context, last storage.Stored, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	for range history {
+		if o.GetDeletionTimestamp() == nil {
+			break
+		}
+		older, found, err := b.store.ReadAt(ctx, last.Key, last.Revision-1)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // says all of it
+		}
+		if !found {
+			break
+		}
+		decoded, err := b.decode.decode(older.Value)
+		if err != nil || decoded.GetUID() != o.GetUID() {
+			break
+		}
+		last, o = older, decoded
+	}
+	return o, nil
+}
+
+func encodeJSON(value any) []byte {
+	text, _ := json.Marshal(value) // of texts and numbers
+	return text
+}

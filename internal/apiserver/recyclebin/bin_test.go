@@ -1,0 +1,79 @@
+package recyclebin
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// What is too old, or too much, goes, the oldest first; the revision that was reached is kept with it.
+func TestBounds(t *testing.T) {
+	dir, clock := t.TempDir(), clocktesting.NewFakeClock(time.Unix(1000, 0))
+	b, err := Open(dir, nil, Bounds{Bytes: 4000, Age: time.Hour}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.clock = clock
+	add := func(n int) {
+		t.Helper()
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s%d"},"x":"hunter2"}`, n)
+		e := entry{Item: Item{Version: "v1", Kind: "Secret", Name: fmt.Sprint("s", n), UID: types.UID(fmt.Sprint(n)), Removed: clock.Now()}, body: []byte(body)}
+		if err := b.write([]entry{e}, int64(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func() (names []string) {
+		t.Helper()
+		err := b.each(func(i *Item, body func() (*unstructured.Unstructured, error)) error {
+			o, err := body()
+			if err == nil && o.GetName() != i.Name {
+				t.Errorf("%s has the object %s", i.Name, o.GetName())
+			}
+			names = append(names, i.Name)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	for n := range 100 {
+		add(n)
+	}
+	all := names()
+	if len(all) < 5 || len(all) > 20 || all[len(all)-1] != "s99" || all[0] != fmt.Sprint("s", 100-len(all)) {
+		t.Errorf("of 100 are left %v", all)
+	}
+	clock.Step(59 * time.Minute)
+	add(100)
+	clock.Step(2 * time.Minute)
+	if got := names(); len(got) != 1 || got[0] != "s100" {
+		t.Errorf("after an hour are left %v", got)
+	}
+	add(101)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = Open(dir, nil, Bounds{Bytes: 4000, Age: time.Hour}, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	b.clock = clock
+	if reached, err := b.reached(); err != nil || reached != 101 || len(names()) != 2 {
+		t.Errorf("opened again: %d, %v, %v", reached, names(), err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, databaseFile))
+	if err != nil || bytes.Contains(content, []byte("hunter2")) || bytes.Contains(content, []byte("Secret")) {
+		t.Errorf("the database can be read, %v", err)
+	}
+}

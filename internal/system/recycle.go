@@ -1,0 +1,46 @@
+package system
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+)
+
+// openBin opens the recycle bin; it returns nil if nothing is to be kept.
+func openBin(o Options, dir *dataDir, store *storage.Store) (*recyclebin.Bin, error) {
+	if o.Recycle == (recyclebin.Bounds{}) {
+		return nil, nil //nolint:nilnil // no bin is a valid choice
+	}
+	return recyclebin.Open(dir.path, store, o.Recycle, o.Log) //nolint:wrapcheck // says all of it
+}
+
+func (o *Options) closeBin(ctx context.Context) {
+	if o.bin == nil {
+		return
+	}
+	if err := o.bin.Close(); err != nil {
+		o.Log.ErrorContext(ctx, "close the recycle bin", "error", err)
+	}
+}
+
+// recycle keeps what is deleted until ctx ends.
+func (o *Options) recycle(ctx context.Context) error {
+	if o.bin == nil {
+		return nil
+	}
+	return o.bin.Follow(ctx) //nolint:wrapcheck // says all of it
+}
+
+// serveBin serves what is kept, or says that nothing is.
+func (o *Options) serveBin(api *apiserver.Server) {
+	if o.bin != nil {
+		api.Handle(recyclebin.Path, o.bin.Handler(api.Authorizer()))
+		return
+	}
+	api.Handle(recyclebin.Path, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "this server keeps nothing that is deleted: start it with coppice up --recycle=SIZE,AGE", http.StatusNotFound)
+	}))
+}

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestR29RecycleBin: what is deleted on a server with --recycle is made again by name, after a restart, too; what
+// is kept cannot be read on the disk, nor by whoever may not get it.
+func TestR29RecycleBin(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	args := []string{"--data-dir", dir, "--secure-port=0", byHand, noNodes, "--recycle=10Mi,1h"}
+	p, err := start(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := ourKubectl(p)
+	const namespace = "recycled"
+	k.run(t, "create", "namespace", namespace)
+	k.run(t, "create", "-n", namespace, "secret", "generic", "before", "--from-literal=p=hunter2hunter2")
+	k.run(t, "delete", "-n", namespace, "secret", "before")
+	k.run(t, "create", "-n", namespace, "configmap", "owner", "--from-literal=x=1")
+	k.run(t, "create", "-n", namespace, "secret", "generic", "password", "--from-literal=p=hunter2hunter2")
+	owner := k.run(t, "get", "-n", namespace, "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
+	k.run(t, "patch", "-n", namespace, "secret", "password", "--type=merge", "-p",
+		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":"`+owner+`"}]}}`)
+	definition := filepath.Join(t.TempDir(), "definition.yaml")
+	if err := os.WriteFile(definition, []byte(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.recycled.example.com},
+spec: {group: recycled.example.com, scope: Namespaced, names: {plural: widgets, singular: widget, kind: Widget},
+versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k.run(t, "create", "-f", definition)
+	k.run(t, "delete", "crd", "widgets.recycled.example.com")
+	k.run(t, "delete", "namespace", namespace)
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "recycle.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"hunter2", "aHVudGVyM", "password", "ConfigMap"} {
+		if bytes.Contains(content, []byte(secret)) {
+			t.Errorf("%q can be read in the database", secret)
+		}
+	}
+	p = startPlane(t, args...)
+	k = ourKubectl(p)
+	if out, stderr, code := tool(t, p, "default", "undo", "namespace/"+namespace); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, stderr)
+	}
+	k.run(t, "get", "--raw", "/settled?timeout=60s")
+	got := k.run(t, "get", "-n", namespace, "secret", "-o", "jsonpath={.items[*].metadata.name} {.items[0].data.p} {.items[0].metadata.ownerReferences[0].uid}")
+	now := k.run(t, "get", "-n", namespace, "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
+	if got != "password aHVudGVyMmh1bnRlcjI= "+now || now == owner {
+		t.Errorf("the secrets are %q, the owner %s, which was %s", got, now, owner)
+	}
+	for _, line := range []string{"undo crd/widgets.recycled.example.com", "undo secret/before"} {
+		if out, stderr, code := tool(t, p, namespace, strings.Fields(line)...); code != 0 || !strings.Contains(out, "Made again: 1") {
+			t.Errorf("%s: exit code %d\n%s%s", line, code, out, stderr)
+		}
+	}
+	if _, stderr, code := tool(t, p, namespace, "undo", "secret/nothing"); code != 1 || !strings.Contains(stderr, "nothing is kept of secret/nothing") {
+		t.Errorf("what was not deleted: exit code %d, %s", code, stderr)
+	}
+
+	k.run(t, "delete", "-n", namespace, "configmap", "owner")
+	k.run(t, "get", "--raw", "/settled?timeout=60s")
+	k.run(t, "create", "-n", namespace, "rolebinding", "reads", "--clusterrole=reads", "--user=ann")
+	k.run(t, "create", "clusterrole", "reads", "--verb=get", "--resource=configmaps")
+	seen := k.run(t, "get", "--raw", "/coppice/v1/deleted", "--as=ann")
+	if !strings.Contains(seen, `"owner"`) || strings.Contains(seen, "password") || strings.Contains(seen, "before") {
+		t.Errorf("who may get configmaps is told %s", seen)
+	}
+	if seen := k.run(t, "get", "--raw", "/coppice/v1/deleted", "--as=bob"); strings.TrimSpace(seen) != `{"items":[]}` {
+		t.Errorf("who may get nothing is told %s", seen)
+	}
+	whole := k.run(t, "get", "--raw", "/coppice/v1/deleted?uid="+now, "--as=ann")
+	if !strings.Contains(whole, `"x":"1"`) || strings.Contains(whole, "aHVudGVy") || !strings.Contains(whole, "secrets: what you may not get is left out") {
+		t.Errorf("what went with a configmap is %s", whole)
+	}
+}
