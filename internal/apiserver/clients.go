@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -158,5 +159,22 @@ func (s *Server) countBacklog(namespace string) int {
 
 // others looks up what protected objects outlive.
 func (s *Server) others() others.Lookup {
-	return others.Lookup{Mapper: s.mapper, Metadata: s.objects}
+	return others.Lookup{Mapper: s.mapper, Metadata: s.objects, Carried: s.isCarried}
+}
+
+// KnowFinalizers sets the function that reports whether any object has a finalizer, which protected
+// objects may outlive (R28); nil if that is unknown. It may be called at any time.
+func (s *Server) KnowFinalizers(carried func(finalizer string) (bool, error)) {
+	if carried == nil {
+		s.carried.Store(nil)
+		return
+	}
+	s.carried.Store(&carried)
+}
+
+func (s *Server) isCarried(_ context.Context, finalizer string) (bool, error) {
+	if carried := s.carried.Load(); carried != nil {
+		return (*carried)(finalizer)
+	}
+	return false, errors.New("no collector runs in this process, which would know")
 }

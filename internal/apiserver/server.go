@@ -163,6 +163,8 @@ type Server struct {
 	backlog atomic.Pointer[func(namespace string) int]
 	// asked is told who asks for deletions; nil if nobody wants to know.
 	asked atomic.Pointer[func(deleteflow.Asked)]
+	// carried reports whether any object has a finalizer; nil if unknown.
+	carried atomic.Pointer[func(finalizer string) (bool, error)]
 
 	ready     chan struct{}
 	readyOnce sync.Once

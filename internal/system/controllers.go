@@ -50,6 +50,8 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 				controllers.Collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: coppice.UID(a.UID), User: a.User, Agent: a.Agent, Policy: a.Policy})
 			})
 			defer api.FollowRequests(nil)
+			api.KnowFinalizers(controllers.Collector.Carries)
+			defer api.KnowFinalizers(nil)
 		}
 		group.Go(func() error { return controllers.Run(ctx) })
 	}

@@ -254,3 +254,49 @@ func (in attempt) patchSpec(ctx context.Context, what subject, patch string) err
 	_, err := in.of(what).Patch(ctx, what.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
+
+// An operator stays as long as any object has the finalizer that only it serves, of whatever kind and in
+// whatever namespace.
+func TestR28OutlivesFinalizer(t *testing.T) {
+	o := options(t.TempDir())
+	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+		client, err := kubernetes.NewForConfig(p.Config)
+		if err != nil {
+			return err
+		}
+		list, err := protection.FormatOthers([]protection.Other{{Finalizer: "acme.io/cleanup"}})
+		if err != nil {
+			return err
+		}
+		operator := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: "operator", Labels: map[string]string{protection.Label: "outlives"}, Annotations: map[string]string{protection.Annotation: list},
+		}}
+		served := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "served", Finalizers: []string{"acme.io/cleanup"}}}
+		if _, err := client.CoreV1().ConfigMaps("default").Create(ctx, operator, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		if _, err := client.CoreV1().Secrets("kube-public").Create(ctx, served, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		remove := func(want string) error {
+			return becomesTrue(ctx, want, func(ctx context.Context) (bool, error) {
+				err := client.CoreV1().ConfigMaps("default").Delete(ctx, operator.Name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+				message, refused := protection.Refused(err)
+				return refused == (want != "") && strings.Contains(message, want), nil
+			})
+		}
+		if err := remove("it outlives objects with the finalizer acme.io/cleanup; to lift"); err != nil {
+			return err
+		}
+		if err := client.CoreV1().Secrets("kube-public").Delete(ctx, served.Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		if err := remove("it outlives objects with the finalizer acme.io/cleanup; to lift"); err != nil {
+			return fmt.Errorf("while it is being deleted: %w", err)
+		}
+		if _, err := client.CoreV1().Secrets("kube-public").Patch(ctx, served.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		return remove("")
+	})
+}

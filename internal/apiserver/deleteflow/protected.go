@@ -15,6 +15,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/deletion"
+	"github.com/coppice-dev/coppice/internal/protected/cascade"
 	"github.com/coppice-dev/coppice/internal/protection"
 )
 
@@ -77,8 +78,8 @@ func unknownWhetherLeft(_ context.Context, _ string, others []protection.Other) 
 }
 
 // deleterOf returns who deletes. The server itself, without a user, deletes the instances of a
-// CustomResourceDefinition. A collector that is none of the known users is known by the reason that
-// it states.
+// CustomResourceDefinition. Collectors and namespace controllers of Coppice that are none of the known
+// users say themselves what they are.
 func deleterOf(ctx context.Context) protection.Deleter {
 	who, ok := genericrequest.UserFrom(ctx)
 	if !ok || protection.IsCascade(who.GetName()) {
@@ -90,8 +91,11 @@ func deleterOf(ctx context.Context) protection.Deleter {
 	return protection.Request
 }
 
-// statesReason reports whether a request states the reason that collectors of Coppice have.
-func statesReason(r *http.Request) bool { return r.Header.Get(collectionreason.Header) != "" }
+// statesReason reports whether a request states the reason that collectors of Coppice have, or is marked as
+// that of a namespace controller.
+func statesReason(r *http.Request) bool {
+	return r.Header.Get(collectionreason.Header) != "" || cascade.Marked(r)
+}
 
 // keepProtected makes an update of the server itself, which belongs to no request, fail if it would
 // mark a protected object. Marks that belong to a request are planned (markAsPlanned).
