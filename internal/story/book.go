@@ -64,6 +64,10 @@ type story struct {
 	goneAt  [rateWindow]int // how many have gone in each of the last seconds, up to second
 	second  int64
 	change  uint64 // of the Book, when the story changed last
+	// waitsFound are what the story was found to wait for at waitsAt, at the change waitsChange.
+	waitsFound  []wait
+	waitsAt     time.Time
+	waitsChange uint64
 	// log has the places of the entries that have changed, in order; base is how many were dropped from it.
 	log  []int32
 	base int

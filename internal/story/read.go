@@ -1,7 +1,6 @@
 package story
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -27,7 +26,7 @@ const End Position = math.MaxInt
 // telling is what is read of a story under the lock.
 type telling struct {
 	summary Summary
-	waiting []*entry // copies
+	waits   []wait // not changed any more
 }
 
 // List returns the stories, the latest first, of which the reader may see the root.
@@ -151,11 +150,7 @@ func (s *story) tell(now time.Time) telling {
 		t.summary.Ended = &ended
 		return t
 	}
-	for _, e := range s.entries {
-		if e.marked != 0 && e.gone == 0 {
-			t.waiting = append(t.waiting, new(*e))
-		}
-	}
+	t.waits = s.waits(now)
 	return t
 }
 
@@ -166,74 +161,8 @@ func (t telling) seen(sees Sees) (Summary, bool) {
 		return Summary{}, false
 	}
 	s.Roots = slices.DeleteFunc(s.Roots, func(r Ref) bool { return !sees(r.Kind, r.Namespace) })
-	waiting := slices.DeleteFunc(t.waiting, func(e *entry) bool { return !sees(e.Kind, e.Namespace) })
-	s.WaitsFor = waitsFor(waiting)
-	if s.WaitsFor == "" && s.Waiting > len(waiting) {
-		s.WaitsFor = "what you may not list"
-	}
+	s.WaitsFor = waitsFor(t.waits, sees)
 	return s, true
-}
-
-// waitsFor says what objects wait for that are marked: the leaves first, which hold the others.
-func waitsFor(waiting []*entry) string {
-	held := map[string][]*entry{}
-	var pods, others []*entry
-	for _, e := range waiting {
-		foreign := e.foreign()
-		for _, f := range foreign {
-			held[f] = append(held[f], e)
-		}
-		switch {
-		case len(foreign) > 0 || e.Kind == "Namespace" || e.phase == ownership.Foreground || e.phase == ownership.Orphaning:
-		case e.Kind == "Pod":
-			pods = append(pods, e)
-		default:
-			others = append(others, e)
-		}
-	}
-	var all []string
-	for _, f := range slices.SortedFunc(keys(held), func(a, b string) int {
-		return cmp.Or(len(held[b])-len(held[a]), strings.Compare(a, b))
-	}) {
-		all = append(all, "the finalizer "+f+" of "+some(held[f]))
-	}
-	if len(pods) > 0 {
-		last := slices.MaxFunc(pods, func(a, b *entry) int { return cmp.Compare(a.due, b.due) })
-		all = append(all, fmt.Sprintf("%s to stop, until %s", some(pods), time.Unix(last.due, 0).UTC().Format("15:04:05 UTC")))
-	}
-	if len(others) > 0 {
-		all = append(all, some(others)+" to be removed")
-	}
-	if len(all) == 0 && len(waiting) > 0 {
-		return "the dependents and contents of " + some(waiting)
-	}
-	return strings.Join(all, "; ")
-}
-
-func keys(held map[string][]*entry) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for key := range held {
-			if !yield(key) {
-				return
-			}
-		}
-	}
-}
-
-// some names the first of some objects, and counts the others.
-func some(all []*entry) string {
-	first := all[0].String()
-	if len(all) == 1 {
-		return first
-	}
-	return fmt.Sprintf("%s and %d more", first, len(all)-1)
-}
-
-// foreign returns the finalizers that are not the collector's.
-func (e *entry) foreign() []string {
-	return slices.DeleteFunc(slices.Clone(e.finalizers), func(f string) bool {
-		return f == ownership.FinalizerOrphan || f == ownership.FinalizerForeground
-	})
 }
 
 // object returns what a reader may see of an object that they may see.
@@ -249,8 +178,10 @@ func (e *entry) object(sees Sees) Object {
 	if e.due != 0 {
 		o.GraceUntil = new(time.Unix(e.due, 0).UTC())
 	}
-	for _, f := range e.foreign() {
-		o.Holds = append(o.Holds, Hold{f})
+	for _, f := range e.finalizers {
+		if isForeign(f) {
+			o.Holds = append(o.Holds, Hold{f})
+		}
 	}
 	return o
 }

@@ -18,7 +18,7 @@
 // objects than can be kept the rest is counted.
 //
 // The package is pure: it reads no clock, and starts nothing. A Book is safe for concurrent use; those who
-// tell it something do not wait for those who read.
+// tell it something wait no longer for those who read than it takes to copy what has changed.
 package story
 
 import (
@@ -34,7 +34,8 @@ type limits struct {
 	objects int // in all stories
 }
 
-// bounds are the limits: some 50 MB at most.
+// bounds are the limits: some 50 MB at most. Of each object beyond them, no more is kept than to which story it
+// belongs, as long as the story is told.
 func bounds() limits { return limits{stories: 500, singles: 200, objects: 100_000} }
 
 const (

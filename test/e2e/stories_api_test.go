@@ -19,7 +19,7 @@ import (
 // with its contents.
 func TestStoryOfADeletion(t *testing.T) {
 	t.Parallel()
-	p := sharedPlane(t)
+	p := startPlane(t, "--ephemeral", "--secure-port=0")
 	k := ourKubectl(p)
 	k.run(t, "create", "namespace", "told")
 	k.run(t, "create", "deployment", "-n", "told", "web", "--image=busybox", "--replicas=2")

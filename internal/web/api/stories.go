@@ -21,8 +21,10 @@ const (
 )
 
 const (
-	// storyBatch is for how long changes are gathered before they are sent.
+	// storyBatch is for how long the changes of a story are gathered before they are sent, and listBatch those
+	// of the list.
 	storyBatch = 40 * time.Millisecond
+	listBatch  = 100 * time.Millisecond
 	// storyTick is how often it is looked whether a story has ended by nothing happening.
 	storyTick = time.Second
 )
@@ -148,7 +150,7 @@ func (h *handler) watchStories(w http.ResponseWriter, r *http.Request, s *Sight)
 			}
 		}
 	}
-	return t.follow(w, func() uint64 { return last }, send, ended)
+	return t.follow(w, listBatch, func() uint64 { return last }, send, ended)
 }
 
 // watchStory sends a story, then its objects as they change.
@@ -186,7 +188,7 @@ func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) e
 		since, isDone, isTold = next, summary.Done, true
 		return true
 	}
-	return t.follow(w, func() uint64 { return last }, send, func(e *events) { send(e) })
+	return t.follow(w, storyBatch, func() uint64 { return last }, send, func(e *events) { send(e) })
 }
 
 // positionOf returns the position in a story that a caller has come to.
@@ -197,7 +199,7 @@ func positionOf(r *http.Request) (story.Position, error) {
 
 // follow sends events until the caller leaves, has to ask again, or send says that it was the last: at first,
 // after each change of the book, and whatever tick has to say.
-func (t *teller) follow(w http.ResponseWriter, last func() uint64, send func(*events) bool, tick func(*events)) error {
+func (t *teller) follow(w http.ResponseWriter, batch time.Duration, last func() uint64, send func(*events) bool, tick func(*events)) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	ctx, cancel := context.WithTimeout(t.ctx, longest)
@@ -228,7 +230,7 @@ func (t *teller) follow(w http.ResponseWriter, last func() uint64, send func(*ev
 		select { // more follows at once, more often than not
 		case <-ctx.Done():
 			return nil
-		case <-time.After(storyBatch):
+		case <-time.After(batch):
 		}
 	}
 }
