@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -211,30 +212,50 @@ func (a *asker) follow(ctx context.Context, query url.Values, visit func(coppice
 	return nil
 }
 
-// eachRecord reads the records among server-sent events. It ends with them: the server ends them before a
-// minute is over.
+// eachRecord reads the records among server-sent events.
 func eachRecord(events io.Reader, visit func(coppice.Record) error) error {
-	lines := bufio.NewScanner(events)
-	lines.Buffer(nil, 1<<20)
-	event := ""
-	for lines.Scan() {
-		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
-			event = name
-		}
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok || event != "record" {
-			continue
+	return eachEvent(events, func(e serverEvent) error {
+		if e.name != "record" {
+			return nil
 		}
 		var r coppice.Record
-		if err := json.Unmarshal([]byte(data), &r); err != nil {
+		if err := json.Unmarshal(e.data, &r); err != nil {
 			return fmt.Errorf("read a record: %w", err)
 		}
-		if err := visit(r); err != nil {
-			return err
+		return visit(r)
+	})
+}
+
+// serverEvent is a server-sent event. The data is valid until the next one is read.
+type serverEvent struct {
+	name, id string
+	data     []byte
+}
+
+// mostEvent bounds the data of an event, in bytes: the objects of a large deletion are one.
+const mostEvent = 256 << 20
+
+// eachEvent reads server-sent events. It ends with them: the server ends them before a minute is over.
+func eachEvent(events io.Reader, visit func(serverEvent) error) error {
+	lines := bufio.NewScanner(events)
+	lines.Buffer(nil, mostEvent)
+	var e serverEvent
+	for lines.Scan() {
+		field, value, _ := bytes.Cut(lines.Bytes(), []byte(": "))
+		switch string(field) {
+		case "event":
+			e.name = string(value)
+		case "id":
+			e.id = string(value)
+		case "data":
+			e.data = value
+			if err := visit(e); err != nil {
+				return err
+			}
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read records: %w", err)
+		return fmt.Errorf("read what the collector tells: %w", err)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func runningCollector(t *testing.T, asked *string) string {
 		case "/coppice/v1/owners", "/coppice/v1/component":
 			_, _ = w.Write([]byte(`{"objects": [{"uid": "p", "kind": "Pod", "namespace": "shop", "name": "web-1", "phase": "active"}], "references": []}`))
 		default:
-			http.NotFound(w, r)
+			tellStories(w, r)
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -98,6 +98,19 @@ func TestAskACollector(t *testing.T) {
 			"true    42 ", "widgets.example.com  failing", "ReplicaSet.apps shop/web  orphan", "Widget.example.com: 503",
 		}},
 		{"status -o yaml", ExitOK, "/coppice/v1/status", []string{"synced: true"}},
+		{"stories", ExitOK, "/coppice/v1/stories", []string{
+			"Deployment.apps shop/web and 1 more  Background  ann       3     1        0     ", "waits for the finalizer x/hold of Pod shop/p", "unknown", "done\n",
+			"not read: secrets: what you may not list is left out",
+		}},
+		{"stories -o yaml", ExitOK, "/coppice/v1/stories", []string{"user: ann", "policy: Background"}},
+		{"stories uid-web", ExitOK, "/coppice/v1/stories/uid-web?format=text", []string{"Deployment.apps shop/web: being deleted\n"}},
+		{"stories uid-web -o json", ExitOK, "/coppice/v1/stories/uid-web?format=json", []string{`"objects": [`, `"name": "web-1"`}},
+		{"stories absent", ExitFailed, "/coppice/v1/stories/absent?format=text", []string{"no such story is told"}},
+		{"stories uid-web --watch -o json", ExitOK, "/coppice/v1/stories/uid-web/watch?after=7", []string{`"waiting":1`, `"done":true`}},
+		{"stories --watch", ExitFailed, "/coppice/v1/stories/watch?after=9", []string{"Deployment.apps shop/web and 1 more", "standing by: another leads"}},
+		{"stories uid-merged --watch", ExitFailed, "/coppice/v1/stories/uid-merged/watch?after=0", []string{"tells this story no more"}},
+		{"stories a b", ExitUsage, "", []string{"one ID at most"}},
+		{"stories -o xml", ExitUsage, "", []string{`--output is "xml"`}},
 		{"graph pod/web-1 --component", ExitOK, "/coppice/v1/component?namespace=shop&object=pod%2Fweb-1", []string{"Pod shop/web-1\n"}},
 		{"graph pod/web-1 --up", ExitOK, "/coppice/v1/owners?namespace=shop&object=pod%2Fweb-1", []string{"Pod shop/web-1\n"}},
 		{"graph pod/web-1 --down", ExitFailed, "/coppice/v1/dependents?namespace=shop&object=pod%2Fweb-1", []string{"404 page not found"}},

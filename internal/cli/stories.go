@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/coppice-dev/coppice/internal/story"
+	"github.com/coppice-dev/coppice/internal/web/api"
+)
+
+// storiesFlags are the flags of coppice stories.
+type storiesFlags struct {
+	ask    askFlags
+	output string
+	watch  bool
+}
+
+func newStories(s Streams) *cobra.Command {
+	var f storiesFlags
+	c := &cobra.Command{
+		Use:   "stories [ID]",
+		Short: "Show deletions, from who asked to the last object gone",
+		Long: `Prints the deletions that a running collector has seen, the latest first: what was asked to
+be deleted, by whom if that is known, how many objects have gone, wait, or stay, and what it
+waits for. With the ID of one, which is the UID of what was asked for, it prints that one as
+text, for a chat or a ticket; with -o json or yaml, all of its objects, too.
+
+With --watch it goes on when they change; with an ID, until that deletion is done.
+
+It asks the API server that kubectl would use, if that is the one of "coppice up", or else
+the "coppice collect" at --address, which finds out from the API server who you are.`,
+		Example: `  # What is being deleted, and what it waits for
+  coppice stories
+
+  # Wait for one to be done
+  coppice stories 3f9a1c52-6d0e-4a57-9a37-0f5b6f1f4c11 --watch`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError{fmt.Errorf("%d arguments: name one ID at most", len(args))}
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkFormat(f.output); err != nil {
+				return err
+			}
+			asker, err := f.ask.asker()
+			if err != nil {
+				return err
+			}
+			switch {
+			case f.watch:
+				return watchStories(c.Context(), asker, f.output, strings.Join(args, ""), s)
+			case len(args) == 1:
+				return oneStory(c.Context(), asker, f.output, args[0], s)
+			}
+			return allStories(c.Context(), asker, f.output, s)
+		},
+	}
+	f.ask.add(c)
+	flags := c.Flags()
+	flags.StringVarP(&f.output, "output", "o", "table", "format: "+strings.Join(answerFormats(), ", "))
+	flags.BoolVarP(&f.watch, "watch", "w", false, "go on when they change until stopped or done; in JSON, one on each line")
+	completeWith(c, "output", answerFormats()...)
+	return c
+}
+
+// allStories prints a line for each.
+func allStories(ctx context.Context, a *asker, format string, s Streams) error {
+	var list api.StoryList
+	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
+		return err
+	}
+	sayLeftOut(s.Err, list.Unread)
+	if format != "table" {
+		return writeAs(s.Out, format, list)
+	}
+	now := time.Now() //nolint:forbidigo // ages are those at the time at which a user asks
+	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tOBJECT\tPOLICY\tASKED BY\tGONE\tWAITING\tKEPT\tAGE\tSTATE")
+	for i := range list.Items {
+		one := &list.Items[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", one.ID, rootsOf(one), one.Policy, byOf(one),
+			one.Gone, one.Waiting, one.Kept, duration.HumanDuration(now.Sub(one.Began)), stateOf(one))
+	}
+	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+// oneStory prints one, as text instead of as a table.
+func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error {
+	path := api.Stories + "/" + url.PathEscape(id)
+	if format == "table" {
+		body, err := a.open(ctx, path, url.Values{"format": {"text"}})
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		if _, err := io.Copy(s.Out, body); err != nil {
+			return fmt.Errorf("read the answer of %s: %w", a.server, err)
+		}
+		return nil
+	}
+	var one api.Story
+	if err := a.get(ctx, path, url.Values{"format": {"json"}}, &one); err != nil {
+		return err
+	}
+	sayLeftOut(s.Err, one.Unread)
+	return writeAs(s.Out, format, one)
+}
+
+// errStoryDone ends a watch.
+var errStoryDone = errors.New("the deletion is done")
+
+// watchStories prints what changes: of one story until it is done, or of all.
+func watchStories(ctx context.Context, a *asker, format, id string, s Streams) error {
+	path, query := api.Stories+"/watch", url.Values{"after": {"0"}}
+	if id != "" {
+		path = api.Stories + "/" + url.PathEscape(id) + "/watch"
+	}
+	if format == "table" {
+		fmt.Fprintf(s.Out, storyRow, "ID", "GONE", "WAITING", "KEPT", "OBJECT", "STATE")
+	}
+	before := map[string]string{} // as it was printed last
+	for ctx.Err() == nil {
+		body, err := a.open(ctx, path, query)
+		if err != nil {
+			return unlessStopped(ctx, err)
+		}
+		err = eachEvent(body, func(e serverEvent) error {
+			query.Set("after", e.id)
+			switch {
+			case e.name == api.EventRemoved && id != "":
+				return errors.New("the collector tells this story no more: it is too long ago, or part of another one")
+			case e.name != api.EventStory:
+				return nil
+			}
+			return writeStory(s.Out, format, e.data, id, before)
+		})
+		body.Close()
+		if errors.Is(err, errStoryDone) {
+			return nil
+		}
+		if err != nil {
+			return unlessStopped(ctx, err)
+		}
+	}
+	return nil
+}
+
+// writeStory prints a story that has changed; errStoryDone if it is the one that is waited for, and done.
+func writeStory(w io.Writer, format string, data []byte, id string, before map[string]string) error {
+	var one story.Summary
+	if err := json.Unmarshal(data, &one); err != nil {
+		return fmt.Errorf("read a story: %w", err)
+	}
+	var text strings.Builder
+	var err error
+	switch format {
+	case "json":
+		err = json.NewEncoder(&text).Encode(one)
+	case "yaml":
+		text.WriteString("---\n")
+		err = writeAs(&text, format, one)
+	default:
+		fmt.Fprintf(&text, storyRow, one.ID, fmt.Sprint(one.Gone), fmt.Sprint(one.Waiting), fmt.Sprint(one.Kept), rootsOf(&one), stateOf(&one))
+	}
+	key := string(one.ID)
+	if err == nil && text.String() != before[key] {
+		_, err = io.WriteString(w, text.String())
+	}
+	before[key] = text.String()
+	if err == nil && id != "" && one.Done {
+		err = errStoryDone
+	}
+	return err //nolint:wrapcheck // of the output, which the user has chosen
+}
+
+// storyRow has columns of fixed width, for rows that are printed before the next is known.
+const storyRow = "%-36s  %-6s  %-7s  %-6s  %-40s  %s\n"
+
+// rootsOf names what was asked to be deleted.
+func rootsOf(s *story.Summary) string {
+	if s.More > 0 {
+		return fmt.Sprintf("%s and %d more", s.Root, s.More)
+	}
+	return s.Root.String()
+}
+
+func byOf(s *story.Summary) string {
+	if s.By == nil {
+		return "unknown"
+	}
+	return s.By.User
+}
+
+// stateOf says whether a deletion is done, and else what it waits for.
+func stateOf(s *story.Summary) string {
+	switch {
+	case s.Done:
+		return "done"
+	case s.WaitsFor == "":
+		return "in progress"
+	}
+	return "waits for " + oneLineOf(s.WaitsFor)
+}

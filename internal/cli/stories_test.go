@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/story"
+	"github.com/coppice-dev/coppice/internal/web/api"
+)
+
+// tellStories is the part of a running collector that tells of two deletions: one goes on, and is done while
+// somebody watches.
+func tellStories(w http.ResponseWriter, r *http.Request) {
+	began := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	web := story.Summary{
+		ID: "uid-web", Root: story.Ref{Kind: "Deployment.apps", Namespace: "shop", Name: "web", UID: "uid-web"}, More: 1, Policy: "Background",
+		By: &story.By{User: "ann"}, Began: began, Gone: 3, Waiting: 1, WaitsFor: "the finalizer x/hold of Pod shop/p",
+	}
+	done := web
+	done.Done, done.Ended, done.Gone, done.Waiting, done.WaitsFor = true, &began, 4, 0, ""
+	event := func(name string, id int, value any) {
+		data, _ := json.Marshal(value)
+		fmt.Fprintf(w, "event: %s\nid: %d\ndata: %s\n\n", name, id, data)
+	}
+	switch after := r.URL.Query().Get("after"); strings.TrimPrefix(r.URL.Path, api.Stories) {
+	case "":
+		old := story.Summary{ID: "uid-old", Root: story.Ref{Kind: "Node", Name: "n1"}, Began: began, Ended: &began, Done: true}
+		_ = json.NewEncoder(w).Encode(api.StoryList{Items: []story.Summary{web, old}, Unread: []string{"secrets: what you may not list is left out"}})
+	case "/uid-web":
+		if r.URL.Query().Get("format") == "text" {
+			fmt.Fprintln(w, "Deployment.apps shop/web: being deleted")
+			return
+		}
+		_ = json.NewEncoder(w).Encode(api.Story{Summary: web, Objects: []story.Object{{Ref: story.Ref{Kind: "Pod", Namespace: "shop", Name: "web-1"}}}})
+	case "/uid-web/watch":
+		if after == "0" { // the server ends the first request
+			event(api.EventStory, 7, web)
+			event(api.EventObjects, 7, []story.Object{{Ref: web.Root}})
+			return
+		}
+		event(api.EventStory, 8, done)
+	case "/watch":
+		if after != "0" {
+			http.Error(w, "standing by: another leads", http.StatusServiceUnavailable)
+			return
+		}
+		event(api.EventStory, 9, web)
+	case "/uid-merged/watch":
+		event(api.EventRemoved, 9, map[string]string{"id": "uid-merged"})
+	default:
+		if strings.HasPrefix(r.URL.Path, api.Stories) {
+			http.Error(w, "no such story is told", http.StatusNotFound)
+			return
+		}
+		http.NotFound(w, r)
+	}
+}
+
+// TestWriteStory: a story is printed again only when its line says something else, and the end of the one that
+// is waited for ends the command.
+func TestWriteStory(t *testing.T) {
+	var out strings.Builder
+	before := map[string]string{}
+	for _, c := range []struct{ data, id string }{
+		{`{"id": "a", "root": {"kind": "Pod", "name": "p"}, "rate": 1}`, ""},
+		{`{"id": "a", "root": {"kind": "Pod", "name": "p"}, "rate": 2}`, ""},
+		{`{"id": "a", "root": {"kind": "Pod", "name": "p"}, "done": true}`, ""},
+	} {
+		if err := writeStory(&out, "table", []byte(c.data), c.id, before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "in progress\n") || !strings.Contains(got, "done\n") {
+		t.Errorf("printed:\n%s", got)
+	}
+	if err := writeStory(&out, "table", []byte(`{"id": "a", "done": true}`), "a", before); err != errStoryDone {
+		t.Errorf("the end of the story: %v", err)
+	}
+	if err := writeStory(&out, "table", []byte(`{`), "a", before); err == nil || err == errStoryDone {
+		t.Errorf("what is no story: %v", err)
+	}
+}
