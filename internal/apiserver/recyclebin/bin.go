@@ -52,7 +52,8 @@ type Bin struct {
 	log    *slog.Logger
 }
 
-// Open opens the bin in a directory, which must be locked, and makes it and its key if they are not there.
+// Open opens the bin in a directory, which must be locked, and makes it and its key if they are not there. It
+// fails if what is in the bin was encrypted with another key.
 func Open(dir string, store *storage.Store, bounds Bounds, log *slog.Logger) (*Bin, error) {
 	key, _, err := sealed.LoadOrMake(filepath.Join(dir, keyFile))
 	if err != nil {
@@ -66,7 +67,12 @@ func Open(dir string, store *storage.Store, bounds Bounds, log *slog.Logger) (*B
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Bin{db: db, key: key, store: store, bounds: bounds, decode: decode, clock: clock.RealClock{}, log: log}, nil
+	b := &Bin{db: db, key: key, store: store, bounds: bounds, decode: decode, clock: clock.RealClock{}, log: log}
+	if err := b.checkKey(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s does not fit %s: put back the key, or remove both files to begin with an empty bin: %w",
+			filepath.Join(dir, keyFile), filepath.Join(dir, databaseFile), err), db.Close())
+	}
+	return b, nil
 }
 
 // Close closes the bin, once Follow has returned.

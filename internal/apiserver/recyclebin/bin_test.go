@@ -2,10 +2,12 @@ package recyclebin
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,5 +77,36 @@ func TestBounds(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(dir, databaseFile))
 	if err != nil || bytes.Contains(content, []byte("hunter2")) || bytes.Contains(content, []byte("Secret")) {
 		t.Errorf("the database can be read, %v", err)
+	}
+}
+
+// A bin is not opened with another key than its own, and nothing in it is lost when that was tried.
+func TestAnotherKey(t *testing.T) {
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	bounds := Bounds{Bytes: 4000, Age: time.Hour}
+	b, err := Open(dir, nil, bounds, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := entry{Item: Item{Version: "v1", Kind: "Secret", Name: "s", UID: "u", Removed: time.Now()}, body: []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}`)}
+	if err := errors.Join(b.write([]entry{kept}, 1), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	key, aside := filepath.Join(dir, keyFile), filepath.Join(dir, "aside")
+	if err := os.Rename(key, aside); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Open(dir, nil, bounds, log); err == nil || !strings.Contains(err.Error(), "put back the key") {
+		t.Fatalf("it opens with a new key: %v, %v", b, err)
+	}
+	if err := os.Rename(aside, key); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = Open(dir, nil, bounds, log); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	if err := errors.Join(b.each(func(*Item, func() (*unstructured.Unstructured, error)) error { found++; return nil }), b.Close()); err != nil || found != 1 {
+		t.Errorf("%d items are there, %v", found, err)
 	}
 }

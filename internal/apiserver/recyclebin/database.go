@@ -99,7 +99,11 @@ func (b *Bin) drop(items, bodies *bolt.Bucket, size int64) (int64, error) {
 	cursor := items.Cursor()
 	for key, head := cursor.First(); key != nil; key, head = cursor.First() {
 		if size <= b.bounds.Bytes {
-			if i, err := b.item(key, head); err == nil && !i.Removed.Before(oldest) {
+			i, err := b.item(key, head)
+			if err != nil {
+				return size, err // nothing is dropped because it cannot be read
+			}
+			if !i.Removed.Before(oldest) {
 				break
 			}
 		}
@@ -112,6 +116,22 @@ func (b *Bin) drop(items, bodies *bolt.Bucket, size int64) (int64, error) {
 		}
 	}
 	return size, nil
+}
+
+// checkKey returns an error if the last item that was written cannot be read with the key.
+func (b *Bin) checkKey() error {
+	return b.db.View(func(tx *bolt.Tx) error { //nolint:wrapcheck // says all of it
+		items := tx.Bucket(itemsBucket())
+		if items == nil {
+			return nil
+		}
+		key, head := items.Cursor().Last()
+		if key == nil {
+			return nil
+		}
+		_, err := b.item(key, head)
+		return err
+	})
 }
 
 // reached returns the revision up to which the bin has all that was removed; 0 if it is new.
