@@ -34,7 +34,8 @@ func playInBrowser(ctx context.Context, f demoFlags, p system.Plane, stories []d
 		return fmt.Errorf("make a client: %w", err)
 	}
 	server := link.New(link.Config{
-		Target: target, Transport: transport, Changes: changesOfPage(), Demo: watching, DemoPath: audience.Path, Now: time.Now,
+		Target: target, Transport: transport, Changes: changesOfPage(), Demo: watching, DemoPath: audience.Path,
+		Now: time.Now, //nolint:forbidigo // of whoever opens the page
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serveLinks(ctx, server, f.port, f.open, s) })
@@ -43,7 +44,7 @@ func playInBrowser(ctx context.Context, f demoFlags, p system.Plane, stories []d
 			watching.Begin(n)
 			err := play(ctx, c, story)
 			if ctx.Err() != nil {
-				return nil // Ctrl-C is how a demo in a browser ends
+				return nil //nolint:nilerr // Ctrl-C is how a demo in a browser ends
 			}
 			if err != nil {
 				watching.End(capitalized(oneLine(err)) + ".")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -77,10 +78,10 @@ func TestWriteStory(t *testing.T) {
 	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "in progress\n") || !strings.Contains(got, "done\n") {
 		t.Errorf("printed:\n%s", got)
 	}
-	if err := writeStory(&out, "table", []byte(`{"id": "a", "done": true}`), "a", before); err != errStoryDone {
+	if err := writeStory(&out, "table", []byte(`{"id": "a", "done": true}`), "a", before); !errors.Is(err, errStoryDone) {
 		t.Errorf("the end of the story: %v", err)
 	}
-	if err := writeStory(&out, "table", []byte(`{`), "a", before); err == nil || err == errStoryDone {
+	if err := writeStory(&out, "table", []byte(`{`), "a", before); err == nil || errors.Is(err, errStoryDone) {
 		t.Errorf("what is no story: %v", err)
 	}
 }

@@ -72,7 +72,10 @@ func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 	if _, err := asker.read(checked, coppice.APIPrefix+"/status"); err != nil {
 		return err
 	}
-	server := link.New(link.Config{Target: asker.server, Transport: asker.client.Transport, Changes: changesOfPage(), Now: time.Now})
+	server := link.New(link.Config{
+		Target: asker.server, Transport: asker.client.Transport, Changes: changesOfPage(),
+		Now: time.Now, //nolint:forbidigo // of whoever opens the page
+	})
 	return serveLinks(ctx, server, f.port, f.open, s)
 }
 

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +17,10 @@ var protected = []Check{
 		owner := w.Create(probe.ConfigMaps, "owner")
 		o := protect(w, "object", "always", probe.OwnedBy(probe.Ref(owner)))
 		for _, options := range []metav1.DeleteOptions{
-			{}, probe.Policy(probe.Foreground), probe.Policy(probe.Orphan),
-			{GracePeriodSeconds: new(int64(0))}, {DryRun: []string{metav1.DryRunAll}},
+			{},
+			probe.Policy(probe.Foreground), probe.Policy(probe.Orphan),
+			{GracePeriodSeconds: new(int64(0))},
+			{DryRun: []string{metav1.DryRunAll}},
 		} {
 			isProtected(w, w.TryRemove(o, options))
 		}
@@ -83,12 +86,12 @@ func lift(w *probe.Space, o probe.Object) {
 
 // outliving lists what an object outlives.
 func outliving(others ...probe.Object) probe.Option {
-	list := ""
+	list := make([]string, 0, len(others))
 	for _, o := range others {
-		list += fmt.Sprintf(`,{"apiVersion":%q,"kind":%q,"name":%q}`, o.Kind.APIVersion(), o.Kind.Name, o.Name)
+		list = append(list, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"name":%q}`, o.Kind.APIVersion(), o.Kind.Name, o.Name))
 	}
 	return func(u *unstructured.Unstructured) {
-		u.SetAnnotations(map[string]string{outlivesAnnotation: "[" + list[1:] + "]"})
+		u.SetAnnotations(map[string]string{outlivesAnnotation: "[" + strings.Join(list, ",") + "]"})
 	}
 }
 

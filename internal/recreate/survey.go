@@ -65,7 +65,7 @@ func (s *Server) Dynamic() dynamic.Interface { return s.dynamic }
 
 // Kinds asks the server what it serves. What cannot be told, because a group does not answer, is left out.
 func (s *Server) Kinds(ctx context.Context) (map[schema.GroupKind]undo.Kind, error) {
-	_, lists, err := s.discovery.ServerGroupsAndResources() //nolint:staticcheck // as everywhere, until the one with a context is settled
+	_, lists, err := s.discovery.ServerGroupsAndResources()
 	if lists == nil && err != nil {
 		return nil, fmt.Errorf("ask the server what it serves: %w", err)
 	}

@@ -11,9 +11,11 @@ import (
 func TestRequestsOfOthers(t *testing.T) {
 	b := NewBook()
 	for _, r := range []Request{
-		{Key: "k", UID: "a1", By: By{User: "ann"}}, {Key: "k", UID: "a2", By: By{User: "ann"}},
+		{Key: "k", UID: "a1", By: By{User: "ann"}},
+		{Key: "k", UID: "a2", By: By{User: "ann"}},
 		{Key: "k", UID: "b1", By: By{User: "bob"}},
-		{UID: "c1", By: By{User: "ann"}}, {UID: "c2", By: By{User: "ann"}},
+		{UID: "c1", By: By{User: "ann"}},
+		{UID: "c2", By: By{User: "ann"}},
 	} {
 		b.Requested(r)
 		b.Gone(&ownership.Object{UID: r.UID, Kind: ownership.Kind{Kind: "ConfigMap"}, Namespace: "shop", Name: string(r.UID)}, start)

@@ -47,7 +47,7 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 			api.CountBacklog(controllers.Collector.Backlog)
 			defer api.CountBacklog(nil)
 			api.FollowRequests(func(a deleteflow.Asked) {
-				controllers.Collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: coppice.UID(a.UID), User: a.User, Agent: a.Agent, Policy: a.Policy})
+				controllers.Collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: a.UID, User: a.User, Agent: a.Agent, Policy: a.Policy})
 			})
 			defer api.FollowRequests(nil)
 			api.KnowFinalizers(controllers.Collector.Carries)

@@ -12,6 +12,8 @@ import (
 // Object returns an object as it is to be created now: with references to owners that are there, without what
 // the server sets, and with the annotation that tells where it comes from. hasStatus says whether its status is
 // a subresource. An error means that it cannot be made, as its namespace or its kind could not.
+//
+//nolint:revive // flag-parameter: hasStatus is a fact about the kind
 func (p *Plan) Object(s *Step, hasStatus bool) (*unstructured.Unstructured, string) {
 	for _, place := range []Place{{Kind: namespaceKind, Name: s.place.Namespace}, definitionOf(s)} {
 		if on := p.at[place]; on != nil && on.Outcome.IsMissing() && on.UID == "" {

@@ -86,14 +86,14 @@ func (r Report) String() string {
 		if o.Namespace != "" {
 			name = o.Namespace + "/" + name
 		}
-		line := "  " + o.Kind + " " + name
+		text.WriteString("  " + o.Kind + " " + name)
 		if o.Why != "" {
-			line += ": " + o.Why
+			text.WriteString(": " + o.Why)
 		}
 		for _, note := range o.Notes {
-			line += "; " + note
+			text.WriteString("; " + note)
 		}
-		text.WriteString(line + "\n")
+		text.WriteString("\n")
 	}
 	for _, c := range r.Counts {
 		fmt.Fprintf(&text, "%s: %d\n", strings.TrimSuffix(r.heading(c.Outcome), ":"), c.Objects)

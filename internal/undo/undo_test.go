@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 )
 
 // resources are those of the scenarios, by kind. All but the last three are namespaced.
@@ -55,7 +54,7 @@ func clusterOf(existing ...string) Cluster {
 			if from, ok := strings.CutPrefix(word, "from="); ok {
 				e.UndoneFrom = types.UID(from)
 			} else if by, ok := strings.CutPrefix(word, "by="); ok {
-				e.Owners = []metav1.OwnerReference{{UID: types.UID(by), Controller: ptr.To(true)}}
+				e.Owners = []metav1.OwnerReference{{UID: types.UID(by), Controller: new(true)}}
 			} else {
 				e.Terminating = word == "terminating"
 			}

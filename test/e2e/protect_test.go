@@ -38,9 +38,11 @@ func TestProtect(t *testing.T) {
 		{"protect cm/db --of cm/shop", 0, "configmaps/db protected: outlives ConfigMap protected/shop\n", ""},
 		{"protect cm/db --of cm/shop --of ns/default", 0, "configmaps/db protected: outlives ConfigMap protected/shop, Namespace default\n", ""},
 		{"unprotect cm/db --of ns/default", 0, "configmaps/db protected: outlives ConfigMap protected/shop\n", ""},
-		{"protect cm/db --of cm/default/absent", 0,
+		{
+			"protect cm/db --of cm/default/absent", 0,
 			"configmaps/db protected: outlives ConfigMap default/absent, ConfigMap protected/shop\n",
-			"ConfigMap default/absent is not there: nothing is protected by it until it is\n"},
+			"ConfigMap default/absent is not there: nothing is protected by it until it is\n",
+		},
 		{"unprotect cm/db --of cm/default/absent", 0, "configmaps/db protected: outlives ConfigMap protected/shop\n", ""},
 		{"protect namespace " + namespace, 0, "namespaces/protected protected: always\n", ""},
 		{"protect list", 0, "NAMESPACE  OBJECT                MODE       OUTLIVES\n" +

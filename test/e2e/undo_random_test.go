@@ -158,7 +158,7 @@ func (c *previewCluster) awaitGone(t *testing.T, m madeCase, foretold preview.Pr
 		c.release(t, now)
 		return !slices.ContainsFunc(foretold.Outcomes, func(o preview.Outcome) bool {
 			there := now.Object(o.Object.UID)
-			return there != nil && (o.Fate == preview.Deleted || there.Due != 0) && !(o.Race && there.Due == 0)
+			return there != nil && (o.Fate == preview.Deleted || there.Due != 0) && (!o.Race || there.Due != 0)
 		})
 	})
 	c.settle(t)

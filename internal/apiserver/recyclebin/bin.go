@@ -180,7 +180,7 @@ func (b *Bin) before(ctx context.Context, last storage.Stored, o *unstructured.U
 		}
 		last, o = older, decoded
 	}
-	return o, nil
+	return o, nil //nolint:nilerr // what cannot be decoded is no better than what is at hand
 }
 
 func encodeJSON(value any) []byte {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -65,19 +66,11 @@ func (b *Bin) write(entries []entry, reached int64) error {
 		}
 		size := number(state.Get(sizeKey()))
 		for n := range entries {
-			sequence, err := items.NextSequence()
+			added, err := b.add(items, bodies, &entries[n])
 			if err != nil {
 				return err
 			}
-			key := binary.BigEndian.AppendUint64(nil, sequence)
-			head, body := b.key.Seal(encodeJSON(entries[n].Item), key), b.key.Seal(compressed(entries[n].body), key)
-			if err := items.Put(key, head); err != nil {
-				return err
-			}
-			if err := bodies.Put(key, body); err != nil {
-				return err
-			}
-			size += int64(len(head) + len(body))
+			size += added
 		}
 		if size, err = b.drop(items, bodies, size); err != nil {
 			return err
@@ -91,6 +84,20 @@ func (b *Bin) write(entries []entry, reached int64) error {
 		return fmt.Errorf("write to the recycle bin: %w", err)
 	}
 	return nil
+}
+
+// add adds an entry, and returns its size.
+func (b *Bin) add(items, bodies *bolt.Bucket, e *entry) (size int64, err error) {
+	sequence, err := items.NextSequence()
+	if err != nil {
+		return 0, fmt.Errorf("add an entry: %w", err)
+	}
+	key := binary.BigEndian.AppendUint64(nil, sequence)
+	head, body := b.key.Seal(encodeJSON(e.Item), key), b.key.Seal(compressed(e.body), key)
+	if err := errors.Join(items.Put(key, head), bodies.Put(key, body)); err != nil {
+		return 0, fmt.Errorf("add an entry: %w", err)
+	}
+	return int64(len(head) + len(body)), nil
 }
 
 // drop drops the oldest as long as there is too much, or it is too old, and returns the size that is left.

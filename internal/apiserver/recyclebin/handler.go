@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,46 +58,60 @@ func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 	})
 }
 
-// answer collects what was asked for and the caller may get.
+// answer collects what was asked for and the caller may get. Nobody is asked about the caller while the database
+// is read: a write may have to wait for that.
 func (b *Bin) answer(s *sight, r *http.Request) (List, error) {
-	query := r.URL.Query()
-	list := List{Items: []Item{}}
-	var wanted map[types.UID]bool
-	uid := types.UID(query.Get("uid"))
-	if uid != "" {
-		var err error
-		if wanted, err = b.closure(uid); err != nil {
-			return list, err
+	uid := types.UID(r.URL.Query().Get("uid"))
+	found, err := b.wanted(r.URL.Query())
+	if err != nil {
+		return List{}, err
+	}
+	list, seesRoot := List{Items: []Item{}}, uid == ""
+	for n := range found {
+		sees, err := s.sees(&found[n])
+		if err != nil {
+			return List{}, err
+		}
+		if sees {
+			seesRoot = seesRoot || found[n].UID == uid
+			list.Items = append(list.Items, found[n])
 		}
 	}
-	seesRoot := uid == ""
-	err := b.each(func(i *Item, body func() (*unstructured.Unstructured, error)) error {
-		isWanted := uid != "" && wanted[i.UID] || uid == "" &&
-			(!query.Has("name") || i.Name == query.Get("name")) && (!query.Has("namespace") || i.Namespace == query.Get("namespace"))
-		if !isWanted {
-			return nil
-		}
-		sees, err := s.sees(i)
-		if err != nil || !sees {
-			return err
-		}
-		seesRoot = seesRoot || i.UID == uid
-		told := *i
-		if uid != "" {
-			if told.Object, err = body(); err != nil {
-				return err
-			}
-		}
-		list.Items = append(list.Items, told)
-		return nil
-	})
 	if !seesRoot {
-		return List{}, err
+		return List{}, nil
 	}
 	if uid != "" { // who only lists is not told that there is more
 		list.Unread = s.unread
 	}
-	return list, err
+	return list, nil
+}
+
+// wanted returns what was asked for: an object and all that went with it, whole, or what has a name.
+func (b *Bin) wanted(query url.Values) (found []Item, err error) {
+	uid := types.UID(query.Get("uid"))
+	if uid == "" {
+		err = b.each(func(i *Item, _ func() (*unstructured.Unstructured, error)) error {
+			if (!query.Has("name") || i.Name == query.Get("name")) && (!query.Has("namespace") || i.Namespace == query.Get("namespace")) {
+				found = append(found, *i)
+			}
+			return nil
+		})
+		return found, err
+	}
+	wanted, err := b.closure(uid)
+	if err != nil {
+		return nil, err
+	}
+	err = b.each(func(i *Item, body func() (*unstructured.Unstructured, error)) (err error) {
+		if !wanted[i.UID] {
+			return nil
+		}
+		whole := *i
+		whole.Object, err = body()
+		found = append(found, whole)
+		return err
+	})
+	return found, err
 }
 
 // closure returns the UIDs of all that went with an object.

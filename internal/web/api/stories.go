@@ -213,24 +213,32 @@ func (t *teller) follow(w http.ResponseWriter, batch time.Duration, last func() 
 		if !out.flush(w) || !goesOn || t.err != nil {
 			return nil // the answer has begun: it ends here, and the caller asks again
 		}
-		for changed := false; !changed; {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-ticker.C:
-				out := &events{}
-				tick(out)
-				if !out.flush(w) || t.err != nil {
-					return nil
-				}
-			case <-t.book.Changed(last()):
-				changed = true
-			}
+		if !t.await(ctx, w, ticker.C, last, tick) {
+			return nil
 		}
 		select { // more follows at once, more often than not
 		case <-ctx.Done():
 			return nil
-		case <-time.After(batch):
+		case <-time.After(batch): //nolint:forbidigo // somebody looks on
+		}
+	}
+}
+
+// await waits for a change of the book, and sends what tick has to say meanwhile. It reports whether there was
+// one, and the caller is still there.
+func (t *teller) await(ctx context.Context, w http.ResponseWriter, ticks <-chan time.Time, last func() uint64, tick func(*events)) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.book.Changed(last()):
+			return true
+		case <-ticks:
+			out := &events{}
+			tick(out)
+			if !out.flush(w) || t.err != nil {
+				return false
+			}
 		}
 	}
 }
