@@ -12,11 +12,8 @@ import (
 	"net/url"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -132,39 +129,6 @@ func TestConformanceNeedsWhatItIsTold(t *testing.T) {
 	out, stderr, code := coppice(t, "conformance", "--kubeconfig", p.kubeconfig, "--controllers", "namespace", "--rule", "R18", "--rule", "R13")
 	if code != 0 || !strings.Contains(out, "no collector runs (--controllers)\n") || !strings.Contains(out, " passed, ") {
 		t.Errorf("exit code %d, %s%s", code, out, stderr)
-	}
-	hasNothingOfChecks(t, p)
-}
-
-// TestConformanceIsInterrupted: what was made is removed also after Ctrl-C.
-func TestConformanceIsInterrupted(t *testing.T) {
-	p := startPlane(t, "--ephemeral", "--secure-port=0")
-	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	api := kubernetes.NewForConfigOrDie(config)
-	var stderr bytes.Buffer
-	command := exec.Command(binary, "conformance", "--kubeconfig", p.kubeconfig)
-	command.Stderr = &stderr
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually.Agrees(t, func() string {
-		list, err := api.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if n := strings.Count(fmt.Sprint(list), "conformance.example.com/run"); n < 10 {
-			return fmt.Sprintf("there are only %d namespaces of checks", n)
-		}
-		return ""
-	})
-	if err := command.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Wait(); command.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), "interrupted after ") {
-		t.Errorf("%v: %s", err, &stderr)
 	}
 	hasNothingOfChecks(t, p)
 }
