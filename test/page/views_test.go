@@ -104,7 +104,7 @@ func TestPreview(t *testing.T) {
 	b.untilText("coppice delete deploy/web -n shop --cascade foreground --confirm " + strings.Repeat("8a63bfba", 8))
 	b.untilText("held waits for finalizer acme.io/hold (nobody removes it)")
 	labels := eval[[]string](b, `[...document.querySelectorAll(".box")].map((e) => e.getAttribute("aria-label"))`)
-	for _, want := range []string{"Deployment web goes", "pods ×10 000 10 000 go", "ConfigMap held waits · by acme.io/hold", "Secret shared stays: Deployment.apps shop/other kee…. Secret shared: stays: Deployment.apps shop/other keeps it", "Deployment other keeps what it owns"} {
+	for _, want := range []string{"Deployment web goes", "pods ×10 000 10 000 go", "ConfigMap held waits · for acme.io/hold", "Secret shared stays: Deployment.apps shop/other …. Secret shared: stays: Deployment.apps shop/other keeps it; Deployment.apps shop/other keeps it", "Deployment other keeps what it owns"} {
 		if !slices.ContainsFunc(labels, func(l string) bool { return strings.HasPrefix(strings.ReplaceAll(l, "\u202f", " "), want) }) {
 			t.Errorf("no box says %q: %q", want, labels)
 		}
