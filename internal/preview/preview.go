@@ -127,8 +127,10 @@ func (w *Cluster) Predict(requests []Request, o Options) Prediction {
 	all := schedules(len(requests))
 	first := w.play(requests, o, all[0])
 	races := map[ownership.UID]bool{}
-	for _, s := range all[1:] {
-		first.compare(w.play(requests, o, s), races)
+	if !first.isCertain(requests) {
+		for _, s := range all[1:] {
+			first.compare(w.play(requests, o, s), races)
+		}
 	}
 	for uid := range races {
 		first.load(w.inventory.Object(uid)) // what only another schedule has reached is told, too
