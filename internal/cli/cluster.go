@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
 // clusterFlags are the flags of the commands that read a whole cluster. They are kubectl's.
@@ -94,21 +95,23 @@ func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Optio
 }
 
 // readFor reads what the answer to a question about named objects needs, of those that are in a namespace or
-// are one: the rest of the cluster has nothing to do with their deletion, nearly always. isEnough reports
-// whether what was read is enough; if it is not, all is read.
-func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, options reader.Options, isEnough func(*inventory.Inventory) bool) (*inventory.Inventory, error) {
+// are one: the rest of the cluster has nothing to do with their deletion, nearly always. about returns the objects
+// that the question is about, and an error if it cannot be asked; what they need besides is read, too.
+func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, options reader.Options, about func(*inventory.Inventory) ([]ownership.UID, error)) (*inventory.Inventory, error) {
 	namespace, err := f.namespace()
 	if err != nil {
 		return nil, err
 	}
 	if namespace != "" && len(args) > 0 {
 		options.Scope = func(served *inventory.Inventory) reader.Scope { return scopeOf(served, args, namespace) }
+		options.Lacks = func(read *inventory.Inventory) reader.Lack {
+			uids, err := about(read)
+			if err != nil {
+				return reader.Lack{} // which is told when all is read that there is to read
+			}
+			return reader.LackOf(read, uids, servedby.IsBuiltIn)
+		}
 	}
-	inv, err := f.read(ctx, s, options)
-	if err != nil || inv.Within == nil || isEnough(inv) {
-		return inv, err
-	}
-	options.Scope = nil
 	return f.read(ctx, s, options)
 }
 

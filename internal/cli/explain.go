@@ -18,7 +18,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/lookup"
 	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
 // explainInterval is how often --watch looks again.
@@ -132,9 +131,9 @@ func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *lo
 	if len(f.uids) > 0 {
 		named = nil // they may be anywhere
 	}
-	inv, err := f.cluster.readFor(ctx, s, named, reader.Options{Pods: true}, func(inv *inventory.Inventory) bool {
+	inv, err := f.cluster.readFor(ctx, s, named, reader.Options{Pods: true}, func(inv *inventory.Inventory) ([]ownership.UID, error) {
 		uids, _, err := objectsToExplain(inv, &f, args)
-		return err != nil || reader.Suffices(inv, uids, servedby.IsBuiltIn) // a mistake is told below
+		return uids, err
 	})
 	if err != nil {
 		return nil, err

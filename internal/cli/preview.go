@@ -21,8 +21,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/lookup"
 	"github.com/coppice-dev/coppice/internal/namespaces"
+	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/preview"
-	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
 func newPreview(s Streams) *cobra.Command {
@@ -170,9 +170,8 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 	if result, settled, err := previewFromAPI(c, f, policy, args, s); settled {
 		return result, err
 	}
-	inv, err := f.cluster.readFor(c.Context(), s, args, reader.Options{Pods: true}, func(inv *inventory.Inventory) bool {
-		uids, err := f.targets.choose(inv, &f.cluster, args, io.Discard)
-		return err != nil || reader.Suffices(inv, uids, servedby.IsBuiltIn) // a mistake is told below
+	inv, err := f.cluster.readFor(c.Context(), s, args, reader.Options{Pods: true}, func(inv *inventory.Inventory) ([]ownership.UID, error) {
+		return f.targets.choose(inv, &f.cluster, args, io.Discard)
 	})
 	if err != nil {
 		return foretold{}, err

@@ -29,11 +29,12 @@ type Inventory struct {
 	Resources []*Resource
 	// Objects are sorted by group, resource, namespace and name.
 	Objects []*Object
-	// Within are the namespaces that the reading was confined to; nil if it was not. Leases and cluster-scoped
-	// objects are read anyway. If Beyond is true, so are the objects of other namespaces that have an owner of
-	// a cluster-scoped kind.
-	Within []string
-	Beyond bool
+	// Within are the namespaces that the reading was confined to; nil if it was not. Leases, objects of the kinds
+	// in Everywhere and cluster-scoped ones are read anyway. If Beyond is true, so are the objects of other
+	// namespaces that have an owner of a cluster-scoped kind.
+	Within     []string
+	Beyond     bool
+	Everywhere []ownership.Kind
 	// Unread is what could not be seen. What is said about the rest holds only as far as this allows.
 	Unread []Unread
 
@@ -186,7 +187,7 @@ func (i *Inventory) Resource(kind ownership.Kind) *Resource { return i.byKind[ki
 // Complete reports whether all objects of a resource in a namespace were read, or of all namespaces
 // if it is empty: then an object that is not here did not exist.
 func (i *Inventory) Complete(r *Resource, namespace string) bool {
-	if i.Within != nil && r.Namespaced && !slices.Contains(i.Within, namespace) {
+	if i.Within != nil && r.Namespaced && !slices.Contains(i.Within, namespace) && !slices.Contains(i.Everywhere, r.OwnerKind()) {
 		return false
 	}
 	for _, u := range i.Unread {

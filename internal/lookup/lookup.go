@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -34,6 +35,7 @@ type Details struct {
 	workloads map[ownership.UID]answer[servedby.Workload]
 	listed    bool // workloads has been filled by lists
 	nodes     map[string]answer[explain.Node]
+	allNodes  bool // nodes has been filled by a list
 	volumes   map[string]answer[volume]
 	webhooks  *answer[[]explain.Webhook]
 	rbac      *answer[*roles]
@@ -52,7 +54,7 @@ func New(ctx context.Context, config *rest.Config) (*Details, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(asProtobuf(config))
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
@@ -63,6 +65,15 @@ func New(ctx context.Context, config *rest.Config) (*Details, error) {
 	}, nil
 }
 
+// asProtobuf returns a config for a client of Kubernetes' own types, which all servers of them encode as protobuf:
+// whole workloads and nodes are large.
+func asProtobuf(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return config
+}
+
 // Lease implements servedby.Details.
 func (d *Details) Lease(o *inventory.Object) (servedby.Lease, error) {
 	one, err := d.client.CoordinationV1().Leases(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{})
@@ -70,32 +81,6 @@ func (d *Details) Lease(o *inventory.Object) (servedby.Lease, error) {
 		return servedby.Lease{}, err //nolint:wrapcheck // the server's own words
 	}
 	return leaseOf(one), nil
-}
-
-// Node implements explain.Details.
-func (d *Details) Node(name string) (explain.Node, error) {
-	known, ok := d.nodes[name]
-	if !ok {
-		one, err := d.client.CoreV1().Nodes().Get(d.ctx, name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			known.err = err
-		default:
-			known.value = nodeOf(one)
-		}
-		d.nodes[name] = known
-	}
-	return known.value, known.err
-}
-
-// IsLost reports whether a node is there and not ready. What cannot be read is not called lost.
-func (d *Details) IsLost(node string) bool {
-	if node == "" {
-		return false
-	}
-	state, err := d.Node(node)
-	return err == nil && state.Exists && !state.Ready
 }
 
 // volume is a PersistentVolume, and the claim of the name in its claimRef.
@@ -136,16 +121,6 @@ func (d *Details) Budgets(namespace string) ([]policyv1.PodDisruptionBudget, err
 		return nil, err //nolint:wrapcheck // the server's own words
 	}
 	return all.Items, nil
-}
-
-func nodeOf(one *corev1.Node) explain.Node {
-	n := explain.Node{Exists: true}
-	for _, c := range one.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			n.Ready, n.Since = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
-		}
-	}
-	return n
 }
 
 // Webhooks implements explain.Details.

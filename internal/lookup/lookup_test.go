@@ -132,6 +132,36 @@ func TestManyWorkloadsAreListed(t *testing.T) {
 	}
 }
 
+// TestManyNodesAreListed: who asks for the nodes of a large namespace's pods does not send a request for each, and a
+// node that is gone stays gone.
+func TestManyNodesAreListed(t *testing.T) {
+	client := fake.NewClientset()
+	d := &Details{client: client, ctx: t.Context(), nodes: map[string]answer[explain.Node]{}}
+	const many = 200
+	for n := range many {
+		node := &corev1.Node{ObjectMeta: in("", fmt.Sprintf("n%d", n)), Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		}}}
+		if n == many-1 {
+			node.Status.Conditions[0].Status = corev1.ConditionUnknown
+		}
+		if err := client.Tracker().Add(node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range many {
+		if got, want := d.IsLost(fmt.Sprintf("n%d", n)), n == many-1; got != want {
+			t.Errorf("node %d is lost: %v", n, got)
+		}
+	}
+	if state, err := d.Node("gone"); err != nil || state.Exists {
+		t.Errorf("a node that is gone is %+v, %v", state, err)
+	}
+	if got := len(client.Actions()); got > fewNodes+2 {
+		t.Errorf("%d requests for %d nodes", got, many)
+	}
+}
+
 // TestRolesOf: what a service account may is what its bindings in the namespace and in the cluster give.
 func TestRolesOf(t *testing.T) {
 	rule := func(resource string) []rbacv1.PolicyRule {

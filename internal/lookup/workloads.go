@@ -62,7 +62,7 @@ func (d *Details) getWorkload(o *inventory.Object) (servedby.Workload, error) {
 // listWorkloads reads all workloads, page by page. Of a kind that cannot be listed, each is read alone.
 func (d *Details) listWorkloads() {
 	apps := d.client.AppsV1()
-	pages(func(options metav1.ListOptions) (string, error) {
+	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
 		page, err := apps.Deployments("").List(d.ctx, options)
 		if err != nil {
 			return "", err //nolint:wrapcheck // ends the list
@@ -72,7 +72,7 @@ func (d *Details) listWorkloads() {
 		}
 		return page.Continue, nil
 	})
-	pages(func(options metav1.ListOptions) (string, error) {
+	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
 		page, err := apps.StatefulSets("").List(d.ctx, options)
 		if err != nil {
 			return "", err //nolint:wrapcheck // ends the list
@@ -82,7 +82,7 @@ func (d *Details) listWorkloads() {
 		}
 		return page.Continue, nil
 	})
-	pages(func(options metav1.ListOptions) (string, error) {
+	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
 		page, err := apps.DaemonSets("").List(d.ctx, options)
 		if err != nil {
 			return "", err //nolint:wrapcheck // ends the list
@@ -95,8 +95,8 @@ func (d *Details) listWorkloads() {
 }
 
 // pages reads a list until its end, or until it fails.
-func pages(read func(metav1.ListOptions) (next string, err error)) {
-	options := metav1.ListOptions{Limit: workloadPage}
+func pages(size int64, read func(metav1.ListOptions) (next string, err error)) {
+	options := metav1.ListOptions{Limit: size}
 	for {
 		next, err := read(options)
 		if err != nil || next == "" {

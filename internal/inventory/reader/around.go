@@ -134,8 +134,8 @@ func (a *around) read(ctx context.Context, isBuiltIn func(string) bool) error {
 		}
 	}
 	if needsWorkloads {
-		for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet"} {
-			if r := a.selection.resources[ownership.Kind{Group: "apps", Kind: kind}]; r != nil {
+		for _, kind := range workloadKinds() {
+			if r := a.selection.resources[kind]; r != nil {
 				group.Go(func() error { return a.readAll(ctx, place{resource: r}, nil) })
 			}
 		}
@@ -203,7 +203,7 @@ func (a *around) readAll(ctx context.Context, at place, wanted []ownership.Objec
 	for n := range wanted {
 		left[wanted[n].UID] = true
 	}
-	err := a.eachIn(ctx, at.resource, at.namespace, func(meta *metav1.ObjectMeta, pod *inventory.Pod) {
+	err := a.each(ctx, at.resource, part{namespace: at.namespace, isPods: a.readsPods(at.resource)}, func(meta *metav1.ObjectMeta, pod *inventory.Pod) {
 		uid := ownership.UID(meta.UID)
 		if wanted != nil && !left[uid] {
 			return

@@ -21,7 +21,8 @@ type resources struct {
 }
 
 // discover asks what is served. A group that does not answer is unread.
-func discover(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (resources, []inventory.Unread, error) {
+func discover(ctx context.Context, client discovery.AggregatedDiscoveryInterfaceWithContext) (resources, []inventory.Unread, error) {
+	d := &askedOnce{AggregatedDiscoveryInterfaceWithContext: client}
 	lists, err := discovery.ServerPreferredResourcesWithContext(ctx, d)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
 	if err != nil && !partial {
@@ -64,6 +65,26 @@ func discover(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (r
 	slices.SortFunc(found.all, (*inventory.Resource).Compare)
 	slices.SortFunc(found.listable, (*inventory.Resource).Compare)
 	return found, unread, nil
+}
+
+// askedOnce is discovery that is asked once by those who ask it several questions.
+type askedOnce struct {
+	discovery.AggregatedDiscoveryInterfaceWithContext
+
+	groups    *metav1.APIGroupList
+	resources map[schema.GroupVersion]*metav1.APIResourceList
+	failed    map[schema.GroupVersion]error
+}
+
+// GroupsAndMaybeResourcesWithContext implements discovery.AggregatedDiscoveryInterfaceWithContext. The groups of a
+// server that does not tell of their resources with them are asked about anew.
+func (a *askedOnce) GroupsAndMaybeResourcesWithContext(ctx context.Context) (
+	groups *metav1.APIGroupList, resources map[schema.GroupVersion]*metav1.APIResourceList, failed map[schema.GroupVersion]error, err error,
+) {
+	if a.resources == nil {
+		a.groups, a.resources, a.failed, err = a.AggregatedDiscoveryInterfaceWithContext.GroupsAndMaybeResourcesWithContext(ctx)
+	}
+	return a.groups, a.resources, a.failed, err //nolint:wrapcheck // of the interface that this implements
 }
 
 // isKept reports whether a resource that cannot be listed may have objects nevertheless: what can only be

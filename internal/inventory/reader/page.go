@@ -66,19 +66,24 @@ func (r *reader) readsPods(resource *inventory.Resource) bool {
 // visitor is called with what is read of an object. The pod is nil where only the metadata are.
 type visitor func(*metav1.ObjectMeta, *inventory.Pod)
 
-// eachIn reads the objects of a resource in a namespace, or in all: in one piece from a server that does not
-// need room for the whole list, or else page by page.
-func (r *reader) eachIn(ctx context.Context, resource *inventory.Resource, namespace string, visit visitor) error {
-	d := &listDecoder{isPods: r.readsPods(resource), visit: visit, ofMetadata: keptOfMetadata(), ofPod: keptOfPod()}
+// part is what is read of a resource: in a namespace, or in all if it is empty; whole pods, or metadata; and those
+// objects that are wanted, or all if that is nil.
+type part struct {
+	namespace string
+	isPods    bool
+	isWanted  func(namespace string, owners iter.Seq[string]) bool
+}
+
+// each reads objects of a resource: in one piece from a server that does not need room for the whole list, or
+// else page by page.
+func (r *reader) each(ctx context.Context, resource *inventory.Resource, of part, visit visitor) error {
+	d := &listDecoder{isPods: of.isPods, isWanted: of.isWanted, visit: visit, ofMetadata: keptOfMetadata(), ofPod: keptOfPod()}
 	path := []string{"api", resource.Version}
 	if resource.Group != "" {
 		path = []string{"apis", resource.Group, resource.Version}
 	}
-	if r.isConfined(resource) && namespace == "" {
-		d.isWanted = r.isWanted
-	}
-	if namespace != "" {
-		path = append(path, "namespaces", namespace)
+	if of.namespace != "" {
+		path = append(path, "namespaces", of.namespace)
 	}
 	options := metav1.ListOptions{}
 	if !r.streams {
@@ -115,9 +120,16 @@ type listDecoder struct {
 // isWanted reports whether an object is in the namespaces that the reading is confined to, or has an owner
 // that may be cluster-scoped.
 func (r *reader) isWanted(namespace string, owners iter.Seq[string]) bool {
-	if slices.Contains(r.result.Within, namespace) {
-		return true
-	}
+	return slices.Contains(r.result.Within, namespace) || r.mayBeOwnedFromBeyond(owners)
+}
+
+// isWantedElsewhere reports the same of objects in other namespaces alone.
+func (r *reader) isWantedElsewhere(namespace string, owners iter.Seq[string]) bool {
+	return !slices.Contains(r.result.Within, namespace) && r.mayBeOwnedFromBeyond(owners)
+}
+
+// mayBeOwnedFromBeyond reports whether one of the kinds of owners is that of cluster-scoped objects.
+func (r *reader) mayBeOwnedFromBeyond(owners iter.Seq[string]) bool {
 	for kind := range owners {
 		if slices.ContainsFunc(r.result.Resources, func(s *inventory.Resource) bool { return !s.Namespaced && s.Kind == kind }) {
 			return true

@@ -8,8 +8,8 @@
 // many of them, and they own nothing.
 //
 // What a question about objects of one namespace needs is in that namespace, nearly always: the dependents of
-// a namespaced object are in its namespace (R5). Options.Scope has no more read than that, and Suffices says
-// whether it was enough.
+// a namespaced object are in its namespace (R5). Options.Scope has no more read than that, and LackOf says what
+// is to be read besides (more.go).
 //
 // Where a collector runs, its graph knows most of that. Around finds in it what a question about some
 // objects is about (selection.go), and reads only the few objects of which more matters (around.go).
@@ -46,8 +46,10 @@ type Options struct {
 	Now time.Time
 	// Namespaces are those that are read one by one where the user may not list all.
 	Namespaces []string
-	// Scope, if set, is called with what the server serves, and confines the reading.
+	// Scope, if set, is called with what the server serves, and confines the reading. Lacks, if set, is then
+	// called with what was read, and says what is to be read besides.
 	Scope func(served *inventory.Inventory) Scope
+	Lacks func(read *inventory.Inventory) Lack
 	// Pods has whole pods read, of all namespaces that can be.
 	Pods bool
 	// Parallel is how many lists are read at a time; 0 stands for 8.
@@ -77,7 +79,7 @@ const defaultParallel = 8
 
 // reader reads one inventory.
 type reader struct {
-	discovery  discovery.DiscoveryInterfaceWithContext
+	discovery  *discovery.DiscoveryClient
 	metadata   metadata.Interface
 	kubernetes kubernetes.Interface
 	options    Options
@@ -108,6 +110,9 @@ func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inven
 	}
 	r.streams = r.serverStreams(ctx)
 	if err := r.readAll(ctx, resources.listable); err != nil {
+		return nil, err
+	}
+	if err := r.readMore(ctx, resources.listable, unread); err != nil {
 		return nil, err
 	}
 	return r.result, r.finish(len(resources.listable))
@@ -169,7 +174,7 @@ func protobuf(config *rest.Config) *rest.Config {
 
 // readAll lists the resources, and what is read whole.
 func (r *reader) readAll(ctx context.Context, resources []*inventory.Resource) error {
-	r.progress.Resources = len(resources)
+	r.progress.Resources += len(resources)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(cmp.Or(r.options.Parallel, defaultParallel))
 	group.Go(func() error { return r.readNamespaces(ctx) })

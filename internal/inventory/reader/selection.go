@@ -2,6 +2,7 @@ package reader
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -167,27 +168,56 @@ func leaseKind() ownership.Kind {
 
 func podKind() ownership.Kind { return ownership.Kind{Kind: "Pod"} }
 
-// Suffices reports whether an inventory that is confined to some namespaces has all that a question about the
-// deletion of some objects is about. It has not if one of those that may go is elsewhere, or is cluster-scoped,
-// so that its dependents may be, unless these were looked for; if one of their finalizers is served by a
-// workload, which may be anywhere; or if the definition of one is being deleted, which waits for instances
-// anywhere. isBuiltIn is that of AroundOptions.
-func Suffices(inv *inventory.Inventory, uids []ownership.UID, isBuiltIn func(finalizer string) bool) bool {
+// Lack is what a question needs and an inventory does not have.
+type Lack struct {
+	// All of the cluster has to be read.
+	All bool
+	// Everywhere are kinds of which all objects have to be read.
+	Everywhere []ownership.Kind
+}
+
+// LackOf returns what an inventory that is confined to some namespaces does not have of what a question about the
+// deletion of some objects is about. It has not enough if one of those that may go is elsewhere, or is
+// cluster-scoped, so that its dependents may be, unless these were looked for; or if the definition of one is being
+// deleted, which waits for instances anywhere. If somebody unknown serves one of their finalizers, that may be a
+// workload or a pod anywhere, and who has set it is told by other objects of the kind. isBuiltIn is that of
+// AroundOptions.
+func LackOf(inv *inventory.Inventory, uids []ownership.UID, isBuiltIn func(finalizer string) bool) Lack {
 	if inv.Within == nil {
-		return true
+		return Lack{}
 	}
 	s := newSelection(inv.Resources, uids)
 	s.grow(inv.Graph())
+	var lack Lack
 	for _, o := range s.members {
 		isRead := slices.Contains(inv.Within, o.Namespace) || o.Namespace == "" && inv.Beyond && o.Kind != definitionKind()
-		if !isRead || slices.ContainsFunc(o.Finalizers, func(f string) bool { return !isBuiltIn(f) }) {
-			return false
+		if !isRead {
+			return Lack{All: true}
+		}
+		if slices.ContainsFunc(o.Finalizers, func(f string) bool { return !isBuiltIn(f) }) {
+			lack.Everywhere = append(lack.Everywhere, o.Kind)
 		}
 	}
 	for _, o := range s.asides {
 		if o.Kind == definitionKind() && o.Phase != ownership.Active {
-			return false
+			return Lack{All: true}
 		}
 	}
-	return true
+	if len(lack.Everywhere) == 0 {
+		return lack
+	}
+	lack.Everywhere = append(append(lack.Everywhere, workloadKinds()...), podKind())
+	slices.SortFunc(lack.Everywhere, func(a, b ownership.Kind) int { return strings.Compare(a.String(), b.String()) })
+	lack.Everywhere = slices.DeleteFunc(slices.Compact(lack.Everywhere), func(k ownership.Kind) bool {
+		r := s.resources[k]
+		return r == nil || !r.Namespaced || slices.Contains(inv.Everywhere, k)
+	})
+	return lack
+}
+
+// workloadKinds are the kinds that controllers run as.
+func workloadKinds() []ownership.Kind {
+	return []ownership.Kind{
+		{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "DaemonSet"},
+	}
 }

@@ -81,14 +81,16 @@ func joined(objects map[ownership.UID]ownership.Object) string {
 	return strings.Join(names, " ")
 }
 
-// TestSuffices: what was read of some namespaces is enough for questions that lead nowhere else.
-func TestSuffices(t *testing.T) {
+// TestLackOf: what was read of some namespaces is enough for questions that lead nowhere else, and for some that do
+// it is some kinds that lack.
+func TestLackOf(t *testing.T) {
 	resource := func(group, kind, plural string, namespaced bool) *inventory.Resource {
 		return &inventory.Resource{Kind: kind, Namespaced: namespaced, GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}}
 	}
 	widgets, configMaps := resource("acme.io", "Widget", "widgets", true), resource("", "ConfigMap", "configmaps", true)
 	parks, namespaces := resource("acme.io", "Park", "parks", false), resource("", "Namespace", "namespaces", false)
 	definitions := resource("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", false)
+	deployments, pods := resource("apps", "Deployment", "deployments", true), resource("", "Pod", "pods", true)
 	object := func(r *inventory.Resource, namespace, name string, change func(*ownership.Object)) *inventory.Object {
 		o := ownership.Object{UID: ownership.UID(name), Kind: r.OwnerKind(), Namespace: namespace, Name: name}
 		if change != nil {
@@ -110,34 +112,52 @@ func TestSuffices(t *testing.T) {
 		beyond  bool
 		of      string
 		objects []*inventory.Object
-		want    bool
+		want    string
 	}{
-		"a leaf":                                 {false, "root", nil, true},
-		"a dependent":                            {false, "root", []*inventory.Object{object(configMaps, "shop", "a", ownedBy(configMaps, "root"))}, true},
-		"a dependent that a workload holds":      {false, "root", []*inventory.Object{object(configMaps, "shop", "a", func(o *ownership.Object) { ownedBy(configMaps, "root")(o); held(o) })}, false},
-		"somebody else is held":                  {false, "root", []*inventory.Object{object(configMaps, "shop", "a", held)}, true},
-		"a cluster-scoped owner":                 {false, "a", []*inventory.Object{object(parks, "", "park", nil), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, true},
-		"a cluster-scoped owner waits":           {false, "a", []*inventory.Object{object(parks, "", "park", leaving), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, false},
-		"the definition goes":                    {false, "w", []*inventory.Object{object(definitions, "", "widgets.acme.io", leaving), object(widgets, "shop", "w", nil)}, false},
-		"a namespace, and nothing beyond":        {false, "shop", nil, false},
-		"a namespace":                            {true, "shop", nil, true},
-		"a namespace that owns a thing":          {true, "shop", []*inventory.Object{object(parks, "", "park", ownedBy(namespaces, "shop"))}, true},
-		"a namespace that owns one elsewhere":    {true, "shop", []*inventory.Object{object(configMaps, "other", "far", ownedBy(namespaces, "shop"))}, false},
-		"a definition, and instances everywhere": {true, "widgets.acme.io", []*inventory.Object{object(definitions, "", "widgets.acme.io", nil)}, false},
+		"a leaf":                                 {false, "root", nil, ""},
+		"a dependent":                            {false, "root", []*inventory.Object{object(configMaps, "shop", "a", ownedBy(configMaps, "root"))}, ""},
+		"a dependent that a workload holds":      {false, "root", []*inventory.Object{object(configMaps, "shop", "a", func(o *ownership.Object) { ownedBy(configMaps, "root")(o); held(o) })}, "ConfigMap Deployment.apps Pod"},
+		"somebody else is held":                  {false, "root", []*inventory.Object{object(configMaps, "shop", "a", held)}, ""},
+		"a cluster-scoped owner":                 {false, "a", []*inventory.Object{object(parks, "", "park", nil), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, ""},
+		"a cluster-scoped owner waits":           {false, "a", []*inventory.Object{object(parks, "", "park", leaving), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, "all"},
+		"the definition goes":                    {false, "w", []*inventory.Object{object(definitions, "", "widgets.acme.io", leaving), object(widgets, "shop", "w", nil)}, "all"},
+		"a namespace, and nothing beyond":        {false, "shop", nil, "all"},
+		"a namespace":                            {true, "shop", nil, ""},
+		"a namespace that owns a thing":          {true, "shop", []*inventory.Object{object(parks, "", "park", ownedBy(namespaces, "shop"))}, ""},
+		"a namespace that owns one elsewhere":    {true, "shop", []*inventory.Object{object(configMaps, "other", "far", ownedBy(namespaces, "shop"))}, "all"},
+		"a definition, and instances everywhere": {true, "widgets.acme.io", []*inventory.Object{object(definitions, "", "widgets.acme.io", nil)}, "all"},
 	} {
 		inv := &inventory.Inventory{
-			Resources: []*inventory.Resource{widgets, configMaps, parks, namespaces, definitions},
+			Resources: []*inventory.Resource{widgets, configMaps, parks, namespaces, definitions, deployments, pods},
 			Objects:   append([]*inventory.Object{shop, other, root}, test.objects...),
 			Within:    []string{"shop"}, Beyond: test.beyond,
 		}
 		inv.Index()
 		isBuiltIn := func(finalizer string) bool { return !strings.HasPrefix(finalizer, "acme.io/") }
-		if got := Suffices(inv, []ownership.UID{ownership.UID(test.of)}, isBuiltIn); got != test.want {
-			t.Errorf("%s: %v, want %v", name, got, test.want)
+		uids := []ownership.UID{ownership.UID(test.of)}
+		lack := LackOf(inv, uids, isBuiltIn)
+		if got := inWords(lack); got != test.want {
+			t.Errorf("%s: lacks %q, want %q", name, got, test.want)
+		}
+		inv.Everywhere = lack.Everywhere
+		if got := inWords(LackOf(inv, uids, isBuiltIn)); !lack.All && got != "" {
+			t.Errorf("%s: lacks %s when that is read", name, got)
 		}
 		inv.Within = nil
-		if !Suffices(inv, []ownership.UID{ownership.UID(test.of)}, isBuiltIn) {
-			t.Errorf("%s: the whole cluster is not enough", name)
+		if got := inWords(LackOf(inv, uids, isBuiltIn)); got != "" {
+			t.Errorf("%s: the whole cluster lacks %s", name, got)
 		}
 	}
+}
+
+// inWords returns what lacks.
+func inWords(l Lack) string {
+	if l.All {
+		return "all"
+	}
+	words := make([]string, 0, len(l.Everywhere))
+	for _, kind := range l.Everywhere {
+		words = append(words, kind.String())
+	}
+	return strings.Join(words, " ")
 }
