@@ -1,22 +1,52 @@
 package undo
 
 import (
+	"maps"
+	"math"
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Closure returns the kept object of a UID and what went with it: what it owned, directly or not; what was
-// in it, if it is a namespace; its instances, if it is a CustomResourceDefinition. Objects that were removed
-// before its deletion began did not go with it. Of several that had the same name, the last is meant.
-func Closure(kept []Kept, root types.UID) []Kept {
-	at := slices.IndexFunc(kept, func(k Kept) bool { return k.UID() == root })
-	if at < 0 {
+// Closure returns the kept objects of some UIDs, which one request was for, and what went with them: what they owned,
+// directly or not; what was in them, if they are namespaces; their instances, if they are
+// CustomResourceDefinitions. Objects that were removed before the deletion began did not go with it, nor did the
+// contents of a namespace that was made again under the same name. Of several that had the same name, the last
+// is meant.
+func Closure(kept []Kept, roots ...types.UID) []Kept {
+	wanted, reached := map[types.UID]bool{}, map[int]bool{}
+	for _, root := range roots {
+		wanted[root] = true
+	}
+	var queue []int
+	for n := range kept {
+		if wanted[kept[n].UID()] {
+			reached[n] = true
+			queue = append(queue, n)
+		}
+	}
+	if len(queue) == 0 {
 		return nil
 	}
-	began := beginning(&kept[at])
-	dependents, contents := map[types.UID][]int{}, map[Place][]int{}
+	isRoot := maps.Clone(reached)
+	dependents, contents := along(kept, beginningOf(kept, queue))
+	for ; len(queue) > 0; queue = queue[1:] {
+		k := &kept[queue[0]]
+		for _, n := range slices.Concat(dependents[k.UID()], contents[k.Place()]) {
+			if !reached[n] && (k.holds(&kept[n]) || isOwnedBy(&kept[n], k)) {
+				reached[n] = true
+				queue = append(queue, n)
+			}
+		}
+	}
+	return latest(kept, reached, isRoot)
+}
+
+// along returns what went since a moment, by the UIDs of its owners, and by what it was in.
+func along(kept []Kept, began moment) (dependents map[types.UID][]int, contents map[Place][]int) {
+	dependents, contents = map[types.UID][]int{}, map[Place][]int{}
 	for n := range kept {
 		k := &kept[n]
 		if !began.before(k) {
@@ -32,49 +62,54 @@ func Closure(kept []Kept, root types.UID) []Kept {
 		of := Place{Kind: definitionKind, Name: k.Resource.GroupResource().String()}
 		contents[of] = append(contents[of], n)
 	}
-	reached := map[int]bool{at: true}
-	for queue := []int{at}; len(queue) > 0; queue = queue[1:] {
-		k := &kept[queue[0]]
-		for _, n := range slices.Concat(dependents[k.UID()], contents[k.Place()]) {
-			if !reached[n] {
-				reached[n] = true
-				queue = append(queue, n)
-			}
-		}
-	}
-	return latest(kept, reached, at)
+	return dependents, contents
 }
 
-// moment is when a deletion began: at a revision, or at a time, to the second.
+// holds reports whether what was in a namespace, or of a definition, was removed no later than that: or else it was in
+// another one of that name. Of what does not say when it was removed, all was kept because of one deletion.
+func (k *Kept) holds(content *Kept) bool {
+	return k.Revision == 0 || content.Revision <= k.Revision
+}
+
+func isOwnedBy(k, owner *Kept) bool {
+	return slices.ContainsFunc(k.Object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.UID() })
+}
+
+// moment is when a deletion began: at a revision, or at a time, to the second; if it has both, at either.
 type moment struct {
 	revision int64
 	time     time.Time
 }
 
-// beginning returns when the deletion of an object began: when it was marked, or else when it was removed.
-func beginning(k *Kept) moment {
-	marked := k.Object.GetDeletionTimestamp()
-	if marked == nil {
-		return moment{revision: k.Revision}
+// beginningOf returns when the deletion of objects began: of each when it was marked, or else when it was removed.
+func beginningOf(kept []Kept, roots []int) moment {
+	first := moment{revision: math.MaxInt64}
+	for _, n := range roots {
+		k := &kept[n]
+		marked := k.Object.GetDeletionTimestamp()
+		if marked == nil {
+			first.revision = min(first.revision, k.Revision)
+			continue
+		}
+		began := marked.Time
+		if grace := k.Object.GetDeletionGracePeriodSeconds(); grace != nil {
+			began = began.Add(-time.Duration(*grace) * time.Second)
+		}
+		if first.time.IsZero() || began.Before(first.time) {
+			first.time = began
+		}
 	}
-	began := marked.Time
-	if grace := k.Object.GetDeletionGracePeriodSeconds(); grace != nil {
-		began = began.Add(-time.Duration(*grace) * time.Second)
-	}
-	return moment{time: began}
+	return first
 }
 
 // before reports whether the moment was not after an object was removed. What does not say when it was
 // removed was kept because of this very deletion.
 func (m moment) before(k *Kept) bool {
-	if !m.time.IsZero() {
-		return k.Removed.IsZero() || !k.Removed.Before(m.time)
-	}
-	return k.Revision == 0 || k.Revision >= m.revision
+	return !m.time.IsZero() && (k.Removed.IsZero() || !k.Removed.Before(m.time)) || k.Revision == 0 || k.Revision >= m.revision
 }
 
-// latest returns the objects, of each place the one that was removed last; root in any case.
-func latest(kept []Kept, reached map[int]bool, root int) []Kept {
+// latest returns the objects, of each place the one that was removed last; a root in any case.
+func latest(kept []Kept, reached, isRoot map[int]bool) []Kept {
 	at := map[Place]int{}
 	for n := range kept {
 		if !reached[n] {
@@ -82,7 +117,8 @@ func latest(kept []Kept, reached map[int]bool, root int) []Kept {
 		}
 		place := kept[n].Place()
 		other, taken := at[place]
-		if !taken || other != root && (n == root || kept[n].Revision >= kept[other].Revision) {
+		isLater := taken && kept[n].Revision >= kept[other].Revision
+		if !taken || isRoot[n] && !isRoot[other] || isRoot[n] == isRoot[other] && isLater {
 			at[place] = n
 		}
 	}
@@ -90,7 +126,7 @@ func latest(kept []Kept, reached map[int]bool, root int) []Kept {
 	for n := range kept {
 		if reached[n] && at[kept[n].Place()] == n {
 			k := kept[n]
-			k.Requested = n == root
+			k.Requested = isRoot[n]
 			all = append(all, k)
 		}
 	}

@@ -356,6 +356,13 @@ func TestR29Closure(t *testing.T) {
 	if got := Closure(kept, "nobody"); got != nil {
 		t.Errorf("nobody: %v", got)
 	}
+	same(t, "several at once", names(Closure(kept, "b", "other", "nobody")), "b", "c", "other")
+	// It was made again, and what was in it then was deleted later.
+	again := append(slices.Clone(kept), keptAll("ConfigMap new < ConfigMap/other", "ConfigMap late")...)
+	for n := len(kept); n < len(again); n++ {
+		again[n].Revision, again[n].Removed = int64(10+n), time.Unix(200, 0)
+	}
+	same(t, "a namespace that was made again", names(Closure(again, "shop")), "b", "c", "other", "shop", "new")
 
 	twice := keptAll("ConfigMap root", "ConfigMap root", "ConfigMap b < ConfigMap/root")
 	twice[1].Object.SetUID("root-2")
