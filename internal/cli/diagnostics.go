@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/election"
 	"github.com/coppice-dev/coppice/internal/web"
 	"github.com/coppice-dev/coppice/internal/web/page"
@@ -44,6 +45,7 @@ func isLoopbackAddress(hostPort string) bool {
 func (f *collectFlags) listen(ctx context.Context, c coppice.Controllers, access coppice.Access, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
 	diagnostics := http.NewServeMux()
 	diagnostics.Handle(coppice.APIPrefix+"/", c.APIHandler(access))
+	diagnostics.Handle(recyclebin.Path, recyclebin.Off("only the server of coppice up --recycle=SIZE,AGE keeps what is deleted"))
 	diagnostics.Handle(page.Root, page.Handler())
 	diagnostics.Handle("/", c.Handler())
 	var servers []func(context.Context) error

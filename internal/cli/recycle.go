@@ -1,19 +1,25 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
+	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/story"
 	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/web/api"
 )
 
 // recycleBounds parses --recycle; the zero value if it is not set.
@@ -35,61 +41,130 @@ func recycleBounds(values []string) (recyclebin.Bounds, error) {
 	return recyclebin.Bounds{Bytes: size.Value(), Age: age}, nil
 }
 
-// fromBin returns what a server of coppice up has kept of the deletion of an object, which is named as TYPE/NAME or by
-// its UID. unread says what the user may not get.
+// fromBin returns what a server of coppice up has kept of a deletion, which is named by its object, as TYPE/NAME, or by
+// the UID of that: the id of its story. unread says what the user may not get.
 func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, unread []string, err error) {
 	asker, err := (&askFlags{cluster: f.cluster}).asker()
 	if err != nil {
 		return nil, nil, err
 	}
-	uid := types.UID(arg)
-	if kind, name, isName := strings.Cut(arg, "/"); isName {
-		if uid, err = f.latest(ctx, asker, kind, name); err != nil {
-			return nil, nil, err
+	roots := []types.UID{types.UID(arg)}
+	if kind, name, isName := strings.Cut(arg, "/"); !isName {
+		roots = asker.rootsOfStory(ctx, arg)
+	} else if roots[0], err = f.latest(ctx, asker, kind, name); err != nil {
+		return nil, nil, err
+	}
+	for some := range slices.Chunk(roots, rootsAtOnce) {
+		query := url.Values{}
+		for _, uid := range some {
+			query.Add("uid", string(uid))
+		}
+		list, err := asker.bin(ctx, query)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", arg, err)
+		}
+		for n := range list.Items {
+			kept = append(kept, list.Items[n].Kept())
+		}
+		unread = append(unread, list.Unread...)
+	}
+	slices.SortFunc(kept, func(a, b undo.Kept) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.UID(), b.UID()))
+	})
+	kept = slices.CompactFunc(kept, func(a, b undo.Kept) bool { return a.UID() == b.UID() })
+	kept = undo.Closure(kept, roots...)
+	if missing := len(roots) - requested(kept); missing > 0 {
+		unread = append(unread, fmt.Sprintf("%d of %d objects that were asked to be deleted are not kept, or you may not get them", missing, len(roots)))
+	}
+	return kept, slices.Compact(slices.Sorted(slices.Values(unread))), nil
+}
+
+// rootsAtOnce bounds how many UIDs one request names.
+const rootsAtOnce = 1000
+
+func requested(kept []undo.Kept) (n int) {
+	for i := range kept {
+		if kept[i].Requested {
+			n++
 		}
 	}
+	return n
+}
+
+// bin asks the recycle bin.
+func (a *asker) bin(ctx context.Context, query url.Values) (recyclebin.List, error) {
 	var list recyclebin.List
-	if err := asker.get(ctx, recyclebin.Path, url.Values{"uid": {string(uid)}}, &list); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", arg, err)
+	err := a.get(ctx, recyclebin.Path, query, &list)
+	if err == nil && list.Off != "" {
+		err = errors.New(list.Off)
 	}
-	for n := range list.Items {
-		kept = append(kept, list.Items[n].Kept())
+	return list, err
+}
+
+// keeps reports whether the recycle bin has what a story is about.
+func (a *asker) keeps(ctx context.Context, one *story.Summary) bool {
+	list, err := a.bin(ctx, url.Values{"name": {one.Root.Name}, "namespace": {one.Root.Namespace}})
+	return err == nil && slices.ContainsFunc(list.Items, func(i recyclebin.Item) bool { return i.UID == types.UID(one.ID) })
+}
+
+// rootsOfStory returns the UIDs of all objects that the request of a story was for: if it is not told any more, the
+// one that it has its id from.
+func (a *asker) rootsOfStory(ctx context.Context, id string) []types.UID {
+	roots := []types.UID{types.UID(id)}
+	var one api.Story
+	if err := a.get(ctx, api.Stories+"/"+url.PathEscape(id), url.Values{"format": {"json"}}, &one); err != nil || one.More == 0 {
+		return roots
 	}
-	return undo.Closure(kept, uid), list.Unread, nil
+	along := map[ownership.UID]bool{ownership.UID(id): true}
+	for n := range one.Objects {
+		along[one.Objects[n].UID] = true
+	}
+	for n := range one.Objects {
+		o := &one.Objects[n]
+		isOwned := o.In != "" || slices.ContainsFunc(o.Owners, func(r story.Owner) bool { return along[r.UID] })
+		if !isOwned && o.Fate != story.FateKept && string(o.UID) != id {
+			roots = append(roots, types.UID(o.UID))
+		}
+	}
+	return roots
 }
 
 // latest returns the UID of the last removed object of a name.
 func (f *undoFlags) latest(ctx context.Context, asker *asker, kind, name string) (types.UID, error) {
-	var list recyclebin.List
-	if err := asker.get(ctx, recyclebin.Path, url.Values{"name": {name}}, &list); err != nil {
+	list, err := asker.bin(ctx, url.Values{"name": {name}})
+	if err != nil {
 		return "", err
 	}
-	resource := f.resource(kind)
+	mapping := f.mapping(kind)
 	uid, revision := types.UID(""), int64(-1)
 	for n := range list.Items {
 		i := &list.Items[n]
 		group := schema.GroupResource{Group: i.Group, Resource: i.Resource}
-		isOfKind := group == resource || kind == group.String() || resource.Resource == "" && (strings.EqualFold(kind, i.Kind) || kind == i.Resource)
+		isOfKind := mapping != nil && group == mapping.Resource.GroupResource() || kind == group.String() ||
+			mapping == nil && (strings.EqualFold(kind, i.Kind) || kind == i.Resource)
 		if isOfKind && (i.Namespace == "" || i.Namespace == asker.namespace) && i.Revision > revision {
 			uid, revision = i.UID, i.Revision
 		}
 	}
-	if uid == "" {
-		return "", errors.New("nothing is kept of " + kind + "/" + name + " in namespace " + asker.namespace + ", or you may not get it")
+	if uid != "" {
+		return uid, nil
 	}
-	return uid, nil
+	what := kind + "/" + name
+	if mapping == nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		what += " in namespace " + asker.namespace
+	}
+	return "", errors.New("nothing is kept of " + what + ", or you may not get it")
 }
 
-// resource returns the resource that a user calls by one of its names; empty if the server does not serve it, any
-// more.
-func (f *undoFlags) resource(kind string) schema.GroupResource {
+// mapping returns the resource that a user calls by one of its names; nil if the server does not serve it, any more.
+func (f *undoFlags) mapping(kind string) *meta.RESTMapping {
 	mapper, err := f.cluster.kube.ToRESTMapper()
 	if err != nil {
-		return schema.GroupResource{}
+		return nil
 	}
-	resource, err := mapper.ResourceFor(schema.ParseGroupResource(kind).WithVersion(""))
+	mapping, err := mappingOf(mapper, kind)
 	if err != nil {
-		return schema.GroupResource{}
+		return nil
 	}
-	return resource.GroupResource()
+	return mapping
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -109,7 +110,7 @@ func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error
 		if _, err := io.Copy(s.Out, body); err != nil {
 			return fmt.Errorf("read the answer of %s: %w", a.server, err)
 		}
-		return nil
+		return sayUndo(ctx, a, id, s)
 	}
 	var one api.Story
 	if err := a.get(ctx, path, url.Values{"format": {"json"}}, &one); err != nil {
@@ -117,6 +118,19 @@ func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error
 	}
 	sayLeftOut(s.Err, one.Unread)
 	return writeAs(s.Out, format, one)
+}
+
+// sayUndo says how to take a deletion back, if the server has kept what it took.
+func sayUndo(ctx context.Context, a *asker, id string, s Streams) error {
+	var list api.StoryList
+	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
+		return err
+	}
+	at := slices.IndexFunc(list.Items, func(one story.Summary) bool { return string(one.ID) == id })
+	if at >= 0 && a.keeps(ctx, &list.Items[at]) {
+		fmt.Fprintf(s.Out, "to take it back: coppice undo %s\n", id)
+	}
+	return nil
 }
 
 // errStoryDone ends a watch.

@@ -36,7 +36,8 @@ func newUndo(s Streams) *cobra.Command {
 FILE" has kept, in any cluster: namespaces and kinds first, owners before their dependents,
 and with owner references that lead to the new owners, so that nothing is collected. A
 server of "coppice up --recycle=SIZE,AGE" keeps what is deleted by itself: name the object
-that was deleted, and all that went with it is made again.
+that was deleted, or the deletion by its ID in "coppice stories", which is the UID of that
+object, and all that went with it is made again.
 
 They are other objects under the same names: the server gives them UIDs of their own.
 Controllers write their status; --with-status writes it as it was. Finalizers are left to
@@ -56,6 +57,7 @@ The exit code is 1 if something could not be made, and with --dry-run 3 if it co
 
   # The same on "coppice up --recycle=1Gi,168h"
   coppice undo namespace/shop
+  coppice undo 3f9a1c52-6d0e-4a57-9a37-0f5b6f1f4c11
 
   # See what would come back, and what cannot
   coppice undo shop.backup --dry-run`,

@@ -2,7 +2,6 @@ package system
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
@@ -40,7 +39,5 @@ func (o *Options) serveBin(api *apiserver.Server) {
 		api.Handle(recyclebin.Path, o.bin.Handler(api.Authorizer()))
 		return
 	}
-	api.Handle(recyclebin.Path, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "this server keeps nothing that is deleted: start it with coppice up --recycle=SIZE,AGE", http.StatusNotFound)
-	}))
+	api.Handle(recyclebin.Path, recyclebin.Off("this server keeps nothing that is deleted: start it with coppice up --recycle=SIZE,AGE"))
 }

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -69,6 +71,8 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 		t.Errorf("what was not deleted: exit code %d, %s", code, stderr)
 	}
 
+	undoesStory(t, p, namespace)
+
 	k.run(t, "delete", "-n", namespace, "configmap", "owner")
 	k.run(t, "get", "--raw", "/settled?timeout=60s")
 	k.run(t, "create", "-n", namespace, "rolebinding", "reads", "--clusterrole=reads", "--user=ann")
@@ -83,5 +87,38 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 	whole := k.run(t, "get", "--raw", "/coppice/v1/deleted?uid="+now, "--as=ann")
 	if !strings.Contains(whole, `"x":"1"`) || strings.Contains(whole, "aHVudGVy") || !strings.Contains(whole, "secrets: what you may not get is left out") {
 		t.Errorf("what went with a configmap is %s", whole)
+	}
+}
+
+// undoesStory: a deletion of several objects at once is one story, which says how to take it back, and is taken back as
+// a whole.
+func undoesStory(t *testing.T, p *plane, namespace string) {
+	t.Helper()
+	k := ourKubectl(p)
+	for _, name := range []string{"one", "two", "three"} {
+		k.run(t, "create", "-n", namespace, "configmap", name)
+		k.run(t, "label", "-n", namespace, "configmap", name, "at=once")
+	}
+	k.run(t, "delete", "--raw", "/api/v1/namespaces/"+namespace+"/configmaps?labelSelector=at=once")
+	k.run(t, "get", "--raw", "/settled?timeout=60s")
+	type item struct {
+		ID   string
+		More int
+	}
+	var list struct{ Items []item }
+	out, stderr, code := tool(t, p, namespace, "stories", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v\n%s%s", code, err, out, stderr)
+	}
+	at := slices.IndexFunc(list.Items, func(one item) bool { return one.More == 2 })
+	if at < 0 {
+		t.Fatalf("no story is of three objects: %s", out)
+	}
+	id := list.Items[at].ID
+	if out, stderr, code := tool(t, p, namespace, "stories", id); code != 0 || !strings.HasSuffix(out, "to take it back: coppice undo "+id+"\n") {
+		t.Errorf("stories: exit code %d\n%s%s", code, out, stderr)
+	}
+	if out, stderr, code := tool(t, p, namespace, "undo", id); code != 0 || !strings.Contains(out, "Made again: 3") {
+		t.Errorf("undo: exit code %d\n%s%s", code, out, stderr)
 	}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // Path is where the bin answers: GET with ?name= and ?namespace= tells what is kept, without what objects
-// contain; with ?uid= it has the whole object, and all that went with it.
+// contain; with ?uid=, which may be repeated, it has the whole object, and all that went with it.
 const Path = "/coppice/v1/deleted"
 
 // List is the answer.
@@ -27,13 +27,25 @@ type List struct {
 	Items []Item `json:"items"`
 	// Unread says of which resources something was left out that the caller may not get.
 	Unread []string `json:"unread,omitempty"`
+	// Off says why nothing is kept at all, where that is so.
+	Off string `json:"off,omitempty"`
+}
+
+// Off answers where there is no bin, and says so.
+func Off(why string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { write(w, List{Items: []Item{}, Off: why}) })
+}
+
+func write(w http.ResponseWriter, answer List) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // Handler answers callers whom the API server has authenticated, about what they may get.
 func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-store")
 		who, known := request.UserFrom(r.Context())
 		switch {
 		case !known:
@@ -53,79 +65,93 @@ func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 			http.Error(w, "nothing is kept of such an object, or you may not get it", http.StatusNotFound)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer)
+		write(w, answer)
 	})
 }
 
 // answer collects what was asked for and the caller may get. Nobody is asked about the caller while the database
 // is read: a write may have to wait for that.
 func (b *Bin) answer(s *sight, r *http.Request) (List, error) {
-	uid := types.UID(r.URL.Query().Get("uid"))
-	found, err := b.wanted(r.URL.Query())
-	if err != nil {
-		return List{}, err
-	}
-	list, seesRoot := List{Items: []Item{}}, uid == ""
-	for n := range found {
-		sees, err := s.sees(&found[n])
+	query := r.URL.Query()
+	list := List{Items: []Item{}}
+	if !query.Has("uid") {
+		found, err := b.named(query)
 		if err != nil {
 			return List{}, err
 		}
-		if sees {
-			seesRoot = seesRoot || found[n].UID == uid
-			list.Items = append(list.Items, found[n])
-		}
+		// Who only lists is not told that there is more.
+		list.Items, err = s.only(found)
+		return list, err
 	}
-	if !seesRoot {
-		return List{}, nil
+	wanted, err := b.wanted(s, query["uid"])
+	if err != nil || len(wanted) == 0 {
+		return List{}, err
 	}
-	if uid != "" { // who only lists is not told that there is more
-		list.Unread = s.unread
+	whole, err := b.whole(wanted)
+	if err != nil {
+		return List{}, err
 	}
-	return list, nil
+	list.Items, err = s.only(whole)
+	list.Unread = s.unread
+	return list, err
 }
 
-// wanted returns what was asked for: an object and all that went with it, whole, or what has a name.
-func (b *Bin) wanted(query url.Values) (found []Item, err error) {
-	uid := types.UID(query.Get("uid"))
-	if uid == "" {
-		err = b.each(func(i *Item, _ func() (*unstructured.Unstructured, error)) error {
-			if (!query.Has("name") || i.Name == query.Get("name")) && (!query.Has("namespace") || i.Namespace == query.Get("namespace")) {
-				found = append(found, *i)
-			}
-			return nil
-		})
-		return found, err
-	}
-	wanted, err := b.closure(uid)
-	if err != nil {
-		return nil, err
-	}
+// named returns what has a name, without what it contains.
+func (b *Bin) named(query url.Values) (found []Item, err error) {
+	err = b.each(func(i *Item, _ func() (*unstructured.Unstructured, error)) error {
+		if (!query.Has("name") || i.Name == query.Get("name")) && (!query.Has("namespace") || i.Namespace == query.Get("namespace")) {
+			found = append(found, *i)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// whole returns the objects of UIDs with what they contain.
+func (b *Bin) whole(wanted map[types.UID]bool) (found []Item, err error) {
 	err = b.each(func(i *Item, body func() (*unstructured.Unstructured, error)) (err error) {
 		if !wanted[i.UID] {
 			return nil
 		}
-		whole := *i
-		whole.Object, err = body()
-		found = append(found, whole)
+		item := *i
+		item.Object, err = body()
+		found = append(found, item)
 		return err
 	})
 	return found, err
 }
 
-// closure returns the UIDs of all that went with an object.
-func (b *Bin) closure(root types.UID) (map[types.UID]bool, error) {
+// wanted returns the UIDs of objects that the caller may get, out of some, and of all that went with these.
+func (b *Bin) wanted(s *sight, uids []string) (map[types.UID]bool, error) {
+	all, err := b.named(nil)
+	if err != nil {
+		return nil, err
+	}
+	asked := map[types.UID]bool{}
+	for _, uid := range uids {
+		asked[types.UID(uid)] = true
+	}
 	var kept []undo.Kept
-	err := b.each(func(i *Item, _ func() (*unstructured.Unstructured, error)) error {
+	var roots []types.UID
+	for n := range all {
+		i := &all[n]
 		kept = append(kept, i.Kept())
-		return nil
-	})
+		if !asked[i.UID] {
+			continue
+		}
+		sees, err := s.sees(i)
+		if err != nil {
+			return nil, err
+		}
+		if sees {
+			roots = append(roots, i.UID)
+		}
+	}
 	wanted := map[types.UID]bool{}
-	for _, k := range undo.Closure(kept, root) {
+	for _, k := range undo.Closure(kept, roots...) {
 		wanted[k.UID()] = true
 	}
-	return wanted, err
+	return wanted, nil
 }
 
 // Kept returns an item as package undo takes it. Without the whole object, it has what Closure looks at.
@@ -158,6 +184,21 @@ type sight struct {
 
 // right is the right to get an object.
 type right struct{ group, resource, namespace, name string }
+
+// only returns the items that the caller may get.
+func (s *sight) only(found []Item) ([]Item, error) {
+	seen := []Item{}
+	for n := range found {
+		sees, err := s.sees(&found[n])
+		if err != nil {
+			return nil, err
+		}
+		if sees {
+			seen = append(seen, found[n])
+		}
+	}
+	return seen, nil
+}
 
 // sees reports whether the caller may get an object, were it there.
 func (s *sight) sees(i *Item) (bool, error) {
