@@ -388,6 +388,17 @@ func (g *Graph) All() iter.Seq[Object] {
 	}
 }
 
+// Protected returns the UIDs of the observed objects that say that they are protected.
+func (g *Graph) Protected() []UID {
+	var uids []UID
+	for i, e := range g.entries.all() {
+		if e.state == observed && e.marks&protected != 0 {
+			uids = append(uids, g.uidOf(i))
+		}
+	}
+	return uids
+}
+
 // Carries reports whether any observed object has a finalizer. Lists of finalizers are kept once each, so it
 // takes no longer with many objects.
 func (g *Graph) Carries(finalizer string) bool {

@@ -101,7 +101,7 @@ func newPlane(t *testing.T) *plane {
 	t.Helper()
 	chromium(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	start(t, coppice(t, nil, "up", "--ephemeral", "--secure-port", "0", "--write-kubeconfig", kubeconfig), "ready ")
+	start(t, coppice(t, nil, "up", "--ephemeral", "--secure-port", "0", "--write-kubeconfig", kubeconfig, "--recycle", "10Mi,1h"), "ready ")
 	return &plane{t, []string{"KUBECONFIG=" + kubeconfig}}
 }
 
@@ -148,10 +148,13 @@ func TestLink(t *testing.T) {
 	b.untilText("acme.io/hold")
 	b.do(chromedp.Click(`table[aria-label="In progress"] a`))
 	b.until(`document.querySelector(".box.held")`)
+	b.untilText("finalizer acme.io/hold: nobody serves it")
+	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Stuck")`)
 	p.kubectl("", "patch", "configmap", "held", "-n", "shop", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Done")`)
 	b.do(chromedp.Reload())
 	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Done")`)
+	b.untilText("coppice undo " + eval[string](b, `location.hash.split("/").at(-1)`))
 
 	other := newTab(t, b.server, 800, 600, 401, 410)
 	other.do(chromedp.Navigate(link))
@@ -164,6 +167,29 @@ func TestLink(t *testing.T) {
 	b.mu.Lock()
 	b.problems = nil // that it is refused is what the test wants
 	b.mu.Unlock()
+}
+
+// What is stuck is called that, and what is protected is listed, and named as what is waited for.
+func TestStuck(t *testing.T) {
+	p := newPlane(t)
+	p.kubectl(`
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, namespace: shop, labels: {coppice.dev/protect: always}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: other}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: other, finalizers: [acme.io/hold]}}
+`, "apply", "-f", "-")
+	p.kubectl("", "delete", "namespace", "shop", "other", "--wait=false")
+	b := p.web()
+	b.untilText("Namespace shop")
+	b.open("story/" + strings.TrimSpace(p.kubectl("", "get", "namespace", "shop", "-o", "jsonpath={.metadata.uid}")))
+	b.untilText("it is protected by its label coppice.dev/protect=always")
+	b.untilText("coppice unprotect configmaps/kept -n shop")
+	b.open("health")
+	b.until(`[...document.querySelectorAll(".note.bad")].some((n) => n.textContent.startsWith("Stuck: finalizer acme.io/hold: nobody serves it"))`)
+	b.untilText("ConfigMap shop/kept\talways\tnobody deletes it")
 }
 
 // Who may not list secrets sees none on the page, and is sent none, not even a name.

@@ -74,26 +74,45 @@ func newStories() (c *cluster, list, one *feed) {
 	c.HandleFunc("GET /coppice/v1/stories", answer(object{"items": []object{summary("a", 3, 2, 1), ended(summary("b", 12, 0, 0))}, "unread": []string{"secrets: what you may not list is left out"}}))
 	c.Handle("GET /coppice/v1/stories/watch", list)
 	c.Handle("GET /coppice/v1/stories/a/watch", one)
-	c.HandleFunc("GET /coppice/v1/explain", answer(object{"items": []object{{
-		"object": object{"kind": "ConfigMap", "namespace": "shop", "name": "held", "uid": "held"}, "state": "stuck",
-		"waits": []object{{"on": "finalizer", "says": "finalizer acme.io/hold: Deployment acme/operator serves it, and is scaled to 0", "state": "stuck", "next": []object{{"says": "scale it up"}}}},
-	}}}))
+	c.HandleFunc("GET /coppice/v1/explain", func(w http.ResponseWriter, r *http.Request) { answer(explanation(r.URL.Query().Get("uid")))(w, r) })
+	c.HandleFunc("GET /coppice/v1/deleted", answer(object{"items": []object{{"uid": "a", "kind": "Deployment", "name": "web-a", "namespace": "shop"}}}))
 	c.HandleFunc("GET /coppice/v1/stories/a", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintln(w, "Deployment.apps shop/web: being deleted")
 	})
 	return c, list, one
 }
 
+// explanation is why an object is still there: one that a finalizer holds, or any other, which a protected one holds.
+func explanation(uid string) object {
+	if uid == "held" {
+		return object{"items": []object{{
+			"object": object{"kind": "ConfigMap", "namespace": "shop", "name": "held", "uid": uid}, "state": "Stuck",
+			"waits": []object{{
+				"on": "Finalizer", "finalizer": "acme.io/hold", "says": "finalizer acme.io/hold: Deployment acme/operator serves it, and is scaled to 0", "state": "Stuck",
+				"servedBy": object{"finalizer": "acme.io/hold", "controller": "Deployment.apps acme/operator", "state": "ScaledToZero"}, "next": []object{{"says": "scale it up"}},
+			}},
+		}}}
+	}
+	leaf := object{"on": "Protection", "says": "it is protected by its label", "state": "Stuck", "next": []object{{"says": "lift its protection, if it may go", "command": "coppice unprotect configmaps/kept"}}}
+	return object{"items": []object{{
+		"object": object{"kind": "Deployment.apps", "namespace": "shop", "name": "web-a", "uid": uid}, "state": "Stuck",
+		"waits": []object{{
+			"on": "Dependent", "says": "1 object blocks its deletion", "state": "Stuck",
+			"waits": []object{{"on": "Dependent", "says": "ConfigMap shop/kept is left", "state": "Stuck", "waits": []object{leaf}}},
+		}},
+	}}}
+}
+
 func summary(id string, gone, waiting, kept int) object {
 	return object{
 		"id": id, "root": object{"kind": "Deployment.apps", "namespace": "shop", "name": "web-" + id, "uid": "root"}, "policy": "Foreground",
 		"by": object{"user": "ann", "agent": "kubectl"}, "began": time.Now().Add(-time.Minute).Format(time.RFC3339Nano),
-		"gone": gone, "waiting": waiting, "kept": kept, "rate": 12.5, "waitsFor": "finalizer acme.io/hold of ConfigMap shop/held", "state": "slow",
+		"gone": gone, "waiting": waiting, "kept": kept, "rate": 12.5, "waitsFor": "finalizer acme.io/hold of ConfigMap shop/held",
 	}
 }
 
 func ended(s object) object {
-	s["ended"], s["done"], s["waitsFor"], s["state"] = time.Now().Format(time.RFC3339Nano), true, "", ""
+	s["ended"], s["done"], s["waitsFor"] = time.Now().Format(time.RFC3339Nano), true, ""
 	return s
 }
 
@@ -109,7 +128,7 @@ func begin(one *feed) {
 		{"uid": "p1", "kind": "Pod", "namespace": "shop", "name": "web-1-x", "marked": past, "gone": past, "owners": []object{{"uid": "rs", "blocking": true}}},
 		{"uid": "p2", "kind": "Pod", "namespace": "shop", "name": "web-1-y", "marked": past, "graceUntil": time.Now().Add(time.Hour).Format(time.RFC3339Nano), "owners": []object{{"uid": "rs", "blocking": true}}},
 		{"uid": "p3", "kind": "Pod", "namespace": "shop", "name": "web-1-z", "owners": []object{{"uid": "rs", "blocking": true}}},
-		{"uid": "held", "kind": "ConfigMap", "namespace": "shop", "name": "held", "marked": past, "owners": []object{{"uid": "root"}}, "holds": []object{{"finalizer": "acme.io/hold", "servedBy": "Deployment acme/operator", "works": false, "says": "it is scaled to 0"}}},
+		{"uid": "held", "kind": "ConfigMap", "namespace": "shop", "name": "held", "marked": past, "owners": []object{{"uid": "root"}}, "holds": []object{{"finalizer": "acme.io/hold"}}},
 		{"uid": "kept", "kind": "Secret", "namespace": "shop", "name": "shared", "fate": "kept", "owners": []object{{"uid": "root"}}, "keptBy": []object{{"uid": "other", "kind": "Deployment.apps", "namespace": "shop", "name": "other"}}},
 	})
 }
@@ -126,6 +145,10 @@ func TestList(t *testing.T) {
 	if open, done := rows("In progress"), rows("Done"); len(open) != 1 || len(done) != 1 || !strings.Contains(open[0], "ann, with kubectl") || !strings.Contains(done[0], "web-b") {
 		t.Errorf("in progress %q, done %q", open, done)
 	}
+	if open, done := rows("In progress"), rows("Done"); !strings.Contains(open[0], "12 per second") && !strings.Contains(open[0], "13 per second") || !strings.Contains(done[0], "0.2 per second") {
+		t.Errorf("rates: in progress %q, done %q", open, done)
+	}
+	b.until(`!document.querySelector("table[aria-label='In progress']").innerText.includes("per second")`) // nothing was heard since
 	list.send("story", summary("c", 0, 1, 0))
 	b.untilText("web-c")
 	list.send("story", ended(summary("a", 5, 0, 1)))
@@ -164,11 +187,28 @@ func TestStory(t *testing.T) {
 		t.Error("owners are not left of their dependents")
 	}
 	b.untilText("ConfigMap shop/held: finalizer acme.io/hold: Deployment acme/operator serves it, and is scaled to 0")
+	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Stuck")`)
+	b.until(`document.querySelector(".box.held").getAttribute("aria-label").includes("by acme.io/hold, which Deployment.apps acme/operator removes")`)
 	b.do(chromedp.Click(`.box.held rect`))
-	b.untilText("finalizer acme.io/hold, which Deployment acme/operator removes; it is scaled to 0")
+	b.untilText("finalizer acme.io/hold, which Deployment.apps acme/operator removes; its controller is scaled to 0")
+	b.untilText("coppice undo a")
 	one.send("objects", []object{{"uid": "held", "kind": "ConfigMap", "namespace": "shop", "name": "held", "marked": now(), "gone": now(), "owners": []object{{"uid": "root"}}}})
 	b.until(`!document.querySelector(".box.held")`)
 	b.accessible()
+}
+
+// If no finalizer holds anything, and nothing goes any more, the page says what is waited for in the end.
+func TestStoryThatIsStuck(t *testing.T) {
+	c, _, one := newStories()
+	stuck := summary("a", 0, 1, 0)
+	stuck["rate"], stuck["waitsFor"] = 0, "the dependents of Deployment.apps shop/web-a"
+	one.send("story", stuck)
+	one.send("objects", []object{{"uid": "root", "kind": "Deployment.apps", "namespace": "shop", "name": "web-a", "marked": now()}})
+	b := newTab(t, serve(t, c), 1280, 900)
+	b.open("story/a")
+	b.untilText("ConfigMap shop/kept is left: it is protected by its label")
+	b.untilText("coppice unprotect configmaps/kept")
+	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Stuck")`)
 }
 
 // The scrubber shows what was so at each moment, and plays it.

@@ -47,11 +47,17 @@ func newCluster() *cluster {
 	})
 	c.HandleFunc("GET /coppice/v1/deletions", answer(object{"unread": []string{"secrets: what you may not list is left out"}, "items": []object{{
 		"leaf": object{
-			"on": "finalizer", "says": "finalizer acme.io/hold: nobody serves it", "state": "stuck", "since": "2026-03-01T12:00:00Z",
+			"on": "Finalizer", "says": "finalizer acme.io/hold: nobody serves it", "state": "Stuck", "since": "2026-03-01T12:00:00Z",
 			"next": []object{{"says": "look what set the finalizer", "command": "kubectl get configmap held -n shop -o yaml --show-managed-fields"}},
 		},
 		"objects": []object{{"kind": "ConfigMap", "namespace": "shop", "name": "held", "uid": "c"}},
 	}}}))
+	c.HandleFunc("GET /coppice/v1/protected", answer(object{"items": []object{
+		{"kind": "Namespace", "name": "shop", "uid": "n", "resource": "namespaces", "mode": "always"},
+		{"kind": "Secret", "namespace": "shop", "name": "root", "uid": "s", "resource": "secrets", "mode": "cascading"},
+		{"kind": "StatefulSet.apps", "namespace": "shop", "name": "db", "uid": "d", "resource": "statefulsets.apps", "mode": "outlives", "outlives": []string{"Deployment shop/web"}},
+		{"kind": "ConfigMap", "namespace": "shop", "name": "odd", "uid": "o", "resource": "configmaps", "mode": "maybe", "invalid": "it is none of the modes"},
+	}}))
 	c.HandleFunc("POST /coppice/v1/resume", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("kind") != "ReplicaSet.apps" || !c.paused.Swap(false) {
 			http.Error(w, "deletions are not paused", http.StatusNotFound)
@@ -82,6 +88,7 @@ func cascade(pods int) object {
 		one("Deployment.apps", "web", "Deleted", object{"requested": true, "step": 1}),
 		one("ReplicaSet.apps", "web-1", "Deleted", object{"step": 2, "by": "Collector", "owners": owner("web")}),
 		one("ConfigMap", "held", "Waiting", object{"owners": owner("web"), "waits": []object{{"reason": "Finalizer", "name": "acme.io/hold", "servedBy": object{"state": "Gone"}}}}),
+		one("ConfigMap", "precious", "Kept", object{"owners": owner("web"), "protected": "protected by its label coppice.dev/protect=always: nobody deletes it"}),
 		one("Secret", "shared", "Kept", object{"owners": []object{{"uid": "web"}, {"uid": "other"}}, "keptBy": []string{"Deployment.apps shop/other"}}),
 	}
 	for n := range pods {
@@ -100,7 +107,7 @@ func TestPreview(t *testing.T) {
 	b := newTab(t, serve(t, newCluster()), 1280, 900, http.StatusNotFound)
 	b.open("preview")
 	b.do(chromedp.SendKeys("#object", "deploy/web"), chromedp.SendKeys("#namespace", "shop"), chromedp.SetValue("#policy", "Foreground"), chromedp.SendKeys("#object", kb.Enter))
-	b.untilText("10 002 objects go, 1 waits for something, 1 stays.")
+	b.untilText("10 002 objects go, 1 waits for something, 2 stay.")
 	b.untilText("coppice delete deploy/web -n shop --cascade foreground --confirm " + strings.Repeat("8a63bfba", 8))
 	b.untilText("held waits for finalizer acme.io/hold (nobody removes it)")
 	labels := eval[[]string](b, `[...document.querySelectorAll(".box")].map((e) => e.getAttribute("aria-label"))`)
@@ -109,6 +116,8 @@ func TestPreview(t *testing.T) {
 			t.Errorf("no box says %q: %q", want, labels)
 		}
 	}
+	b.do(chromedp.Click(`.box[aria-label^="ConfigMap precious"] rect`))
+	b.untilText("protected by its label coppice.dev/protect=always: nobody deletes it")
 	if got := eval[string](b, "location.hash"); got != "#/"+named {
 		t.Errorf("the address is %s", got)
 	}
@@ -146,6 +155,7 @@ func TestBrake(t *testing.T) {
 	b.untilText("Deletions of ReplicaSet.apps are paused")
 	b.untilText("conversion webhook: connection refused")
 	b.untilText("finalizer acme.io/hold: nobody serves it")
+	b.until(`[...document.querySelectorAll(".note.bad")].some((n) => n.textContent.startsWith("Stuck: finalizer acme.io/hold"))`)
 	eval[int](b, "confirm = () => false; 0")
 	b.do(chromedp.Click("button.danger"))
 	if !c.paused.Load() {
@@ -156,6 +166,19 @@ func TestBrake(t *testing.T) {
 	b.untilText("Nothing is paused.")
 	if c.paused.Load() {
 		t.Error("nothing was asked for")
+	}
+}
+
+// Health lists what is protected, and says what that means.
+func TestProtected(t *testing.T) {
+	b := newTab(t, serve(t, newCluster()), 1280, 900)
+	b.open("health")
+	for _, want := range []string{
+		"Namespace shop\talways\tnobody deletes it", "Secret shop/root\tcascading\tit goes only if it is named",
+		"StatefulSet shop/db\toutlives\tit stays as long as any of these is there: Deployment shop/web",
+		"ConfigMap shop/odd\tmaybe\tnobody deletes it: its mode maybe cannot be understood: it is none of the modes",
+	} {
+		b.untilText(want)
 	}
 }
 

@@ -5,6 +5,7 @@
 //	/coppice/v1/component   everything that is connected with them; without names, all that owns or is owned
 //	/coppice/v1/preview     what a DELETE of them would do
 //	/coppice/v1/explain     why they are still there
+//	/coppice/v1/protected   what is protected, and how
 //	/coppice/v1/records     the last changes that the collector made, with their reasons
 //	/coppice/v1/status      the state of the collector
 //	/coppice/v1/resume      POST: resumes deletions that the breaker has paused
@@ -53,6 +54,7 @@ const (
 	Explain    = Prefix + "/explain"
 	Deletions  = Prefix + "/deletions"
 	Records    = Prefix + "/records"
+	Protected  = Prefix + "/protected"
 	Status     = Prefix + "/status"
 	Watch      = Prefix + "/watch"
 	Stories    = Prefix + "/stories"
@@ -62,7 +64,7 @@ const (
 
 // Paths returns all paths.
 func Paths() []string {
-	return []string{Owners, Dependents, Component, Preview, Explain, Deletions, Records, Status, Watch, Stories, Resume, OpenAPI}
+	return []string{Owners, Dependents, Component, Preview, Explain, Deletions, Protected, Records, Status, Watch, Stories, Resume, OpenAPI}
 }
 
 // Source has the answers.
@@ -111,6 +113,7 @@ func Handler(s Source, access Access) http.Handler {
 	mux.Handle("GET "+Preview, h.asked(h.preview))
 	mux.Handle("GET "+Explain, h.asked(h.explain))
 	mux.Handle("GET "+Deletions, h.asked(h.deletions))
+	mux.Handle("GET "+Protected, h.asked(h.protected))
 	mux.Handle("GET "+Records, h.asked(h.records))
 	mux.Handle("GET "+Status, h.asked(h.status))
 	mux.Handle("GET "+Watch, h.asked(h.watch))

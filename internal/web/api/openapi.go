@@ -38,6 +38,8 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		Watch:      {"New records, and the named objects when they change, as server-sent events.", "text/event-stream", ""},
 		Stories:    {"Deletions, the latest first: who asked for them, how much has gone, and what they wait for.", "application/json", StoryList{}},
 
+		Protected: {"What is protected from deletion, and how.", "application/json", ProtectedList{}},
+
 		Stories + "/watch":      {"The same as server-sent events: story when one changes, removed when one is not told any more.", "text/event-stream", ""},
 		Stories + "/{id}":       {"One deletion with its objects; with ?format=text as text.", "application/json", Story{}},
 		Stories + "/{id}/watch": {"The same as server-sent events: story, and objects that have changed.", "text/event-stream", ""},
@@ -56,7 +58,7 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		switch isStories := strings.HasPrefix(path, Stories); {
 		case strings.Contains(path, "{id}"):
 			operation["parameters"] = []object{{"name": "id", "in": "path", "required": true, "schema": object{"type": "string"}, "description": "The UID of what was asked to be deleted."}}
-		case path != Status && path != OpenAPI && path != Deletions && !isStories:
+		case path != Status && path != OpenAPI && path != Deletions && path != Protected && !isStories:
 			operation["parameters"] = parameters(path)
 		}
 		method := "get"

@@ -1,16 +1,41 @@
 // What the server answers about deletions, as the views use it.
 
-import {nameOf} from "./words.js";
+import {nameOf, serving} from "./words.js";
+
+/** isStuck reports whether an explanation, or a wait, does not end until somebody does something. */
+export function isStuck(x) { return x.state === "Stuck"; }
+
+/** leavesOf returns the waits at the ends of chains, each of which says the same once. */
+export function leavesOf(waits) {
+  const all = waits.flatMap((w) => (w.waits?.length ? leavesOf(w.waits) : [w]));
+  return all.filter((w, n) => all.findIndex((other) => other.says === w.says) === n);
+}
+
+/** servedOf returns who serves which finalizer, out of an explanation, and how that is: [{finalizer, by, says}]. */
+export function servedOf(x) {
+  return x.waits.filter((w) => w.finalizer && w.servedBy).map((w) => ({finalizer: w.finalizer, by: w.servedBy.controller ?? "", says: serving[w.servedBy.state] ?? ""}));
+}
 
 /** summaryOf reads the summary of a deletion. Times are milliseconds since 1970. */
 export function summaryOf(x) {
   const root = x.root ?? {kind: "", name: x.id};
   return {
-    id: x.id, title: nameOf(root), roots: x.roots?.map((r) => r.uid) ?? [root.uid], more: x.more ?? 0,
+    id: x.id, root, title: nameOf(root), roots: x.roots?.map((r) => r.uid) ?? [root.uid], more: x.more ?? 0,
     policy: x.policy ?? "", by: byOf(x.by), began: timeOf(x.began) ?? Date.now(), ended: timeOf(x.ended) ?? (x.done ? timeOf(x.began) : null),
     gone: x.gone ?? 0, waiting: x.waiting ?? 0, kept: x.kept ?? 0, left: x.left ?? 0, rate: x.rate ?? 0,
-    waitsFor: x.waitsFor ?? "", state: x.state ?? "",
+    waitsFor: x.waitsFor ?? "", at: performance.now(),
   };
+}
+
+const rateWindow = 5500; // of the server, and some delay
+
+/**
+ * rateOf returns how many objects go in a second: lately, or on average of a deletion that has ended. The server tells
+ * of changes only, so what it said some seconds ago is not so any more.
+ */
+export function rateOf(x) {
+  if (!x.ended) return performance.now() - x.at < rateWindow ? x.rate : 0;
+  return x.gone > 1 && x.ended > x.began ? x.gone * 1000 / (x.ended - x.began) : 0;
 }
 
 function byOf(by) {
@@ -32,12 +57,12 @@ export function objectOf(x) {
   for (const keeper of x.keptBy ?? []) {
     if (keeper.uid && !owners.some((o) => o.uid === keeper.uid)) owners.push({uid: keeper.uid, blocking: false});
   }
-  const lost = (x.lost ?? []).map((l) => (typeof l === "string" ? l : nameOf(l)));
+  const lost = (x.lost ?? []).map(nameOf);
   const why = [x.why, !x.why && keptBy.length ? keptBy.join(", ") + " keeps it" : "", lost.length ? "lost its owner " + lost.join(", ") : ""];
   return {
     uid: x.uid, kind: x.kind, namespace: x.namespace ?? "", name: x.name, owners, keptBy,
     marked: timeOf(x.marked), gone: timeOf(x.gone), until: timeOf(x.graceUntil), fate: x.fate ?? "", why: why.filter(Boolean).join("; "),
-    holds: (x.holds ?? []).map((hold) => ({finalizer: hold.finalizer, by: hold.servedBy ?? "", works: hold.works, says: hold.says ?? ""})),
+    holds: (x.holds ?? []).map((hold) => ({finalizer: hold.finalizer, by: "", says: ""})), // until servedOf tells
   };
 }
 

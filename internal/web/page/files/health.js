@@ -2,16 +2,19 @@
 
 import {get, pause, post} from "./api.js";
 import {copyButton, h, say, show} from "./dom.js";
+import {isStuck} from "./contract.js";
 import {showProblem, showUnread} from "./notes.js";
 import {capitalized, count, duration, many, moment, nameOf} from "./words.js";
 
 const interval = 2000;
+const protectedInterval = 20_000;
 
 /** health shows the state of the collector, and asks again every two seconds. */
 export async function health(element, _, signal) {
   const problem = h("div");
-  const parts = {collector: h("section"), brake: h("section"), stuck: h("section"), unread: h("section"), left: h("div")};
+  const parts = {collector: h("section"), brake: h("section"), stuck: h("section"), unread: h("section"), kept: h("section"), left: h("div")};
   show(element, h("h1", null, "Health"), problem, ...Object.values(parts));
+  watchProtected(parts.kept, signal);
   let before = "";
   while (!signal.aborted) {
     try {
@@ -29,6 +32,51 @@ export async function health(element, _, signal) {
     }
     await pause(interval, signal);
   }
+}
+
+// watchProtected shows what is protected, and asks again now and then: it takes a request for each object.
+async function watchProtected(element, signal) {
+  let before = "";
+  while (!signal.aborted) {
+    try {
+      const found = await get("v1/protected", null, signal);
+      const now = JSON.stringify(found);
+      if (now !== before) show(element, h("h2", null, "What is protected"), protectedOf(found));
+      before = now;
+    } catch (error) {
+      if (signal.aborted || error.status === 401) return; // the view says so
+      before = "";
+      show(element, h("h2", null, "What is protected"), h("p", null, capitalized(error.message)));
+    }
+    await pause(protectedInterval, signal);
+  }
+}
+
+const modes = {
+  always: "nobody deletes it", cascading: "it goes only if it is named: not with its owner, nor with its namespace",
+};
+
+function protectedOf(found) {
+  if (found.items.length === 0) return [h("p", null, "Nothing is. ", h("span", {class: "quiet"}, "To keep something: ", h("code", null, "coppice protect TYPE/NAME"))), unreadIn(found)];
+  const how = (x) => {
+    if (x.invalid) return `nobody deletes it: its mode ${x.mode} cannot be understood: ${x.invalid}`;
+    return x.mode === "outlives" ? "it stays as long as any of these is there: " + x.outlives.join(", ") : modes[x.mode] ?? "nobody deletes it";
+  };
+  return [
+    h("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "What is protected"},
+      h("table", {class: "cards", role: "table"},
+        h("thead", {role: "rowgroup"}, h("tr", {role: "row"}, ["Object", "Mode", "What it means"].map((t) => h("th", {scope: "col", role: "columnheader"}, t)))),
+        h("tbody", {role: "rowgroup"}, found.items.map((x) => h("tr", {role: "row"}, h("th", {scope: "row", role: "rowheader"}, nameOf(x)),
+          h("td", {role: "cell", "data-label": "Mode"}, x.mode), h("td", {role: "cell", "data-label": "What it means"}, how(x))))))),
+    found.more > 0 && h("p", {class: "quiet"}, `${many(found.more, "more object")} besides.`),
+    h("p", {class: "quiet"}, "To let one go: ", h("code", null, "coppice unprotect TYPE/NAME")), unreadIn(found),
+  ];
+}
+
+function unreadIn(found) {
+  const element = h("div");
+  showUnread(element, found.unread);
+  return element;
 }
 
 function unreadOf(status) { return status.resources.filter((r) => r.state !== "synced"); }
@@ -78,7 +126,7 @@ function brakeOf(status, changed) {
 // stuckOf ranks deletions: what is stuck comes first, and of that what has waited longest.
 function stuckOf(groups) {
   if (groups.length === 0) return h("p", null, "Nothing waits.");
-  return groups.map((g) => h("div", {class: "note " + (g.leaf.state === "stuck" ? "bad" : "late")},
+  return groups.map((g) => h("div", {class: "note " + (isStuck(g.leaf) ? "bad" : "late")},
     h("p", null, h("strong", null, capitalized(g.leaf.state)), ": " + g.leaf.says,
       g.leaf.since ? `, for ${duration((Date.now() - new Date(g.leaf.since)) / 1000)}` : ""),
     (g.leaf.waits ?? []).map((w) => h("p", {class: "quiet"}, w.says)),

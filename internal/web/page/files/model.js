@@ -9,7 +9,7 @@
 //	gone     when it was gone, or null
 //	fate     "kept" if it outlives the story, "aside" if it only keeps others, otherwise ""
 //	why      in words, why it stays or what it waits for
-//	holds    [{finalizer, by, state, says}] what holds it now
+//	holds    [{finalizer, by, says}] what holds it now, and who serves that, as far as it is known
 //	until    when its grace period ends, or null
 
 /** The states of an object, in the order in which they are drawn. */
@@ -41,12 +41,24 @@ export class Model {
     this.groupedAt = -Infinity;
     this.replaced = new Map(); // what has changed since the groups were made, but not its group
     this.found = {groups: [], edges: []};
+    this.served = new Map(); // by kind and finalizer: {by, says}
+  }
+
+  /** serve tells who removes a finalizer of objects of a kind, and how that is. */
+  serve(kind, finalizer, by, says) {
+    this.served.set(kind + " " + finalizer, {by, says});
+    for (const o of this.objects.values()) if (o.kind === kind) this.tellServers(o);
+  }
+
+  tellServers(o) {
+    for (const hold of o.holds) Object.assign(hold, this.served.get(o.kind + " " + hold.finalizer));
   }
 
   /** put adds an object, or replaces it. */
   put(o) {
     const old = this.objects.get(o.uid);
     if (o.gone !== null && old && o.holds.length === 0) o.holds = old.holds; // what it was held by until then
+    this.tellServers(o);
     if (!old || shape(old) !== shape(o)) this.stale = true;
     if (old) this.replaced.set(o.uid, o);
     this.objects.set(o.uid, o);
@@ -110,7 +122,7 @@ function stateOfGroup(c) {
 
 // shape is what the group of an object depends on.
 function shape(o) {
-  return o.kind + "|" + o.fate + "|" + o.holds.map((x) => x.finalizer + "," + x.by).join(";") +
+  return o.kind + "|" + o.fate + "|" + o.holds.map((x) => x.finalizer).join(";") +
     "|" + o.owners.map((x) => x.uid + (x.blocking ? "!" : x.content ? "~" : "")).join(";");
 }
 

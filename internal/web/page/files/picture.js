@@ -135,7 +135,7 @@ export class Picture {
   // writeDetails lists the members of the chosen group.
   writeDetails() {
     const g = this.selected;
-    const version = g.key + JSON.stringify(g.counts) + g.members.length + Math.floor((g.until ? this.at : 0) / 1000);
+    const version = g.key + JSON.stringify([g.counts, g.members[0].holds]) + g.members.length + Math.floor((g.until ? this.at : 0) / 1000);
     if (this.detailed === version) return;
     this.detailed = version;
     const rows = g.members.slice(0, mostRows).map((o) => h("tr", null,
@@ -201,7 +201,7 @@ export function saysOf(g, at, names = stateNames) {
   for (const state of states) {
     if (g.counts[state] > 0) words.push(one ? names[state][0] : count(g.counts[state]) + " " + names[state][1]);
   }
-  if (g.counts.held > 0 && held.length > 0) words.push((names === stateNames ? "by " : "for ") + list(held.map((x) => x.finalizer), 2));
+  if (g.counts.held > 0 && held.length > 0) words.push((names === stateNames ? "by " : "for ") + list(held.map((x) => x.finalizer + (x.by ? `, which ${x.by} removes` : "")), 2));
   if (g.counts.kept === g.members.length && one && g.members[0].keptBy?.length) return "stays: " + list(g.members[0].keptBy) + " keeps it";
   return words.join(" · ");
 }

@@ -4,7 +4,7 @@ import {get} from "./api.js";
 import {copyButton, h, say, show} from "./dom.js";
 import {Model} from "./model.js";
 import {Picture} from "./picture.js";
-import {count, duration, kindOf, many, plural, policies} from "./words.js";
+import {count, duration, kindOf, many, plural, policies, serving} from "./words.js";
 import {showUnread} from "./notes.js";
 
 /** preview asks for a name, and shows what its deletion would do. The question is in the address. */
@@ -106,17 +106,13 @@ function waitSays(w) {
   }
 }
 
-const servers = {
-  Gone: "nobody removes it", ScaledToZero: "its controller is scaled to 0", NotReady: "its controller is not ready", Silent: "its controller does not renew its lease",
-  Forbidden: "its controller may not update the object", Leaving: "its controller is being deleted itself", Alive: "its controller works",
-};
-
 function served(w) {
-  if (!w.servedBy) return "";
-  const who = w.servedBy.controller ? `, which ${w.servedBy.controller} removes` : "";
-  const how = w.takenAlong ? "this deletion takes its controller away, too" : servers[w.servedBy.state];
+  const who = w.servedBy?.controller ? `, which ${w.servedBy.controller} removes` : "";
+  const how = howServed(w);
   return who + (how ? " (" + how + ")" : "");
 }
+
+function howServed(w) { return w.takenAlong ? "this deletion takes its controller away, too" : serving[w.servedBy?.state] ?? ""; }
 
 // modelOf makes a model of a report. What goes is drawn as ending, what waits as held.
 function modelOf(report) {
@@ -137,7 +133,7 @@ function modelOf(report) {
     model.put({
       uid: o.uid, kind: o.kind, namespace: o.namespace ?? "", name: o.name, owners, gone: null, until: null,
       marked: o.fate === "Deleted" || o.fate === "Waiting" ? 0 : null, fate: stays ? "kept" : "", keptBy: o.keptBy ?? [], why: whyOf(o),
-      holds: o.fate === "Waiting" ? (o.waits ?? []).map((w) => ({finalizer: w.reason === "Finalizer" ? w.name : waitSays(w), by: w.servedBy?.controller ?? "", plain: w.reason !== "Finalizer", says: w.reason === "Finalizer" ? served(w).replace(/^,? ?/, "") : ""})) : [],
+      holds: o.fate === "Waiting" ? (o.waits ?? []).map((w) => ({finalizer: w.reason === "Finalizer" ? w.name : waitSays(w), by: w.servedBy?.controller ?? "", plain: w.reason !== "Finalizer", says: w.reason === "Finalizer" ? howServed(w) : ""})) : [],
     });
   }
   return model;
@@ -155,6 +151,7 @@ const actors = {Collector: "the garbage collector", NamespaceController: "the na
 function whyOf(o) {
   const words = [];
   if (o.fate === "Deleted") words.push(`goes in step ${o.step}` + (actors[o.by] ? ", by " + actors[o.by] : ""));
+  if (o.protected) words.push(o.protected);
   if (o.lost?.length) words.push("loses " + o.lost.slice(0, 3).join(", "));
   if (o.keptBy?.length && o.fate !== "Waiting") words.push(o.keptBy.slice(0, 3).join(", ") + " keeps it");
   if (o.recreatedBy) words.push(`${o.recreatedBy} may make it again`);

@@ -2,7 +2,7 @@
 
 import {follow, get} from "./api.js";
 import {h, keyed, say, setAttribute, setText, show} from "./dom.js";
-import {summaryOf} from "./contract.js";
+import {rateOf, summaryOf} from "./contract.js";
 import {showProblem, showUnread} from "./notes.js";
 import {capitalized, count, duration, many, policies, rate} from "./words.js";
 
@@ -81,7 +81,7 @@ const columns = [
   {name: "Waiting", number: true, text: (x) => count(x.waiting)},
   {name: "Stays", number: true, text: (x) => count(x.kept)},
   {name: "Time", number: true, text: (x, now) => duration(((x.ended ?? now) - x.began) / 1000)},
-  {name: "Rate", number: true, text: (x) => rate(x.rate)},
+  {name: "Rate", number: true, text: (x) => rate(rateOf(x))},
   {name: "Waits for", text: (x) => x.waitsFor},
 ];
 

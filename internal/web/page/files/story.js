@@ -2,7 +2,7 @@
 
 import {follow, get, Refused, text} from "./api.js";
 import {copyButton, downloadButton, h, say, setAttribute, setText, show} from "./dom.js";
-import {keepersOf, objectOf, summaryOf} from "./contract.js";
+import {isStuck, keepersOf, leavesOf, objectOf, rateOf, servedOf, summaryOf} from "./contract.js";
 import {Model} from "./model.js";
 import {Picture} from "./picture.js";
 import {showProblem, showUnread} from "./notes.js";
@@ -39,7 +39,8 @@ export class StoryView {
     this.facts = h("dl", {class: "facts"});
     this.waits = h("div", {class: "note", hidden: true});
     this.holds = h("div");
-    this.explained = {key: "", at: -Infinity};
+    this.explained = {key: "", at: -Infinity, isStuck: false};
+    this.undo = new Undo(signal);
     this.problem = h("div");
     this.unread = h("div");
     this.picture = new Picture(this.model, {label: "Owners left, dependents right"});
@@ -53,10 +54,13 @@ export class StoryView {
         copyButton("Copy as text", () => this.asText()),
         downloadButton("Save as text", "deletion.txt", () => this.asText()),
         copyButton("Copy the address of this page", () => location.href)),
-      this.unread);
+      this.undo.element, this.unread);
   }
 
-  asText() { return text("v1/stories/" + encodeURIComponent(this.id), {format: "text"}, this.signal); }
+  async asText() {
+    const says = await text("v1/stories/" + encodeURIComponent(this.id), {format: "text"}, this.signal);
+    return this.undo.command ? `${says}to take it back: ${this.undo.command}\n` : says;
+  }
 
   async run() {
     const timer = setInterval(() => this.draw(), 1000); // ages, and grace periods
@@ -101,17 +105,31 @@ export class StoryView {
       this.scrubber.show(this.model, this.summary, sums);
       if (this.model.stale) this.draw();
       this.explainHolds();
+      this.undo.look(this.summary);
     });
   }
 
-  // explainHolds asks who serves the finalizers that hold something, whenever others do, and now and then.
-  async explainHolds() {
+  // held returns an object of each group that finalizers hold; or else, if nothing goes any more, what was asked for and
+  // is still there.
+  held() {
     const held = this.model.found.groups.filter((g) => g.counts?.held > 0 && g.members[0].holds.length > 0).slice(0, mostHolds)
       .map((g) => g.members.find((o) => o.gone === null) ?? g.members[0]);
+    const x = this.summary;
+    if (held.length > 0 || x.ended || x.waiting === 0 || rateOf(x) > 0) return held;
+    return this.model.roots.map((uid) => this.model.objects.get(uid)).filter((o) => o && o.gone === null).slice(0, 1);
+  }
+
+  // explainHolds asks who serves the finalizers that hold something, and what else is waited for, whenever that changes,
+  // and now and then.
+  async explainHolds() {
+    const held = this.held();
     const key = held.map((o) => o.uid).join();
     if (key === this.explained.key && (key === "" || performance.now() - this.explained.at < holdsInterval)) return;
-    this.explained = {key, at: performance.now()};
-    if (key === "") return show(this.holds);
+    this.explained = {...this.explained, key, at: performance.now()};
+    if (key === "") {
+      this.explained.isStuck = false;
+      return show(this.holds);
+    }
     let items = [];
     try {
       items = (await get("v1/explain", {uid: held.map((o) => o.uid)}, this.signal)).items;
@@ -119,9 +137,14 @@ export class StoryView {
       return; // it is gone meanwhile, or may not be explained; the picture names the finalizer
     }
     if (key !== this.explained.key) return;
-    show(this.holds, items.map((x) => h("div", {class: "note " + (x.state === "stuck" ? "bad" : "late")},
+    this.explained.isStuck = items.some(isStuck);
+    for (const x of items) for (const one of servedOf(x)) this.model.serve(x.object.kind, one.finalizer, one.by, one.says);
+    this.draw();
+    show(this.holds, items.map((x) => h("div", {class: "note " + (isStuck(x) ? "bad" : "late")},
       h("p", null, h("strong", null, nameOf(x.object)), ": " + x.waits.map((w) => w.says).join("; ")),
-      x.waits.flatMap((w) => w.next ?? []).slice(0, 1).map((step) => h("p", {class: "quiet"}, "Next: " + step.says)))));
+      x.waits.flatMap((w) => w.waits ?? []).slice(0, mostHolds).map((w) => h("p", null, [w, ...leavesOf(w.waits ?? [])].map((l) => l.says).join(": "))),
+      leavesOf(x.waits).flatMap((w) => w.next ?? []).slice(0, 1).map((step) => h("div", null, h("p", {class: "quiet"}, "Next: " + step.says),
+        step.command && h("div", {class: "row"}, h("code", null, step.command), copyButton("Copy", () => step.command)))))));
   }
 
   writeFacts(now) {
@@ -130,13 +153,13 @@ export class StoryView {
     setText(this.heading, capitalized(x.title));
     if (this.isAlone && document.title !== x.title + " – Coppice") document.title = x.title + " – Coppice";
     const all = [
-      ["State", x.ended ? "Done" : x.state === "stuck" ? "Stuck" : "In progress"],
+      ["State", x.ended ? "Done" : this.explained.isStuck ? "Stuck" : "In progress"],
       ["How", x.policy, policies[x.policy]],
       ["Asked by", x.by || "not known"],
       ["Gone", count(x.gone)], ["Waiting", count(x.waiting)], ["Stay", count(x.kept)],
       [x.ended ? "Took" : "For", duration(((x.ended ?? now) - x.began) / 1000)],
       ["Began", moment(new Date(x.began))],
-      ["Rate", rate(x.rate)],
+      ["Rate", rate(rateOf(x))],
     ].filter(([, value]) => value);
     if (this.facts.children.length !== all.length) show(this.facts, all.map(() => h("div", null, h("dt"), h("dd"))));
     for (const [n, [name, value, title]] of all.entries()) {
@@ -146,8 +169,39 @@ export class StoryView {
       if (title) setAttribute(dd, "title", title);
     }
     this.waits.hidden = !x.waitsFor;
-    setAttribute(this.waits, "class", "note" + (x.state === "stuck" ? " bad" : ""));
+    setAttribute(this.waits, "class", "note" + (this.explained.isStuck ? " bad" : ""));
     setText(this.waits, x.waitsFor ? "Waits for " + x.waitsFor : "");
+  }
+}
+
+const undoInterval = 5_000;
+
+// Undo says how to take a deletion back, if the server has kept what is gone.
+class Undo {
+  constructor(signal) {
+    this.signal = signal;
+    this.command = "";
+    this.at = -Infinity;
+    this.element = h("div");
+  }
+
+  // look asks for the root, once something is gone, until it is there, or until it is known that nothing is kept.
+  async look({id, root, gone, ended}) {
+    if (this.command || gone === 0 || performance.now() - this.at < undoInterval) return;
+    this.at = performance.now();
+    let list;
+    try {
+      list = await get("v1/deleted", {name: root.name, namespace: root.namespace ?? ""}, this.signal);
+    } catch {
+      this.at = Infinity; // the page may be newer than the server
+      return;
+    }
+    if (list.off || ended) this.at = Infinity; // what is gone is kept at once
+    if (!list.items.some((x) => x.uid === id)) return;
+    this.command = "coppice undo " + id;
+    show(this.element, h("h2", null, "To take it back"),
+      h("p", null, "The server has kept what was deleted. The command makes it again, owners first, and says what cannot come back; with ", h("code", null, "--dry-run"), " it only says so."),
+      h("div", {class: "row"}, h("code", null, this.command), copyButton("Copy the command", () => this.command)));
   }
 }
 

@@ -57,6 +57,12 @@ export function list(all, most = 3) {
 /** capitalized returns a text with a capital letter at its beginning. */
 export function capitalized(text) { return text ? text[0].toUpperCase() + text.slice(1) : ""; }
 
+/** serving says how the controller is that serves a finalizer, by its state in the answers of the server. */
+export const serving = {
+  Gone: "nobody removes it", ScaledToZero: "its controller is scaled to 0", NotReady: "its controller is not ready", Silent: "its controller does not renew its lease",
+  Forbidden: "its controller may not update the object", Leaving: "its controller is being deleted itself", Alive: "its controller works",
+};
+
 /** policies say what a propagation policy means. */
 export const policies = {
   Background: "The object goes at once; what it owns follows.",
