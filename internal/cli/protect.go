@@ -146,7 +146,10 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 	for _, o := range w.others {
 		w.noteMissing(o)
 	}
-	err = w.each(func(m metav1.Object) (protection.Protection, error) {
+	err = w.each(func(mapping *meta.RESTMapping, m metav1.Object) (protection.Protection, error) {
+		if isNamed(w.others, mapping, m) {
+			return protection.Protection{}, errors.New("--of names the object itself: it would never go")
+		}
 		if m.GetDeletionTimestamp() != nil {
 			fmt.Fprintf(s.Err, "%s is being deleted already: its protection does not take that back\n", m.GetName())
 		}
@@ -167,7 +170,7 @@ func unprotect(ctx context.Context, f *protectFlags, args []string, s Streams) e
 	if err != nil {
 		return err
 	}
-	err = w.each(func(m metav1.Object) (protection.Protection, error) {
+	err = w.each(func(_ *meta.RESTMapping, m metav1.Object) (protection.Protection, error) {
 		before, _ := protection.Of(m.GetLabels(), m.GetAnnotations())
 		if len(w.others) == 0 {
 			return protection.Protection{}, nil
@@ -324,8 +327,18 @@ func (w *protecting) noteMissing(o protection.Other) {
 	}
 }
 
+// changing returns the protection that an object is to have.
+type changing func(mapping *meta.RESTMapping, m metav1.Object) (protection.Protection, error)
+
+// isNamed reports whether an object is among others.
+func isNamed(others []protection.Other, mapping *meta.RESTMapping, m metav1.Object) bool {
+	self := protection.Other{Namespace: m.GetNamespace(), Name: m.GetName()}
+	self.APIVersion, self.Kind = mapping.GroupVersionKind.ToAPIVersionAndKind()
+	return slices.ContainsFunc(others, func(o protection.Other) bool { return same(o, self, m.GetNamespace()) })
+}
+
 // each gives the objects the protection that change returns; without a label, none.
-func (w *protecting) each(change func(metav1.Object) (protection.Protection, error)) error {
+func (w *protecting) each(change changing) error {
 	return w.flags.target.visit(&w.flags.cluster, w.args, w.s.Err, func(mapping *meta.RESTMapping, m metav1.Object) error {
 		done, err := w.write(mapping, m, change)
 		if err != nil {
@@ -337,10 +350,10 @@ func (w *protecting) each(change func(metav1.Object) (protection.Protection, err
 }
 
 // write changes one object. If it has changed since it was read, it is read again.
-func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change func(metav1.Object) (protection.Protection, error)) (protectedObject, error) {
+func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change changing) (protectedObject, error) {
 	objects, uid := w.client.Resource(mapping.Resource).Namespace(m.GetNamespace()), m.GetUID()
 	for range protectTries {
-		next, err := change(m)
+		next, err := change(mapping, m)
 		if err != nil {
 			return protectedObject{}, err
 		}

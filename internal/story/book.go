@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,7 +15,8 @@ import (
 
 // Book has the stories of a cluster.
 type Book struct {
-	limits limits
+	limits    limits
+	isGuarded atomic.Bool // whether anything is protected
 
 	mu       sync.Mutex
 	stories  map[ownership.UID]*story // guarded by mu, like all fields below; by ID
@@ -24,11 +26,12 @@ type Book struct {
 	homes    map[string]*entry         // namespaces and definitions that go, by namespaceKey and definitionKey
 	requests map[ownership.UID]Request // that no story has begun with yet
 	asked    []ownership.UID           // the keys of requests, the oldest first
-	objects  int                       // entries in all stories
-	singles  int                       // stories of one object
-	changes  uint64                    // counts what has happened
-	removed  []removal                 // the last stories that were forgotten or merged
-	wake     chan struct{}             // closed at the next change; nil if nobody waits
+	guards   map[ownership.UID]guard
+	objects  int           // entries in all stories
+	singles  int           // stories of one object
+	changes  uint64        // counts what has happened
+	removed  []removal     // the last stories that were forgotten or merged
+	wake     chan struct{} // closed at the next change; nil if nobody waits
 }
 
 // member says to which story an object belongs. The entry is nil if the story has too many.
@@ -96,7 +99,7 @@ func NewBook() *Book {
 	return &Book{
 		limits:  bounds(),
 		stories: map[ownership.UID]*story{}, members: map[ownership.UID]member{}, byKey: map[string]*story{},
-		homes: map[string]*entry{}, requests: map[ownership.UID]Request{},
+		homes: map[string]*entry{}, requests: map[ownership.UID]Request{}, guards: map[ownership.UID]guard{},
 	}
 }
 
@@ -117,13 +120,15 @@ func (b *Book) Requested(r Request) {
 	}
 }
 
-// Seen tells that an object was observed. Nothing happens with one that is not being deleted.
+// Seen tells that an object was observed. One that is not being deleted matters only if it is protected.
 func (b *Book) Seen(o *ownership.Object, now time.Time) {
 	if o.Phase == ownership.Active {
+		b.protect(o, now)
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.unprotectLocked(o.UID)
 	m := b.memberOf(o, now)
 	if e := m.entry; e != nil && e.gone == 0 {
 		isNew := e.marked == 0
@@ -145,6 +150,7 @@ func (b *Book) Seen(o *ownership.Object, now time.Time) {
 func (b *Book) Gone(o *ownership.Object, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.unprotectLocked(o.UID)
 	m := b.memberOf(o, now)
 	s := m.story
 	switch e := m.entry; {
@@ -166,6 +172,11 @@ func (b *Book) Gone(o *ownership.Object, now time.Time) {
 func (b *Book) Listed(kind ownership.Kind, isThere func(ownership.UID) bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for uid, g := range b.guards {
+		if g.Kind == nameOf(kind) && !isThere(uid) {
+			b.unprotectLocked(uid)
+		}
+	}
 	for _, s := range b.order {
 		if s.waiting == 0 {
 			continue
@@ -250,9 +261,10 @@ func (b *Book) storyOf(o *ownership.Object, e *entry, now time.Time) *story {
 	if found != nil {
 		return found
 	}
+	_, isAsked := b.requests[o.UID] // then it may be in another namespace, which has the name now
 	for _, key := range []string{namespaceKey(o.Namespace), definitionKey(resourceOf(o.Kind))} {
 		home := b.homes[key]
-		if home == nil || home.kept || home.gone != 0 && now.UnixNano()-home.gone > int64(lag) {
+		if home == nil || home.kept || home.gone != 0 && (isAsked || now.UnixNano()-home.gone > int64(lag)) {
 			continue
 		}
 		e.in = home.UID

@@ -46,6 +46,8 @@ func objectOf(words []string) ownership.Object {
 			o.Due = start.Unix() + int64(seconds)
 		case "active":
 			o.Phase = ownership.Active
+		case "protected":
+			o.Phase, o.Protected = ownership.Active, true
 		}
 	}
 	return o

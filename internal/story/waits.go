@@ -21,13 +21,14 @@ const (
 type leaf uint8
 
 const (
-	onFinalizer leaf = iota // of somebody other than the collector
+	onProtected leaf = iota // of what is not deleted because it is protected
+	onFinalizer             // of somebody other than the collector
 	onGrace                 // a pod, to stop
 	onRemoval               // nothing that is known
 	onOthers                // dependents, or contents
 )
 
-// wait are the marked objects of a kind in a namespace that wait for the same.
+// wait are the marked objects of a kind in a namespace that wait for the same, or the protected ones that are waited for.
 type wait struct {
 	on              leaf
 	finalizer       string
@@ -43,7 +44,7 @@ func (w *wait) isLike(other *wait) bool { return w.on == other.on && w.finalizer
 
 // waits returns what the marked objects of a story wait for. There are few kinds of that, however many objects
 // there are.
-func (s *story) waits(now time.Time) []wait {
+func (s *story) waits(guards []Ref, now time.Time) []wait {
 	isFresh := s.waitsChange == s.change || len(s.entries) > fewEntries && now.Sub(s.waitsAt) < waitsAge
 	if isFresh && !s.waitsAt.IsZero() {
 		return s.waitsFound
@@ -66,8 +67,12 @@ func (s *story) waits(now time.Time) []wait {
 		found[at].count++
 		found[at].due = max(found[at].due, e.due)
 	}
+	slices.SortFunc(guards, func(a, b Ref) int { return cmp.Compare(a.String(), b.String()) })
+	for _, g := range guards {
+		add(&entry{Ref: g}, onProtected, "")
+	}
 	for _, e := range s.entries {
-		if e.marked == 0 || e.gone != 0 {
+		if !e.isWaiting() {
 			continue
 		}
 		isHeld := false
@@ -131,6 +136,8 @@ func (w *wait) String() string {
 		some += fmt.Sprintf(" and %d more", w.count-1)
 	}
 	switch w.on {
+	case onProtected:
+		return some + ", which " + map[bool]string{true: "are", false: "is"}[w.count > 1] + " protected"
 	case onFinalizer:
 		return "the finalizer " + w.finalizer + " of " + some
 	case onGrace:

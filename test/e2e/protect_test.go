@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // TestProtect: objects are protected, listed and given up as one would type it, and kubectl says why they
@@ -52,6 +54,7 @@ func TestProtect(t *testing.T) {
 		{"protect cm/data --mode=never", 2, "", "coppice: --mode: mode \"never\" is none of always, cascading, outlives\n"},
 		{"protect cm/data --mode=outlives", 2, "", "coppice: --mode=outlives needs --of, which names what the objects outlive\n"},
 		{"protect cm/data --mode=always --of cm/db", 2, "", "coppice: --of is for --mode=outlives, not for always\n"},
+		{"protect cm/data --of cm/data", 1, "", "coppice: configmaps/data: --of names the object itself: it would never go\n"},
 		{"protect cm", 2, "", "coppice: name objects of cm, or say --selector or --all\n"},
 	} {
 		out, stderr, code := tool(t, p, namespace, strings.Fields(test.line)...)
@@ -68,6 +71,7 @@ func TestProtect(t *testing.T) {
 	refusals("protected by its label coppice.dev/protect=always: nobody deletes it; to lift that: coppice unprotect configmaps/data -n protected", "configmap", "data")
 	refusals("it outlives ConfigMap protected/shop; to lift that", "configmap", "db")
 	refusals("coppice unprotect namespaces/protected", "namespace", namespace)
+	storySaysSo(t, p)
 	k.run(t, "delete", "-n", namespace, "configmap", "shop")
 	k.run(t, "delete", "-n", namespace, "configmap", "db", "root")
 	out, stderr, code := tool(t, p, namespace, "unprotect", "cm/data", "ns/protected", "-o", "json")
@@ -81,4 +85,21 @@ func TestProtect(t *testing.T) {
 		t.Errorf("%d, %v: %s%s", code, err, out, stderr)
 	}
 	k.run(t, "delete", "namespace", namespace)
+}
+
+// storySaysSo: the deletion of a namespace tells what protected object it waits for.
+func storySaysSo(t *testing.T, p *plane) {
+	t.Helper()
+	k := ourKubectl(p)
+	k.run(t, "create", "namespace", "held-by-one")
+	k.run(t, "create", "-n", "held-by-one", "configmap", "kept")
+	k.run(t, "label", "-n", "held-by-one", "configmap", "kept", "coppice.dev/protect=always")
+	id := k.run(t, "get", "namespace", "held-by-one", "-o", "jsonpath={.metadata.uid}")
+	k.run(t, "delete", "namespace", "held-by-one", "--wait=false")
+	eventually.Holds(t, "the story names what is protected", func() bool {
+		out, _, code := tool(t, p, "default", "stories", id)
+		return code == 0 && strings.Contains(out, "waits for ConfigMap held-by-one/kept, which is protected")
+	})
+	k.run(t, "label", "-n", "held-by-one", "configmap", "kept", "coppice.dev/protect-")
+	k.run(t, "wait", "namespace", "held-by-one", "--for=delete", "--timeout=60s")
 }
