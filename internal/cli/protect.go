@@ -339,14 +339,20 @@ func isNamed(others []protection.Other, mapping *meta.RESTMapping, m metav1.Obje
 
 // each gives the objects the protection that change returns; without a label, none.
 func (w *protecting) each(change changing) error {
-	return w.flags.target.visit(&w.flags.cluster, w.args, w.s.Err, func(mapping *meta.RESTMapping, m metav1.Object) error {
+	var failed error
+	err := w.flags.target.visit(&w.flags.cluster, w.args, w.s.Err, func(mapping *meta.RESTMapping, m metav1.Object) error {
 		done, err := w.write(mapping, m, change)
 		if err != nil {
-			return fmt.Errorf("%s/%s: %w", mapping.Resource.GroupResource(), m.GetName(), err)
+			failed = fmt.Errorf("%s/%s: %w", mapping.Resource.GroupResource(), m.GetName(), err)
+			return failed
 		}
 		w.done = append(w.done, done)
 		return nil
 	})
+	if failed != nil {
+		return failed // the object was found
+	}
+	return err
 }
 
 // write changes one object. If it has changed since it was read, it is read again.

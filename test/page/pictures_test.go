@@ -31,6 +31,7 @@ func TestPictures(t *testing.T) {
 		{"story", "story/a", "by acme.io/hold", "light", 1180, 800},
 		{"story-dark", "story/a", "by acme.io/hold", "dark", 1180, 800},
 		{"preview", named, "To delete exactly this", "light", 1180, 900},
+		{"health", "health", "What it means", "light", 1180, 1120},
 		{"phone", "story/a", "by acme.io/hold", "light", 390, 760},
 	} {
 		b := newTab(t, server, p.width, p.height)
