@@ -177,10 +177,13 @@ func TestStory(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	// The grace period counts down.
-	left := func() string { return label("pods ×3")[strings.Index(label("pods ×3"), "≤"):] }
-	first := left()
-	b.until(fmt.Sprintf(`![...document.querySelectorAll(".box")].some((e) => e.getAttribute("aria-label").replace(/\s/g, " ").includes(%q))`, first[:strings.Index(first+".", ".")]))
+	// The grace period counts down, where it is seen.
+	left := `[...document.querySelectorAll(".box text")].map((e) => e.textContent).find((t) => t.startsWith("≤")) ?? ""`
+	if first := eval[string](b, left); first == "" {
+		t.Error("no grace period is shown")
+	} else {
+		b.until(fmt.Sprintf("(%s) !== %q", left, first))
+	}
 	if thick := eval[int](b, `document.querySelectorAll(".edge.blocking").length`); thick != 2 {
 		t.Errorf("%d lines are thick, want 2", thick)
 	}
@@ -192,9 +195,10 @@ func TestStory(t *testing.T) {
 	}
 	b.untilText("ConfigMap shop/held: finalizer acme.io/hold: Deployment acme/operator serves it, and is scaled to 0")
 	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Stuck")`)
-	b.until(`document.querySelector(".box.held").getAttribute("aria-label").includes("by acme.io/hold, which Deployment.apps acme/operator removes")`)
+	b.until(`[...document.querySelectorAll(".box.held text")].some((e) => e.textContent.startsWith("served by Deployment acme/oper"))`)
+	b.until(`document.querySelector(".box.held").getAttribute("aria-label").includes("served by Deployment acme/operator")`)
 	b.do(chromedp.Click(`.box.held rect`))
-	b.untilText("finalizer acme.io/hold, which Deployment.apps acme/operator removes; its controller is scaled to 0")
+	b.untilText("finalizer acme.io/hold, which Deployment acme/operator removes; its controller is scaled to 0")
 	b.untilText("coppice undo a")
 	one.send("objects", []object{{"uid": "held", "kind": "ConfigMap", "namespace": "shop", "name": "held", "marked": now(), "gone": now(), "owners": []object{{"uid": "root"}}}})
 	b.until(`!document.querySelector(".box.held")`)

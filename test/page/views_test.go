@@ -116,7 +116,7 @@ func TestPreview(t *testing.T) {
 			t.Errorf("no box says %q: %q", want, labels)
 		}
 	}
-	b.do(chromedp.Click(`.box[aria-label^="ConfigMap precious"] rect`))
+	b.do(chromedp.Click(`.box[aria-label^="ConfigMap precious stays · it is protected"] rect`))
 	b.untilText("protected by its label coppice.dev/protect=always: nobody deletes it")
 	if got := eval[string](b, "location.hash"); got != "#/"+named {
 		t.Errorf("the address is %s", got)

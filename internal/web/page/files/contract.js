@@ -13,8 +13,11 @@ export function leavesOf(waits) {
 
 /** servedOf returns who serves which finalizer, out of an explanation, and how that is: [{finalizer, by, says}]. */
 export function servedOf(x) {
-  return x.waits.filter((w) => w.finalizer && w.servedBy).map((w) => ({finalizer: w.finalizer, by: w.servedBy.controller ?? "", says: serving[w.servedBy.state] ?? ""}));
+  return x.waits.filter((w) => w.finalizer && w.servedBy).map((w) => ({finalizer: w.finalizer, by: withoutGroup(w.servedBy.controller ?? ""), says: serving[w.servedBy.state] ?? ""}));
 }
+
+// withoutGroup shortens "Deployment.apps shop/operator"; a controller of Kubernetes' own has no object.
+function withoutGroup(name) { return name.replace(/^(\w+)\.[\w.-]+ /, "$1 "); }
 
 /** summaryOf reads the summary of a deletion. Times are milliseconds since 1970. */
 export function summaryOf(x) {

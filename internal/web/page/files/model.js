@@ -8,6 +8,7 @@
 //	marked   when it began to end, in milliseconds since 1970, or null
 //	gone     when it was gone, or null
 //	fate     "kept" if it outlives the story, "aside" if it only keeps others, otherwise ""
+//	isProtected  it stays because it is protected
 //	why      in words, why it stays or what it waits for
 //	holds    [{finalizer, by, says}] what holds it now, and who serves that, as far as it is known
 //	until    when its grace period ends, or null
@@ -122,7 +123,7 @@ function stateOfGroup(c) {
 
 // shape is what the group of an object depends on.
 function shape(o) {
-  return o.kind + "|" + o.fate + "|" + o.holds.map((x) => x.finalizer).join(";") +
+  return o.kind + "|" + o.fate + (o.isProtected ? "!" : "") + "|" + o.holds.map((x) => x.finalizer).join(";") +
     "|" + o.owners.map((x) => x.uid + (x.blocking ? "!" : x.content ? "~" : "")).join(";");
 }
 
@@ -144,7 +145,7 @@ function group(model) {
     }
     above.delete(uid);
     const own = roots.has(uid) ? "root " + (model.roots.length > 12 ? "" : uid) : "";
-    const key = [o.kind, own, o.fate, o.holds.map((x) => x.finalizer).sort().join(","), [...parents].sort().join(",")].join("|");
+    const key = [o.kind, own, o.fate, Boolean(o.isProtected), o.holds.map((x) => x.finalizer).sort().join(","), [...parents].sort().join(",")].join("|");
     const short = names.get(key) ?? "g" + names.size;
     names.set(key, short);
     keys.set(uid, short);

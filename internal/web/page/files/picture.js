@@ -5,7 +5,7 @@ import {h, s, keyed, setAttribute, setText, show} from "./dom.js";
 import {stateNames, states, stateOf} from "./model.js";
 import {count, duration, kindOf, list, many, moment, nameOf, plural} from "./words.js";
 
-const box = {width: 250, height: 66, gapX: 76, gapY: 16, margin: 18};
+const box = {width: 250, height: 80, gapX: 76, gapY: 16, margin: 18};
 const mostBoxes = 300; // more are drawn by no screen; the list has them all
 const mostRows = 200;
 
@@ -67,14 +67,15 @@ export class Picture {
     const parts = states.map((state) => s("rect", {class: "part " + state, height: 6, y: box.height - 13}));
     const element = s("g", {tabindex: "-1", role: "button", onclick: () => this.select(element.group)},
       s("rect", {class: "body", width: box.width, height: box.height, rx: 8}),
-      s("text", {class: "title", x: 12, y: 23, "font-weight": 600}), " ", s("text", {class: "small", x: 12, y: 43}), ...parts);
+      s("text", {class: "title", x: 12, y: 23, "font-weight": 600}), " ", s("text", {class: "small", x: 12, y: 42}), " ",
+      s("text", {class: "small", x: box.width - 12, y: 23, "text-anchor": "end"}), " ", s("text", {class: "small", x: 12, y: 58}), ...parts);
     element.parts = parts;
     return element;
   }
 
   change(element, g) {
     element.group = g;
-    const [, name, says, grace] = element.children;
+    const [, name, says, grace, server] = element.children;
     const [x, y] = cornerOf(g);
     setAttribute(element, "transform", `translate(${x} ${y})`);
     setAttribute(element, "class", "box " + g.state);
@@ -82,14 +83,17 @@ export class Picture {
     setAttribute(element, "tabindex", g.key === this.focusable ? 0 : -1);
     const [top, below] = [titleOf(g), this.says(g)];
     const left = g.until !== null && g.until > this.at ? "≤ " + duration(Math.ceil((g.until - this.at) / 1000)) : "";
-    const [short, shorter] = [cut(top, left ? 22 : 30), cut(below, 35)];
+    const [short, shorter] = [cut(top, left ? 20 : 30), cut(below, 35)];
     setText(grace, left);
+    const by = g.counts.held > 0 ? list([...new Set(g.members[0].holds.map((x) => x.by).filter(Boolean))], 2) : "";
+    const served = by && cut("served by " + by, 35);
+    setText(server, served);
     setText(name, short);
     setText(says, shorter);
     // Who speaks to the browser says what can be seen; what is cut off, and why, follows that.
     const why = g.members.length === 1 && g.members[0].why !== below ? g.members[0].why : "";
-    const rest = [short !== top || shorter !== below ? `${top}: ${below}` : "", why].filter(Boolean).join("; ");
-    setAttribute(element, "aria-label", [short, shorter, left].filter(Boolean).join(" ") + (left && " of grace left") + (rest && ". " + rest));
+    const rest = [short !== top || shorter !== below ? `${top}: ${below}` : "", why, by && served !== "served by " + by && "served by " + by, left && "the grace period ends in " + left.slice(2) + " at most"].filter(Boolean).join("; ");
+    setAttribute(element, "aria-label", [short, shorter, left, served].filter(Boolean).join(" ") + (rest && ". " + rest));
     let x1 = 12;
     for (const [n, state] of states.entries()) {
       const width = (box.width - 24) * g.counts[state] / g.members.length;
@@ -201,7 +205,8 @@ export function saysOf(g, at, names = stateNames) {
   for (const state of states) {
     if (g.counts[state] > 0) words.push(one ? names[state][0] : count(g.counts[state]) + " " + names[state][1]);
   }
-  if (g.counts.held > 0 && held.length > 0) words.push((names === stateNames ? "by " : "for ") + list(held.map((x) => x.finalizer + (x.by ? `, which ${x.by} removes` : "")), 2));
+  if (g.counts.held > 0 && held.length > 0) words.push((names === stateNames ? "by " : "for ") + list(held.map((x) => x.finalizer), 2));
+  if (g.counts.kept === g.members.length && g.members.every((o) => o.isProtected)) words.push(one ? "it is protected" : "they are protected");
   if (g.counts.kept === g.members.length && one && g.members[0].keptBy?.length) return "stays: " + list(g.members[0].keptBy) + " keeps it";
   return words.join(" · ");
 }

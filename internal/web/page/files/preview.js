@@ -132,7 +132,7 @@ function modelOf(report) {
     }
     model.put({
       uid: o.uid, kind: o.kind, namespace: o.namespace ?? "", name: o.name, owners, gone: null, until: null,
-      marked: o.fate === "Deleted" || o.fate === "Waiting" ? 0 : null, fate: stays ? "kept" : "", keptBy: o.keptBy ?? [], why: whyOf(o),
+      marked: o.fate === "Deleted" || o.fate === "Waiting" ? 0 : null, fate: stays ? "kept" : "", keptBy: o.keptBy ?? [], why: whyOf(o), isProtected: Boolean(o.protected),
       holds: o.fate === "Waiting" ? (o.waits ?? []).map((w) => ({finalizer: w.reason === "Finalizer" ? w.name : waitSays(w), by: w.servedBy?.controller ?? "", plain: w.reason !== "Finalizer", says: w.reason === "Finalizer" ? howServed(w) : ""})) : [],
     });
   }
