@@ -151,7 +151,6 @@ func New(api client.Interface, config Config) *Collector {
 		clock:   config.Clock,
 		breaker: breaker.New(config.Breaker, config.Clock),
 		journal: journal{size: config.Records},
-		latency: newLatency(),
 	}
 	c.barrier = barrier.New(barrier.Config{
 		Reader: c.api, Graph: state, Requeue: state.queue.Add, Clock: config.Clock, Lists: config.Lists,

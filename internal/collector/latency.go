@@ -1,11 +1,9 @@
 package collector
 
 import (
-	"math"
+	"slices"
+	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -23,17 +21,22 @@ type Histogram struct {
 
 // latency measures the time from the evidence that the last owner of an object is
 // gone to the answer to the object's DELETE.
-type latency struct{ histogram prometheus.Histogram }
+type latency struct {
+	mu     sync.Mutex
+	counts [len(latencyBounds) + 1]int64 // guarded by mu, and so is all below
+	sum    time.Duration
+	count  int64
+}
 
-func newLatency() latency {
-	return latency{prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "coppice_cascade_seconds",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
-	})}
+// latencyBounds are the bounds of latency's buckets.
+var latencyBounds = [...]time.Duration{ //nolint:gochecknoglobals // never changed
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute,
 }
 
 // observe adds the deletion of an object with these owners.
-func (l latency) observe(now time.Time, owners []verdict.Owner) {
+func (l *latency) observe(now time.Time, owners []verdict.Owner) {
 	last := int64(0)
 	for _, o := range owners {
 		if o.Standing != verdict.Dangling {
@@ -44,25 +47,18 @@ func (l latency) observe(now time.Time, owners []verdict.Owner) {
 	if last == 0 {
 		return
 	}
-	l.histogram.Observe(max(0, now.Sub(time.Unix(0, last))).Seconds())
+	took := max(0, now.Sub(time.Unix(0, last)))
+	bucket, _ := slices.BinarySearch(latencyBounds[:], took) // an upper bound is part of its bucket
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts[bucket]++
+	l.sum += took
+	l.count++
 }
 
 // read returns the counts so far.
-func (l latency) read() Histogram {
-	var metric dto.Metric
-	if err := l.histogram.Write(&metric); err != nil {
-		return Histogram{} // not the zero value, which has no buckets
-	}
-	written := metric.GetHistogram()
-	h := Histogram{Sum: seconds(written.GetSampleSum()), Count: int64(written.GetSampleCount())}
-	below := uint64(0)
-	for _, b := range written.GetBucket() {
-		h.Bounds = append(h.Bounds, seconds(b.GetUpperBound()))
-		h.Counts = append(h.Counts, int64(b.GetCumulativeCount()-below))
-		below = b.GetCumulativeCount()
-	}
-	h.Counts = append(h.Counts, h.Count-int64(below))
-	return h
+func (l *latency) read() Histogram {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Histogram{Bounds: slices.Clone(latencyBounds[:]), Counts: slices.Clone(l.counts[:]), Sum: l.sum, Count: l.count}
 }
-
-func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }

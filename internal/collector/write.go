@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/pace"
 	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -133,7 +133,7 @@ func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 // finalizer is removed, else this begins again.
 func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdict.Disown) error {
 	c.logIdle(ctx, owner, d)
-	err := each(c.config.Detachers, d.Dependents, func(dependent ownership.UID) error {
+	err := pace.Each(c.config.Detachers, d.Dependents, func(dependent ownership.UID) error {
 		return c.untilCurrent(ctx, func() (ownership.Object, error) {
 			return c.detach(ctx, owner, dependent)
 		})
@@ -173,24 +173,4 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	default:
 		return dependent, fmt.Errorf("write owner references of %s: %w", client.RefOf(dependent), err)
 	}
-}
-
-// each calls f for all, at most limit at the same time, and returns the first error. It calls f
-// for all even after an error. With a limit of 1 it starts no goroutine.
-func each[T any](limit int, all []T, f func(one T) error) error {
-	if limit == 1 {
-		var first error
-		for _, one := range all {
-			if err := f(one); err != nil && first == nil {
-				first = err
-			}
-		}
-		return first
-	}
-	var calls errgroup.Group
-	calls.SetLimit(limit)
-	for _, one := range all {
-		calls.Go(func() error { return f(one) })
-	}
-	return calls.Wait()
 }

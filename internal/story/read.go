@@ -176,7 +176,8 @@ func (e *entry) object(sees Sees) Object {
 		return o
 	}
 	if e.due != 0 {
-		o.GraceUntil = new(time.Unix(e.due, 0).UTC())
+		due := time.Unix(e.due, 0).UTC()
+		o.GraceUntil = &due
 	}
 	for _, f := range e.finalizers {
 		if isForeign(f) {
@@ -194,7 +195,8 @@ func at(nano int64) *time.Time {
 	if nano == 0 {
 		return nil
 	}
-	return new(time.Unix(0, nano).UTC())
+	t := time.Unix(0, nano).UTC()
+	return &t
 }
 
 // Text returns a story as text, for a chat or a ticket.

@@ -12,7 +12,7 @@ import (
 // R15: a few rounds begin at once, and then one in each period.
 func TestR15PaceOfRounds(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	p := newPace()
+	p := newRhythm()
 	for i := range roundsAtOnce {
 		if d := p.next(now); d != 0 {
 			t.Fatalf("round %d waits %v", i, d)

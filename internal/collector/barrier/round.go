@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/internal/feed"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/pace"
 )
 
 // sharedListTimeout is the time that a batch waits for a list across namespaces, which a single
@@ -196,21 +196,10 @@ func (t *batch) addOwners(owners map[ownership.UID]*waiter) {
 // forEach calls f for all, at most limit at the same time. With a limit of 1 it starts no
 // goroutine.
 func forEach[T any](limit int, all []T, f func(one T)) {
-	if limit == 1 {
-		for _, one := range all {
-			f(one)
-		}
-		return
-	}
-	var calls errgroup.Group
-	calls.SetLimit(limit)
-	for _, one := range all {
-		calls.Go(func() error {
-			f(one)
-			return nil
-		})
-	}
-	_ = calls.Wait()
+	_ = pace.Each(limit, all, func(one T) error {
+		f(one)
+		return nil
+	})
 }
 
 // finding is the result of a round for one owner.

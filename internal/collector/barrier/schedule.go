@@ -30,23 +30,23 @@ const (
 	eventAfter = 8
 )
 
-// pace keeps rounds from following each other so closely that each serves one owner only,
+// rhythm keeps rounds from following each other so closely that each serves one owner only,
 // and from taking more than a third of the time: a few may begin at once, then one in each
 // period.
-type pace struct{ limiter *rate.Limiter }
+type rhythm struct{ limiter *rate.Limiter }
 
-func newPace() pace { return pace{rate.NewLimiter(rate.Every(shortestPeriod), roundsAtOnce)} }
+func newRhythm() rhythm { return rhythm{rate.NewLimiter(rate.Every(shortestPeriod), roundsAtOnce)} }
 
 // next returns how long to wait before the next round.
-func (p pace) next(now time.Time) time.Duration { return p.limiter.ReserveN(now, 1).DelayFrom(now) }
+func (r rhythm) next(now time.Time) time.Duration { return r.limiter.ReserveN(now, 1).DelayFrom(now) }
 
 // took adapts the period to a round that was made: the longer rounds take, the fewer are made.
-func (p pace) took(now time.Time, d time.Duration) {
-	p.limiter.SetLimitAt(now, rate.Every(max(shortestPeriod, min(3*d, longestPeriod))))
+func (r rhythm) took(now time.Time, d time.Duration) {
+	r.limiter.SetLimitAt(now, rate.Every(max(shortestPeriod, min(3*d, longestPeriod))))
 }
 
 // tookNoLists adapts the period to a round that was one request to the server.
-func (p pace) tookNoLists(now time.Time) { p.limiter.SetLimitAt(now, rate.Every(periodWithoutLists)) }
+func (r rhythm) tookNoLists(now time.Time) { r.limiter.SetLimitAt(now, rate.Every(periodWithoutLists)) }
 
 // Open leaves the rounds to Run, which has to be called next.
 func (b *Barrier) Open() {
@@ -68,13 +68,13 @@ func (b *Barrier) Run(ctx context.Context) {
 	var rounds sync.WaitGroup
 	defer rounds.Wait()
 	clock := b.config.Clock
-	for pace := newPace(); ; {
+	for rhythm := newRhythm(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.queued:
 		}
-		if d := pace.next(clock.Now()); d > 0 {
+		if d := rhythm.next(clock.Now()); d > 0 {
 			select {
 			case <-ctx.Done():
 				return
@@ -98,9 +98,9 @@ func (b *Barrier) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		if withoutLists {
-			pace.tookNoLists(clock.Now())
+			rhythm.tookNoLists(clock.Now())
 		} else {
-			pace.took(clock.Now(), clock.Since(began))
+			rhythm.took(clock.Now(), clock.Since(began))
 		}
 	}
 }
