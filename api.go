@@ -63,7 +63,7 @@ func (s apiSource) View(read func(g *ownership.Graph)) {
 		read(ownership.New())
 		return
 	}
-	s.Collector.collector.View(read)
+	s.Collector.inside().Collector.View(read)
 }
 
 // Resources implements api.Source.
@@ -71,7 +71,7 @@ func (s apiSource) Resources() []*inventory.Resource {
 	if s.Collector == nil {
 		return nil
 	}
-	served := s.Collector.feed.Resources()
+	served := s.Collector.inside().Feed.Resources()
 	all := make([]*inventory.Resource, 0, len(served))
 	for i := range served {
 		all = append(all, inventoryResourceOf(&served[i]))
@@ -111,7 +111,7 @@ var errNoCollector = errors.New("no collector works in this process")
 // unread returns the resources whose objects the collector does not know, or may not know all.
 func (c *Collector) unread() []inventory.Unread {
 	var all []inventory.Unread
-	for _, m := range c.feed.Status() {
+	for _, m := range c.inside().Feed.Status() {
 		if !m.Complete {
 			why := "the collector has not read it yet"
 			if m.Err != nil {
@@ -120,7 +120,7 @@ func (c *Collector) unread() []inventory.Unread {
 			all = append(all, inventory.Unread{Resource: m.Resource, Why: why})
 		}
 	}
-	for _, gv := range c.feed.Unanswered() {
+	for _, gv := range c.inside().Feed.Unanswered() {
 		all = append(all, inventory.Unread{Resource: gv.WithResource(""), Why: "discovery does not answer for it"})
 	}
 	return all
@@ -130,7 +130,7 @@ func (c *Collector) unread() []inventory.Unread {
 func (s apiSource) explained() *explain.Collector {
 	state, status := explain.NewCollector("the collector that was asked"), s.Collector.Status()
 	state.Empties = s.Namespaces != nil && s.Namespaces.Synced()
-	state.Collects = s.Collector.isSynced() && !status.ObserveOnly
+	state.Collects = s.Collector.Synced() && !status.ObserveOnly
 	for _, w := range status.Barrier {
 		held := explain.Held{Since: w.Since}
 		for _, h := range w.Holds {
@@ -149,7 +149,7 @@ func (s apiSource) Records(after uint64) []collector.Record {
 	if s.Collector == nil {
 		return nil
 	}
-	return s.Collector.collector.RecordsAfter(after)
+	return s.Collector.inside().Collector.RecordsAfter(after)
 }
 
 // SeenStatus is the Status as far as a caller may see it.
@@ -165,7 +165,7 @@ func (s apiSource) Stories() *story.Book {
 	if s.Collector == nil {
 		return nil
 	}
-	return s.Collector.stories
+	return s.Collector.inside().Stories
 }
 
 // Status implements api.Source. How many objects there are of a kind is told only to those who may list

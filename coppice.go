@@ -23,98 +23,35 @@ package coppice
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"sync"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/collector/client"
-	"github.com/coppice-dev/coppice/internal/feed"
+	light "github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/insight"
 	"github.com/coppice-dev/coppice/internal/metrics"
 	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/pace"
 	"github.com/coppice-dev/coppice/internal/story"
 )
 
 var (
 	// ErrAlreadyStarted is the error of a second Run of the same controller.
-	ErrAlreadyStarted = errors.New("started more than once")
+	ErrAlreadyStarted = light.ErrAlreadyStarted
 	// ErrNotSynced is the error of Ready while a controller has not read the state of the server.
-	ErrNotSynced = errors.New("not synced")
+	ErrNotSynced = light.ErrNotSynced
 	// ErrGraphTooLarge is the error of WriteGraph for a graph that is too large to draw.
 	ErrGraphTooLarge = insight.ErrTooLarge
 )
 
-// Options are the options of a collector. The zero value is usable.
-type Options struct {
-	// ObserveOnly makes the collector decide, log and record, but change nothing on the server.
-	ObserveOnly bool
-	// Breaker pauses the deletions of a kind when there are too many, until Resume is called.
-	// Default: deletions are never paused.
-	Breaker Breaker
-	// Records is the number of changes that are kept for Collector.Records; negative for none.
-	// Default: 10000.
-	Records int
-	// Workers is the number of objects that are worked on concurrently. Default: 64.
-	Workers int
-	// Ignore lists resources whose objects are never collected, and whose deletions are not
-	// noticed. Nil means DefaultIgnore; an empty list ignores nothing.
-	Ignore []schema.GroupResource
-	// WrapMetadata, if set, is put around the client that reads metadata. A server in the same
-	// process may answer lists and watches without requests. Gets, deletions and patches are always
-	// requests.
-	WrapMetadata func(metadata.Interface) metadata.Interface
-	// Logger gets a line at level Info for each change that the collector makes to an
-	// object, and at level Debug for each decision to change nothing. Default: no log.
-	Logger *slog.Logger
-}
-
-// Breaker limits how many objects of one kind may be deleted before somebody has to look at it. The
-// zero value sets no limit.
-type Breaker struct {
-	// Share is the share of a kind's objects that may be deleted within Window: 0.1 is a tenth. 0
-	// turns the breaker off.
-	Share float64
-	// Window is the time over which deletions are counted. Default: one minute.
-	Window time.Duration
-	// Min is the number of deletions of a kind within Window that are always allowed. Default: 100.
-	Min int
-}
-
-// DefaultIgnore returns the resources that are ignored unless Options.Ignore is set: the Events of
-// both groups. There are many of them, and they own nothing.
-func DefaultIgnore() []schema.GroupResource {
-	return []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
-}
-
-// Collector is the garbage collector of one API server. Create one with New.
+// Collector is the garbage collector of one API server. Create one with New. It is that of package collector, and
+// shows what that one does.
 type Collector struct {
-	lifecycle
-	feed      *feed.Feed
-	collector *collector.Collector
-	metrics   *metrics.Set
-	stories   *story.Book
-	log       *slog.Logger
-	gone      listeners
+	light   *light.Collector
+	metrics *metrics.Set
+	gone    listeners
 }
-
-// The number of requests of the collector that may be in flight: at first, and at most if the
-// server turns out to handle them. The workers need only one each; orphaning many dependents and
-// the barrier need more.
-const (
-	firstConcurrency = 32
-	mostConcurrency  = 256
-)
 
 // New returns a collector for the server of config. It sends no request, and neither changes nor
 // keeps config.
@@ -122,49 +59,20 @@ const (
 // Unless config limits them, requests are not rate-limited on the client side: the collector adapts
 // to what the server can handle.
 func New(config *rest.Config, options Options) (*Collector, error) {
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
-	if options.Ignore == nil {
-		options.Ignore = DefaultIgnore()
-	}
-	c := &Collector{log: options.Logger, lifecycle: newLifecycle()}
+	c := &Collector{}
 	c.metrics = metrics.New(c.reading)
-	config = completed(config)
+	config = rest.CopyConfig(config)
 	config.Wrap(c.metrics.Transport)
-	discoveryClient, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make discovery client: %w", err)
-	}
-	// For a moment after its creation, a kind answers requests with Retry-After. The monitors retry
-	// sooner than that, with back-off.
-	watching := rest.CopyConfig(config)
-	watching.Wrap(client.WithoutRetry)
-	metadataClient, err := metadata.NewForConfig(watching)
-	if err != nil {
-		return nil, fmt.Errorf("make metadata client: %w", err)
-	}
-	if options.WrapMetadata == nil {
-		options.WrapMetadata = func(client metadata.Interface) metadata.Interface { return client }
-	}
-	c.stories = story.NewBook()
-	c.feed = feed.New(discoveryClient, options.WrapMetadata(metadataClient), feed.Config{Ignore: options.Ignore, Logger: options.Logger})
-	api, err := client.New(config, c.feed)
-	if err != nil {
+	var err error
+	if c.light, err = light.New(config, options); err != nil {
 		return nil, err
 	}
-	api.WrapLists(options.WrapMetadata)
-	events, err := client.NewEventClient(config, c.feed, clock.RealClock{})
-	if err != nil {
-		return nil, err
-	}
-	c.collector = collector.New(api, collector.Config{
-		Workers: options.Workers, ObserveOnly: options.ObserveOnly,
-		Breaker: collector.Breaker(options.Breaker), Records: options.Records, Events: events, Logger: options.Logger,
-		Stories: c.stories, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
-	})
+	c.inside().Sink = sink{c.inside().Sink, c.inside().Collector.View, &c.gone}
 	return c, nil
 }
+
+// inside returns what the collector is made of.
+func (c *Collector) inside() *cluster.Cluster { return c.light.Cluster() }
 
 // DeletionRequest is a DELETE of an object by somebody.
 type DeletionRequest struct {
@@ -181,7 +89,7 @@ type DeletionRequest struct {
 // their process may call it, before the object changes; the stories of deletions that the API tells then say
 // so. It changes nothing about what is collected, and may be called concurrently, and before Run.
 func (c *Collector) Requested(r DeletionRequest) {
-	c.stories.Requested(story.Request{
+	c.inside().Stories.Requested(story.Request{
 		Key: r.Request, UID: ownership.UID(r.UID), By: story.By{User: r.User, Agent: r.Agent}, Policy: string(r.Policy),
 	})
 }
@@ -189,73 +97,28 @@ func (c *Collector) Requested(r DeletionRequest) {
 // Run collects garbage until ctx ends, and returns when everything that it started has
 // ended. It waits for a server that cannot be reached. A second call returns
 // ErrAlreadyStarted.
-func (c *Collector) Run(ctx context.Context) error {
-	if err := c.start(); err != nil {
-		return fmt.Errorf("garbage collector: %w", err)
-	}
-	var parts sync.WaitGroup
-	defer parts.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	parts.Go(func() { c.feed.Run(ctx, c.sink()) })
-	// The graph comes first: while it is incomplete most owners seem to be missing, and each of
-	// them would be read.
-	if c.feed.WaitForInitialSync(ctx) != nil {
-		return nil // ctx has ended, as it should
-	}
-	c.log.InfoContext(ctx, "collecting", c.extent()...)
-	parts.Go(func() { c.collector.Run(ctx) })
-	c.setSynced()
-	<-ctx.Done()
-	return nil
-}
-
-// extent returns log attributes for the start: the number of kinds, and of those that could not be
-// read.
-func (c *Collector) extent() []any {
-	kinds, failing := 0, 0
-	for _, m := range c.feed.Status() {
-		if kinds++; m.State != feed.Synced {
-			failing++
-		}
-	}
-	extent := []any{"kinds", kinds}
-	if failing > 0 {
-		extent = append(extent, "unread", failing)
-	}
-	return extent
-}
+func (c *Collector) Run(ctx context.Context) error { return c.light.Run(ctx) }
 
 // Synced reports whether the collector has read all objects and has begun to collect.
-func (c *Collector) Synced() bool { return c.isSynced() }
+func (c *Collector) Synced() bool { return c.light.Synced() }
 
 // WaitForSync waits until Synced. It returns the error of ctx if that ends first.
-func (c *Collector) WaitForSync(ctx context.Context) error { return c.waitForSync(ctx) }
+func (c *Collector) WaitForSync(ctx context.Context) error { return c.light.WaitForSync(ctx) }
 
 // Ready returns nil when the collector is synced, and otherwise an error that wraps ErrNotSynced
 // and says what is missing.
-func (c *Collector) Ready() error {
-	if c.Synced() {
-		return nil
-	}
-	monitors := c.feed.Status()
-	if len(monitors) == 0 {
-		return fmt.Errorf("%w: the resources of the server are not known yet", ErrNotSynced)
-	}
-	waiting := 0
-	for _, m := range monitors {
-		if m.State == feed.Waiting {
-			waiting++
-		}
-	}
-	return fmt.Errorf("%w: %d of %d resources are not read yet", ErrNotSynced, waiting, len(monitors))
-}
+func (c *Collector) Ready() error { return c.light.Ready() }
+
+// Status returns the state of the collector.
+func (c *Collector) Status() Status { return c.light.Status() }
+
+// Records returns the last decisions that changed something on the server, oldest first.
+// With Options.ObserveOnly they are those that would have.
+func (c *Collector) Records() []Record { return c.light.Records() }
 
 // Resume resumes the deletions of a kind that the breaker has paused. It reports whether
 // they were paused.
-func (c *Collector) Resume(kind schema.GroupKind) bool {
-	return c.collector.Resume(ownership.Kind{Group: kind.Group, Kind: kind.Kind})
-}
+func (c *Collector) Resume(kind schema.GroupKind) bool { return c.light.Resume(kind) }
 
 // Backlog returns the number of objects in a namespace that are queued.
-func (c *Collector) Backlog(namespace string) int { return c.collector.Backlog(namespace) }
+func (c *Collector) Backlog(namespace string) int { return c.inside().Collector.Backlog(namespace) }

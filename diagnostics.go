@@ -49,9 +49,9 @@ func (c *Collector) WriteGraph(w io.Writer, format GraphFormat, uids ...UID) err
 
 func (c *Collector) picture(uids ...ownership.UID) insight.Graph {
 	if len(uids) == 0 {
-		return insight.Whole(c.collector.View)
+		return insight.Whole(c.inside().Collector.View)
 	}
-	return insight.Around(c.collector.View, uids...)
+	return insight.Around(c.inside().Collector.View, uids...)
 }
 
 // Metrics returns the metrics of the collector for the caller to register. Their names begin with
@@ -64,7 +64,7 @@ func (c *NamespaceController) Metrics() prometheus.Collector { return c.metrics 
 
 // reading returns what the metrics are made from.
 func (c *Collector) reading() metrics.Reading {
-	return metrics.Reading{Synced: c.Synced(), Monitors: c.feed.Status(), Collector: c.collector.Status()}
+	return metrics.Reading{Synced: c.Synced(), Monitors: c.inside().Feed.Status(), Collector: c.inside().Collector.Status()}
 }
 
 // Handler returns a handler for:
@@ -101,7 +101,9 @@ type source struct{ Controllers }
 
 // Status implements web.Source.
 func (s source) Status() any {
-	status := emptyStatus()
+	status := Status{
+		Resources: []ResourceStatus{}, Kinds: []KindStatus{}, Deletions: []DeletionStatus{}, Barrier: []BarrierWait{}, Paused: []Pause{},
+	}
 	if s.Collector != nil {
 		status = s.Collector.Status()
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/lifecycle"
 	"github.com/coppice-dev/coppice/internal/metrics"
 	"github.com/coppice-dev/coppice/internal/namespaces"
 	"github.com/coppice-dev/coppice/internal/protected/cascade"
@@ -77,7 +78,7 @@ type NamespaceOptions struct {
 // namespaces. A cluster has such a controller in its kube-controller-manager; this one is for
 // servers without one. Create one with NewNamespaceController.
 type NamespaceController struct {
-	lifecycle
+	lifecycle  lifecycle.Lifecycle
 	controller *namespaces.Controller
 	metrics    *metrics.Set
 }
@@ -94,9 +95,9 @@ func NewNamespaceController(config *rest.Config, options NamespaceOptions) (*Nam
 	if err != nil {
 		return nil, fmt.Errorf("DeletionOrder: %w", err)
 	}
-	c := &NamespaceController{lifecycle: newLifecycle()}
-	c.metrics = metrics.ForNamespaces(c.isSynced)
-	config = completed(config)
+	c := &NamespaceController{lifecycle: lifecycle.New()}
+	c.metrics = metrics.ForNamespaces(c.lifecycle.IsSynced)
+	config = lifecycle.Completed(config)
 	config.Wrap(c.metrics.Transport)
 	config.Wrap(cascade.Transport)
 	client, err := kubernetes.NewForConfig(config)
@@ -120,7 +121,7 @@ func NewNamespaceController(config *rest.Config, options NamespaceOptions) (*Nam
 // Run runs the controller until ctx ends, and returns when everything that it started has ended. It
 // waits for a server that cannot be reached. A second call returns ErrAlreadyStarted.
 func (c *NamespaceController) Run(ctx context.Context) error {
-	if err := c.start(); err != nil {
+	if err := c.lifecycle.Start(); err != nil {
 		return fmt.Errorf("namespace controller: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -131,16 +132,18 @@ func (c *NamespaceController) Run(ctx context.Context) error {
 		ended <- c.controller.Run(ctx)
 	}()
 	if c.controller.WaitForSync(ctx) == nil {
-		c.setSynced()
+		c.lifecycle.SetSynced()
 	}
 	return <-ended
 }
 
 // Synced reports whether the controller has listed the namespaces and is working.
-func (c *NamespaceController) Synced() bool { return c.isSynced() }
+func (c *NamespaceController) Synced() bool { return c.lifecycle.IsSynced() }
 
 // WaitForSync waits until Synced. It returns the error of ctx if that ends first.
-func (c *NamespaceController) WaitForSync(ctx context.Context) error { return c.waitForSync(ctx) }
+func (c *NamespaceController) WaitForSync(ctx context.Context) error {
+	return c.lifecycle.WaitForSync(ctx)
+}
 
 // Ready returns nil when the controller is synced, and otherwise an error that wraps ErrNotSynced.
 func (c *NamespaceController) Ready() error {

@@ -60,11 +60,11 @@ func (c Controllers) ProtectionHandler(ctx context.Context, config *rest.Config)
 // Carries reports whether any object that the collector has observed has a finalizer. It is an error if
 // none has and the collector has not observed everything.
 func (c *Collector) Carries(finalizer string) (carried bool, err error) {
-	c.collector.View(func(g *ownership.Graph) { carried = g.Carries(finalizer) })
+	c.inside().Collector.View(func(g *ownership.Graph) { carried = g.Carries(finalizer) })
 	if carried {
 		return true, nil
 	}
-	if !c.isSynced() {
+	if !c.Synced() {
 		return false, errors.New("the collector has not read everything yet")
 	}
 	if unread := c.unread(); len(unread) > 0 {

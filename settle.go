@@ -63,7 +63,7 @@ func (c Controllers) settlement(ctx context.Context) Settlement {
 		s.Settled, s.Unfinished = len(unfinished) == 0, append(s.Unfinished, unfinished...)
 		return s
 	}
-	terminating, behind, err := c.Collector.collector.Compare(ctx)
+	terminating, behind, err := c.Collector.inside().Collector.Compare(ctx)
 	switch {
 	case err != nil:
 		s.Unfinished = append(s.Unfinished, err.Error())
@@ -93,7 +93,7 @@ type begun struct{ objects, syncs int }
 // that are being deleted.
 func (c Controllers) work(deleted []HeldObject) (b begun, unfinished []string) {
 	if c.Collector != nil {
-		b.objects, unfinished = c.Collector.collector.Work()
+		b.objects, unfinished = c.Collector.inside().Collector.Work()
 	}
 	if c.Namespaces != nil {
 		underWay := 0

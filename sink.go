@@ -39,9 +39,6 @@ type sink struct {
 	gone *listeners
 }
 
-// sink returns the destination of the feed's observations.
-func (c *Collector) sink() feed.Sink { return sink{c.collector.Sink(), c.collector.View, &c.gone} }
-
 // Forget implements feed.Sink. The watch event contains only a UID; until it is forgotten, the
 // graph knows its namespace.
 func (s sink) Forget(uid ownership.UID, resourceVersion string) {

@@ -1,4 +1,4 @@
-package coppice
+package collector
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package coppice
+package collector
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,15 +12,15 @@ import (
 
 // Status returns the state of the collector.
 func (c *Collector) Status() Status {
-	s := statusOf(c.collector.Status())
+	s := statusOf(c.cluster.Collector.Status())
 	s.Synced = c.Synced()
-	s.Resources = each(c.feed.Status(), resourceStatusOf)
+	s.Resources = each(c.cluster.Feed.Status(), resourceStatusOf)
 	return s
 }
 
 // Records returns the last decisions that changed something on the server, oldest first.
 // With Options.ObserveOnly they are those that would have.
-func (c *Collector) Records() []Record { return each(c.collector.Records(), recordOf) }
+func (c *Collector) Records() []Record { return each(c.cluster.Collector.Records(), recordOf) }
 
 // each converts a list; the result is not nil, so that it is [] in JSON.
 func each[From, To any](all []From, convert func(From) To) []To {
@@ -37,13 +37,6 @@ func optional[From, To any](all []From, convert func(From) To) []To {
 		return nil
 	}
 	return each(all, convert)
-}
-
-// emptyStatus returns the status of a process without a collector.
-func emptyStatus() Status {
-	s := statusOf(collector.Status{})
-	s.Resources = []ResourceStatus{}
-	return s
 }
 
 func statusOf(s collector.Status) Status {
