@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites generate dist dist-serve first-build
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites generate dist dist-serve module first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -27,6 +27,9 @@ dist: ## the files of a release, in dist (an hour on two cores, the first time):
 
 dist-serve: ## serve the files of dist at http://127.0.0.1:8451
 	cd release && go run . -serve ../dist
+
+module: ## the collector as a Go module, in bin/module, for GOPROXY=file://…/bin/module: VERSION=v0.1.0 (a second)
+	cd release && go run . -version '$(VERSION)' -module ../bin/module -epoch "$$(git log -1 --format=%ct)"
 
 test: ## the tests
 	go test ./...

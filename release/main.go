@@ -1,6 +1,7 @@
 // Command release makes the files of a release of Coppice: archives with the binary for each
 // platform, archives for test suites with their index, a container image, a chart, the manifests of
-// package managers, lists of what the binaries were made of, and the checksums of all. It needs Go
+// package managers, the collector as a Go module of its own, lists of what the binaries were made of,
+// and the checksums of all. It needs Go
 // and nothing else, and the same source makes the same files. make dist runs it.
 //
 // With -serve it serves such files on loopback, to try how they are installed.
@@ -50,6 +51,7 @@ func run(ctx context.Context, args []string, report io.Writer) error {
 	seconds := flags.Int64("epoch", 0, "the time of all files, in seconds since 1970")
 	platforms := flags.String("targets", "", "platforms, such as linux/amd64,linux/arm64 (default: all)")
 	serve := flags.String("serve", "", "serve the files in this directory on "+ownAddress+", and do nothing else")
+	proxy := flags.String("module", "", "write the Go module of the collector into this directory, as a module proxy serves it, and do nothing else")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -57,6 +59,12 @@ func run(ctx context.Context, args []string, report io.Writer) error {
 		return serveFiles(ctx, *serve, report)
 	}
 	r.made = time.Unix(*seconds, 0)
+	if *proxy != "" {
+		if err := checkVersion("-version", r.version); err != nil {
+			return err
+		}
+		return r.writeModule(*proxy)
+	}
 	if err := r.check(*platforms); err != nil {
 		return err
 	}
@@ -66,8 +74,8 @@ func run(ctx context.Context, args []string, report io.Writer) error {
 // check checks what the user gave.
 func (r *release) check(platforms string) error {
 	for name, version := range map[string]string{"-version": r.version, "-kubernetes": r.kubernetes} {
-		if !semver.IsValid(version) || semver.Canonical(version) != version {
-			return fmt.Errorf("%s %q: give a semantic version without a +, such as v1.2.3", name, version)
+		if err := checkVersion(name, version); err != nil {
+			return err
 		}
 	}
 	r.targets = target.All()
@@ -82,6 +90,14 @@ func (r *release) check(platforms string) error {
 		}
 	}
 	return manifests.CheckURL(r.baseURL)
+}
+
+// checkVersion checks the value of a flag that is a version.
+func checkVersion(name, version string) error {
+	if !semver.IsValid(version) || semver.Canonical(version) != version {
+		return fmt.Errorf("%s %q: give a semantic version without a +, such as v1.2.3", name, version)
+	}
+	return nil
 }
 
 // serveFiles serves a directory until it is stopped.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/release/internal/compile"
 	"github.com/coppice-dev/coppice/release/internal/deployment"
 	"github.com/coppice-dev/coppice/release/internal/envtest"
+	"github.com/coppice-dev/coppice/release/internal/gomodule"
 	"github.com/coppice-dev/coppice/release/internal/image"
 	"github.com/coppice-dev/coppice/release/internal/manifests"
 	"github.com/coppice-dev/coppice/release/internal/sbom"
@@ -26,6 +28,8 @@ import (
 const (
 	// sumsName is the file with the checksums of all others.
 	sumsName = "SHA256SUMS"
+	// proxyName is the directory that is a proxy of Go modules.
+	proxyName = "go"
 	// largest is the most that a download may have: 40 MB.
 	largest = 40_000_000
 )
@@ -59,7 +63,7 @@ func (r *release) make(ctx context.Context) error {
 			return fmt.Errorf("pack for %s: %w", t, err)
 		}
 	}
-	for _, step := range []func() error{r.packAssetsIndex, r.packImage, r.packDeployment, r.packManifests} {
+	for _, step := range []func() error{r.packAssetsIndex, r.packImage, r.packDeployment, r.packManifests, r.packModule} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -201,6 +205,14 @@ func (r *release) packManifests() error {
 	return nil
 }
 
+// packModule writes the collector as a module of its own.
+func (r *release) packModule() error { return r.writeModule(filepath.Join(r.output, proxyName)) }
+
+// writeModule writes that module into a directory, which is a module proxy then.
+func (r *release) writeModule(dir string) error {
+	return gomodule.Module{Repository: r.repository, Version: r.version, Made: r.made}.Write(dir)
+}
+
 // create makes an archive, which must not be too large.
 func (r *release) create(name string, files []archive.File, packer func(io.Writer, time.Time, []archive.File) error) error {
 	path := filepath.Join(r.output, name)
@@ -218,28 +230,24 @@ func (r *release) write(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(r.output, name), data, 0o644)
 }
 
-// sums returns the SHA-256 of each file that there is so far.
+// sums returns the SHA-256 of each file that there is so far, by its slash-separated name.
 func (r *release) sums() (map[string]string, error) {
-	entries, err := os.ReadDir(r.output)
-	if err != nil {
-		return nil, err
-	}
 	sums := map[string]string{}
-	for _, e := range entries {
-		if e.Name() == sumsName {
-			continue
+	err := fs.WalkDir(os.DirFS(r.output), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || name == sumsName {
+			return err
 		}
-		file, err := os.Open(filepath.Join(r.output, e.Name()))
+		file, err := os.Open(filepath.Join(r.output, filepath.FromSlash(name)))
 		if err != nil {
-			return nil, err
+			return err
 		}
+		defer file.Close()
 		hash := sha256.New()
-		_, err = io.Copy(hash, file)
-		_ = file.Close() // it was read only
-		if err != nil {
-			return nil, err
+		if _, err := io.Copy(hash, file); err != nil {
+			return err
 		}
-		sums[e.Name()] = hex.EncodeToString(hash.Sum(nil))
-	}
-	return sums, nil
+		sums[name] = hex.EncodeToString(hash.Sum(nil))
+		return nil
+	})
+	return sums, err
 }

@@ -71,7 +71,7 @@ func New(config *rest.Config, options Options) (*Cluster, error) {
 		return nil, fmt.Errorf("make metadata client: %w", err)
 	}
 	c := &Cluster{Lifecycle: lifecycle.New(), Stories: story.NewBook(), log: options.Logger}
-	c.Feed = feed.New(discoveryClient, options.WrapMetadata(metadataClient), feed.Config{Ignore: options.Ignore, Logger: options.Logger})
+	c.Feed = feed.New(discoveryOf(discoveryClient), options.WrapMetadata(metadataClient), feed.Config{Ignore: options.Ignore, Logger: options.Logger})
 	api, err := client.New(config, c.Feed)
 	if err != nil {
 		return nil, err
