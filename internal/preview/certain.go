@@ -36,24 +36,32 @@ func (p *play) isCertain(requests []Request) bool {
 		}
 	}
 	for uid := range seen {
-		if o := p.inventory.Object(uid); o.Phase != ownership.Active && !p.isReached(o) {
+		if o := p.inventory.Object(uid); o.Phase != ownership.Active && !p.isReached(o, requests) {
 			return false
 		}
 	}
 	return true
 }
 
-// isReached reports whether every schedule comes to an object: not only those that look at it as an owner.
-func (p *play) isReached(o *inventory.Object) bool {
-	if namespaces := p.inventory.Resource(ownership.Kind{Kind: "Namespace"}); namespaces != nil && o.Namespace != "" {
-		if ns := p.inventory.Named(namespaces, "", o.Namespace); ns != nil && p.objects[ns.UID] != nil && p.objects[ns.UID].contentsLoaded {
-			return true
-		}
+// isReached reports whether every schedule comes to an object that was being deleted before: not only those that
+// look at it as an owner. Those come to it that delete an owner of it, or empty its namespace.
+func (p *play) isReached(o *inventory.Object, requests []Request) bool {
+	isRequested := func(uid ownership.UID) bool {
+		return slices.ContainsFunc(requests, func(r Request) bool { return r.UID == uid })
 	}
-	return slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
-		owner := p.objects[r.UID]
-		return owner != nil && (owner.deleting || owner.gone)
-	})
+	isMarkedHere := func(uid ownership.UID) bool {
+		played := p.objects[uid]
+		return played != nil && played.Phase == ownership.Active && (played.deleting || played.gone)
+	}
+	if isRequested(o.UID) || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool { return isMarkedHere(r.UID) }) {
+		return true
+	}
+	namespaces := p.inventory.Resource(ownership.Kind{Kind: "Namespace"})
+	if namespaces == nil || o.Namespace == "" {
+		return false
+	}
+	ns := p.inventory.Named(namespaces, "", o.Namespace)
+	return ns != nil && p.objects[ns.UID] != nil && p.objects[ns.UID].contentsLoaded && (isRequested(ns.UID) || isMarkedHere(ns.UID))
 }
 
 // isPlain reports whether an object is neither protected nor has to do with a deletion in the foreground or one

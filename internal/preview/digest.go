@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
@@ -14,22 +13,49 @@ import (
 // digest returns a digest of what is said, and about which versions of which objects. The steps are
 // not part of it.
 func digest(outcomes []Outcome) string {
-	sorted := slices.Clone(outcomes)
-	slices.SortFunc(sorted, func(a, b Outcome) int { return cmp.Compare(a.Object.UID, b.Object.UID) })
-	var text strings.Builder
-	for _, o := range sorted {
-		// %q keeps apart what would read the same when strung together.
-		fmt.Fprintf(&text, "%q %q %q %t %t %q %q", o.Object.UID, o.Object.ResourceVersion, o.Fate, o.Race, o.Requested, o.Refused, o.Finalizers)
-		for _, r := range o.Owners {
-			fmt.Fprintf(&text, " %q %d", r.UID, r.BlockOwnerDeletion)
-		}
-		fmt.Fprintf(&text, " by %q\n", o.KeptBy)
-		if o.Protected != "" {
-			fmt.Fprintf(&text, "protected %q\n", o.Protected)
-		}
+	sorted := make([]*Outcome, len(outcomes))
+	for n := range outcomes {
+		sorted[n] = &outcomes[n]
 	}
-	sum := sha256.Sum256([]byte(text.String()))
-	return hex.EncodeToString(sum[:])
+	slices.SortFunc(sorted, func(a, b *Outcome) int { return cmp.Compare(a.Object.UID, b.Object.UID) })
+	sum := sha256.New()
+	var line []byte
+	for _, o := range sorted {
+		line = o.appendDigested(line[:0])
+		sum.Write(line)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// appendDigested appends what the digest is of. Quotes keep apart what would read the same when strung together.
+func (o *Outcome) appendDigested(text []byte) []byte {
+	for _, word := range []string{string(o.Object.UID), o.Object.ResourceVersion, string(o.Fate)} {
+		text = append(strconv.AppendQuote(text, word), ' ')
+	}
+	text = append(strconv.AppendBool(text, o.Race), ' ')
+	text = append(strconv.AppendBool(text, o.Requested), ' ')
+	text = append(strconv.AppendQuote(text, o.Refused), ' ')
+	text = appendQuoted(text, o.Finalizers)
+	for _, r := range o.Owners {
+		text = append(strconv.AppendQuote(append(text, ' '), string(r.UID)), ' ')
+		text = strconv.AppendUint(text, uint64(r.BlockOwnerDeletion), 10)
+	}
+	text = append(appendQuoted(append(text, " by "...), o.KeptBy), '\n')
+	if o.Protected != "" {
+		text = append(strconv.AppendQuote(append(text, "protected "...), o.Protected), '\n')
+	}
+	return text
+}
+
+func appendQuoted[S ~string](text []byte, words []S) []byte {
+	text = append(text, '[')
+	for n, word := range words {
+		if n > 0 {
+			text = append(text, ' ')
+		}
+		text = strconv.AppendQuote(text, string(word))
+	}
+	return append(text, ']')
 }
 
 // count counts outcomes by fate and kind.

@@ -317,6 +317,6 @@ func (o *Outcome) goes() bool { return o.Fate == Deleted || o.Fate == Waiting }
 
 func compareOutcomes(a, b Outcome) int {
 	return cmp.Or(cmp.Compare(a.Fate, b.Fate), cmp.Compare(a.Step, b.Step),
-		cmp.Compare(a.Object.Kind.String(), b.Object.Kind.String()),
+		cmp.Compare(a.Object.Kind.Kind, b.Object.Kind.Kind), cmp.Compare(a.Object.Kind.Group, b.Object.Kind.Group),
 		cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name))
 }

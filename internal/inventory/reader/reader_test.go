@@ -188,7 +188,9 @@ func TestReadNoMoreThanNeeded(t *testing.T) {
 	}{
 		"a leaf": {nil, shop, "shop-pod", within, "other shop shop-pod shop-root shop-web"},
 		"a finalizer": {
-			func(s *server) { s.add("/api/v1/configmaps", "shop", "held", "/api/v1/configmaps shop-root", "acme.io/held") },
+			func(s *server) {
+				s.add("/api/v1/configmaps", "shop", "held", "/api/v1/configmaps shop-root", "acme.io/held")
+			},
 			shop, "shop-root", slices.Concat(within, workloads),
 			"held other other-pod other-root other-web shop shop-pod shop-root shop-web",
 		},
@@ -203,7 +205,8 @@ func TestReadNoMoreThanNeeded(t *testing.T) {
 		},
 		"a namespace, and what it owns elsewhere": {
 			func(s *server) { s.add("/api/v1/pods", "other", "mirror", "/api/v1/namespaces other") },
-			Scope{Namespaces: []string{"shop"}, Beyond: true}, "shop",
+			Scope{Namespaces: []string{"shop"}, Beyond: true},
+			"shop",
 			[]string{"/api", "/api/v1/configmaps", "/api/v1/namespaces/shop/pods whole", "/api/v1/pods", "/api/v1/secrets", "/apis", "/apis/apps/v1/deployments"},
 			"mirror other shop shop-pod shop-root shop-web",
 		},
