@@ -10,8 +10,7 @@ import (
 )
 
 // isCertain reports whether every schedule ends as this play has ended, so that no other need be played. It says
-// so of deletions in the background of what nobody protects, by owner references that are right: most deletions,
-// and all large ones but for accidents.
+// so of deletions in the background of what nobody protects, by owner references that are right.
 //
 // The reason. There, all that ever happens to an object is that it is marked, that it loses finalizers when it is,
 // that it goes, and that it loses owners that are gone while another one stays. Whether the next of these steps can
@@ -23,8 +22,9 @@ import (
 // steps that were taken here, too; so it is possible here, where everything has come to rest. As little can it
 // lack any.
 //
-// What has several owners and is marked before one of them is gone keeps the reference to it (R8), and loses it
-// otherwise (R9). If it goes, that is the same.
+// Two things have to be ruled out. What has several owners and is marked before one of them is gone keeps the
+// reference to it (R8), and loses it otherwise (R9); if it goes, that is the same. And what was being deleted before
+// may come to its end in one schedule, and never be looked at in another.
 func (p *play) isCertain(requests []Request) bool {
 	if slices.ContainsFunc(requests, func(r Request) bool { return r.Propagation != metav1.DeletePropagationBackground }) {
 		return false

@@ -154,7 +154,7 @@ func (c *randomCluster) requests() []Request {
 // TestCertainIsCertain: where other schedules are not played, they would have ended as the first one.
 func TestCertainIsCertain(t *testing.T) {
 	certain, racing, several := 0, 0, 0
-	histories.Check(t, 3000, 1, func(t *rapid.T) {
+	histories.Check(t, 2000, 1, func(t *rapid.T) {
 		c := newRandomCluster(t)
 		requests := c.requests()
 		options := Options{

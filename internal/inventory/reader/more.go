@@ -23,8 +23,7 @@ func (r *reader) readMore(ctx context.Context, listable []*inventory.Resource, u
 				return !slices.Contains(lack.Everywhere, l.OwnerKind())
 			})
 			r.result.Everywhere = append(r.result.Everywhere, lack.Everywhere...)
-			isAgain := func(resource *inventory.Resource) bool { return slices.Contains(more, resource) }
-			r.result.Objects = slices.DeleteFunc(r.result.Objects, func(o *inventory.Object) bool { return isAgain(o.Resource) })
+			r.result.Objects = slices.DeleteFunc(r.result.Objects, func(o *inventory.Object) bool { return slices.Contains(more, o.Resource) })
 			r.result.Unread = slices.DeleteFunc(r.result.Unread, func(u inventory.Unread) bool {
 				return slices.ContainsFunc(more, func(l *inventory.Resource) bool { return l.GroupVersionResource == u.Resource })
 			})

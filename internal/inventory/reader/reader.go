@@ -101,7 +101,7 @@ func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inven
 	if err != nil {
 		return nil, err
 	}
-	r.result.Resources, r.result.Unread = resources.all, unread
+	r.result.Resources, r.result.Unread = resources.all, slices.Clone(unread)
 	if o.Scope != nil {
 		served := &inventory.Inventory{Resources: resources.all, Unread: unread}
 		served.Index()
