@@ -43,17 +43,15 @@ func (p *play) isCertain(requests []Request) bool {
 	return true
 }
 
-// isReached reports whether every schedule comes to an object that was being deleted before: not only those that
-// look at it as an owner. Those come to it that delete an owner of it, or empty its namespace.
+// isReached reports whether every schedule comes to an object that was being deleted before, whatever else it does,
+// and not only if it looks at it as an owner: it is asked for, or depends on what is, or is in a namespace that is.
 func (p *play) isReached(o *inventory.Object, requests []Request) bool {
 	isRequested := func(uid ownership.UID) bool {
 		return slices.ContainsFunc(requests, func(r Request) bool { return r.UID == uid })
 	}
-	isMarkedHere := func(uid ownership.UID) bool {
-		played := p.objects[uid]
-		return played != nil && played.Phase == ownership.Active && (played.deleting || played.gone)
-	}
-	if isRequested(o.UID) || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool { return isMarkedHere(r.UID) }) {
+	if isRequested(o.UID) || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
+		return isRequested(r.UID) && p.objects[r.UID].Phase == ownership.Active
+	}) {
 		return true
 	}
 	namespaces := p.inventory.Resource(ownership.Kind{Kind: "Namespace"})
@@ -61,7 +59,7 @@ func (p *play) isReached(o *inventory.Object, requests []Request) bool {
 		return false
 	}
 	ns := p.inventory.Named(namespaces, "", o.Namespace)
-	return ns != nil && p.objects[ns.UID] != nil && p.objects[ns.UID].contentsLoaded && (isRequested(ns.UID) || isMarkedHere(ns.UID))
+	return ns != nil && isRequested(ns.UID) && p.objects[ns.UID].contentsLoaded
 }
 
 // isPlain reports whether an object is neither protected nor has to do with a deletion in the foreground or one
