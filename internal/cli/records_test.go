@@ -103,7 +103,7 @@ func TestAskACollector(t *testing.T) {
 			"not read: secrets: what you may not list is left out",
 		}},
 		{"stories -o yaml", ExitOK, "/coppice/v1/stories", []string{"user: ann", "policy: Background"}},
-		{"stories uid-web", ExitOK, "/coppice/v1/stories/uid-web?format=text", []string{"Deployment.apps shop/web: being deleted\n"}},
+		{"stories uid-web", ExitOK, "/coppice/v1/deleted?name=web&namespace=shop", []string{"Deployment.apps shop/web: being deleted\n"}},
 		{"stories uid-web -o json", ExitOK, "/coppice/v1/stories/uid-web?format=json", []string{`"objects": [`, `"name": "web-1"`}},
 		{"stories absent", ExitFailed, "/coppice/v1/stories/absent?format=text", []string{"no such story is told"}},
 		{"stories uid-web --watch -o json", ExitOK, "/coppice/v1/stories/uid-web/watch?after=7", []string{`"waiting":1`, `"done":true`}},

@@ -110,7 +110,8 @@ func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error
 		if _, err := io.Copy(s.Out, body); err != nil {
 			return fmt.Errorf("read the answer of %s: %w", a.server, err)
 		}
-		return sayUndo(ctx, a, id, s)
+		sayUndo(ctx, a, id, s)
+		return nil
 	}
 	var one api.Story
 	if err := a.get(ctx, path, url.Values{"format": {"json"}}, &one); err != nil {
@@ -121,16 +122,15 @@ func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error
 }
 
 // sayUndo says how to take a deletion back, if the server has kept what it took.
-func sayUndo(ctx context.Context, a *asker, id string, s Streams) error {
+func sayUndo(ctx context.Context, a *asker, id string, s Streams) {
 	var list api.StoryList
 	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
-		return err
+		return // the story was told
 	}
 	at := slices.IndexFunc(list.Items, func(one story.Summary) bool { return string(one.ID) == id })
 	if at >= 0 && a.keeps(ctx, &list.Items[at]) {
 		fmt.Fprintf(s.Out, "to take it back: coppice undo %s\n", id)
 	}
-	return nil
 }
 
 // errStoryDone ends a watch.
