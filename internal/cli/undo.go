@@ -30,7 +30,7 @@ func undoFormats() []string { return []string{"text", "json", "yaml", "name"} }
 func newUndo(s Streams) *cobra.Command {
 	var f undoFlags
 	c := &cobra.Command{
-		Use:   "undo FILE | TYPE/NAME | UID",
+		Use:   "undo FILE | TYPE/NAME | TYPE NAME | UID",
 		Short: "Make again what a deletion has taken",
 		Long: `Makes the objects again that "coppice preview delete --backup FILE" or "coppice delete --backup
 FILE" has kept, in any cluster: namespaces and kinds first, owners before their dependents,
@@ -121,21 +121,26 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 
 // kept returns what is to be made again: what is in a file, or else what the server has kept.
 func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.Kept, error) {
-	if len(args) != 1 {
-		return nil, usageError{errors.New(`name what was deleted, as TYPE/NAME or by its UID, or a file of "coppice preview delete --backup"`)}
+	arg := strings.Join(args, "/")
+	if len(args) != 1 && (len(args) != 2 || strings.Count(arg, "/") != 1) {
+		return nil, usageError{errors.New(`name what was deleted, as TYPE/NAME, TYPE NAME or by its UID, or a file of "coppice preview delete --backup"`)}
 	}
-	_, isUID := uuid.Parse(args[0])
-	if _, err := os.Stat(args[0]); err != nil && (isUID == nil || strings.Count(args[0], "/") == 1) {
-		kept, unread, err := f.fromBin(ctx, args[0])
+	if _, err := os.Stat(arg); err != nil || len(args) == 2 {
+		_, isUID := uuid.Parse(arg)
+		isPath := strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".")
+		if isUID != nil && (strings.Count(arg, "/") != 1 || isPath) {
+			return nil, fmt.Errorf("%s is no file, no TYPE/NAME and no UID", arg)
+		}
+		kept, unread, err := f.fromBin(ctx, arg)
 		sayLeftOut(s.Err, unread)
 		return kept, err
 	}
-	kept, err := readBackup(args[0], f.key)
+	kept, err := readBackup(arg, f.key)
 	if err != nil {
 		return nil, err
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("%s has no objects", args[0])
+		return nil, fmt.Errorf("%s has no objects", arg)
 	}
 	return kept, nil
 }

@@ -62,7 +62,7 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 	if got != "password aHVudGVyMmh1bnRlcjI= "+now || now == owner {
 		t.Errorf("the secrets are %q, the owner %s, which was %s", got, now, owner)
 	}
-	for _, line := range []string{"undo crd/widgets.recycled.example.com", "undo secret/before"} {
+	for _, line := range []string{"undo crd/widgets.recycled.example.com", "undo secret before"} {
 		if out, stderr, code := tool(t, p, namespace, strings.Fields(line)...); code != 0 || !strings.Contains(out, "Made again: 1") {
 			t.Errorf("%s: exit code %d\n%s%s", line, code, out, stderr)
 		}
@@ -71,6 +71,14 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 		t.Errorf("what was not deleted: exit code %d, %s", code, stderr)
 	}
 
+	for line, says := range map[string]string{
+		"undo namespace/nothing": "nothing is kept of namespace/nothing, or", "undo nothing": "nothing is no file, no TYPE/NAME and no UID",
+		"undo /tmp/no/such/file": "is no file, no TYPE/NAME and no UID",
+	} {
+		if _, stderr, code := tool(t, p, namespace, strings.Fields(line)...); code != 1 || !strings.Contains(stderr, says) {
+			t.Errorf("%s: exit code %d, %s", line, code, stderr)
+		}
+	}
 	undoesStory(t, p, namespace)
 
 	k.run(t, "delete", "-n", namespace, "configmap", "owner")
