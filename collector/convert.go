@@ -14,6 +14,11 @@ import (
 func (c *Collector) Status() Status {
 	s := statusOf(c.cluster.Collector.Status())
 	s.Synced = c.Synced()
+	since, err := c.cluster.Asleep()
+	s.AsleepSince = since
+	if err != nil {
+		s.ProbeError = err.Error()
+	}
 	s.Resources = each(c.cluster.Feed.Status(), resourceStatusOf)
 	return s
 }

@@ -86,10 +86,10 @@ func TestConversions(t *testing.T) {
 	var status collector.Status
 	fill(t, reflect.ValueOf(&status).Elem(), &next)
 	public := statusOf(status)
-	if diff := cmp.Diff(asMap(t, status), without(asMap(t, public), "synced", "resources")); diff != "" {
+	if diff := cmp.Diff(asMap(t, status), without(asMap(t, public), "synced", "asleepSince", "probeError", "resources")); diff != "" {
 		t.Errorf("Status (-internal +public):\n%s", diff)
 	}
-	if got, want := unset(reflect.ValueOf(public), ""), []string{".Synced", ".Resources"}; !cmp.Equal(got, want) {
+	if got, want := unset(reflect.ValueOf(public), ""), []string{".Synced", ".AsleepSince", ".ProbeError", ".Resources"}; !cmp.Equal(got, want) {
 		t.Errorf("fields of Status without a value: %v, want %v", got, want)
 	}
 

@@ -14,6 +14,10 @@ type UID = types.UID
 type Status struct {
 	// Synced reports whether the collector has read all objects and is collecting.
 	Synced bool `json:"synced"`
+	// AsleepSince is when the watches were closed because nothing happened, if they are (Pool).
+	AsleepSince time.Time `json:"asleepSince,omitzero"`
+	// ProbeError is the error of the last request that asked whether there is something to wake for.
+	ProbeError string `json:"probeError,omitempty"`
 	// Resources are the resources that it watches, ordered by kind.
 	Resources []ResourceStatus `json:"resources"`
 	// ObserveOnly reports whether it changes nothing (Options.ObserveOnly).

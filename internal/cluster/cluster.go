@@ -32,6 +32,8 @@ type Options struct {
 	Ignore       []schema.GroupResource
 	WrapMetadata func(metadata.Interface) metadata.Interface
 	Logger       *slog.Logger
+	// Again is for clusters that sleep: their parts can be run again. They keep no stories.
+	Again bool
 }
 
 // Cluster is one API server whose garbage is collected. Make one with New.
@@ -44,7 +46,9 @@ type Cluster struct {
 	// Sink is where the feed's observations go: to the Collector. Before Run, something may be put around it.
 	Sink feed.Sink
 
-	log *slog.Logger
+	log      *slog.Logger
+	clock    clock.WithTicker
+	sleeping sleeping
 }
 
 // The number of requests of the collector that may be in flight: at first, and at most if the
@@ -70,7 +74,11 @@ func New(config *rest.Config, options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)
 	}
-	c := &Cluster{Lifecycle: lifecycle.New(), Stories: story.NewBook(), log: options.Logger}
+	c := &Cluster{Lifecycle: lifecycle.New(), log: options.Logger, clock: clock.RealClock{}}
+	c.sleeping.wake = make(chan struct{}, 1)
+	if !options.Again {
+		c.Stories = story.NewBook()
+	}
 	c.Feed = feed.New(discoveryOf(discoveryClient), options.WrapMetadata(metadataClient), feed.Config{Ignore: options.Ignore, Logger: options.Logger})
 	api, err := client.New(config, c.Feed)
 	if err != nil {
@@ -84,7 +92,7 @@ func New(config *rest.Config, options Options) (*Cluster, error) {
 	c.Collector = collector.New(api, collector.Config{
 		Workers: options.Workers, ObserveOnly: options.ObserveOnly,
 		Breaker: options.Breaker, Records: options.Records, Events: events, Logger: options.Logger,
-		Stories: c.Stories, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
+		Stories: c.Stories, Again: options.Again, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
 	})
 	c.Sink = c.Collector.Sink()
 	return c, nil

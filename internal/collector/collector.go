@@ -44,6 +44,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/queue"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -70,11 +71,18 @@ type Collector struct {
 const immediateTries = 5
 
 // Run reconsiders objects until ctx ends, and returns when all workers have ended. It may be
-// called once. What was observed before is already in the queue: call Run when the graph is
-// complete.
+// called once, or, with Config.Again, again after it has returned. What was observed before is
+// already in the queue: call Run when the graph is complete.
 func (c *Collector) Run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, c.queue.ShutDown)
-	defer stop()
+	if q, ok := c.queue.(*queue.Reopening); ok {
+		q.Open()
+	}
+	ended := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		c.queue.ShutDown()
+		close(ended)
+	})
+	defer func() { <-ended }() // it must not shut down what the next Run opens
 	var workers sync.WaitGroup
 	c.barrier.Open()
 	workers.Go(func() { c.barrier.Run(ctx) })
@@ -90,7 +98,12 @@ func (c *Collector) Run(ctx context.Context) {
 // next takes one key and reconsiders its object. It returns false at the end.
 func (c *Collector) next(ctx context.Context) bool {
 	uid, ok := c.queue.Take()
-	if !ok || ctx.Err() != nil {
+	if ok && ctx.Err() != nil {
+		c.queue.Add(uid) // for the next Run, if there is one
+		c.queue.Done(uid)
+		return false
+	}
+	if !ok {
 		return false
 	}
 	defer c.queue.Done(uid)

@@ -85,6 +85,8 @@ type Config struct {
 	Clock clock.WithTicker
 	// Queue holds the keys. Default: a queue of package queue.
 	Queue Queue
+	// Again lets Run be called again after it has returned, unless Queue is set.
+	Again bool
 }
 
 // Switch turns a part of the collector on or off.
@@ -134,7 +136,12 @@ func New(api client.Interface, config Config) *Collector {
 	state := newState(config.Clock)
 	if config.Queue == nil {
 		// Namespaces take turns: one that fills the queue does not slow down the others.
-		config.Queue = queue.New(queue.Config{Clock: config.Clock, Tenant: state.namespace})
+		turns := queue.Config{Clock: config.Clock, Tenant: state.namespace}
+		if config.Again {
+			config.Queue = queue.NewReopening(turns)
+		} else {
+			config.Queue = queue.New(turns)
+		}
 	}
 	state.queue, state.stories = config.Queue, config.Stories
 	if config.Limiter != nil {

@@ -36,6 +36,9 @@ func newCadence(clock clock.Clock) *cadence {
 	return &cadence{clock: clock, timer: clock.NewTimer(0), at: clock.Now()}
 }
 
+// resume continues an earlier cadence, whose last request was made then.
+func (c *cadence) resume(last time.Time) { c.set(max(0, last.Add(refreshPeriod).Sub(c.clock.Now()))) }
+
 func (c *cadence) due() <-chan time.Time { return c.timer.C() }
 
 func (c *cadence) stop() { c.timer.Stop() }

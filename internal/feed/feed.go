@@ -91,6 +91,8 @@ type Feed struct {
 	scopes   map[ownership.Kind]ownership.Scope // as the sink knows them; Run only
 	versions readVersions                       // Run only
 	epochs   *epochDetector
+	surveyed time.Time // when discovery was read; Run only
+	rest     rest
 }
 
 // New returns a feed of the kinds that discovery returns; client reads their objects.
@@ -124,15 +126,21 @@ func New(discovery Discovery, client metadata.Interface, config Config) *Feed {
 	}
 }
 
-// Run reports to the sink until ctx ends, and returns when all its goroutines have ended. It
-// may be called once.
+// Run reports to the sink until ctx ends, and returns when all its goroutines have ended. When it
+// has returned after the initial sync, it may be called again: the watches continue from where they
+// had come to.
 func (f *Feed) Run(ctx context.Context, sink Sink) {
 	var goroutines sync.WaitGroup
 	defer goroutines.Wait()
 
 	cadence := newCadence(f.clock)
 	defer cadence.stop()
-	for discovered := false; ; {
+	discovered := f.Synced()
+	if discovered {
+		cadence.resume(f.surveyed)
+		f.resumeAll(ctx, sink, &goroutines)
+	}
+	for {
 		select {
 		case <-ctx.Done():
 			f.stopAll()
@@ -169,6 +177,7 @@ func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGrou
 	}
 	served := found.after(f.served)
 
+	f.surveyed = f.clock.Now()
 	unknown := f.versions.unknown(found)
 	leaving := f.leave(served, sink)
 	f.publish(served.with(leaving), unknown)

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type monitor struct {
 	expired  bool      // the server no longer knew revision; until the next list
 	fresh    bool      // a list was requested, and no watch since
 	revision string    // how far the watch has come
+	resuming bool      // the next list is none: the watch continues from revision
 }
 
 func newMonitor(r resource, client metadata.Interface, clock clock.WithTicker, changed chan<- struct{}) *monitor {
@@ -50,7 +52,7 @@ func newMonitor(r resource, client metadata.Interface, clock clock.WithTicker, c
 }
 
 // start lists and watches until stop is called or ctx ends. The goroutine is
-// counted in goroutines.
+// counted in goroutines. After stop, and when that goroutine has ended, it may be called again.
 func (m *monitor) start(ctx context.Context, sink Sink, epochs *epochDetector, goroutines *sync.WaitGroup) {
 	log := epochs.log
 	ctx, m.cancel = context.WithCancel(ctx)
@@ -83,6 +85,43 @@ func (m *monitor) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settleLocked()
+}
+
+// resume makes the next start continue from where the watch had come to, if that is known: what happened since
+// comes as watch events. Else it lists. The server's history must be the one that was watched.
+func (m *monitor) resume() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resuming = m.canResumeLocked()
+	m.fresh = m.resuming
+}
+
+// canResume reports whether a watch from the revision that was reached would miss nothing.
+func (m *monitor) canResume() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.canResumeLocked()
+}
+
+func (m *monitor) canResumeLocked() bool {
+	_, err := strconv.ParseUint(m.revision, 10, 64)
+	return m.complete && m.state == Synced && !m.expired && !m.leaving && err == nil
+}
+
+// resumesFrom returns the revision from which the watch continues, if it does, in the place of a list.
+func (m *monitor) resumesFrom() (revision string, resumes bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision, m.resuming
+}
+
+// resumed reports whether the list that has come was none, and the watch continues.
+func (m *monitor) resumed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	resumed := m.resuming
+	m.resuming = false
+	return resumed
 }
 
 // announce signals that other kinds may have joined or left.

@@ -112,6 +112,9 @@ func (s *store) Delete(object any) error {
 
 // Replace handles a complete list.
 func (s *store) Replace(list []any, resourceVersion string) error {
+	if s.monitor.resumed() {
+		return nil // it is the source that has answered, with nothing
+	}
 	objects := make([]ownership.Object, 0, len(list))
 	other := false
 	for _, object := range list {
@@ -150,8 +153,9 @@ func (s *store) UpdateResourceVersion(resourceVersion string) {
 			s.epochs.relistAll(s.kind)
 			s.sink.NewEpoch()
 		}
+		// What is dropped because the store is closed has not been reached.
+		s.monitor.progressed(resourceVersion)
 	})
-	s.monitor.progressed(resourceVersion)
 }
 
 // Transformer strips the fields that the feed does not use from the objects that a Reflector

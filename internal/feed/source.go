@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"time"
@@ -30,6 +31,9 @@ var _ cache.ListerWatcherWithContext = (*source)(nil)
 
 // ListWithContext implements cache.ListerWatcherWithContext.
 func (s *source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if revision, resumes := s.monitor.resumesFrom(); resumes {
+		return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: revision}}, nil
+	}
 	s.monitor.lists()
 	list, err := s.patientList(ctx, options)
 	if err != nil {
@@ -64,6 +68,9 @@ func (s *source) patientList(ctx context.Context, options metav1.ListOptions) (*
 // WatchWithContext implements cache.ListerWatcherWithContext.
 func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	streamed := options.SendInitialEvents != nil && *options.SendInitialEvents
+	if _, resumes := s.monitor.resumesFrom(); streamed && resumes {
+		return nil, errResumes
+	}
 	if streamed {
 		s.monitor.lists()
 		s.monitor.resumes() // the stream is the watch: the next one resumes it
@@ -102,6 +109,9 @@ func (s *source) check(ctx context.Context, revision string) {
 		s.monitor.store.newEpoch()
 	}
 }
+
+// errResumes makes the Reflector ask for a plain list, in whose place the watch is resumed.
+var errResumes = errors.New("the watch is resumed")
 
 // opaqueError has the message of another error, but does not wrap it.
 type opaqueError struct{ err error }

@@ -29,6 +29,8 @@
 //     have, and caches that are behind by as much as the test lets them be.
 //   - internal/feed's tests serve HTTP: discovery, lists, watches and bookmarks as bytes, and
 //     no rules of deletion.
+//   - wireserver serves HTTP too, with a history, so that watches continue, and backups are restored;
+//     no rules of deletion. It is for many clusters in one process.
 //   - internal/namespaces' tests put the contents of namespaces beside the fake of client-go,
 //     with types that come and go in the middle of a sync.
 //   - internal/apiserver/deleteflow's tests have a storage of one object, in which another
