@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSI
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites generate dist dist-serve module first-build
+.PHONY: help build test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -138,6 +138,11 @@ first-build: ## what a machine compiles that has compiled nothing before, into d
 
 generate: ## the OpenAPI definitions
 	go generate ./internal/apiserver/openapi
+
+CLUSTERS ?= 100
+KINDS    ?= 30
+clusters: ## what CLUSTERS (100) clusters of 1000 objects and KINDS (30) kinds, collected by one process, take when nothing happens in them: memory, goroutines (half a minute)
+	go test ./collector -count=1 -v -run 'TestClusters$$' -timeout 30m -clusters=$(CLUSTERS) -clusters.kinds=$(KINDS)
 
 PODS  ?= 20000
 NODES ?= 1000

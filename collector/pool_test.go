@@ -3,6 +3,7 @@ package collector_test
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -21,6 +22,10 @@ import (
 // Every bubble of fake time starts at the same time, so the last error may lie in the future,
 // and the wait for it would be long.
 func TestMain(m *testing.M) {
+	if what := os.Getenv(serveVariable); what != "" {
+		serve(what)
+		return
+	}
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	m.Run()
 }

@@ -95,6 +95,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.get(w, path[0], namespace, path[1])
 	case r.Method == http.MethodDelete && len(path) == 2:
 		s.remove(w, r, path[0], namespace)
+	case r.Method == http.MethodPatch && len(path) == 2:
+		s.patch(w, r, path[0], namespace, path[1])
 	case query.Get("sendInitialEvents") == "true":
 		answer(w, http.StatusUnprocessableEntity, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid))
 	case query.Get("watch") != "":
@@ -132,7 +134,7 @@ func (s *Server) watch(ctx context.Context, w http.ResponseWriter, resource, fro
 	reached -= offset
 	s.mu.Lock()
 	s.requests.Watches++
-	isGone := reached < s.compacted
+	isGone, restored := reached < s.compacted, s.restored
 	s.mu.Unlock()
 	if isGone {
 		answer(w, http.StatusGone, status(http.StatusGone, metav1.StatusReasonExpired))
@@ -145,7 +147,10 @@ func (s *Server) watch(ctx context.Context, w http.ResponseWriter, resource, fro
 		if f, ok := w.(http.Flusher); ok {
 			f.Flush()
 		}
-		events, changed := s.after(reached, resource)
+		events, changed, now := s.after(reached, resource)
+		if now != restored {
+			return
+		}
 		for _, e := range events {
 			if encoder.Encode(e) != nil {
 				return
@@ -163,8 +168,9 @@ func (s *Server) watch(ctx context.Context, w http.ResponseWriter, resource, fro
 	}
 }
 
-// after returns the changes of a resource after a revision, and a channel that is closed at the next change.
-func (s *Server) after(revision int, resource string) (events []event, changed <-chan struct{}) {
+// after returns the changes of a resource after a revision, a channel that is closed at the next change, and how often
+// the server was restored.
+func (s *Server) after(revision int, resource string) (events []event, changed <-chan struct{}, restored int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.history {
@@ -175,7 +181,7 @@ func (s *Server) after(revision int, resource string) (events []event, changed <
 	if s.changed == nil {
 		s.changed = make(chan struct{})
 	}
-	return events, s.changed
+	return events, s.changed, s.restored
 }
 
 // findLocked returns an object by its name.
@@ -220,6 +226,9 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, resource, namesp
 	s.mu.Lock()
 	s.requests.Deletes++
 	o := s.findLocked(resource, namespace, name)
+	if o != nil && s.isOwnedLocked(o) {
+		s.wrong = append(s.wrong, resource+" "+string(o.UID))
+	}
 	s.mu.Unlock()
 	switch {
 	case o == nil:
@@ -229,6 +238,30 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, resource, namesp
 	default:
 		s.Remove(resource, o.UID)
 		answer(w, http.StatusOK, &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess})
+	}
+}
+
+// patch replaces the owner references of an object, which is all that the collector patches where there are no
+// finalizers.
+func (s *Server) patch(w http.ResponseWriter, r *http.Request, resource, namespace, name string) {
+	var patch metav1.PartialObjectMetadata
+	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+		answer(w, http.StatusBadRequest, status(http.StatusBadRequest, metav1.StatusReasonBadRequest))
+		return
+	}
+	s.mu.Lock()
+	o := s.findLocked(resource, namespace, name)
+	s.mu.Unlock()
+	switch {
+	case o == nil:
+		s.notFound(w, resource, name)
+	case o.UID != patch.UID || o.ResourceVersion != patch.ResourceVersion:
+		answer(w, http.StatusConflict, status(http.StatusConflict, metav1.StatusReasonConflict))
+	default:
+		meta := o.ObjectMeta
+		meta.OwnerReferences = patch.OwnerReferences
+		s.Put(resource, meta)
+		s.get(w, resource, namespace, name)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package wireserver is an API server in memory that is reached over HTTP, for tests of many clusters in one
-// process: discovery, lists, watches that continue from a revision, live reads and deletions, of metadata. It has one
+// process: discovery, lists, watches that continue from a revision, live reads, deletions and patches, of metadata. It has one
 // revision for all resources, as etcd has, forgets old ones, and can be put back in time. It has no rules of
 // deletion: objects have no finalizers.
 //
@@ -35,6 +35,8 @@ type Server struct {
 	compacted int           // the last revision that is forgotten
 	changed   chan struct{} // closed at the next change; made by who waits for it, so that it belongs to its time
 	isDown    bool
+	restored  int      // how often
+	wrong     []string // deletions of objects that had an owner
 	requests  Requests
 }
 
@@ -135,6 +137,7 @@ func (s *Server) Backup() (restore func()) {
 	return func() {
 		s.change(func() {
 			s.state = saved.clone()
+			s.restored++ // which ends the watches
 			s.history, s.compacted = nil, s.state.revision
 		})
 	}
@@ -146,6 +149,29 @@ func (s state) clone() state {
 		c.objects[resource] = maps.Clone(objects)
 	}
 	return c
+}
+
+// Wrong returns the objects that were deleted by request although an owner of theirs, a ConfigMap, was there.
+func (s *Server) Wrong() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.wrong)
+}
+
+// Garbage returns the UIDs of a resource's objects that have owners, none of which is there.
+func (s *Server) Garbage(resource string) (garbage []types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, o := range s.state.objects[resource] {
+		if len(o.OwnerReferences) > 0 && !s.isOwnedLocked(o) {
+			garbage = append(garbage, uid)
+		}
+	}
+	return garbage
+}
+
+func (s *Server) isOwnedLocked(o *metav1.PartialObjectMetadata) bool {
+	return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return s.state.objects["configmaps"][r.UID] != nil })
 }
 
 // UIDs returns those of a resource's objects, sorted.
