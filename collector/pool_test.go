@@ -214,22 +214,29 @@ func TestR4SleepThroughARestore(t *testing.T) {
 	})
 }
 
-// The backup that is restored has been written to since, so that its revision is higher: it is another server, with
-// another namespace kube-system.
+// While a cluster sleeps, another server takes the place of its server. Its revision is higher, and watches would
+// continue; but its namespace kube-system is another one.
 func TestR4SleepAndWakeToAnotherServer(t *testing.T) {
-	s := wireserver.New(kinds()...)
+	s, other := wireserver.New(kinds()...), wireserver.New(kinds()...)
 	family(s, "web", 1)
+	system := wireserver.Owned("kube-system", "other")
+	system.Namespace = ""
+	other.Remove("namespaces", "kube-system")
+	other.Put("namespaces", system)
+	family(other, "there", 2)
+	family(other, "gone", 2)
+	other.Remove("configmaps", "gone")
 	pooled(t, collector.PoolOptions{}, map[string]*wireserver.Server{"c": s}, func(p *collector.Pool) {
 		asleep(t, p, "c")
-		s.Remove("namespaces", "kube-system")
-		other := wireserver.Owned("kube-system", "other")
-		other.Namespace = ""
-		s.Put("namespaces", other)
-		pass(time.Minute)
+		s.Become(other)
+		pass(10 * time.Second)
 		if n := p.Cluster("c").Status().Stats.Epochs; n == 0 {
 			t.Error("no epoch has begun")
 		}
-		secrets(t, "of the other server", s, "web-0")
+		secrets(t, "of the other server", s, "there-0", "there-1")
+		if wrong := s.Wrong(); len(wrong) > 0 {
+			t.Errorf("%v were deleted", wrong)
+		}
 	})
 }
 

@@ -143,6 +143,17 @@ func (s *Server) Backup() (restore func()) {
 	}
 }
 
+// Become makes the server have what another one has. Its watches say nothing about that.
+func (s *Server) Become(other *Server) {
+	other.mu.Lock()
+	now := other.state.clone()
+	other.mu.Unlock()
+	s.change(func() {
+		s.state, s.history = now, nil
+		s.restored++
+	})
+}
+
 func (s state) clone() state {
 	c := state{s.revision, make(map[string]map[types.UID]*metav1.PartialObjectMetadata)}
 	for resource, objects := range s.objects {
