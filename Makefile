@@ -61,7 +61,7 @@ check: ## everything that CI checks
 	$(MAKE) lint
 	go test -p 1 -timeout 20m ./...
 	$(MAKE) today
-	for m in $(MODULES); do (cd $$m && go test ./...) || exit 1; done
+	for m in $(MODULES); do (cd $$m && go test -timeout 20m ./...) || exit 1; done
 	go build -race ./...
 	go test -race -p 1 -timeout 30m $(RACED)
 	$(MAKE) kubernetes

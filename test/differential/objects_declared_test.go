@@ -40,6 +40,8 @@ var declarations = []declaration{
 	permit("managed fields name nothing that is dropped", `\w+: metadata\.managedFields: ours .*, theirs .*f:(stopSignal|schedulingGroup|clusterTrustBundle|podCertificate)\b.*`),
 	permit("in-tree volumes are stored without being validated or defaulted", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec\.`+inTree+`.*`),
 	permit("in-tree volumes are stored without being validated or defaulted", `Pod: only theirs has spec\.`+inTree+`.*`),
+	permit("in-tree volumes are stored without being validated or defaulted",
+		`VolumeAttachment: only theirs: FieldValue\w+ spec\.source\.inlineVolumeSpec\.scaleIO\.\w+: .*`),
 	permit("containers of Windows are stored without being validated", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec(\.\w+(\[\])?)?\.securityContext\.windowsOptions.*`),
 	permit("containers of Windows are stored without being validated", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec(\.hostNetwork)?: .*(HostProcess|hostProcess).*`),
 	permit("sysctls are left to the node", `Pod: only theirs: (\(the other accepts\) )?FieldValueInvalid spec\.securityContext\.sysctls\[\]\.name.*`),
