@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 )
 
 // ForeignFinalizer is a foreign entry of spec.finalizers.
@@ -100,9 +103,19 @@ func (w *Space) AddSpecFinalizer() {
 	w.T.Cleanup(func() {
 		ctx, cancel := w.cleaning()
 		defer cancel()
-		if ns, err := w.Server.Kube.CoreV1().Namespaces().Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
+		api := w.Server.Kube.CoreV1().Namespaces()
+		// The namespace controller may write conditions, or remove its own entry, at the same time.
+		err := retry.OnError(wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Steps: 8}, apierrors.IsConflict, func() error {
+			ns, err := api.Get(ctx, w.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
 			ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == ForeignFinalizer })
-			_, _ = w.Server.Kube.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{})
+			_, err = api.Finalize(ctx, ns, metav1.UpdateOptions{})
+			return err
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			w.T.Errorf("remove %s from spec.finalizers of %s: %v", ForeignFinalizer, w.Name, err)
 		}
 	})
 }
