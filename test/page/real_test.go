@@ -282,6 +282,7 @@ func TestFirstPaint(t *testing.T) {
 	b.untilText("Nothing is being deleted now")
 	b.do(chromedp.Reload())
 	b.untilText("Nothing is being deleted now")
+	b.until(`performance.getEntriesByName("first-contentful-paint").length`) // what is in the document may not be painted yet
 	paint := time.Duration(eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`) * float64(time.Millisecond))
 	began = time.Now()
 	b.do(chromedp.Reload())
