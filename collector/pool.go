@@ -78,7 +78,7 @@ func NewPool(options PoolOptions) *Pool {
 // collected from now on. The error is ErrClusterExists, or that of New.
 func (p *Pool) Add(name string, config *rest.Config) error {
 	options := p.options.completed()
-	options.Again = true
+	options.Restartable = true
 	options.Logger = options.Logger.With("cluster", name)
 	c, err := cluster.New(config, options)
 	if err != nil {

@@ -32,8 +32,8 @@ type Options struct {
 	Ignore       []schema.GroupResource
 	WrapMetadata func(metadata.Interface) metadata.Interface
 	Logger       *slog.Logger
-	// Again is for clusters that sleep: their parts can be run again. They keep no stories.
-	Again bool
+	// Restartable is for clusters that sleep: their parts can be run again. They keep no stories.
+	Restartable bool
 }
 
 // Cluster is one API server whose garbage is collected. Make one with New.
@@ -76,7 +76,7 @@ func New(config *rest.Config, options Options) (*Cluster, error) {
 	}
 	c := &Cluster{Lifecycle: lifecycle.New(), log: options.Logger, clock: clock.RealClock{}}
 	c.sleeping.wake = make(chan struct{}, 1)
-	if !options.Again {
+	if !options.Restartable {
 		c.Stories = story.NewBook()
 	}
 	c.Feed = feed.New(discoveryOf(discoveryClient), options.WrapMetadata(metadataClient), feed.Config{Ignore: options.Ignore, Logger: options.Logger})
@@ -92,7 +92,7 @@ func New(config *rest.Config, options Options) (*Cluster, error) {
 	c.Collector = collector.New(api, collector.Config{
 		Workers: options.Workers, ObserveOnly: options.ObserveOnly,
 		Breaker: options.Breaker, Records: options.Records, Events: events, Logger: options.Logger,
-		Stories: c.Stories, Again: options.Again, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
+		Stories: c.Stories, Restartable: options.Restartable, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
 	})
 	c.Sink = c.Collector.Sink()
 	return c, nil

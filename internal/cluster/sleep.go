@@ -62,7 +62,7 @@ func (c *Cluster) setAsleep(since time.Time, err error) {
 	c.sleeping.since, c.sleeping.err = since, err
 }
 
-// RunSleeping is Run for a cluster that sleeps when there is nothing to do. It needs Options.Again.
+// RunSleeping is Run for a cluster that sleeps when there is nothing to do. It needs Options.Restartable.
 func (c *Cluster) RunSleeping(ctx context.Context, s Sleep) error {
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("garbage collector: %w", err)
@@ -194,18 +194,20 @@ func (c *Cluster) probe(ctx context.Context) (uint64, error) {
 	return c.Feed.Probe(ctx)
 }
 
-// The reasons to wake.
+// reason is why a cluster wakes, as it is logged.
+type reason string
+
 const (
-	changed = "the server was written to"
-	asked   = "somebody has asked for it"
-	elapsed = "it has slept long enough"
-	another = "the server is not the one that was watched"
-	ended   = "it ends"
+	changed reason = "the server was written to"
+	asked   reason = "somebody has asked for it"
+	elapsed reason = "it has slept long enough"
+	another reason = "the server is not the one that was watched"
+	ended   reason = "it ends"
 )
 
 // asleep waits until there may be something to do, or ctx ends, and says why. A server that cannot be reached is
 // asked again.
-func (c *Cluster) asleep(ctx context.Context, s Sleep, revision uint64) (why string) {
+func (c *Cluster) asleep(ctx context.Context, s Sleep, revision uint64) (why reason) {
 	since := c.clock.Now()
 	why = changed
 	for {

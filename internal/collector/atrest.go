@@ -4,7 +4,7 @@ import "github.com/coppice-dev/coppice/internal/queue"
 
 // AtRest returns how many objects were taken out of the queue so far, and whether nothing is left to do about
 // what was observed: nothing waits in the queue, in back-off or at the barrier, and no kind is paused. It needs
-// Config.Again.
+// Config.Restartable.
 func (c *Collector) AtRest() (taken int, isAtRest bool) {
 	taken, unfinished := c.Work()
 	if q, ok := c.queue.(*queue.Reopening); !ok || q.Delayed() > 0 {

@@ -71,7 +71,7 @@ type Collector struct {
 const immediateTries = 5
 
 // Run reconsiders objects until ctx ends, and returns when all workers have ended. It may be
-// called once, or, with Config.Again, again after it has returned. What was observed before is
+// called once, or, with Config.Restartable, again after it has returned. What was observed before is
 // already in the queue: call Run when the graph is complete.
 func (c *Collector) Run(ctx context.Context) {
 	if q, ok := c.queue.(*queue.Reopening); ok {

@@ -85,8 +85,8 @@ type Config struct {
 	Clock clock.WithTicker
 	// Queue holds the keys. Default: a queue of package queue.
 	Queue Queue
-	// Again lets Run be called again after it has returned, unless Queue is set.
-	Again bool
+	// Restartable lets Run be called again after it has returned, unless Queue is set.
+	Restartable bool
 }
 
 // Switch turns a part of the collector on or off.
@@ -137,7 +137,7 @@ func New(api client.Interface, config Config) *Collector {
 	if config.Queue == nil {
 		// Namespaces take turns: one that fills the queue does not slow down the others.
 		turns := queue.Config{Clock: config.Clock, Tenant: state.namespace}
-		if config.Again {
+		if config.Restartable {
 			config.Queue = queue.NewReopening(turns)
 		} else {
 			config.Queue = queue.New(turns)

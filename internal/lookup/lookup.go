@@ -14,13 +14,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/explain"
 	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/servedby"
 )
@@ -54,7 +54,7 @@ func New(ctx context.Context, config *rest.Config) (*Details, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(asProtobuf(config))
+	client, err := kubernetes.NewForConfig(reader.Protobuf(config))
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
@@ -63,15 +63,6 @@ func New(ctx context.Context, config *rest.Config) (*Details, error) {
 		workloads: make(map[ownership.UID]answer[servedby.Workload]), nodes: make(map[string]answer[explain.Node]),
 		volumes: make(map[string]answer[volume]),
 	}, nil
-}
-
-// asProtobuf returns a config for a client of Kubernetes' own types, which all servers of them encode as protobuf:
-// whole workloads and nodes are large.
-func asProtobuf(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	return config
 }
 
 // Lease implements servedby.Details.

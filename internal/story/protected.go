@@ -1,6 +1,8 @@
 package story
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -83,7 +85,7 @@ func (b *Book) isHeldBy(s *story, g *guard) bool {
 
 func (e *entry) isWaiting() bool { return e.marked != 0 && e.gone == 0 }
 
-// guardsOf returns the protected objects that a story waits for.
+// guardsOf returns the protected objects that a story waits for, sorted.
 func (b *Book) guardsOf(s *story) []Ref {
 	if s.waiting == 0 || len(b.guards) == 0 {
 		return nil
@@ -94,5 +96,6 @@ func (b *Book) guardsOf(s *story) []Ref {
 			found = append(found, g.Ref)
 		}
 	}
+	slices.SortFunc(found, func(a, b Ref) int { return cmp.Compare(a.String(), b.String()) })
 	return found
 }

@@ -43,7 +43,7 @@ func (b *Book) Since(change uint64, sees Sees, now time.Time) (changed []Summary
 	var found []telling
 	for _, s := range b.order {
 		if s.change > change {
-			found = append(found, s.tell(b.guardsOf(s), now))
+			found = append(found, b.tell(s, now))
 		}
 	}
 	for _, r := range b.removed {
@@ -70,7 +70,7 @@ func (b *Book) Story(id ownership.UID, since Position, sees Sees, now time.Time)
 		b.mu.Unlock()
 		return Summary{}, nil, 0, false
 	}
-	told := found.tell(b.guardsOf(found), now)
+	told := b.tell(found, now)
 	entries := found.changed(since)
 	next = Position(found.base + len(found.log))
 	b.mu.Unlock()
@@ -129,8 +129,8 @@ func (s *story) changed(since Position) []entry {
 	return found
 }
 
-// tell reads a story that waits for some protected objects.
-func (s *story) tell(guards []Ref, now time.Time) telling {
+// tell reads a story.
+func (b *Book) tell(s *story, now time.Time) telling {
 	s.advance(now)
 	sum := 0
 	for _, n := range s.goneAt {
@@ -150,7 +150,7 @@ func (s *story) tell(guards []Ref, now time.Time) telling {
 		t.summary.Ended = &ended
 		return t
 	}
-	t.waits = s.waits(guards, now)
+	t.waits = b.waits(s, now)
 	return t
 }
 
@@ -176,8 +176,7 @@ func (e *entry) object(sees Sees) Object {
 		return o
 	}
 	if e.due != 0 {
-		due := time.Unix(e.due, 0).UTC()
-		o.GraceUntil = &due
+		o.GraceUntil = new(time.Unix(e.due, 0).UTC())
 	}
 	for _, f := range e.finalizers {
 		if isForeign(f) {
@@ -195,8 +194,7 @@ func at(nano int64) *time.Time {
 	if nano == 0 {
 		return nil
 	}
-	t := time.Unix(0, nano).UTC()
-	return &t
+	return new(time.Unix(0, nano).UTC())
 }
 
 // Text returns a story as text, for a chat or a ticket.

@@ -44,7 +44,7 @@ func (w *wait) isLike(other *wait) bool { return w.on == other.on && w.finalizer
 
 // waits returns what the marked objects of a story wait for. There are few kinds of that, however many objects
 // there are.
-func (s *story) waits(guards []Ref, now time.Time) []wait {
+func (b *Book) waits(s *story, now time.Time) []wait {
 	isFresh := s.waitsChange == s.change || len(s.entries) > fewEntries && now.Sub(s.waitsAt) < waitsAge
 	if isFresh && !s.waitsAt.IsZero() {
 		return s.waitsFound
@@ -67,8 +67,7 @@ func (s *story) waits(guards []Ref, now time.Time) []wait {
 		found[at].count++
 		found[at].due = max(found[at].due, e.due)
 	}
-	slices.SortFunc(guards, func(a, b Ref) int { return cmp.Compare(a.String(), b.String()) })
-	for _, g := range guards {
+	for _, g := range b.guardsOf(s) {
 		add(&entry{Ref: g}, onProtected, "")
 	}
 	for _, e := range s.entries {

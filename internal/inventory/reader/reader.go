@@ -135,7 +135,7 @@ func newReader(config *rest.Config, o Options) (*reader, error) {
 	if r.metadata, err = metadata.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("make a client for metadata: %w", err)
 	}
-	if r.kubernetes, err = kubernetes.NewForConfig(protobuf(config)); err != nil {
+	if r.kubernetes, err = kubernetes.NewForConfig(Protobuf(config)); err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	return r, nil
@@ -165,10 +165,12 @@ func isLocal(config *rest.Config) bool {
 	return server.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func protobuf(config *rest.Config) *rest.Config {
+// Protobuf returns a copy of config for a client of Kubernetes' own types, which all servers of them encode as
+// protobuf: whole pods, workloads and nodes are large.
+func Protobuf(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	config.ContentType = protobufType
+	config.AcceptContentTypes = protobufType + ",application/json"
 	return config
 }
 

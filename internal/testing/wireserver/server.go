@@ -1,7 +1,7 @@
 // Package wireserver is an API server in memory that is reached over HTTP, for tests of many clusters in one
-// process: discovery, lists, watches that continue from a revision, live reads, deletions and patches, of metadata. It has one
-// revision for all resources, as etcd has, forgets old ones, and can be put back in time. It has no rules of
-// deletion: objects have no finalizers.
+// process: discovery, lists, watches that continue from a revision, live reads, deletions and patches, of
+// metadata. It has one revision for all resources, as etcd has, forgets old ones, and can be put back in time.
+// It has no rules of deletion: objects have no finalizers.
 //
 // Server is an http.Handler, and also a transport, which needs no socket, so that tests run on fake time.
 package wireserver
