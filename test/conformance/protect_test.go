@@ -32,7 +32,8 @@ import (
 )
 
 // TestR28OnAnyServer: on a server that does not know the rule, the manifests of deploy keep what is
-// protected: first the policy, then the webhook. On our own they change nothing.
+// protected: first the policy, then the webhook. On our own they refuse what it would refuse itself; the
+// policy also what outlives others that are gone.
 func TestR28OnAnyServer(t *testing.T) {
 	s, err := sharedServer(checked)
 	if err != nil {
@@ -44,11 +45,9 @@ func TestR28OnAnyServer(t *testing.T) {
 	}
 	t.Run("policy", func(t *testing.T) {
 		p.apply(t, "protect/policy.yaml", nil)
-		p.test(t, false)
+		p.test(t, policyRefuses)
 	})
-	if os.Getenv(kubeconfigVariable) != "" {
-		p.awaitRefusal(t, false) // what was deleted loses its effect after a while
-	}
+	p.awaitEffect(t, nobodyRefuses) // what was deleted loses its effect after a while
 	t.Run("webhook", func(t *testing.T) {
 		handler, err := coppice.Controllers{}.ProtectionHandler(t.Context(), p.asCollector())
 		if err != nil {
@@ -67,7 +66,7 @@ func TestR28OnAnyServer(t *testing.T) {
 			}
 			return unstructured.SetNestedSlice(o.Object, webhooks, "webhooks") == nil
 		})
-		p.test(t, true)
+		p.test(t, webhookRefuses)
 		p.testEviction(t)
 		if os.Getenv(kubeconfigVariable) != "" {
 			name, _ := p.create(t, "cascading")
@@ -160,9 +159,16 @@ func (p *protecting) create(t *testing.T, mode string) (name, other string) {
 	return name, other
 }
 
-// test deletes protected objects as those do who delete. looksUp is set if what they outlive is looked up.
-func (p *protecting) test(t *testing.T, looksUp bool) { //nolint:revive // flag-parameter: of the two forms
-	p.awaitRefusal(t, true) // policies and webhooks take effect after a while
+// What refuses a deletion on a server that does not know the rule.
+const (
+	nobodyRefuses  = ""
+	policyRefuses  = "policy"
+	webhookRefuses = "webhook"
+)
+
+// test deletes protected objects as those do who delete.
+func (p *protecting) test(t *testing.T, by string) {
+	p.awaitEffect(t, by) // policies and webhooks take effect after a while
 	for user, cascades := range map[string]bool{
 		"": false, "ann": false,
 		"system:serviceaccount:kube-system:generic-garbage-collector": true, "system:serviceaccount:kube-system:namespace-controller": true,
@@ -177,24 +183,34 @@ func (p *protecting) test(t *testing.T, looksUp bool) { //nolint:revive // flag-
 			}
 			p.check(t, user, mode, name, true, client.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 			p.check(t, user, mode, name, true, client.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: fmt.Sprintf("n=%d", p.n)}))
-			if mode == "outlives" && (looksUp || os.Getenv(kubeconfigVariable) == "") {
+			if mode == "outlives" {
 				if err := client.Delete(t.Context(), other, metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
-				p.check(t, user, "outlives what is gone", name, false, client.Delete(t.Context(), name, metav1.DeleteOptions{}))
+				looksUp := by == webhookRefuses
+				p.check(t, user, "outlives what is gone", name, !looksUp, client.Delete(t.Context(), name, metav1.DeleteOptions{}))
 			}
 		}
 	}
 }
 
-// awaitRefusal waits until the deletion of a protected object is refused, or is not.
-func (p *protecting) awaitRefusal(t *testing.T, want bool) { //nolint:revive // flag-parameter: an expectation
+// awaitEffect waits until a policy or webhook has taken effect, and what was there before has none. Our
+// own server shows that only where it would not refuse itself.
+func (p *protecting) awaitEffect(t *testing.T, of string) {
 	t.Helper()
-	name, _ := p.create(t, "always")
+	mode, want := "always", of != nobodyRefuses
+	if os.Getenv(kubeconfigVariable) == "" {
+		mode, want = "outlives", of == policyRefuses
+	}
+	name, other := p.create(t, mode)
+	objects := p.Kube.CoreV1().ConfigMaps(p.namespace)
+	if err := objects.Delete(t.Context(), other, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	eventually.Succeeds(t, func() error {
-		err := p.Kube.CoreV1().ConfigMaps(p.namespace).Delete(t.Context(), name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		err := objects.Delete(t.Context(), name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		if _, refused := protection.Refused(err); refused != want {
-			return fmt.Errorf("the deletion of a protected object is refused: %t, want %t: %w", refused, want, err)
+			return fmt.Errorf("the deletion of an object that is protected with %s is refused: %t, want %t: %w", mode, refused, want, err)
 		}
 		return nil
 	})

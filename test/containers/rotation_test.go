@@ -1,49 +1,50 @@
 package containers
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestRotation: the log of a container that writes much begins anew, and who follows it misses
-// nothing of what comes then.
+// TestRotation: the log of a container that writes much begins anew while it writes, and who follows it
+// misses nothing.
 func TestRotation(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
-	// Eleven times a megabyte.
-	script := `trap 'exit 0' TERM; cd /tmp; echo 0123456789abcde > part; for i in a b c d; do cat part part part part part part part part > more; mv more part; done
-		for i in a b c d; do cat part part > more; mv more part; done
-		for i in 1 2 3 4 5 6 7 8 9 10 11; do cat part; done; touch /out/up
-		while [ ! -e /out/go ]; do sleep 0.1; done; echo after; ` + idle
+	// Again and again 64 Ki lines, which take 3.5 MB of the log, and a number.
+	script := `trap 'exit 0' TERM; cd /tmp; echo 0123456789abcde > part
+		for i in 1 2 3 4 5 6 7 8; do cat part part part part > more; mv more part; done
+		i=0; touch /out/up
+		while :; do i=$((i+1)); cat part; echo "number $i"; sleep 0.5; done`
 	s.create(corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Command: shell(script)}}})
 	p.eventuallyReady(t, s.name)
 	s.mark("up")
+	// oldest returns the time of the oldest line that `kubectl logs` shows.
+	oldest := func() string { return p.run(t, "logs", "--timestamps", "--limit-bytes=30", s.name) }
+	before := oldest()
 	lines, end := s.begin(nil, "", "logs", "-f", "--tail=1", s.name)
 	defer end()
-	if line, err := lines.ReadString('\n'); err != nil || line != "0123456789abcde\n" {
-		t.Errorf("logs -f: %q, %v", line, err)
-	}
-	eventually.Agrees(t, func() string {
-		if got := p.run(t, "logs", s.name); len(got) > 0 {
-			return fmt.Sprintf("the log has %d bytes still", len(got))
+
+	last, rotated := 0, 0 // the number read last, and the first one after a rotation
+	for deadline := time.Now().Add(patience); rotated == 0 || last <= rotated; {
+		line, err := lines.ReadString('\n')
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("logs -f, after number %d: %q, %v", last, line, err)
 		}
-		return ""
-	})
-	if err := os.WriteFile(filepath.Join(s.out, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := lines.ReadString('\n'); err != nil || line != "after\n" {
-		t.Errorf("logs -f after the rotation: %q, %v", line, err)
-	}
-	if got := p.run(t, "logs", s.name); strings.TrimSpace(got) != "after" {
-		t.Errorf("logs after the rotation: %d bytes", len(got))
+		text, isNumber := strings.CutPrefix(strings.TrimSpace(line), "number ")
+		if !isNumber {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || last != 0 && n != last+1 {
+			t.Fatalf("logs -f: after number %d came %q, %v", last, line, err)
+		}
+		if last = n; rotated == 0 && oldest() != before {
+			rotated = n
+		}
 	}
 	p.run(t, "delete", "pod", s.name)
 }
