@@ -17,22 +17,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/web/api"
 )
 
-// previewFormatsOfAPI are those that need no more than a report.
-func previewFormatsOfAPI() []string { return []string{"text", "json", "yaml", "name"} }
-
 // mostAsked is how many objects a request can name: about as many as fit into the head of one.
 const mostAsked = 20_000
-
-// needsCluster returns why a preview cannot be had from a collector, or nil.
-func (f *previewFlags) needsCluster() error {
-	switch {
-	case f.order != "":
-		return usageError{errors.New("--namespace-deletion-order: the collector at --address knows its own: leave out one of the two")}
-	case !slices.Contains(previewFormatsOfAPI(), f.output):
-		return usageError{fmt.Errorf("--output %s needs the whole cluster: leave out --address, or choose one of %s", f.output, strings.Join(previewFormatsOfAPI(), ", "))}
-	}
-	return nil
-}
 
 // previewFromAPI asks a running collector what a deletion would do, and reports whether that settles it: a
 // collector that the user has named has the last word. If it is only known to be there and cannot tell, the
@@ -53,8 +39,8 @@ func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.Deletion
 	if err != nil || asker == nil {
 		return foretold{}, err
 	}
-	if err := f.needsCluster(); err != nil {
-		return foretold{}, err
+	if f.order != "" {
+		return foretold{}, usageError{errors.New("--namespace-deletion-order: the collector at --address knows its own: leave out one of the two")}
 	}
 	query, err := f.query(asker, args, w)
 	if err != nil {

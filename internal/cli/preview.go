@@ -149,10 +149,9 @@ func (f *previewFlags) allows(r preview.Report) error {
 
 // foretold is what a deletion would do.
 type foretold struct {
-	targets    []*inventory.Object
-	policy     metav1.DeletionPropagation
-	prediction preview.Prediction
-	report     preview.Report
+	targets []*inventory.Object
+	policy  metav1.DeletionPropagation
+	report  preview.Report
 }
 
 // foretell asks a collector or reads the cluster, and predicts the deletion of what arguments name.
@@ -202,9 +201,9 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 	if question.Order, err = f.deletionOrder(c.Context(), config); err != nil {
 		return foretold{}, err
 	}
-	result.prediction = preview.Foretell(inv, details, question)
-	sayUnread(s.Err, result.prediction.Unread[len(inv.Unread):])
-	result.report = result.prediction.Report(inv)
+	prediction := preview.Foretell(inv, details, question)
+	sayUnread(s.Err, prediction.Unread[len(inv.Unread):])
+	result.report = prediction.Report(inv)
 	return result, nil
 }
 
@@ -247,7 +246,7 @@ func (f *foretold) encode(format string) ([]byte, error) {
 		}
 		return []byte(text.String()), nil
 	case "tree", "dot", "svg":
-		return pictureOf(f.prediction, f.report).Encode(insight.Format(format)) //nolint:wrapcheck // says all of it
+		return pictureOf(f.report).Encode(insight.Format(format)) //nolint:wrapcheck // says all of it
 	}
 	return []byte(f.report.String()), nil
 }

@@ -1,70 +1,91 @@
 package cli
 
 import (
-	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/coppice-dev/coppice/internal/insight"
-	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/preview"
 )
 
+// The kinds that take along what is in them.
+const (
+	namespaceKind  = "Namespace"
+	definitionKind = "CustomResourceDefinition.apiextensions.k8s.io"
+)
+
+// container names a Namespace or a CustomResourceDefinition.
+type container struct{ kind, name string }
+
 // pictureOf returns what a deletion concerns as a graph, with what becomes of each object. The objects
 // that are asked for come first. What a namespace or a CustomResourceDefinition takes along is below
 // it, unless it has an owner in the picture.
-func pictureOf(p preview.Prediction, r preview.Report) insight.Graph {
+func pictureOf(r preview.Report) insight.Graph {
 	var picture insight.Graph
-	inPicture := make(map[ownership.UID]bool, len(p.Outcomes))
-	containers := make(map[string]ownership.UID)
-	order := make([]int, len(p.Outcomes))
-	for n := range p.Outcomes {
-		order[n] = n
-		o := p.Outcomes[n].Object
+	inPicture := make(map[string]bool, len(r.Objects))
+	containers := make(map[container]ownership.UID)
+	for n := range r.Objects {
+		o := &r.Objects[n]
 		inPicture[o.UID] = true
-		if o.Kind.Kind == "Namespace" && o.Kind.Group == "" || o.Kind.Kind == "CustomResourceDefinition" && o.Kind.Group == "apiextensions.k8s.io" {
-			containers[containerName(o.Kind, o.Name)] = o.UID
+		if o.Kind == namespaceKind || o.Kind == definitionKind {
+			containers[container{o.Kind, o.Name}] = ownership.UID(o.UID)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rank(&p.Outcomes[a]), rank(&p.Outcomes[b])) })
-	for _, n := range order {
-		o := p.Outcomes[n].Object
-		picture.Objects = append(picture.Objects, insight.Object{
-			UID: o.UID, Group: o.Kind.Group, Kind: o.Kind.Kind, Namespace: o.Namespace, Name: o.Name,
-			Phase: o.Phase.String(), Finalizers: o.Finalizers, Note: r.Objects[n].Says(),
-		})
+	for _, o := range requestedFirst(r.Objects) {
+		uid := ownership.UID(o.UID)
+		picture.Objects = append(picture.Objects, drawn(o))
 		isOwned := false
 		for _, owner := range o.Owners {
 			if inPicture[owner.UID] {
 				isOwned = true
 				picture.References = append(picture.References, insight.Reference{
-					Dependent: o.UID, Owner: owner.UID, Standing: "solid",
-					Blocking: owner.BlockOwnerDeletion == ownership.True, Controller: owner.Controller == ownership.True,
+					Dependent: uid, Owner: ownership.UID(owner.UID), Standing: "solid", Blocking: owner.Blocking, Controller: owner.Controller,
 				})
 			}
 		}
-		if container := containerOf(o, containers); !isOwned && container != "" {
-			picture.References = append(picture.References, insight.Reference{Dependent: o.UID, Owner: container, Standing: insight.Content})
+		if in := containerOf(o, containers); !isOwned && in != "" {
+			picture.References = append(picture.References, insight.Reference{Dependent: uid, Owner: in, Standing: insight.Content})
 		}
 	}
 	return picture
 }
 
-// rank puts what is asked for first.
-func rank(o *preview.Outcome) int {
-	if o.Requested {
-		return 0
+// drawn returns an object with what becomes of it.
+func drawn(o *preview.ObjectReport) insight.Object {
+	kind, group, _ := strings.Cut(o.Kind, ".")
+	phase := o.Phase
+	if phase == "" {
+		phase = ownership.Active.String()
 	}
-	return 1
+	return insight.Object{
+		UID: ownership.UID(o.UID), Group: group, Kind: kind, Namespace: o.Namespace, Name: o.Name,
+		Phase: phase, Finalizers: o.Finalizers, Note: o.Says(),
+	}
 }
 
-func containerName(kind ownership.Kind, name string) string { return kind.Kind + " " + name }
+// requestedFirst returns the objects with those in front that are asked for, otherwise in their order.
+func requestedFirst(objects []preview.ObjectReport) []*preview.ObjectReport {
+	sorted := make([]*preview.ObjectReport, len(objects))
+	for n := range objects {
+		sorted[n] = &objects[n]
+	}
+	slices.SortStableFunc(sorted, func(a, b *preview.ObjectReport) int {
+		switch {
+		case a.Requested == b.Requested:
+			return 0
+		case a.Requested:
+			return -1
+		}
+		return 1
+	})
+	return sorted
+}
 
 // containerOf returns the namespace of an object or the definition of its kind, if that is one of some.
-func containerOf(o *inventory.Object, containers map[string]ownership.UID) ownership.UID {
-	definition := ownership.Kind{Kind: "CustomResourceDefinition"}
-	if uid := containers[containerName(definition, o.Resource.Resource+"."+o.Resource.Group)]; uid != "" {
+func containerOf(o *preview.ObjectReport, containers map[container]ownership.UID) ownership.UID {
+	if uid := containers[container{definitionKind, o.Resource}]; uid != "" {
 		return uid
 	}
-	return containers[containerName(ownership.Kind{Kind: "Namespace"}, o.Namespace)]
+	return containers[container{namespaceKind, o.Namespace}]
 }

@@ -18,7 +18,7 @@ import (
 func TestPreviewTree(t *testing.T) {
 	inv := pictureInventory()
 	p := preview.New(inv).Predict([]preview.Request{{UID: "shop", Propagation: metav1.DeletePropagationBackground}}, preview.Options{Now: time.Unix(0, 0)})
-	text, err := pictureOf(p, p.Report(inv)).Encode(insight.Tree)
+	text, err := pictureOf(p.Report(inv)).Encode(insight.Tree)
 	if err != nil {
 		t.Fatal(err)
 	}

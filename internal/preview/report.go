@@ -39,7 +39,9 @@ type CountReport struct {
 
 // ObjectReport is what becomes of one object. Other objects are named as KIND.GROUP NAMESPACE/NAME.
 type ObjectReport struct {
-	Kind            string `json:"kind"`
+	Kind string `json:"kind"`
+	// Resource is the kind's resource and group, such as deployments.apps.
+	Resource        string `json:"resource,omitempty"`
 	Namespace       string `json:"namespace,omitempty"`
 	Name            string `json:"name"`
 	UID             string `json:"uid"`
@@ -56,14 +58,19 @@ type ObjectReport struct {
 	KeptBy      []string     `json:"keptBy,omitempty"`
 	Waits       []WaitReport `json:"waits,omitempty"`
 	RecreatedBy string       `json:"recreatedBy,omitempty"`
+	// Phase and Finalizers are those that the object has now; it has no phase if it is not being deleted.
+	Phase      string   `json:"phase,omitempty"`
+	Finalizers []string `json:"finalizers,omitempty"`
 	// Owners are those that the object names.
 	Owners []OwnerReport `json:"owners,omitempty"`
 }
 
-// OwnerReport is an owner that an object names. Blocking is true if it blocks the owner's foreground deletion.
+// OwnerReport is an owner that an object names. Blocking is true if the object blocks its foreground deletion,
+// Controller if it controls the object.
 type OwnerReport struct {
-	UID      string `json:"uid"`
-	Blocking bool   `json:"blocking,omitempty"`
+	UID        string `json:"uid"`
+	Blocking   bool   `json:"blocking,omitempty"`
+	Controller bool   `json:"controller,omitempty"`
 }
 
 // WaitReport is something that an object waits for.
@@ -90,10 +97,14 @@ func (p Prediction) Report(inv *inventory.Inventory) Report {
 	}
 	for _, o := range p.Outcomes {
 		report := ObjectReport{
-			Kind: o.Object.Kind.String(), Namespace: o.Object.Namespace, Name: o.Object.Name,
+			Kind: o.Object.Kind.String(), Resource: o.Object.Resource.GroupResource().String(), Namespace: o.Object.Namespace, Name: o.Object.Name,
 			UID: string(o.Object.UID), ResourceVersion: o.Object.ResourceVersion,
 			Fate: o.Fate, By: o.By, Step: o.Step, Requested: o.Requested, Refused: o.Refused, Race: o.Race,
 			Lost: names(inv, o.Lost), KeptBy: names(inv, o.KeptBy), Protected: o.Protected,
+			Finalizers: o.Object.Finalizers,
+		}
+		if o.Object.Phase != ownership.Active {
+			report.Phase = o.Object.Phase.String()
 		}
 		if o.RecreatedBy != "" {
 			report.RecreatedBy = nameOf(inv, o.RecreatedBy)
@@ -104,7 +115,9 @@ func (p Prediction) Report(inv *inventory.Inventory) Report {
 			})
 		}
 		for _, r := range o.Object.Owners {
-			report.Owners = append(report.Owners, OwnerReport{UID: string(r.UID), Blocking: r.BlockOwnerDeletion == ownership.True})
+			report.Owners = append(report.Owners, OwnerReport{
+				UID: string(r.UID), Blocking: r.BlockOwnerDeletion == ownership.True, Controller: r.Controller == ownership.True,
+			})
 		}
 		result.Objects = append(result.Objects, report)
 	}
