@@ -86,6 +86,7 @@ type entry struct {
 	marked, gone int64
 	due          int64 // in seconds since 1970
 	kept         bool
+	protected    bool // why it is kept
 	keptBy, lost []Ref
 	finalizers   []string
 	phase        ownership.Phase
@@ -131,7 +132,7 @@ func (b *Book) Seen(o *ownership.Object, now time.Time) {
 	b.unprotectLocked(o.UID)
 	m := b.memberOf(o, now)
 	if e := m.entry; e != nil && e.gone == 0 {
-		isNew := e.marked == 0
+		isNew, before := e.marked == 0, e.phase
 		if isNew {
 			e.marked = now.UnixNano()
 			m.story.waiting++
@@ -142,6 +143,9 @@ func (b *Book) Seen(o *ownership.Object, now time.Time) {
 		}
 		if isNew {
 			b.gather(m, o, now)
+		}
+		if isNew || e.phase != before {
+			b.meetLocked(e, now)
 		}
 	}
 }
@@ -238,7 +242,7 @@ func (b *Book) memberOf(o *ownership.Object, now time.Time) member {
 	_, isAsked := b.requests[o.UID]
 	switch {
 	case known && (s == before.story || !isAsked && !before.story.isDone(now)):
-		before.entry.kept = false // it goes now, too
+		before.entry.kept, before.entry.protected = false, false // it goes now, too
 		before.story.kept--
 		return before
 	case s == nil:

@@ -38,13 +38,85 @@ func (b *Book) protect(o *ownership.Object, now time.Time) {
 	if wasProtected == o.Protected {
 		return
 	}
-	if o.Protected {
-		before = b.guards[o.UID]
+	if !o.Protected {
+		b.releaseLocked(&before, now)
+		return
+	}
+	if g, kept := b.guards[o.UID]; kept {
+		b.standLocked(&g, now)
+	}
+}
+
+// standLocked tells of a protected object in the stories that wait for it: it stays. It is an object of one of them.
+func (b *Book) standLocked(g *guard, now time.Time) {
+	for _, s := range b.order {
+		if s.waiting == 0 || !b.isHeldBy(s, g) {
+			continue
+		}
+		m, known := b.members[g.UID]
+		switch {
+		case !known:
+			m = b.add(s, b.entryOf(g, s))
+			s.kept++
+		case m.story == s && m.entry != nil && m.entry.marked == 0 && m.entry.gone == 0:
+			if !m.entry.kept {
+				s.kept++
+			}
+			m.entry.kept, m.entry.protected = true, true
+		default:
+			m = member{story: s} // what it waits for has changed
+		}
+		b.touch(m, now)
+	}
+}
+
+// entryOf returns a protected object as one of a story that waits for it.
+func (b *Book) entryOf(g *guard, s *story) *entry {
+	e := &entry{Ref: g.Ref, kept: true, protected: true}
+	for _, uid := range g.owners {
+		e.owners = append(e.owners, Owner{UID: uid, Blocking: true})
+	}
+	for _, key := range g.homes {
+		if home := b.homes[key]; e.in == "" && home != nil && home.isWaiting() && b.members[home.UID].story == s {
+			e.in = home.UID
+		}
+	}
+	return e
+}
+
+// releaseLocked tells the stories that wait for an object that it is not protected any more. One that has lost no
+// owner does not stay: it will go.
+func (b *Book) releaseLocked(g *guard, now time.Time) {
+	if m := b.members[g.UID]; m.entry != nil && m.entry.protected {
+		m.entry.protected = false
+		if len(m.entry.lost) == 0 {
+			m.entry.kept = false
+			m.story.kept--
+		}
+		b.touch(m, now)
 	}
 	for _, s := range b.order {
-		if s.waiting > 0 && b.isHeldBy(s, &before) {
+		if s.waiting > 0 && b.isHeldBy(s, g) {
 			b.touch(member{story: s}, now)
 		}
+	}
+}
+
+// meetLocked tells of the protected objects that an object waits for from now on.
+func (b *Book) meetLocked(e *entry, now time.Time) {
+	home := homeKey(e)
+	if len(b.guards) == 0 || home == "" && e.phase != ownership.Foreground {
+		return
+	}
+	var met []guard
+	for _, g := range b.guards {
+		if home != "" && slices.Contains(g.homes, home) || e.phase == ownership.Foreground && slices.Contains(g.owners, e.UID) {
+			met = append(met, g)
+		}
+	}
+	slices.SortFunc(met, func(x, y guard) int { return cmp.Compare(x.String(), y.String()) })
+	for n := range met {
+		b.standLocked(&met[n], now)
 	}
 }
 

@@ -169,7 +169,7 @@ func (t telling) seen(sees Sees) (Summary, bool) {
 func (e *entry) object(sees Sees) Object {
 	o := Object{Ref: e.Ref, Owners: e.owners, In: e.in, Marked: at(e.marked), Gone: at(e.gone)}
 	if e.kept {
-		o.Fate = FateKept
+		o.Fate, o.Protected = FateKept, e.protected
 		o.KeptBy, o.Lost = visible(e.keptBy, sees), visible(e.lost, sees)
 	}
 	if e.gone != 0 {
@@ -226,6 +226,8 @@ func (s *Summary) Text(objects []Object, now time.Time) string {
 		switch {
 		case o.Fate == FateKept && len(o.KeptBy) > 0:
 			fmt.Fprintf(&text, "stays: %s, owned by %s\n", o.Ref, o.KeptBy[0])
+		case o.Protected:
+			fmt.Fprintf(&text, "stays: %s, which is protected\n", o.Ref)
 		case o.Fate == FateKept:
 			fmt.Fprintf(&text, "stays: %s\n", o.Ref)
 		}

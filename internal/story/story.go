@@ -93,7 +93,7 @@ type Summary struct {
 	Began  time.Time  `json:"began"`
 	Ended  *time.Time `json:"ended,omitempty"`
 	Done   bool       `json:"done,omitempty"`
-	// Gone are removed, Waiting marked and not gone, Kept have lost an owner and stay.
+	// Gone are removed, Waiting marked and not gone, Kept stay: they have lost an owner, or are protected.
 	Gone    int `json:"gone"`
 	Waiting int `json:"waiting"`
 	Kept    int `json:"kept"`
@@ -124,6 +124,7 @@ type Object struct {
 	Gone       *time.Time    `json:"gone,omitempty"`
 	GraceUntil *time.Time    `json:"graceUntil,omitempty"` // the deletionTimestamp, while it is not gone
 	Fate       string        `json:"fate,omitempty"`       // "kept" of what stays
+	Protected  bool          `json:"protected,omitempty"`  // it stays because it is protected (R28)
 	KeptBy     []Ref         `json:"keptBy,omitempty"`     // owners that keep it
 	Lost       []Ref         `json:"lost,omitempty"`       // owners that it has lost, and stays
 	Holds      []Hold        `json:"holds,omitempty"`

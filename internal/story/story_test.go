@@ -123,6 +123,8 @@ func stateOf(o *Object) string {
 	switch {
 	case o.Gone != nil:
 		state = " gone"
+	case o.Protected:
+		state = " protected"
 	case o.Fate != "":
 		state = " kept"
 	case o.Marked != nil:
@@ -236,12 +238,18 @@ func step(b *Book, random *rand.Rand, now time.Time) {
 		o.Kind, o.Namespace, o.Name = ownership.Kind{Kind: "Namespace"}, "", fmt.Sprint("ns", n-37)
 	}
 	if n > 0 && random.IntN(2) == 0 {
-		o.Owners = []ownership.Reference{{UID: ownership.UID(fmt.Sprint(n / 2))}}
+		o.Owners = []ownership.Reference{{UID: ownership.UID(fmt.Sprint(n / 2)), BlockOwnerDeletion: ownership.True}}
+	}
+	if random.IntN(4) == 0 {
+		o.Phase = ownership.Foreground
 	}
 	switch random.IntN(6) {
 	case 0:
 		b.Requested(Request{Key: fmt.Sprint(random.IntN(5)), UID: o.UID, By: By{User: "ann"}})
 	case 1, 2:
+		if random.IntN(4) == 0 {
+			o.Phase, o.Protected = ownership.Active, random.IntN(3) > 0
+		}
 		b.Seen(&o, now)
 	case 3, 4:
 		b.Gone(&o, now)

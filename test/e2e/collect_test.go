@@ -207,8 +207,12 @@ func checkAnswers(t *testing.T, k kubectl, address string) {
 		return coppice(t, append(args, "--kubeconfig", k.plane.kubeconfig, "--namespace=default", "--token", tokens[user], "--address", address)...)
 	}
 	for _, targets := range [][]string{
-		{"configmap/owner"}, {"configmaps", "--all"}, {"configmaps,services", "-l", "app notin (web)"},
-		{"configmap/owner", "-o", "tree"}, {"namespace/default", "-o", "dot"}, {"configmap/owner", "-o", "svg"},
+		{"configmap/owner"},
+		{"configmaps", "--all"},
+		{"configmaps,services", "-l", "app notin (web)"},
+		{"configmap/owner", "-o", "tree"},
+		{"namespace/default", "-o", "dot"},
+		{"configmap/owner", "-o", "svg"},
 	} {
 		args := append([]string{"preview", "delete"}, targets...)
 		whole, _, _ := coppice(t, append(args, "--kubeconfig", k.plane.kubeconfig, "--namespace=default", "--address=none")...)

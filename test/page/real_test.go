@@ -187,6 +187,7 @@ func TestStuck(t *testing.T) {
 	b.open("story/" + strings.TrimSpace(p.kubectl("", "get", "namespace", "shop", "-o", "jsonpath={.metadata.uid}")))
 	b.untilText("it is protected by its label coppice.dev/protect=always")
 	b.untilText("coppice unprotect configmaps/kept -n shop")
+	b.until(`[...document.querySelectorAll(".box")].some((e) => e.getAttribute("aria-label").startsWith("ConfigMap kept stays · it is protected"))`)
 	b.open("health")
 	b.until(`[...document.querySelectorAll(".note.bad")].some((n) => n.textContent.startsWith("Stuck: finalizer acme.io/hold: nobody serves it"))`)
 	b.untilText("ConfigMap shop/kept\talways\tnobody deletes it")

@@ -61,10 +61,10 @@ export function objectOf(x) {
     if (keeper.uid && !owners.some((o) => o.uid === keeper.uid)) owners.push({uid: keeper.uid, blocking: false});
   }
   const lost = (x.lost ?? []).map(nameOf);
-  const why = [x.why, !x.why && keptBy.length ? keptBy.join(", ") + " keeps it" : "", lost.length ? "lost its owner " + lost.join(", ") : ""];
+  const why = [x.why, !x.why && keptBy.length ? keptBy.join(", ") + " keeps it" : "", x.protected ? "it is protected" : "", lost.length ? "lost its owner " + lost.join(", ") : ""];
   return {
     uid: x.uid, kind: x.kind, namespace: x.namespace ?? "", name: x.name, owners, keptBy,
-    marked: timeOf(x.marked), gone: timeOf(x.gone), until: timeOf(x.graceUntil), fate: x.fate ?? "", why: why.filter(Boolean).join("; "),
+    marked: timeOf(x.marked), gone: timeOf(x.gone), until: timeOf(x.graceUntil), fate: x.fate ?? "", isProtected: Boolean(x.protected), why: why.filter(Boolean).join("; "),
     holds: (x.holds ?? []).map((hold) => ({finalizer: hold.finalizer, by: "", says: ""})), // until servedOf tells
   };
 }
