@@ -89,6 +89,8 @@ var about = []struct {
 	{regexp.MustCompile(`^spec\.taints\b`), permit("a new node is not tainted here, so that patches find other taints", `Node: (answer|message of FieldValueInvalid patch): .*`)},
 	{regexp.MustCompile(`^spec\.serviceAccount$`), permit("upstream has no service account here that the older field could not change",
 		`Pod: only theirs: \(the other accepts\) FieldValue(Forbidden spec|Invalid spec\.serviceAccountName): .*|Pod: answer: ours 200  "", theirs 422 Invalid .*`)},
+	{regexp.MustCompile(`^spec\.volumeClaimTemplates\[\]`), permit("upstream takes the volumes of claim templates in any order, so that its errors have any index",
+		`Pod: only (ours|theirs): FieldValueRequired spec\.volumes\[\]\.(name|persistentVolumeClaim\.claimName)(: Required value)?`)},
 	{regexp.MustCompile(`\b` + inTree), permit("an in-tree volume that upstream refuses cannot be mounted there",
 		`Pod: only theirs: (\(the other accepts\) )?FieldValueNotFound spec\.\w+\[\]\.volume(Mounts|Devices)\[\]\.name: .*|`+
 			`Pod: only ours: FieldValueInvalid spec\.\w+\[\]\.volumeDevices\[\]\.name: .*: can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode`)},
