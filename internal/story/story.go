@@ -34,9 +34,9 @@ type limits struct {
 	objects int // in all stories
 }
 
-// bounds are the limits: some 50 MB at most. Of each object beyond them, no more is kept than to which story it
+// bounds are the limits: 10 MB for the objects, and as much again for what 100 000 others belong to. Of each object beyond them, no more is kept than to which story it
 // belongs, as long as the story is told.
-func bounds() limits { return limits{stories: 500, singles: 200, objects: 100_000} }
+func bounds() limits { return limits{stories: 500, singles: 200, objects: 20_000} }
 
 const (
 	// settle is how long nothing has happened in a story that is done: dependents are deleted after their

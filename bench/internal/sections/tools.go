@@ -1,11 +1,14 @@
 package sections
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
-	"syscall"
+	"strings"
+	"time"
 
 	"github.com/coppice-dev/coppice/bench/internal/census"
 	"github.com/coppice-dev/coppice/bench/internal/controlplane"
@@ -79,16 +82,50 @@ func commands() []command {
 
 // tool measures one command, from its start to its end, and the most resident memory of its process.
 func (b *Bench) tool(ctx context.Context, side, what string, arguments []string) error {
+	var out bytes.Buffer
 	c := exec.CommandContext(ctx, b.Coppice, arguments...)
+	c.Stdout, c.Stderr = &out, &out
 	watch := stopwatch.Start()
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("coppice %v: %w: %.500s", arguments, err, out)
+	if err := c.Start(); err != nil {
+		return fmt.Errorf("coppice %v: %w", arguments, err)
 	}
-	b.add(side, what, "s", watch.Seconds())
-	if usage, ok := c.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		b.add(side, what+", most resident memory", "MB", float64(usage.Maxrss)*1024/1e6)
+	most := mostResident(ctx, c.Process.Pid)
+	err := c.Wait()
+	seconds := watch.Seconds()
+	if err != nil {
+		return fmt.Errorf("coppice %v: %w: %.500s", arguments, err, out.Bytes())
 	}
+	b.add(side, what, "s", seconds)
+	b.add(side, what+", most resident memory", "MB", float64(<-most)/1e6)
 	return nil
+}
+
+// sampleEvery is how often it is looked how much memory a command has had.
+const sampleEvery = 5 * time.Millisecond
+
+// mostResident follows a process to its end, and sends its most resident memory in bytes, up to the last sample.
+// What the system says of it when it has ended counts the memory of the process that started it, too.
+func mostResident(ctx context.Context, pid int) <-chan int64 {
+	most := make(chan int64, 1)
+	go func() {
+		last := int64(0)
+		for {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			_, value, found := strings.Cut(string(text), "VmHWM:")
+			if err != nil || !found { // it has ended; what is not waited for yet has no memory
+				most <- last
+				return
+			}
+			kilobytes := int64(0)
+			_, _ = fmt.Sscan(value, &kilobytes)
+			last = kilobytes * 1024
+			if pause(ctx, sampleEvery) != nil {
+				most <- last
+				return
+			}
+		}
+	}()
+	return most
 }
 
 // answers measures the answers of a running collector, without the start of a command.
