@@ -206,18 +206,21 @@ func checkAnswers(t *testing.T, k kubectl, address string) {
 	ask := func(user string, args ...string) (stdout, stderr string, code int) {
 		return coppice(t, append(args, "--kubeconfig", k.plane.kubeconfig, "--namespace=default", "--token", tokens[user], "--address", address)...)
 	}
-	for _, targets := range [][]string{
-		{"configmap/owner"},
-		{"configmaps", "--all"},
-		{"configmaps,services", "-l", "app notin (web)"},
-		{"configmap/owner", "-o", "tree"},
-		{"namespace/default", "-o", "dot"},
-		{"configmap/owner", "-o", "svg"},
+	for _, of := range []struct {
+		targets []string
+		names   string
+	}{
+		{[]string{"configmap/owner"}, "ConfigMap default/dependent"},
+		{[]string{"configmaps", "--all"}, "ConfigMap default/dependent"},
+		{[]string{"configmaps,services", "-l", "app notin (web)"}, "ConfigMap default/dependent"},
+		{[]string{"configmap/owner", "-o", "tree"}, "ConfigMap default/dependent"},
+		{[]string{"namespace/default", "-o", "dot"}, "ConfigMap/dependent"},
+		{[]string{"configmap/owner", "-o", "svg"}, "dependent"},
 	} {
-		args := append([]string{"preview", "delete"}, targets...)
+		args := append([]string{"preview", "delete"}, of.targets...)
 		whole, _, _ := coppice(t, append(args, "--kubeconfig", k.plane.kubeconfig, "--namespace=default", "--address=none")...)
-		if asked, stderr, code := ask("admin", args...); code != 0 || asked != whole || !strings.Contains(asked, "dependent") {
-			t.Errorf("the collector foretells for %v (%d):\n%s%s\nthe cluster:\n%s", targets, code, asked, stderr, whole)
+		if asked, stderr, code := ask("admin", args...); code != 0 || asked != whole || !strings.Contains(asked, of.names) {
+			t.Errorf("the collector foretells for %v (%d):\n%s%s\nthe cluster:\n%s", of.targets, code, asked, stderr, whole)
 		}
 	}
 	if asked, stderr, code := ask("admin", "explain", "configmap/owner", "-o", "json"); code != 0 || !strings.Contains(asked, `"on": "Request"`) {
