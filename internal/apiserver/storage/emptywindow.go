@@ -26,6 +26,11 @@ const (
 	fillerAge = cacher.DefaultEventFreshDuration + time.Second
 	// fillerKey is the key of a filler. It is below that of no resource.
 	fillerKey = "-"
+
+	// fillersAtOnce are passed on at once, fewer than a watcher has room for (chanSize of
+	// k8s.io/apiserver's storage/cacher, at least 10), and then none for a fillerPause.
+	fillersAtOnce = 8
+	fillerPause   = time.Millisecond
 )
 
 // A window of a resource that is quiet is emptied with fillers: events of an object whose key no
@@ -119,73 +124,121 @@ func (c *capacity) resize(length int) {
 	c.times = times
 }
 
-// fill adds events after the given time until there are only those, in the least capacity, and
-// returns their times.
-func (c *capacity) fill(after time.Time) (fillers []time.Time) {
-	next := after.Add(fillerAge)
-	for len(fillers) < leastCapacity || len(c.times) > leastCapacity {
-		if c.full() && len(c.times) > leastCapacity && len(fillers) > 0 {
-			next = next.Add(fillerAge) // halves the capacity
-		}
-		c.add(next)
-		fillers = append(fillers, next)
-	}
-	return fillers
+// large reports whether the next event has the capacity halved, if it is late enough.
+func (c *capacity) large() bool { return c.full() && len(c.times) > leastCapacity }
+
+// filling is what empties a window after a bookmark, which confirms that there are no more events up to
+// its revision.
+type filling struct {
+	window  *window
+	object  runtime.Object // the filler
+	fillers int            // that were passed on; none is in the cache before the first
 }
 
-// fillers are the events that empty a window.
-type fillers struct {
-	object runtime.Object
-	times  []time.Time
-}
-
-// fillersAt returns those that follow a bookmark, which confirms that there are no more events up to
-// its revision. There are none if the window is not to be emptied, or not at this revision.
-func (w *window) fillersAt(bookmark runtime.Object) fillers {
-	m, err := meta.Accessor(bookmark)
-	if err != nil {
-		return fillers{}
-	}
+// fillAt returns nil if the window is not to be emptied, or not at this revision.
+func (w *window) fillAt(bookmark runtime.Object) *filling {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if revision, err := strconv.ParseInt(m.GetResourceVersion(), 10, 64); err != nil || !w.emptying || revision <= w.last {
-		return fillers{}
+	f := &filling{window: w, object: w.newFunc()}
+	if revision, ok := f.at(bookmark); !ok || !w.emptying || revision <= w.last {
+		return nil
 	}
-	object := w.newFunc()
-	to, err := meta.Accessor(object)
-	if err != nil {
-		return fillers{}
-	}
-	to.SetResourceVersion(m.GetResourceVersion())
-	f := fillers{object, w.capacity.fill(w.clock)}
-	w.clock = f.times[len(f.times)-1]
-	w.kept, w.emptying = 0, false
+	w.emptying = false
 	return f
 }
 
-// event returns the i-th event, from 0. The one after the last removes the filler from the cache.
-func (f fillers) event(i int) watch.Event {
-	kind := watch.Modified
-	switch i {
-	case 0:
-		kind = watch.Added
-	case len(f.times):
-		kind = watch.Deleted
+// at sets the revision of the fillers to that of a bookmark.
+func (f *filling) at(bookmark runtime.Object) (revision int64, ok bool) {
+	from, err := meta.Accessor(bookmark)
+	if err != nil {
+		return 0, false
 	}
-	return watch.Event{Type: kind, Object: timedObject{f.object, f.times[min(i, len(f.times)-1)]}}
+	to, err := meta.Accessor(f.object)
+	if err != nil {
+		return 0, false
+	}
+	revision, err = strconv.ParseInt(from.GetResourceVersion(), 10, 64)
+	to.SetResourceVersion(from.GetResourceVersion())
+	return revision, err == nil
 }
 
-// fill passes fillers on, and removes them from the cache. It returns false if the watch was stopped.
-func (w *windowWatch) fill(f fillers) bool {
-	if len(f.times) == 0 {
-		return true
+// next returns the next filler, and whether the window holds nothing but fillers with it.
+func (f *filling) next() (filler watch.Event, done bool) {
+	kind := watch.Modified
+	if f.fillers == 0 {
+		kind = watch.Added
 	}
-	for i := range len(f.times) + 1 {
-		select {
-		case w.results <- f.event(i):
-		case <-w.stopped:
-			return false
+	filler = f.event(kind)
+	w := f.window
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done = f.fillers >= leastCapacity && len(w.capacity.times) == leastCapacity
+	if done {
+		w.kept, w.emptying = 0, false
+	}
+	return filler, done
+}
+
+// last returns the event that removes the filler from the cache.
+func (f *filling) last() watch.Event { return f.event(watch.Deleted) }
+
+func (f *filling) event(kind watch.EventType) watch.Event {
+	w := f.window
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if f.fillers == 0 || kind == watch.Deleted || w.capacity.large() {
+		w.clock = w.clock.Add(fillerAge)
+	}
+	w.capacity.add(w.clock)
+	f.fillers++
+	// Each has an object of its own: the revision of the next may be another.
+	return watch.Event{Type: kind, Object: timedObject{f.object.DeepCopyObject(), w.clock}}
+}
+
+// fill passes fillers on until the window is empty or there is another event, which it returns; nil
+// if there is none. It returns false if the watch is over.
+//
+// Every watcher of the cache is offered every filler, and one that falls behind is ended: they
+// come no faster than it can take.
+func (w *windowWatch) fill(f *filling) (next *watch.Event, ok bool) {
+	pace := time.NewTicker(fillerPause)
+	defer pace.Stop()
+	for done := false; !done; {
+		for i := 0; i < fillersAtOnce && !done; i++ {
+			var filler watch.Event
+			if filler, done = f.next(); !w.send(filler) {
+				return nil, false
+			}
+		}
+		next, ok := w.pause(f, pace.C)
+		if !ok {
+			return nil, false
+		}
+		if next != nil {
+			return next, w.send(f.last())
 		}
 	}
-	return true
+	return nil, w.send(f.last())
+}
+
+// pause waits for the next tick. It passes bookmarks on, and returns another event if there is one.
+func (w *windowWatch) pause(f *filling, tick <-chan time.Time) (next *watch.Event, ok bool) {
+	for {
+		select {
+		case <-w.stopped:
+			return nil, false
+		case <-tick:
+			return nil, true
+		case event, more := <-w.Interface.ResultChan():
+			if !more {
+				return nil, false
+			}
+			if event.Type != watch.Bookmark {
+				return &event, true
+			}
+			if _, ok := f.at(event.Object); !ok || !w.send(event) {
+				return nil, false
+			}
+		}
+	}
 }

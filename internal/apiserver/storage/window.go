@@ -111,14 +111,38 @@ func (w *windowWatch) Stop() {
 func (w *windowWatch) pass(through *window) {
 	defer close(w.results)
 	for event := range w.Interface.ResultChan() {
-		select {
-		case w.results <- through.take(event):
-		case <-w.stopped:
-			return
+		for next := &event; next != nil; {
+			var ok bool
+			if next, ok = w.passOn(*next, through); !ok {
+				return
+			}
 		}
-		if event.Type == watch.Bookmark && !w.fill(through.fillersAt(event.Object)) {
-			return
-		}
+	}
+}
+
+// passOn passes an event on, and after a bookmark what empties the window, if it is to be emptied.
+// It returns the event that comes meanwhile, and false if the watch is over.
+func (w *windowWatch) passOn(event watch.Event, through *window) (next *watch.Event, ok bool) {
+	if !w.send(through.take(event)) {
+		return nil, false
+	}
+	if event.Type != watch.Bookmark {
+		return nil, true
+	}
+	f := through.fillAt(event.Object)
+	if f == nil {
+		return nil, true
+	}
+	return w.fill(f)
+}
+
+// send returns false if the watch was stopped.
+func (w *windowWatch) send(event watch.Event) bool {
+	select {
+	case w.results <- event:
+		return true
+	case <-w.stopped:
+		return false
 	}
 }
 

@@ -250,7 +250,8 @@ func (s *source) cache(t testing.TB, past *window) cachedObjects {
 	if past != nil {
 		past.of(cached)
 	}
-	t.Cleanup(cached.Stop)
+	// Stop waits for ever if events are on their way to watchers: the cache has room for 100 of them.
+	t.Cleanup(func() { within(stopGrace, cached.Stop) })
 	eventually.Holds(t, "the cache is ready", cached.Ready)
 	return cachedObjects{cached}
 }
