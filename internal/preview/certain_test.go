@@ -139,16 +139,30 @@ func (c *randomCluster) String() string {
 	return text.String()
 }
 
+// requests are mostly those of deletions in the background.
 func (c *randomCluster) requests() []Request {
-	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground}
 	if c.one(8) {
-		policies = []metav1.DeletionPropagation{"", metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+		return c.requestsWith("", metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan)
 	}
+	return c.requestsWith(metav1.DeletePropagationBackground)
+}
+
+func (c *randomCluster) requestsWith(policies ...metav1.DeletionPropagation) []Request {
 	var all []Request
 	for range 1 + c.n(2) {
 		all = append(all, Request{UID: c.Objects[1+c.n(len(c.Objects)-1)].UID, Propagation: policies[c.n(len(policies))]})
 	}
 	return all
+}
+
+func randomOptions() Options {
+	return Options{
+		Now:      time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
+		Released: func(_ *inventory.Object, finalizer string) bool { return finalizer == letsGo },
+		Protection: func(*inventory.Object) (protection.Protection, []protection.Left, bool) {
+			return protection.New(string(protection.Cascading), ""), nil, true
+		},
+	}
 }
 
 // TestCertainIsCertain: where other schedules are not played, they would have ended as the first one.
@@ -157,18 +171,12 @@ func TestCertainIsCertain(t *testing.T) {
 	histories.Check(t, 2000, 1, func(t *rapid.T) {
 		c := newRandomCluster(t)
 		requests := c.requests()
-		options := Options{
-			Now:      time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
-			Released: func(_ *inventory.Object, finalizer string) bool { return finalizer == letsGo },
-			Protection: func(*inventory.Object) (protection.Protection, []protection.Left, bool) {
-				return protection.New(string(protection.Cascading), ""), nil, true
-			},
-		}
+		options := randomOptions()
 		w := New(c.Inventory)
 		all := schedules(len(requests))
 		first := w.play(requests, options, all[0])
 		races := map[ownership.UID]bool{}
-		for _, s := range all[1:] {
+		for _, s := range slices.Concat(all[1:], randomSchedules(len(first.objects))) {
 			first.compare(w.play(requests, options, s), races)
 		}
 		isCertain := first.isCertain(requests)

@@ -21,6 +21,7 @@ package preview
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -128,7 +129,7 @@ func (w *Cluster) Predict(requests []Request, o Options) Prediction {
 	first := w.play(requests, o, all[0])
 	races := map[ownership.UID]bool{}
 	if !first.isCertain(requests) {
-		for _, s := range all[1:] {
+		for _, s := range slices.Concat(all[1:], randomSchedules(len(first.objects))) {
 			first.compare(w.play(requests, o, s), races)
 		}
 	}
