@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // chunkBytes is the size of the pieces in which records are kept.
@@ -15,16 +18,44 @@ const chunkBytes = 16 << 10
 type journal struct {
 	size int // of records; 0: none are kept
 
-	mu     sync.Mutex
-	chunks []chunk // guarded by mu, like all fields below; the oldest first
-	kept   int     // records in all chunks: those of the oldest chunk may be more than is needed
-	count  uint64  // of records ever made
+	mu       sync.Mutex
+	chunks   []chunk // guarded by mu, like all fields below; the oldest first
+	previous Record  // the last one in the last chunk
+	kept     int     // records in all chunks: those of the oldest chunk may be more than is needed
+	count    uint64  // of records ever made
 }
 
-// chunk has some records, one a line. What was written is not changed any more.
+// chunk has some records, one a line. One that says the same as the one before of another object, as
+// most of a cascade do, has only what is different. What was written is not changed any more.
 type chunk struct {
 	lines   []byte
 	records int
+}
+
+// different is what is different in records that say the same of several objects.
+type different struct {
+	Time            time.Time     `json:"t"`
+	Name            string        `json:"n"`
+	UID             ownership.UID `json:"u"`
+	ResourceVersion string        `json:"v"`
+}
+
+// differentPrefix begins the line of such a record.
+const differentPrefix = "+"
+
+// like returns the record that says the same of another object.
+func (r Record) like(d different) Record {
+	r.Time, r.Object.Name, r.Object.UID, r.Object.ResourceVersion = d.Time, d.Name, d.UID, d.ResourceVersion
+	r.Owners = slices.Clone(r.Owners)
+	return r
+}
+
+// saysTheSame reports whether a record says the same as another, of one or the other object.
+func (r Record) saysTheSame(as Record) bool {
+	return r.Object.Kind == as.Object.Kind && r.Object.Namespace == as.Object.Namespace &&
+		r.Action == as.Action && r.Decision == as.Decision && r.Policy == as.Policy &&
+		slices.Equal(r.Owners, as.Owners) && r.MoreOwners == as.MoreOwners &&
+		r.Answer == as.Answer && r.Error == as.Error
 }
 
 // add keeps a record, and counts it.
@@ -32,25 +63,53 @@ func (j *journal) add(r Record) {
 	if j.size <= 0 {
 		return
 	}
-	line, err := json.Marshal(r)
-	if err != nil {
-		return // there is nothing in a record that cannot be encoded
-	}
-	line = append(line, '\n')
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	line := encode(r, j.previous)
 	if n := len(j.chunks); n == 0 || cap(j.chunks[n-1].lines)-len(j.chunks[n-1].lines) < len(line) {
+		line = encode(r, Record{}) // the chunk before may be dropped
 		j.chunks = append(j.chunks, chunk{lines: make([]byte, 0, max(chunkBytes, len(line)))})
+	}
+	if line == nil {
+		return // there is nothing in a record that cannot be encoded
 	}
 	last := &j.chunks[len(j.chunks)-1]
 	last.lines = append(last.lines, line...)
 	last.records++
+	j.previous = r
 	j.kept++
 	j.count++
 	if oldest := j.chunks[0].records; j.kept-oldest >= j.size {
 		j.chunks = slices.Delete(j.chunks, 0, 1)
 		j.kept -= oldest
 	}
+}
+
+// encode returns the line of a record, which follows another; nil if it cannot be encoded.
+func encode(r, previous Record) []byte {
+	var prefix string
+	var content any = r
+	if r.saysTheSame(previous) {
+		prefix, content = differentPrefix, different{r.Time, r.Object.Name, r.Object.UID, r.Object.ResourceVersion}
+	}
+	line, err := json.Marshal(content)
+	if err != nil {
+		return nil
+	}
+	return append(append([]byte(prefix), line...), '\n')
+}
+
+// decode returns the record of a line, which follows another.
+func decode(line []byte, previous Record) (Record, error) {
+	rest, isDifferent := bytes.CutPrefix(line, []byte(differentPrefix))
+	if isDifferent {
+		var d different
+		err := json.Unmarshal(rest, &d)
+		return previous.like(d), err
+	}
+	var r Record
+	err := json.Unmarshal(line, &r)
+	return r, err
 }
 
 // after returns those of the last records that have a higher number, the oldest first.
@@ -66,16 +125,16 @@ func (j *journal) after(last uint64) []Record {
 			number += uint64(c.records)
 			continue // none of them needs to be decoded
 		}
+		var r Record
 		for line := range bytes.Lines(c.lines) {
-			var r Record
-			if number++; number <= oldest {
-				continue
+			number++
+			if next, err := decode(line, r); err == nil { // it was encoded from a record
+				r = next
 			}
-			if err := json.Unmarshal(line, &r); err != nil {
-				continue // it was encoded from a record
+			if number > oldest {
+				r.Number = number
+				records = append(records, r)
 			}
-			r.Number = number
-			records = append(records, r)
 		}
 	}
 	return records

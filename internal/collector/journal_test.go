@@ -2,7 +2,11 @@ package collector
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // The records after one are those with a higher number, as far as they are remembered, also across chunks.
@@ -36,5 +40,55 @@ func TestRecordsAfterANumber(t *testing.T) {
 				t.Errorf("%d records, from %d to %d, want from %d to %d", len(records), first, last, c.first, c.last)
 			}
 		})
+	}
+}
+
+// Records come back as they were made, whatever the ones before them said; and those of a cascade take little.
+func TestRecordsAreKeptWhole(t *testing.T) {
+	made := func(n int) Record {
+		owner := RecordedOwner{Kind: "ReplicaSet.apps", Namespace: "shop", Name: "web", UID: "uid-web", Standing: "absent", Evidence: "deleted event", Revision: 7}
+		r := Record{
+			Number: uint64(n) + 1, Time: time.Unix(int64(n), 0).UTC(), Action: ActionDelete, Answer: AnswerDone, Policy: "Background",
+			Object:   RecordedObject{Kind: "Pod", Namespace: "shop", Name: fmt.Sprint("web-", n), UID: ownership.UID(fmt.Sprint("uid-", n)), ResourceVersion: fmt.Sprint(n)},
+			Decision: "delete Background: owners absent: ReplicaSet.apps web", Owners: []RecordedOwner{owner},
+		}
+		// Every eleventh is followed by one that differs in one thing.
+		different := []func(){
+			func() { r.Object.Kind = "Secret" },
+			func() { r.Object.Namespace = "" },
+			func() { r.Action = ActionDetach },
+			func() { r.Decision = "" },
+			func() { r.Policy = "" },
+			func() { r.Owners = nil },
+			func() { r.Owners[0].Revision = 8 },
+			func() { r.MoreOwners = 3 },
+			func() { r.Answer = AnswerUnknown },
+			func() { r.Error = "timeout" },
+		}
+		if n%11 == 0 {
+			different[n/11%len(different)]()
+		}
+		return r
+	}
+	const records = 2000
+	j := &journal{size: records}
+	for n := range records {
+		j.add(made(n))
+	}
+	kept, bytes := j.after(0), 0
+	for n, r := range kept {
+		if want := made(n); !reflect.DeepEqual(r, want) {
+			t.Fatalf("record %d is %+v, want %+v", n, r, want)
+		}
+	}
+	for _, c := range j.chunks {
+		bytes += len(c.lines)
+	}
+	if len(kept) != records || bytes > 200*records {
+		t.Errorf("%d records take %d bytes", len(kept), bytes)
+	}
+	kept[0].Owners, kept[1].Owners[0].Name = nil, "changed"
+	if again := j.after(0); !reflect.DeepEqual(again[2], made(2)) || !reflect.DeepEqual(again[1], made(1)) {
+		t.Error("records share what a reader may change")
 	}
 }

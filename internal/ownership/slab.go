@@ -16,20 +16,41 @@ const (
 
 // slab holds records of one type. A record stays at its address until it is removed; its index is
 // then reused. Index zero is never given out: it means none, and reads as the zero record.
+//
+// A chunk without records is let go, but for one that is the next to be used: records that come and
+// go at the border of a chunk cost no memory each time.
 type slab[I ~uint32, T any] struct {
 	chunks []*[chunkSize]T
+	counts []int         // of the records in each chunk
+	none   *[chunkSize]T // in place of the chunks that are let go; its records stay zero
+	spare  *[chunkSize]T // nil if there is none
 	free   []I
 	used   I // indices up to this one have been given out at least once
 }
 
 func newSlab[I ~uint32, T any]() slab[I, T] {
-	return slab[I, T]{chunks: []*[chunkSize]T{new([chunkSize]T)}}
+	none := new([chunkSize]T)
+	return slab[I, T]{chunks: []*[chunkSize]T{none}, counts: []int{0}, none: none}
 }
 
 func (s *slab[I, T]) at(i I) *T { return &s.chunks[i>>chunkBits][i&(chunkSize-1)] }
 
 // add returns the index of a new record, which is zero.
 func (s *slab[I, T]) add() I {
+	i := s.next()
+	chunk := i >> chunkBits
+	if s.chunks[chunk] == s.none {
+		s.chunks[chunk], s.spare = s.spare, nil
+		if s.chunks[chunk] == nil {
+			s.chunks[chunk] = new([chunkSize]T)
+		}
+	}
+	s.counts[chunk]++
+	return i
+}
+
+// next returns an index that is not in use.
+func (s *slab[I, T]) next() I {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
 		s.free = s.free[:n-1]
@@ -37,7 +58,7 @@ func (s *slab[I, T]) add() I {
 	}
 	s.used++
 	if int(s.used>>chunkBits) == len(s.chunks) {
-		s.chunks = append(s.chunks, new([chunkSize]T))
+		s.chunks, s.counts = append(s.chunks, s.none), append(s.counts, 0)
 	}
 	return s.used
 }
@@ -47,6 +68,10 @@ func (s *slab[I, T]) remove(i I) {
 	var zero T
 	*s.at(i) = zero
 	s.free = append(s.free, i)
+	chunk := i >> chunkBits
+	if s.counts[chunk]--; s.counts[chunk] == 0 {
+		s.chunks[chunk], s.spare = s.none, s.chunks[chunk]
+	}
 }
 
 func (s *slab[I, T]) len() int { return int(s.used) - len(s.free) }

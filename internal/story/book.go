@@ -1,6 +1,7 @@
 package story
 
 import (
+	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
@@ -19,9 +20,11 @@ type Book struct {
 	isGuarded atomic.Bool // whether anything is protected
 
 	mu       sync.Mutex
-	stories  map[ownership.UID]*story // guarded by mu, like all fields below; by ID
-	order    []*story                 // the oldest first
-	members  map[ownership.UID]member
+	stories  map[ownership.UID]*story  // guarded by mu, like all fields below; by ID
+	order    []*story                  // the oldest first
+	members  map[ownership.UID]member  // the objects that have an entry
+	beyond   map[uint64]*story         // the stories of the others, by the hash of the UID: 100 000 of them take little
+	seed     maphash.Seed              // of that hash
 	byKey    map[string]*story         // of requests
 	homes    map[string]*entry         // namespaces and definitions that go, by namespaceKey and definitionKey
 	requests map[ownership.UID]Request // that no story has begun with yet
@@ -32,12 +35,6 @@ type Book struct {
 	changes  uint64        // counts what has happened
 	removed  []removal     // the last stories that were forgotten or merged
 	wake     chan struct{} // closed at the next change; nil if nobody waits
-}
-
-// member says to which story an object belongs. The entry is nil if the story has too many.
-type member struct {
-	story *story
-	entry *entry
 }
 
 // removal is a story that is not told any more.
@@ -99,7 +96,7 @@ func (e *entry) isOver() bool { return e.gone != 0 || e.kept }
 func NewBook() *Book {
 	return &Book{
 		limits:  bounds(),
-		stories: map[ownership.UID]*story{}, members: map[ownership.UID]member{}, byKey: map[string]*story{},
+		stories: map[ownership.UID]*story{}, members: map[ownership.UID]member{}, beyond: map[uint64]*story{}, seed: maphash.MakeSeed(), byKey: map[string]*story{},
 		homes: map[string]*entry{}, requests: map[ownership.UID]Request{}, guards: map[ownership.UID]guard{},
 	}
 }
@@ -108,7 +105,7 @@ func NewBook() *Book {
 func (b *Book) Requested(r Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if m, known := b.members[r.UID]; known && (m.entry == nil || !m.entry.kept) {
+	if m, known := b.member(r.UID); known && (m.entry == nil || !m.entry.kept) {
 		return // its story has begun
 	}
 	if _, before := b.requests[r.UID]; !before {
@@ -204,11 +201,11 @@ func (b *Book) Stayed(object Ref, keptBy, lost []Ref, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, owner := range lost {
-		of, known := b.members[owner.UID]
+		of, known := b.member(owner.UID)
 		if !known {
 			continue
 		}
-		m, known := b.members[object.UID]
+		m, known := b.member(object.UID)
 		switch {
 		case known && (m.story != of.story || m.entry == nil || !m.entry.kept):
 			return // it goes itself, or was told of in another story
@@ -230,7 +227,7 @@ func (b *Book) Stayed(object Ref, keptBy, lost []Ref, now time.Time) {
 
 // memberOf returns to which story an object belongs that is marked or gone, and begins one if there is none.
 func (b *Book) memberOf(o *ownership.Object, now time.Time) member {
-	before, known := b.members[o.UID]
+	before, known := b.member(o.UID)
 	if known && (before.entry == nil || !before.entry.kept) {
 		return before
 	}
@@ -256,7 +253,7 @@ func (b *Book) memberOf(o *ownership.Object, now time.Time) member {
 func (b *Book) storyOf(o *ownership.Object, e *entry, now time.Time) *story {
 	var found *story
 	for i := range o.Owners {
-		m, known := b.members[o.Owners[i].UID]
+		m, known := b.member(o.Owners[i].UID)
 		isGoing := known && (m.entry == nil || m.entry.marked != 0 || m.entry.gone != 0)
 		if isGoing && (found == nil || m.story.last.After(found.last)) {
 			found = m.story
@@ -311,40 +308,6 @@ func (b *Book) begin(e *entry, o *ownership.Object, now time.Time) member {
 	return m
 }
 
-// add adds an object to a story. Beyond the limit only its story is kept; a root always has an entry.
-func (b *Book) add(s *story, e *entry) member {
-	m := member{story: s, entry: e}
-	if b.objects >= b.limits.objects && len(s.entries) > 0 {
-		m.entry = nil
-		s.beyond++
-	} else {
-		e.at = len(s.entries)
-		s.entries = append(s.entries, e)
-		b.objects++
-	}
-	if len(s.entries)+s.beyond == 2 {
-		b.singles--
-	}
-	b.members[e.UID] = m
-	if m.entry != nil {
-		if key := homeKey(e); key != "" {
-			b.homes[key] = e
-		}
-	}
-	return m
-}
-
-// homeKey returns the key of a namespace or a definition, "" for any other object.
-func homeKey(e *entry) string {
-	switch e.Kind {
-	case "Namespace":
-		return namespaceKey(e.Name)
-	case "CustomResourceDefinition.apiextensions.k8s.io":
-		return definitionKey(e.Name)
-	}
-	return ""
-}
-
 // resourceOf returns the resource of a kind, as in the name of its CustomResourceDefinition. It is a guess: a
 // plural that is not the usual one makes the instances stories of their own.
 func resourceOf(k ownership.Kind) string {
@@ -396,59 +359,6 @@ func (b *Book) gather(m member, o *ownership.Object, now time.Time) {
 			b.touch(to, now)
 		}
 		m.story.gone, m.story.waiting, m.story.kept = m.story.gone+from.gone, m.story.waiting+from.waiting, m.story.kept+from.kept
-	}
-}
-
-// forget keeps the limits.
-func (b *Book) forget(now time.Time) {
-	for i := 0; i < len(b.order); {
-		tooManySingles := b.singles > b.limits.singles
-		tooMany := len(b.order) > b.limits.stories || b.objects > b.limits.objects*9/10
-		if !tooManySingles && !tooMany {
-			return
-		}
-		s := b.order[i]
-		isSingle := len(s.entries)+s.beyond == 1
-		if s.isDone(now) && (isSingle || tooMany) {
-			b.drop(i)
-			continue
-		}
-		i++
-	}
-}
-
-// drop removes a story.
-func (b *Book) drop(i int) {
-	s := b.order[i]
-	b.order = slices.Delete(b.order, i, i+1)
-	id := s.roots[0].UID
-	delete(b.stories, id)
-	if b.byKey[s.key] == s {
-		delete(b.byKey, s.key)
-	}
-	if len(s.entries)+s.beyond == 1 {
-		b.singles--
-	}
-	b.objects -= len(s.entries)
-	for _, e := range s.entries {
-		if b.members[e.UID].story == s {
-			delete(b.members, e.UID)
-		}
-		if key := homeKey(e); key != "" && b.homes[key] == e {
-			delete(b.homes, key)
-		}
-	}
-	if s.beyond > 0 {
-		for uid, m := range b.members {
-			if m.story == s {
-				delete(b.members, uid)
-			}
-		}
-	}
-	b.changes++
-	b.removed = append(b.removed, removal{id, b.changes})
-	if len(b.removed) > mostRemovals {
-		b.removed = b.removed[1:]
 	}
 }
 

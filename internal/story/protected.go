@@ -53,7 +53,7 @@ func (b *Book) standLocked(g *guard, now time.Time) {
 		if s.waiting == 0 || !b.isHeldBy(s, g) {
 			continue
 		}
-		m, known := b.members[g.UID]
+		m, known := b.member(g.UID)
 		switch {
 		case !known:
 			m = b.add(s, b.entryOf(g, s))

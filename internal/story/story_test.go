@@ -171,6 +171,11 @@ func check(t *testing.T, b *Book, now time.Time) {
 		}
 		total += len(objects)
 	}
+	for _, of := range b.beyond {
+		if !slices.Contains(b.order, of) {
+			t.Error("an object belongs to a story that is forgotten")
+		}
+	}
 	if total != b.objects || singles != b.singles && b.limits == bounds() {
 		t.Errorf("%d objects, %d stories of one; the book counts %d and %d", total, singles, b.objects, b.singles)
 	}
