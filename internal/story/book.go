@@ -30,11 +30,12 @@ type Book struct {
 	requests map[ownership.UID]Request // that no story has begun with yet
 	asked    []ownership.UID           // the keys of requests, the oldest first
 	guards   map[ownership.UID]guard
-	objects  int           // entries in all stories
-	singles  int           // stories of one object
-	changes  uint64        // counts what has happened
-	removed  []removal     // the last stories that were forgotten or merged
-	wake     chan struct{} // closed at the next change; nil if nobody waits
+	objects  int                       // entries in all stories
+	singles  int                       // stories of one object
+	changes  uint64                    // counts what has happened
+	removed  []removal                 // the last stories that were forgotten or merged
+	kinds    map[ownership.Kind]string // their names
+	wake     chan struct{}             // closed at the next change; nil if nobody waits
 }
 
 // removal is a story that is not told any more.
@@ -97,7 +98,7 @@ func NewBook() *Book {
 	return &Book{
 		limits:  bounds(),
 		stories: map[ownership.UID]*story{}, members: map[ownership.UID]member{}, beyond: map[uint64]*story{}, seed: maphash.MakeSeed(), byKey: map[string]*story{},
-		homes: map[string]*entry{}, requests: map[ownership.UID]Request{}, guards: map[ownership.UID]guard{},
+		kinds: map[ownership.Kind]string{}, homes: map[string]*entry{}, requests: map[ownership.UID]Request{}, guards: map[ownership.UID]guard{},
 	}
 }
 
@@ -232,8 +233,13 @@ func (b *Book) memberOf(o *ownership.Object, now time.Time) member {
 		return before
 	}
 	e := &entry{Ref: refOf(o)}
+	e.Kind = b.kindOf(o.Kind)
 	for i := range o.Owners {
-		e.owners = append(e.owners, Owner{UID: o.Owners[i].UID, Blocking: o.Owners[i].Blocking()})
+		uid := o.Owners[i].UID
+		if m := b.members[uid]; m.entry != nil {
+			uid = m.entry.UID // kept already
+		}
+		e.owners = append(e.owners, Owner{UID: uid, Blocking: o.Owners[i].Blocking()})
 	}
 	s := b.storyOf(o, e, now)
 	_, isAsked := b.requests[o.UID]
@@ -247,6 +253,16 @@ func (b *Book) memberOf(o *ownership.Object, now time.Time) member {
 	}
 	delete(b.requests, o.UID)
 	return b.add(s, e)
+}
+
+// kindOf returns the name of a kind, which is kept once.
+func (b *Book) kindOf(k ownership.Kind) string {
+	name, known := b.kinds[k]
+	if !known {
+		name = nameOf(k)
+		b.kinds[k] = name
+	}
+	return name
 }
 
 // storyOf returns the story that an object goes with; nil if it begins one.

@@ -34,9 +34,9 @@ type limits struct {
 	objects int // in all stories
 }
 
-// bounds are the limits: 10 MB for the objects, and as much again for what 100 000 others belong to. Of each object beyond them, no more is kept than to which story it
-// belongs, as long as the story is told.
-func bounds() limits { return limits{stories: 500, singles: 200, objects: 20_000} }
+// bounds are the limits: 5 MB for the objects, and 2 MB for what 100 000 others belong to. Of an object
+// beyond them no more is kept than a hash, and to which story it belongs, as long as the story is told.
+func bounds() limits { return limits{stories: 500, singles: 200, objects: 15_000} }
 
 const (
 	// settle is how long nothing has happened in a story that is done: dependents are deleted after their
