@@ -75,6 +75,11 @@ type Strategy struct {
 	// (namespaces: status.phase=Terminating). Nil: nothing.
 	OnMark func(obj runtime.Object)
 
+	// RepeatedReplaces: a repeated DELETE puts the finalizer of its policy in the place of the
+	// one that is there, as kube-apiserver does. Ours only removes it (R19); the tools foretell
+	// with it what other servers do.
+	RepeatedReplaces bool
+
 	// CollectorDisabled: no collector would remove its finalizers, so none is
 	// ever added, and existing ones are left alone. For a server without a
 	// collector, and for kinds that the collector ignores (Events).

@@ -37,6 +37,9 @@ func (r request) firstFinalizers() []string {
 // finalizer.
 func (r request) laterFinalizers() ([]string, error) {
 	current := r.object.GetFinalizers()
+	if r.strategy.RepeatedReplaces {
+		return r.replacedFinalizers(), nil
+	}
 	requested := r.requestedPolicy()
 	if requested == "" || r.strategy.CollectorDisabled {
 		return current, nil
@@ -47,6 +50,18 @@ func (r request) laterFinalizers() ([]string, error) {
 				" to keep them, remove its owner reference from each of them")})
 	}
 	return keepOnly(current, finalizerOf(requested)), nil
+}
+
+// replacedFinalizers returns the finalizers after a repeated DELETE on kube-apiserver: those of a first
+// one, but while the object has grace left that is not shortened, or another reason to stay. Then it
+// is not changed.
+func (r request) replacedFinalizers() []string {
+	requested, stored := r.requestedGrace(), r.storedGrace()
+	isInGrace := stored > 0 && (requested == nil || *requested >= stored)
+	if isInGrace || r.strategy.Pending != nil && r.strategy.Pending(r.obj) {
+		return r.object.GetFinalizers()
+	}
+	return r.firstFinalizers()
 }
 
 // requestedPolicy returns the policy that the options request; empty if they request none.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 const (
@@ -186,6 +187,53 @@ func TestR19_RepeatedDeleteOnlyRemovesFinalizers(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// On kube-apiserver a repeated DELETE has the effect of a first one on the finalizers, unless it changes nothing.
+func TestRepeatedReplaces(t *testing.T) {
+	kind := func(pending bool, byDefault metav1.DeletionPropagation) Strategy {
+		return Strategy{
+			RepeatedReplaces: true, DefaultPropagation: byDefault, Pending: func(runtime.Object) bool { return pending },
+			Grace: func(runtime.Object, *int64) (int64, bool) { return 30, true },
+		}
+	}
+	graceful := func(seconds int64, p metav1.DeletionPropagation) *metav1.DeleteOptions {
+		return &metav1.DeleteOptions{GracePeriodSeconds: &seconds, PropagationPolicy: &p}
+	}
+	for _, c := range []struct {
+		what     string
+		grace    int64
+		existing string
+		options  *metav1.DeleteOptions
+		strategy Strategy
+		want     string
+	}{
+		{"orphan after background", 0, "", policy(metav1.DeletePropagationOrphan), kind(false, ""), orphan},
+		{"orphan after foreground", 0, foreground, policy(metav1.DeletePropagationOrphan), kind(false, ""), orphan},
+		{"foreground after background", 0, "", policy(metav1.DeletePropagationForeground), kind(false, ""), foreground},
+		{"foreground after orphan", 0, orphan, policy(metav1.DeletePropagationForeground), kind(false, ""), foreground},
+		{"background after foreground", 0, foreground, policy(metav1.DeletePropagationBackground), kind(false, ""), ""},
+		{"nothing said after foreground", 0, foreground, &metav1.DeleteOptions{}, kind(false, metav1.DeletePropagationOrphan), foreground},
+		{"nothing said of a kind that orphans", 0, "", &metav1.DeleteOptions{}, kind(false, metav1.DeletePropagationOrphan), orphan},
+		{"grace that is left", 30, foreground, policy(metav1.DeletePropagationOrphan), kind(false, ""), foreground},
+		{"grace that gets no shorter", 30, foreground, graceful(30, metav1.DeletePropagationOrphan), kind(false, ""), foreground},
+		{"grace that gets shorter", 30, foreground, graceful(5, metav1.DeletePropagationOrphan), kind(false, ""), orphan},
+		{"a namespace with contents", 0, foreground, policy(metav1.DeletePropagationOrphan), kind(true, ""), foreground},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			stored := object(deleting(noon, c.grace), finalizers(foreign))
+			want := []string{foreign}
+			if c.existing != "" {
+				stored.Finalizers = append(stored.Finalizers, c.existing)
+			}
+			if c.want != "" {
+				want = append(want, c.want)
+			}
+			if diff := cmp.Diff(want, apply(t, stored, decide(t, stored, c.options, c.strategy)).Finalizers); diff != "" {
+				t.Errorf("finalizers (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -39,6 +39,7 @@ type Details struct {
 	volumes   map[string]answer[volume]
 	webhooks  *answer[[]explain.Webhook]
 	rbac      *answer[*roles]
+	ours      *bool // whether the server is that of coppice up; nil if it was not looked up
 	enforced  *bool // whether the server refuses to delete what is protected; nil if it was not looked up
 }
 

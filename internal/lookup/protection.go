@@ -51,7 +51,7 @@ func (d *Details) protects() bool {
 }
 
 func (d *Details) isEnforced() bool {
-	if version, err := d.client.Discovery().ServerVersion(); err == nil && strings.Contains(version.GitVersion, "+coppice-") {
+	if d.isOurs() {
 		return true
 	}
 	admission := d.client.AdmissionregistrationV1()
@@ -64,6 +64,18 @@ func (d *Details) isEnforced() bool {
 	}
 	_, err = admission.ValidatingAdmissionPolicies().Get(d.ctx, protection.Enforcer, metav1.GetOptions{})
 	return err == nil
+}
+
+// RepeatedReplaces implements preview.Details.
+func (d *Details) RepeatedReplaces() bool { return !d.isOurs() }
+
+// isOurs reports whether the server is that of coppice up.
+func (d *Details) isOurs() bool {
+	if d.ours == nil {
+		version, err := d.client.Discovery().ServerVersion()
+		d.ours = new(err == nil && strings.Contains(version.GitVersion, "+coppice-"))
+	}
+	return *d.ours
 }
 
 // denies reports whether a binding has more effect than a warning.

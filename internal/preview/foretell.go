@@ -29,6 +29,8 @@ type Details interface {
 	servedby.Details
 	// IsLost reports whether a node is there and does not answer.
 	IsLost(node string) bool
+	// RepeatedReplaces reports whether a repeated DELETE replaces the policy: whether the API server is not ours (R19).
+	RepeatedReplaces() bool
 	// Volume returns a PersistentVolume, and the claim of the name in its claimRef, nil if there is none.
 	Volume(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
 	// Budgets returns the PodDisruptionBudgets of a namespace, or of all if that is empty.
@@ -45,7 +47,7 @@ type Protections interface {
 func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction {
 	serving := servedby.New(inv, details, q.Now)
 	options := Options{
-		Now: q.Now, Order: q.Order, Lost: details.IsLost, Volume: details.Volume,
+		Now: q.Now, Order: q.Order, Lost: details.IsLost, Volume: details.Volume, RepeatedReplaces: details.RepeatedReplaces,
 		Released: func(o *inventory.Object, finalizer string) bool {
 			return q.AssumeReleased || finalizer == batchv1.JobTrackingFinalizer && isTracked(o, serving)
 		},

@@ -140,7 +140,9 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 		return nil
 	}
 	p.guardInstances(o)
-	plan, err := deletion.Decide(p.stored(o), options, deletion.StrategyOf(o.Resource.GroupResource()), p.options.Now)
+	strategy := deletion.StrategyOf(o.Resource.GroupResource())
+	strategy.RepeatedReplaces = o.deleting && p.options.RepeatedReplaces != nil && p.options.RepeatedReplaces()
+	plan, err := deletion.Decide(p.stored(o), options, strategy, p.options.Now)
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,9 @@ type Options struct {
 	Now time.Time
 	// Order is the order in which the contents of namespaces are deleted.
 	Order namespaces.Order
+	// RepeatedReplaces tells whether a DELETE of an object that is being deleted replaces the policy, as on
+	// kube-apiserver, and does not only end it (R19). It is asked if there is such a DELETE. Nil: it does not.
+	RepeatedReplaces func() bool
 	// Released tells of a foreign finalizer of an object whether its controller removes it once
 	// the object is being deleted. Nil: none is removed.
 	Released func(o *inventory.Object, finalizer string) bool

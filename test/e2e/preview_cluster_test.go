@@ -73,7 +73,7 @@ func newPreviewCluster(t *testing.T, name string) *previewCluster {
 func (c *previewCluster) options() preview.Options {
 	options := preview.Options{Now: time.Now()}
 	if c.foreign {
-		options.Order = namespaces.UpstreamOrder()
+		options.Order, options.RepeatedReplaces = namespaces.UpstreamOrder(), func() bool { return true }
 		return options
 	}
 	options.Protection = func(o *inventory.Object) (protection.Protection, []protection.Left, bool) {

@@ -223,16 +223,8 @@ func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 	t.Helper()
 	made := c.make(t, w)
 	before := c.read(t, made)
-	repeated := map[ownership.UID]bool{}
 	requests := slices.DeleteFunc(made.requests(w.requests), func(r preview.Request) bool {
-		o := before.Object(r.UID)
-		if o == nil {
-			return true // it went with what was deleted before
-		}
-		// What a repeated DELETE does is ours, and not upstream's (R19).
-		isRepeated := repeated[r.UID] || o.Phase != ownership.Active
-		repeated[r.UID] = true
-		return c.foreign && isRepeated
+		return before.Object(r.UID) == nil // it went with what was deleted before
 	})
 	foretold := preview.New(before).Predict(requests, c.options())
 	result := previewResult{objects: len(foretold.Outcomes)}

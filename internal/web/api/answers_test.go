@@ -55,6 +55,8 @@ func (details) Node(string) (explain.Node, error) { return explain.Node{Exists: 
 
 func (details) IsLost(string) bool { return false }
 
+func (details) RepeatedReplaces() bool { return false }
+
 func (details) Volume(string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
 	return &corev1.PersistentVolume{}, nil, nil
 }
