@@ -44,7 +44,7 @@ func schedules(requests int) []schedule {
 
 const (
 	// mostRandom is how many random schedules are played besides: with two thirds of them, none of 6000
-	// random cases had a race that only one of 300 others showed (TestRacesAreNamed).
+	// random cases had a race that only one of 300 others showed (TestRacesAreNamed, -rapid.checks).
 	mostRandom = 48
 	// randomObjects bounds the objects of those plays together, so that a large deletion is foretold as
 	// fast as it was.

@@ -12,9 +12,9 @@ import (
 
 // TestRacesAreNamed: what ends otherwise in one of many more schedules than are played is called a race.
 func TestRacesAreNamed(t *testing.T) {
-	const others = 150
+	const others = 100
 	racing, told := 0, 0
-	histories.Check(t, 500, 1, func(t *rapid.T) {
+	histories.Check(t, 200, 1, func(t *rapid.T) {
 		c := newRandomCluster(t)
 		requests := c.requestsWith("", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan)
 		w, options := New(c.Inventory), randomOptions()
