@@ -14,7 +14,7 @@ import (
 func TestRacesAreNamed(t *testing.T) {
 	const others = 100
 	racing, told := 0, 0
-	histories.Check(t, 200, 1, func(t *rapid.T) {
+	histories.CheckSame(t, 1, 200, 1, func(t *rapid.T) {
 		c := newRandomCluster(t)
 		requests := c.requestsWith("", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan)
 		w, options := New(c.Inventory), randomOptions()

@@ -17,9 +17,21 @@ import (
 // average. -rapid.checks and -rapid.steps on the command line override these.
 func Check(t *testing.T, histories, steps int, history func(*rapid.T)) {
 	t.Helper()
+	check(t, map[string]int{"rapid.checks": histories, "rapid.steps": steps}, history)
+}
+
+// CheckSame runs the same histories each time, for what is likely and not certain. -rapid.seed on the
+// command line overrides the seed.
+func CheckSame(t *testing.T, seed, histories, steps int, history func(*rapid.T)) {
+	t.Helper()
+	check(t, map[string]int{"rapid.seed": seed, "rapid.checks": histories, "rapid.steps": steps}, history)
+}
+
+func check(t *testing.T, flags map[string]int, history func(*rapid.T)) {
+	t.Helper()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range map[string]int{"rapid.checks": histories, "rapid.steps": steps} {
+	for name, value := range flags {
 		f := flag.Lookup(name)
 		if before := f.Value.String(); !given[name] {
 			set(t, f, strconv.Itoa(value))
