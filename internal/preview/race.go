@@ -49,6 +49,8 @@ const (
 	// randomObjects bounds the objects of those plays together, so that a large deletion is foretold as
 	// fast as it was.
 	randomObjects = 10_000
+	// singleObjects bounds the objects of a play in which the collector takes one key at a time.
+	singleObjects = 100
 )
 
 // randomSchedules are those that are played besides where a play has so many objects.
@@ -56,6 +58,7 @@ func randomSchedules(objects int) []schedule {
 	all := make([]schedule, min(mostRandom, randomObjects/max(objects, 1)))
 	for n := range all {
 		all[n] = randomSchedule(uint64(n) + 5)
+		all[n].single = all[n].single && objects <= singleObjects
 	}
 	return all
 }
@@ -71,11 +74,11 @@ func (s schedule) take(queue map[ownership.UID]bool) []ownership.UID {
 	for uid := range queue {
 		turn = append(turn, uid)
 	}
+	if s.single && len(turn) > 0 {
+		return []ownership.UID{slices.MinFunc(turn, func(a, b ownership.UID) int { return cmp.Compare(s.rank(a), s.rank(b)) })}
+	}
 	s.sort(turn)
-	switch {
-	case s.single && len(turn) > 0:
-		turn = turn[:1]
-	case s.seed != 0:
+	if s.seed != 0 {
 		turn = turn[:(len(turn)+1)/2]
 	}
 	return turn
