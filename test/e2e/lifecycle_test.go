@@ -3,10 +3,12 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -68,13 +70,20 @@ func TestKubeconfigSurvivesRestart(t *testing.T) {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const attempts = 100
+	var last error
+	for range attempts {
+		// Below the ports that connections get, one of which would take it before it is used.
+		port := strconv.Itoa(15_000 + rand.IntN(17_000))
+		l, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			l.Close()
+			return port
+		}
+		last = err
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	t.Fatal(last)
+	return ""
 }
 
 // TestSecondUpSaysWhoHoldsTheData starts a second control plane on the same data.

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // TestR29RecycleBin: what is deleted on a server with --recycle is made again by name, after a restart, too; what
@@ -25,6 +28,7 @@ func TestR29RecycleBin(t *testing.T) {
 	k.run(t, "create", "namespace", namespace)
 	k.run(t, "create", "-n", namespace, "secret", "generic", "before", "--from-literal=p=hunter2hunter2")
 	k.run(t, "delete", "-n", namespace, "secret", "before")
+	removed := time.Now()
 	k.run(t, "create", "-n", namespace, "configmap", "owner", "--from-literal=x=1")
 	k.run(t, "create", "-n", namespace, "secret", "generic", "password", "--from-literal=p=hunter2hunter2")
 	owner := k.run(t, "get", "-n", namespace, "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
@@ -38,6 +42,8 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 	}
 	k.run(t, "create", "-f", definition)
 	k.run(t, "delete", "crd", "widgets.recycled.example.com")
+	// A deletionTimestamp is to the second: what went in the second before the namespace counts as its content.
+	eventually.Holds(t, "two seconds are over", func() bool { return time.Now().Unix() > removed.Unix()+1 })
 	k.run(t, "delete", "namespace", namespace)
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)
