@@ -19,6 +19,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/conformance"
 	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/version"
 )
 
 // conformanceFlags are the flags of coppice conformance.
@@ -201,11 +202,11 @@ func (f *conformanceFlags) accepted(server *probe.Server) (probe.Side, error) {
 	case upstreamControllers:
 		return probe.Controllers, nil
 	case upstreamAuto:
-		version, err := server.Kube.Discovery().ServerVersion()
+		served, err := server.Kube.Discovery().ServerVersion()
 		if err != nil {
 			return 0, fmt.Errorf("reach %s: %w", server.Config.Host, err)
 		}
-		if conformance.IsOurs(version.GitVersion) {
+		if version.IsOurs(served.GitVersion) {
 			return 0, nil
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/explain"
 	"github.com/coppice-dev/coppice/internal/metrics"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/version"
 	"github.com/coppice-dev/coppice/internal/web"
 )
 
@@ -73,11 +74,11 @@ func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (
 
 // isCoppice reports whether a server is one of coppice up, whose controllers are ours.
 func isCoppice(ctx context.Context, get func(ctx context.Context, path string) ([]byte, error)) bool {
-	var version struct {
+	var served struct {
 		GitVersion string `json:"gitVersion"`
 	}
 	text, err := get(ctx, "/version")
-	return err == nil && json.Unmarshal(text, &version) == nil && strings.Contains(version.GitVersion, "+coppice-")
+	return err == nil && json.Unmarshal(text, &served) == nil && version.IsOurs(served.GitVersion)
 }
 
 func getFrom(ctx context.Context, path string) ([]byte, error) {

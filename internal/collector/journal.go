@@ -43,7 +43,8 @@ type different struct {
 // differentPrefix begins the line of such a record.
 const differentPrefix = "+"
 
-// like returns the record that says the same of another object.
+// like returns the record that says the same of another object. Its owners are its own: readers may change
+// what they get.
 func (r Record) like(d different) Record {
 	r.Time, r.Object.Name, r.Object.UID, r.Object.ResourceVersion = d.Time, d.Name, d.UID, d.ResourceVersion
 	r.Owners = slices.Clone(r.Owners)
@@ -128,10 +129,11 @@ func (j *journal) after(last uint64) []Record {
 		var r Record
 		for line := range bytes.Lines(c.lines) {
 			number++
-			if next, err := decode(line, r); err == nil { // it was encoded from a record
-				r = next
+			next, err := decode(line, r)
+			if err != nil {
+				continue // it was encoded from a record
 			}
-			if number > oldest {
+			if r = next; number > oldest {
 				r.Number = number
 				records = append(records, r)
 			}

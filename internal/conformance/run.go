@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/version"
 )
 
 // What coppice conformance takes unless it is told otherwise. Upstream's collector reads discovery
@@ -76,11 +77,11 @@ func Run(ctx context.Context, s *probe.Server, options Options) (Report, error) 
 	for _, turn := range r.turns {
 		r.total += len(turn.Checks)
 	}
-	version, err := s.Kube.Discovery().ServerVersion()
+	served, err := s.Kube.Discovery().ServerVersion()
 	if err != nil {
 		return Report{}, UnreachableError{fmt.Errorf("ask %s for its version: %w", s.Config.Host, err)}
 	}
-	if IsOurs(version.GitVersion) {
+	if version.IsOurs(served.GitVersion) {
 		r.has = Ours
 	}
 	began := options.Now()
@@ -95,7 +96,7 @@ func Run(ctx context.Context, s *probe.Server, options Options) (Report, error) 
 		r.run(ctx, turn.Checks, parallel)
 	}
 	left := r.sweep(ctx)
-	report := Report{Server: s.Config.Host, Version: version.GitVersion, Checks: r.inOrder(), Left: left}
+	report := Report{Server: s.Config.Host, Version: served.GitVersion, Checks: r.inOrder(), Left: left}
 	report.Seconds = options.Now().Sub(began).Seconds()
 	report.sum()
 	if err := ctx.Err(); err != nil {
@@ -266,6 +267,3 @@ func (n Needs) String() string {
 	}
 	return strings.Join(all, ", ")
 }
-
-// IsOurs reports whether a version is that of a server of coppice up.
-func IsOurs(version string) bool { return strings.Contains(version, "+coppice-") }

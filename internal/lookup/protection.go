@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/protected/others"
 	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/version"
 )
 
 // Protection returns how the server protects an object that says that it is protected (R28), and which
@@ -72,8 +72,8 @@ func (d *Details) RepeatedReplaces() bool { return !d.isOurs() }
 // isOurs reports whether the server is that of coppice up.
 func (d *Details) isOurs() bool {
 	if d.ours == nil {
-		version, err := d.client.Discovery().ServerVersion()
-		d.ours = new(err == nil && strings.Contains(version.GitVersion, "+coppice-"))
+		of, err := d.client.Discovery().ServerVersion()
+		d.ours = new(err == nil && version.IsOurs(of.GitVersion))
 	}
 	return *d.ours
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Records keep what was written to them while others come and go, new ones are zero, and so is what
-// has been removed. What all records together need is let go.
+// has been removed. When the last one is removed, all chunks but a spare one are let go.
 func TestSlab(t *testing.T) {
 	const steps, most = 200_000, 5 * chunkSize
 	random := rand.New(rand.NewPCG(1, 2))

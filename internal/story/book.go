@@ -97,8 +97,10 @@ func (e *entry) isOver() bool { return e.gone != 0 || e.kept }
 func NewBook() *Book {
 	return &Book{
 		limits:  bounds(),
-		stories: map[ownership.UID]*story{}, members: map[ownership.UID]member{}, beyond: map[uint64]*story{}, seed: maphash.MakeSeed(), byKey: map[string]*story{},
-		kinds: map[ownership.Kind]string{}, homes: map[string]*entry{}, requests: map[ownership.UID]Request{}, guards: map[ownership.UID]guard{},
+		stories: map[ownership.UID]*story{}, byKey: map[string]*story{},
+		members: map[ownership.UID]member{}, beyond: map[uint64]*story{}, seed: maphash.MakeSeed(),
+		homes: map[string]*entry{}, requests: map[ownership.UID]Request{}, guards: map[ownership.UID]guard{},
+		kinds: map[ownership.Kind]string{},
 	}
 }
 
@@ -232,8 +234,7 @@ func (b *Book) memberOf(o *ownership.Object, now time.Time) member {
 	if known && (before.entry == nil || !before.entry.kept) {
 		return before
 	}
-	e := &entry{Ref: refOf(o)}
-	e.Kind = b.kindOf(o.Kind)
+	e := &entry{Ref: Ref{Kind: b.kindOf(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID}}
 	for i := range o.Owners {
 		uid := o.Owners[i].UID
 		if m := b.members[uid]; m.entry != nil {

@@ -9,6 +9,9 @@ import (
 	"k8s.io/component-base/version"
 )
 
+// ours begins the build part of the Kubernetes version of a server of coppice up.
+const ours = "+coppice-"
+
 // stamped is set by the linker in a release build (see the Makefile).
 var stamped string //nolint:gochecknoglobals // the linker can only set a variable
 
@@ -35,5 +38,8 @@ func Kubernetes() string {
 			}
 		}
 	}
-	return release + "+coppice-" + strings.TrimPrefix(Version(), "v")
+	return release + ours + strings.TrimPrefix(Version(), "v")
 }
+
+// IsOurs reports whether the Kubernetes version of a server is that of one of coppice up.
+func IsOurs(kubernetes string) bool { return strings.Contains(kubernetes, ours) }

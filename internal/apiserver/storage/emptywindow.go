@@ -139,16 +139,19 @@ type filling struct {
 func (w *window) fillAt(bookmark runtime.Object) *filling {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.emptying {
+		return nil
+	}
 	f := &filling{window: w, object: w.newFunc()}
-	if revision, ok := f.at(bookmark); !ok || !w.emptying || revision <= w.last {
+	if revision, ok := f.follow(bookmark); !ok || revision <= w.last {
 		return nil
 	}
 	w.emptying = false
 	return f
 }
 
-// at sets the revision of the fillers to that of a bookmark.
-func (f *filling) at(bookmark runtime.Object) (revision int64, ok bool) {
+// follow gives the next fillers the revision of a bookmark, and returns it.
+func (f *filling) follow(bookmark runtime.Object) (revision int64, ok bool) {
 	from, err := meta.Accessor(bookmark)
 	if err != nil {
 		return 0, false
@@ -164,14 +167,14 @@ func (f *filling) at(bookmark runtime.Object) (revision int64, ok bool) {
 
 // next returns the next filler, and whether the window holds nothing but fillers with it.
 func (f *filling) next() (filler watch.Event, done bool) {
+	w := f.window
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	kind := watch.Modified
 	if f.fillers == 0 {
 		kind = watch.Added
 	}
-	filler = f.event(kind)
-	w := f.window
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	filler = f.eventLocked(kind)
 	done = f.fillers >= leastCapacity && len(w.capacity.times) == leastCapacity
 	if done {
 		w.kept, w.emptying = 0, false
@@ -180,13 +183,15 @@ func (f *filling) next() (filler watch.Event, done bool) {
 }
 
 // last returns the event that removes the filler from the cache.
-func (f *filling) last() watch.Event { return f.event(watch.Deleted) }
+func (f *filling) last() watch.Event {
+	f.window.mu.Lock()
+	defer f.window.mu.Unlock()
+	return f.eventLocked(watch.Deleted)
+}
 
-func (f *filling) event(kind watch.EventType) watch.Event {
+func (f *filling) eventLocked(kind watch.EventType) watch.Event {
 	w := f.window
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if f.fillers == 0 || kind == watch.Deleted || w.capacity.large() {
+	if kind != watch.Modified || w.capacity.large() {
 		w.clock = w.clock.Add(fillerAge)
 	}
 	w.capacity.add(w.clock)
@@ -236,7 +241,7 @@ func (w *windowWatch) pause(f *filling, tick <-chan time.Time) (next *watch.Even
 			if event.Type != watch.Bookmark {
 				return &event, true
 			}
-			if _, ok := f.at(event.Object); !ok || !w.send(event) {
+			if _, ok := f.follow(event.Object); !ok || !w.send(event) {
 				return nil, false
 			}
 		}

@@ -20,8 +20,8 @@ func Check(t *testing.T, histories, steps int, history func(*rapid.T)) {
 	check(t, map[string]int{"rapid.checks": histories, "rapid.steps": steps}, history)
 }
 
-// CheckSame runs the same histories each time, for what is likely and not certain. -rapid.seed on the
-// command line overrides the seed.
+// CheckSame is Check with the same histories each time, for what is likely and not certain. -rapid.seed
+// overrides the seed.
 func CheckSame(t *testing.T, seed, histories, steps int, history func(*rapid.T)) {
 	t.Helper()
 	check(t, map[string]int{"rapid.seed": seed, "rapid.checks": histories, "rapid.steps": steps}, history)
