@@ -60,6 +60,23 @@ func TestPodsHaveTheTopologyOfTheirNode(t *testing.T) {
 	}
 }
 
+// The generation of a pod counts changes of its users, and binding it is none.
+func TestBindingIsNoNewGeneration(t *testing.T) {
+	pods := clientOf(t, startServer(t, nil)).CoreV1().Pods("default")
+	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}
+	if _, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: spec}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}
+	if err := pods.Bind(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
+	if err != nil || pod.Spec.NodeName != "n" || pod.Generation != 1 {
+		t.Errorf("bound to %q, generation %d, %v", pod.Spec.NodeName, pod.Generation, err)
+	}
+}
+
 // A new Node has the taint of one that is not ready, once, unless nobody would remove it.
 func TestNewNodesAreTainted(t *testing.T) {
 	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}

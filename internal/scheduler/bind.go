@@ -85,6 +85,7 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, message string)
 	now := metav1.NewTime(s.clock.Now()).Rfc3339Copy()
 	condition := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message, LastTransitionTime: now,
+		ObservedGeneration: pod.Generation,
 	}
 	if sameCondition(pod, condition) {
 		return nil

@@ -105,7 +105,7 @@ func node(name, cpu string) *corev1.Node {
 
 func pod(name, cpu string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Generation: 7},
 		Spec: corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName, Containers: []corev1.Container{{
 			Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
 		}}},
@@ -136,12 +136,13 @@ func (c *cluster) isOn(name, node string) {
 	eventually.Holds(c.t, name+" is on "+node, func() bool { return c.get(name).Spec.NodeName == node })
 }
 
-// isUnschedulable waits until the pod is reported to fit nowhere.
+// isUnschedulable waits until the pod, as it is now, is reported to fit nowhere.
 func (c *cluster) isUnschedulable(name string) {
 	c.t.Helper()
 	eventually.Holds(c.t, name+" is unschedulable", func() bool {
 		conditions := c.get(name).Status.Conditions
-		return len(conditions) == 1 && conditions[0].Type == corev1.PodScheduled && conditions[0].Reason == corev1.PodReasonUnschedulable
+		return len(conditions) == 1 && conditions[0].Type == corev1.PodScheduled && conditions[0].Reason == corev1.PodReasonUnschedulable &&
+			conditions[0].ObservedGeneration == 7
 	})
 }
 

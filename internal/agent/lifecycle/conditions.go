@@ -23,9 +23,7 @@ func (d *decision) setConditions(s *corev1.PodStatus) {
 	containers := d.containersCondition(s)
 	d.setCondition(s, containers)
 	d.setCondition(s, d.readyCondition(s, containers))
-	if !slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }) {
-		d.setCondition(s, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
-	}
+	d.setCondition(s, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
 }
 
 func (d *decision) setCondition(s *corev1.PodStatus, c corev1.PodCondition) {

@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +30,9 @@ func (d *decision) status() corev1.PodStatus {
 	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
 	for i := range d.containers {
 		u := &d.containers[i]
+		if isFinal(pod.Status.Phase) && u.current == nil && u.prior == nil {
+			continue // the pod ended before it began: there is nothing to report of its containers
+		}
 		switch u.role {
 		case regular:
 			s.ContainerStatuses = append(s.ContainerStatuses, d.containerStatus(u))
@@ -109,6 +114,8 @@ func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 	default:
 		s.State = d.neverRan(u)
 	}
+	d.shorten(&s.State)
+	d.shorten(&s.LastTerminationState)
 	if u.alive() && u.current.Resources != nil {
 		s.Resources, s.AllocatedResources = u.current.Resources.DeepCopy(), u.spec.Resources.Requests.DeepCopy()
 	}
@@ -116,6 +123,18 @@ func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 		d.at(u.current.ReadyAt)
 	}
 	return s
+}
+
+// mostMessages bounds the termination messages of all containers of a pod together, in bytes.
+const mostMessages = 12 << 10
+
+// shorten shortens the message of a container that has ended to its share.
+func (d *decision) shorten(s *corev1.ContainerState) {
+	share := mostMessages / max(1, len(d.containers))
+	if s.Terminated != nil && len(s.Terminated.Message) > share {
+		s.Terminated = s.Terminated.DeepCopy() // it may be the one in the API
+		s.Terminated.Message = strings.ToValidUTF8(s.Terminated.Message[:share], "")
+	}
 }
 
 // containerState returns the state of a container of which the runtime has an instance.
@@ -164,16 +183,66 @@ func (d *decision) neverRan(u *container) corev1.ContainerState {
 		f = d.state.failed[sandbox] // no container starts without a sandbox
 	}
 	switch {
-	case d.intent == conclude && u.prior != nil:
-		return u.prior.State
-	case d.intent != run && d.intent != finish && !d.anyAlive() && !d.state.starting(u.spec.Name):
+	case d.intent != run && u.prior != nil && (d.intent == conclude || u.prior.State.Terminated != nil):
+		return u.prior.State // it does not change any more
+	case d.intent != run && !d.anyAlive() && !d.state.starting(u.spec.Name) && d.mustHaveRun(u):
 		return corev1.ContainerState{Terminated: unknownEnd("The container could not be located when the pod was terminated")}
-	case f != nil:
+	case f != nil && d.intent == run:
 		return corev1.ContainerState{Waiting: d.failureOf(u, f)}
-	case u != &d.containers[0] && d.containers[0].role != regular:
-		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
 	}
-	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
+	return corev1.ContainerState{Waiting: d.notYet()}
+}
+
+// notYet returns why a container that the runtime does not have is not running.
+func (d *decision) notYet() *corev1.ContainerStateWaiting {
+	if len(d.in.Pod.Spec.InitContainers) > 0 {
+		return &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
+	}
+	return &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+}
+
+// mustHaveRun reports whether a pod that has ended had come so far that a container without an instance
+// counts as failed: a regular container once the pod had been initialized, an init container if it, or one
+// after it, has been started, or if it is the first. The others just never ran. A rule about exit codes must
+// not take these for failures.
+func (d *decision) mustHaveRun(u *container) bool {
+	switch u.role {
+	case regular:
+		return d.hadInitialized()
+	case initial, sidecar:
+		for i := range d.containers {
+			if c := &d.containers[i]; c == u {
+				return i == 0 || slices.ContainsFunc(d.containers[i+1:], func(c container) bool { return (c.role == initial || c.role == sidecar) && c.hasRun() })
+			}
+		}
+	case ephemeral:
+	}
+	return false
+}
+
+// hadInitialized reports whether the init containers of the pod had completed, as far as anything shows it.
+func (d *decision) hadInitialized() bool {
+	last := len(d.in.Pod.Spec.InitContainers) - 1 // they are the first containers
+	if last < 0 || slices.ContainsFunc(d.containers, func(u container) bool { return u.role == regular && u.hasRun() }) {
+		return true
+	}
+	u := &d.containers[last]
+	switch prior := u.prior; {
+	case u.role == initial:
+		return u.succeeded() || prior != nil && (hasSucceeded(prior.State) || hasSucceeded(prior.LastTerminationState))
+	case prior != nil:
+		return prior.State.Running != nil && prior.Started != nil && *prior.Started
+	}
+	return false
+}
+
+func hasSucceeded(s corev1.ContainerState) bool {
+	return s.Terminated != nil && s.Terminated.ExitCode == 0
+}
+
+// hasRun reports whether there is, or was, an instance of a container.
+func (u *container) hasRun() bool {
+	return u.current != nil || u.prior != nil && (u.prior.ContainerID != "" || u.prior.State.Waiting == nil || u.prior.LastTerminationState.Terminated != nil)
 }
 
 // lostState returns the state of a container that is in the API but no longer in the runtime.
@@ -186,7 +255,7 @@ func (d *decision) lostState(u *container) (state, last corev1.ContainerState) {
 	if d.intent != run || u.role == initial && end.ExitCode == 0 {
 		return corev1.ContainerState{Terminated: end}, u.prior.LastTerminationState
 	}
-	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}, corev1.ContainerState{Terminated: end}
+	return corev1.ContainerState{Waiting: d.notYet()}, corev1.ContainerState{Terminated: end}
 }
 
 func unknownEnd(message string) *corev1.ContainerStateTerminated {

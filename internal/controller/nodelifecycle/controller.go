@@ -163,7 +163,7 @@ func (c *reconciler) evict(ctx context.Context, pod *corev1.Pod, now time.Time) 
 	marked := pod.DeepCopy()
 	pods.SetCondition(marked, corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
-		Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
+		ObservedGeneration: marked.Generation, Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
 	})
 	marked, err := c.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, marked, metav1.UpdateOptions{})
 	if err != nil {

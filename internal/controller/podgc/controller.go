@@ -131,7 +131,7 @@ func (c *reconciler) fail(ctx context.Context, r Removal) (*corev1.Pod, error) {
 	if r.Reason == NodeGone {
 		pods.SetCondition(failed, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.now()),
-			Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
+			ObservedGeneration: failed.Generation, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
 		})
 	}
 	return c.client.CoreV1().Pods(failed.Namespace).UpdateStatus(ctx, failed, metav1.UpdateOptions{})

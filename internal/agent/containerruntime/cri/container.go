@@ -39,7 +39,9 @@ func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(b.start.Attempt)}, //nolint:gosec // attempts are never negative
 		Image:    &runtimeapi.ImageSpec{Image: b.image.GetId(), UserSpecifiedImage: c.Image},
 		Command:  expandAll(c.Command, known), Args: expandAll(c.Args, known), WorkingDir: c.WorkingDir, Mounts: b.mounts,
-		Labels: labels, Annotations: map[string]string{annotationBackoff: backoffText(b.start.Backoff)},
+		Labels: labels, Annotations: map[string]string{
+			annotationBackoff: backoffText(b.start.Backoff), annotationMessagePolicy: string(c.TerminationMessagePolicy),
+		},
 		LogPath: logPath(c.Name, b.start.Attempt), Stdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources: resources(b.pod, c, b.capacity), SecurityContext: containerSecurity(b.pod, c, b.image),

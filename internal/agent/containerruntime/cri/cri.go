@@ -277,7 +277,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
 		}
 		r.mend(ctx, answer.GetStatus())
 		if instance, ok := observedInstance(r.name, answer.GetStatus(), r.clock.Now()); ok {
-			r.store.addMessage(uid, &instance)
+			r.addMessage(ctx, uid, &instance, answer.GetStatus().GetAnnotations())
 			seen.observed.Instances = append(seen.observed.Instances, instance)
 		}
 	}

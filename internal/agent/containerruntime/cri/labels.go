@@ -19,6 +19,8 @@ const (
 	labelAgent = "coppice.dev/agent"
 	// annotationBackoff is the delay that preceded the start of a container, in milliseconds.
 	annotationBackoff = "coppice.dev/backoff"
+	// annotationMessagePolicy is the terminationMessagePolicy of a container. It is the kubelet's.
+	annotationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
 )
 
 // podLabels returns the labels of everything that belongs to a pod.

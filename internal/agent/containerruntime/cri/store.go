@@ -12,8 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-
-	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
 // mostMessage is the maximum length of a termination message that is read, in bytes.
@@ -104,19 +102,23 @@ func (s *store) makeMessage(uid types.UID, container string, attempt int32) (str
 	return path, os.Chmod(path, 0o666) //nolint:gosec // see above
 }
 
-// addMessage adds the termination message of an instance that has ended.
-func (s *store) addMessage(uid types.UID, i *lifecycle.Instance) {
-	if i.Alive() || i.Message != "" {
-		return
-	}
-	file, err := os.Open(s.message(uid, i.Container, i.Attempt))
+// readMessage returns the end of the termination message of an instance, or "" if it has none.
+func (s *store) readMessage(uid types.UID, container string, attempt int32) string {
+	file, err := os.Open(s.message(uid, container, attempt))
 	if err != nil {
-		return // it has none
+		return ""
 	}
 	defer file.Close()
-	if text, err := io.ReadAll(io.LimitReader(file, mostMessage)); err == nil {
-		i.Message = strings.ToValidUTF8(string(text), "\uFFFD")
+	if size, err := file.Seek(0, io.SeekEnd); err != nil {
+		return ""
+	} else if _, err := file.Seek(max(0, size-mostMessage), io.SeekStart); err != nil {
+		return ""
 	}
+	text, err := io.ReadAll(io.LimitReader(file, mostMessage))
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // removeLog removes the log and the termination message of an instance.

@@ -95,8 +95,7 @@ func bindPod(p *corev1.Pod, binding *corev1.Binding, now metav1.Time) error {
 	case len(p.Spec.SchedulingGates) > 0:
 		return fmt.Errorf("pod %s has non-empty .spec.schedulingGates", p.Name)
 	}
-	p.Spec.NodeName = binding.Target.Name
-	p.Generation++
+	p.Spec.NodeName = binding.Target.Name // which is no change of the generation
 	for key, value := range binding.Annotations {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 	}

@@ -1,0 +1,113 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+)
+
+// states returns the states of the containers of a pod, init containers first.
+func (w *fakeNode) states() string {
+	var all []string
+	for _, statuses := range [][]corev1.ContainerStatus{w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses} {
+		for _, s := range statuses {
+			switch {
+			case s.State.Running != nil:
+				all = append(all, s.Name+" runs")
+			case s.State.Waiting != nil:
+				all = append(all, s.Name+" "+s.State.Waiting.Reason)
+			case s.State.Terminated != nil:
+				all = append(all, fmt.Sprintf("%s %d", s.Name, s.State.Terminated.ExitCode))
+			}
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// A container that never ran has no exit code when its pod is deleted, unless the pod had been
+// initialized: a Job's rule about exit code 137 is about containers that were killed.
+func TestContainerThatNeverRanKeepsWaiting(t *testing.T) {
+	fails := errors.New("no such image")
+	for _, test := range []struct {
+		name   string
+		inits  []corev1.Container
+		fails  error // of starts, from the beginning
+		before func(w *fakeNode)
+		want   string
+	}{
+		{"while the first init container runs", containers("i", "j"), nil, nil, "i 7, j PodInitializing, a PodInitializing, b PodInitializing"},
+		{
+			"while the last init container runs", containers("i", "j"), nil,
+			func(w *fakeNode) { w.exits("i", 0) }, "i 0, j 7, a PodInitializing, b PodInitializing",
+		},
+		{"before an init container has started", containers("i", "j"), fails, nil, "i 137, j PodInitializing, a PodInitializing, b PodInitializing"},
+		{
+			"when initialized", containers("i"), nil,
+			func(w *fakeNode) { w.startup = fails; w.exits("i", 0) }, "i 0, a 137, b 137",
+		},
+		{"beside a sidecar that has not started", []corev1.Container{aSidecar("s"), containers("i")[0]}, nil, nil, "s 7, i 7, a PodInitializing, b PodInitializing"},
+		{"without init containers", nil, fails, nil, "a 137, b 137"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, InitContainers: test.inits, Containers: containers("a", "b")})
+			w.startup = test.fails
+			w.settle()
+			if test.before != nil {
+				test.before(w)
+				w.settle()
+			}
+			w.exit = 7
+			w.delete(30)
+			w.settle()
+			w.gone = false
+			w.settle() // from the status that was reported, the same follows
+			if got := w.states(); got != test.want {
+				t.Errorf("the containers: %s, want %s", got, test.want)
+			}
+			w.wantPhase(corev1.PodFailed)
+		})
+	}
+}
+
+// All containers of a pod with init containers wait for the same reason until these have completed.
+func TestContainersWaitForPodToInitialize(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{InitContainers: containers("i", "j"), Containers: containers("a")})
+	w.plan = lifecycle.Decide(lifecycle.Input{Pod: w.pod, Now: w.now}, w.state)
+	w.pod.Status = w.plan.Status
+	if got, want := w.states(), "i PodInitializing, j PodInitializing, a PodInitializing"; got != want {
+		t.Errorf("the containers: %s, want %s", got, want)
+	}
+}
+
+// A node is who says last that the pod is scheduled: with the generation that it has seen.
+func TestConditionsHaveTheGenerationThatWasObserved(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
+	w.pod.Generation = 3
+	w.pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: "theirs", Status: corev1.ConditionTrue}}
+	w.settle()
+	for _, c := range w.pod.Status.Conditions {
+		if own := c.Type != "theirs"; own != (c.ObservedGeneration == 3) {
+			t.Errorf("condition %s was observed at generation %d", c.Type, c.ObservedGeneration)
+		}
+	}
+	if got := w.pod.Status.ObservedGeneration; got != 3 {
+		t.Errorf("the status was observed at generation %d", got)
+	}
+}
+
+// The messages of all containers of a pod have 12 KiB together.
+func TestTerminationMessagesAreBounded(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a", "b", "c", "d")})
+	w.settle()
+	w.exits("a", 1)
+	w.observed.Instances[0].Message = strings.Repeat("é", 2000)
+	w.settle()
+	if got := w.pod.Status.ContainerStatuses[0].State.Terminated.Message; len(got) != 3072 {
+		t.Errorf("the message has %d bytes", len(got))
+	}
+}
