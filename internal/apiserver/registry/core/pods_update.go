@@ -53,6 +53,7 @@ func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 		}
 	}
 	undone.SchedulingGates = old.Spec.SchedulingGates
+	errs = append(errs, undoPlacement(undone, &old.Spec, spec)...)
 	if changed := changedFields(undone, &old.Spec); len(changed) > 0 {
 		errs = append(errs, field.Forbidden(spec, fmt.Sprintf(
 			"pod updates may not change fields other than %s\nchanged: %s", podChangeable, strings.Join(changed, ", "))))
