@@ -17,10 +17,10 @@ import (
 
 // handlerChain returns the filters around a handler. Restrictions, aggregation, definitions and the
 // delete flow come after those of k8s.io/apiserver, so after authentication and authorization.
-func handlerChain(s *Server) func(http.Handler, *genericapiserver.Config) http.Handler {
+func handlerChain(s *Server, flow *deleteflow.Flow) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = storage.WithMetadataLists(handler, c.Serializer)
-		handler = s.aggregation.Filter(establishing.WithDefinitions(deleteflow.WithRequest(handler, c.Serializer), s.establisher))
+		handler = s.aggregation.Filter(establishing.WithDefinitions(flow.WithRequest(handler, c.Serializer), s.establisher))
 		handler = restriction.WithRestrictions(handler, s.access.Restrictions, c.Serializer)
 		everybody, own := genericapiserver.DefaultBuildHandlerChain(handler, c), ownChain(handler, c)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

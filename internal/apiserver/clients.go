@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -148,6 +150,11 @@ func (s *Server) tellAsked(a deleteflow.Asked) {
 	if asked := s.asked.Load(); asked != nil {
 		(*asked)(a)
 	}
+}
+
+// readStored is deleteflow.StoredMetadata.
+func (s *Server) readStored(ctx context.Context, resource schema.GroupResource, namespace, name string, at int64) (types.UID, int64, error) {
+	return s.metadata.At(ctx, resource, namespace, name, at)
 }
 
 func (s *Server) countBacklog(namespace string) int {

@@ -198,7 +198,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := s.connect(c, base, schemes); err != nil {
 		return nil, err
 	}
-	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled, Left: s.others().Left, Asked: s.tellAsked})
+	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled, Left: s.others().Left, Asked: s.tellAsked, Stored: s.readStored})
 	if err := s.secure(ctx, c, base, flow); err != nil {
 		return nil, err
 	}
@@ -300,7 +300,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 	}); err != nil {
 		return err
 	}
-	base.BuildHandlerChainFunc = handlerChain(s)
+	base.BuildHandlerChainFunc = handlerChain(s, flow)
 	priorityfairness.Apply(base, s.informers, s.client)
 	return admissionchain.Apply(ctx, base, admissionchain.Config{
 		Client: s.client, Informers: s.informers, Mapper: s.mapper, Flow: flow,

@@ -35,6 +35,35 @@ func TestNamespaceGoesAndComesBack(t *testing.T) {
 	})
 }
 
+// A file with a namespace and its contents, the namespace first, can be deleted in one go, although everything has gone
+// with the namespace before kubectl comes to the end of the file (R21). With pods, the rest goes after them.
+func TestR21_FileWithItsNamespaceFirstIsDeleted(t *testing.T) {
+	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+		group := groupFor(k, "bundled")
+		defineWidgets(t, k, group)
+		for i, pods := range []string{"", pod("one", "") + pod("two", ""), ""} {
+			name := fmt.Sprintf("%s-bundle-%d", namespace, i)
+			file := "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: " + name + "\n" + pods
+			for i := range 8 {
+				file += configMap(fmt.Sprint("settings-", i), "")
+			}
+			file += "---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: account\n"
+			file += "---\napiVersion: " + group + "/v1\nkind: Widget\nmetadata:\n  name: custom\n" + configMap("last", "")
+			for _, object := range []string{"Pod", "ConfigMap", "ServiceAccount", "Widget"} {
+				file = strings.ReplaceAll(file, "kind: "+object+"\nmetadata:\n", "kind: "+object+"\nmetadata:\n  namespace: "+name+"\n")
+			}
+			for _, command := range []string{"create", "delete"} {
+				if out, errs, err := k.try(t, file, command, "-f", "-"); err != nil {
+					t.Fatalf("%s: %v\n%s%s", command, err, out, errs)
+				}
+			}
+			if left := k.names(t, "", "namespaces", "--field-selector=metadata.name="+name); len(left) > 0 {
+				t.Errorf("%v is left", left)
+			}
+		}
+	})
+}
+
 // TestNamespaceWaitsForFinalizers has an object in a namespace hold its deletion:
 // nothing new may be created meanwhile, and the conditions say what is left (NS-12).
 func TestNamespaceWaitsForFinalizers(t *testing.T) {

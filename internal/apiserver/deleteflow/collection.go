@@ -63,9 +63,18 @@ func refusalsFrom(ctx context.Context) *refusals {
 	return nil
 }
 
-// conditionsOf returns the preconditions in the body, which stays readable. A body that cannot be
-// decoded is left to the handler to refuse.
+// conditionsOf returns the preconditions in the body, which stays readable.
 func conditionsOf(r *http.Request) *storage.Preconditions {
+	options := optionsOf(r)
+	if options == nil {
+		return nil
+	}
+	return preconditionsOf(options)
+}
+
+// optionsOf returns the options in the body, which stays readable; nil if there are none. A body that cannot
+// be decoded is left to the handler to refuse.
+func optionsOf(r *http.Request) *metav1.DeleteOptions {
 	if r.Body == nil {
 		return nil
 	}
@@ -82,7 +91,7 @@ func conditionsOf(r *http.Request) *storage.Preconditions {
 	if _, _, err := internalversionscheme.Codecs.DecoderToVersion(input.Serializer, kind.GroupVersion()).Decode(body, &kind, options); err != nil {
 		return nil
 	}
-	return preconditionsOf(options)
+	return options
 }
 
 // begin counts an object that the registry is about to delete. It checks the preconditions, because

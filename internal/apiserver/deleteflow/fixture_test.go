@@ -270,7 +270,7 @@ type answer struct {
 func (w *fixture) serve(verb, body string, handle func(ctx context.Context, body []byte) (runtime.Object, bool, error)) answer {
 	w.t.Helper()
 	var got answer
-	handler := WithRequest(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	handler := w.flow.WithRequest(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.tries++
 		var content []byte
 		if r.Body != nil {

@@ -47,6 +47,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
@@ -92,6 +93,8 @@ type Config struct {
 	// Left returns which of the others are there that an object in a namespace outlives (R28). It is
 	// called in storage transactions. Nil: that is not known of any.
 	Left func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
+	// Stored reads what was stored. Nil: that is not known of anything.
+	Stored StoredMetadata
 }
 
 // Flow carries out deletions. It is safe for concurrent use.
@@ -101,19 +104,28 @@ type Flow struct {
 	left              func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
 	asked             func(Asked)
 	strategies        map[schema.GroupResource]deletion.Strategy
+	rows              map[schema.GroupResource]schema.GroupResource // where resources with several groups are stored
+	stored            StoredMetadata
+	emptied           emptied
 }
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, left: c.Left, asked: c.Asked, strategies: map[schema.GroupResource]deletion.Strategy{}}
+	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, left: c.Left, asked: c.Asked, strategies: map[schema.GroupResource]deletion.Strategy{}, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
 	if f.asked == nil {
 		f.asked = func(Asked) {}
 	}
 	if f.left == nil {
 		f.left = unknownWhetherLeft
 	}
+	if f.stored == nil {
+		f.stored = nothingStored
+	}
 	for _, k := range c.Resources {
 		f.strategies[k.GroupResource()] = k.Deletion
+		for _, version := range k.GroupVersions() {
+			f.rows[schema.GroupResource{Group: version.Group, Resource: k.Plural}] = k.GroupResource()
+		}
 		for _, p := range k.Peers {
 			f.strategies[schema.GroupResource{Group: p.GroupVersion.Group, Resource: k.Plural}] = k.Deletion
 		}
@@ -128,6 +140,19 @@ func (f *Flow) strategyOf(resource schema.GroupResource) deletion.Strategy {
 		strategy.Resource = resource
 	}
 	return f.withServer(strategy)
+}
+
+// rowOf returns the resource under which the objects of a resource are stored.
+func (f *Flow) rowOf(resource schema.GroupResource) schema.GroupResource {
+	if row, ok := f.rows[resource]; ok {
+		return row
+	}
+	return resource
+}
+
+// nothingStored is for a server that cannot look at the past.
+func nothingStored(context.Context, schema.GroupResource, string, string, int64) (types.UID, int64, error) {
+	return "", 0, nil
 }
 
 // withServer returns a strategy with the settings of this server.
@@ -154,6 +179,9 @@ func (f *Flow) Delete(ctx context.Context, d registry.Deletion) (runtime.Object,
 	removed, err := execution.run(planned(ctx), out)
 	if err != nil {
 		return nil, false, storeerr.InterpretDeleteError(err, d.Resource, d.Name)
+	}
+	if d.Resource == namespacesResource() && !removed && !execution.dryRun {
+		f.emptied.add(ctx, out)
 	}
 	return out, removed, nil
 }

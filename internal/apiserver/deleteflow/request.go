@@ -1,6 +1,7 @@
 package deleteflow
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"sync"
@@ -51,8 +52,8 @@ type request struct {
 }
 
 // WithRequest is an HTTP filter that adds to the context of each writing request the state that
-// Guard and OptionsPlugin share. Errors of its own are encoded by one of codecs.
-func WithRequest(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
+// Guard and OptionsPlugin share. Responses of its own are encoded by one of codecs.
+func (f *Flow) WithRequest(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := genericrequest.RequestInfoFrom(r.Context())
 		if !ok || !info.IsResourceRequest {
@@ -60,8 +61,11 @@ func WithRequest(next http.Handler, codecs runtime.NegotiatedSerializer) http.Ha
 			return
 		}
 		switch info.Verb {
-		case "delete", "update", "patch":
-			serveWithRetries(next, w, r, info.Verb)
+		case "delete":
+			var body bytes.Buffer
+			serveWithRetries(next, w, r, served{verb: info.Verb, body: &body, instead: f.insteadOfNotFound(codecs, w, r, info, &body)})
+		case "update", "patch":
+			serveWithRetries(next, w, r, served{verb: info.Verb, body: &bytes.Buffer{}})
 		case "deletecollection":
 			serveCollection(next, codecs, w, r, info)
 		default:

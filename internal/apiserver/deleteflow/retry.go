@@ -19,17 +19,24 @@ import (
 // again, so that the registry sees the current object. So a DELETE that meets a new finalizer marks
 // the object and responds with it (R20), and an update without a resourceVersion does not get a
 // conflict.
-func serveWithRetries(next http.Handler, w http.ResponseWriter, r *http.Request, verb string) {
-	var body bytes.Buffer // what was read so far
+func serveWithRetries(next http.Handler, w http.ResponseWriter, r *http.Request, s served) {
 	for tries := maxTries; ; tries-- {
-		state := &request{deletes: verb == "delete", reasons: statesReason(r), agent: agentOf(r), tries: tries}
+		state := &request{deletes: s.verb == "delete", reasons: statesReason(r), agent: agentOf(r), tries: tries}
 		attempt := withRequest(r, state)
-		attempt.Body = readCloser{io.MultiReader(bytes.NewReader(body.Bytes()), io.TeeReader(r.Body, &body)), r.Body}
-		next.ServeHTTP(&retryWriter{ResponseWriter: w, header: w.Header().Clone(), state: state}, attempt)
+		attempt.Body = readCloser{io.MultiReader(bytes.NewReader(s.body.Bytes()), io.TeeReader(r.Body, s.body)), r.Body}
+		next.ServeHTTP(&retryWriter{ResponseWriter: w, header: w.Header().Clone(), state: state, instead: s.instead}, attempt)
 		if !state.isDiscarded() {
 			return
 		}
 	}
+}
+
+// served is a request that may be served more than once.
+type served struct {
+	verb string
+	body *bytes.Buffer // the part of its body that was read so far
+	// instead answers in place of a response 404, or returns false; nil if every such response stands.
+	instead func() bool
 }
 
 type readCloser struct {
@@ -41,6 +48,7 @@ type readCloser struct {
 type retryWriter struct {
 	http.ResponseWriter
 	state       *request
+	instead     func() bool // see served
 	header      http.Header
 	wroteHeader bool
 	discarded   bool // nothing of this response is sent
@@ -55,6 +63,9 @@ func (w *retryWriter) WriteHeader(status int) {
 		return
 	}
 	w.wroteHeader, w.discarded = true, w.state.isDiscarded()
+	if !w.discarded && status == http.StatusNotFound && w.instead != nil {
+		w.discarded = w.instead()
+	}
 	if w.discarded {
 		return
 	}

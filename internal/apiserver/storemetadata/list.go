@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
@@ -121,4 +123,31 @@ func (t *target) read(
 			return last, page.Remaining, nil
 		}
 	}
+}
+
+// At returns the uid that an object had at a revision, now at revision 0, and the revision at which it was read. The
+// uid is empty if there was no such object, or nobody knows any more. It authorizes nobody.
+func (s *Source) At(ctx context.Context, resource schema.GroupResource, namespace, name string, revision int64) (types.UID, int64, error) {
+	prefix, ok := s.Follower.PrefixOf(resource)
+	if !ok {
+		return "", 0, nil
+	}
+	key := prefix + name
+	if namespace != "" {
+		key = prefix + namespace + "/" + name
+	}
+	page, err := s.Follower.ReadPage(ctx, key, "", revision, 1) // keys that begin with another come after it
+	switch {
+	case errors.Is(err, storage.ErrCompacted):
+		return "", 0, nil
+	case err != nil:
+		return "", 0, err
+	case len(page.Objects) == 0 || page.Objects[0].Key != key:
+		return "", page.Revision, nil
+	}
+	object, err := decode(page.Objects[0].Value, page.Objects[0].Revision)
+	if err != nil {
+		return "", 0, corrupt(key, err)
+	}
+	return object.GetUID(), page.Revision, nil
 }

@@ -1,0 +1,185 @@
+package deleteflow
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	internalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coppice-dev/coppice/internal/deletion"
+)
+
+// A client that deletes a namespace, and then one after the other what is in it, as `kubectl delete -f` does
+// of a file, would be answered 404 for what has gone with the namespace meanwhile. It is answered as if it
+// had come first (R21): as emptied remembers for a moment who had which namespace deleted, and etcd for some
+// minutes what the namespace had in it then.
+
+const (
+	// emptiedFor is how long a client's deletion of a namespace is remembered after its last DELETE there: the
+	// time for which upstream leaves the contents of a terminating namespace alone.
+	emptiedFor = 5 * time.Second
+	// mostEmptied bounds how many deletions of namespaces are remembered. Each takes some 200 bytes.
+	mostEmptied = 1000
+)
+
+// StoredMetadata returns the uid that a stored object had at a revision, now at revision 0, and the revision at
+// which it was read. The uid is empty if there was no such object.
+type StoredMetadata func(ctx context.Context, resource schema.GroupResource, namespace, name string, at int64) (types.UID, int64, error)
+
+// emptied has the namespaces that clients had deleted a moment ago. It is safe for concurrent use.
+type emptied struct {
+	now func() time.Time
+
+	mu sync.Mutex
+	by map[emptiedBy]emptiedNamespace // guarded by mu
+}
+
+// emptiedBy is a namespace and the client that had it deleted: a user with a program. Other clients are
+// told the truth, controllers above all, which would wait for an event.
+type emptiedBy struct {
+	namespace string
+	client    [sha256.Size]byte
+}
+
+type emptiedNamespace struct {
+	uid    types.UID
+	marked int64 // the revision at which its deletion began, and its contents were all there
+	until  time.Time
+}
+
+func keyOfEmptied(ctx context.Context, agent, namespace string) (emptiedBy, bool) {
+	who, ok := genericrequest.UserFrom(ctx)
+	if !ok {
+		return emptiedBy{}, false
+	}
+	// Names have any length.
+	return emptiedBy{namespace, sha256.Sum256([]byte(strconv.Quote(who.GetName()) + strconv.Quote(who.GetUID()) + agent))}, true
+}
+
+// add remembers that the request's client had a namespace deleted, which is still there.
+func (e *emptied) add(ctx context.Context, namespace runtime.Object) {
+	m, err := meta.Accessor(namespace)
+	r := requestFrom(ctx)
+	if err != nil || r == nil {
+		return
+	}
+	revision, err := strconv.ParseInt(m.GetResourceVersion(), 10, 64)
+	key, known := keyOfEmptied(ctx, r.agent, m.GetName())
+	if err != nil || !known {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before, again := e.by[key]
+	if again && before.uid == m.GetUID() {
+		revision = before.marked
+	}
+	if !again && len(e.by) >= mostEmptied && !e.forgetLocked() {
+		return
+	}
+	e.by[key] = emptiedNamespace{m.GetUID(), revision, e.now().Add(emptiedFor)}
+}
+
+// forgetLocked removes what is over. It returns whether there was anything.
+func (e *emptied) forgetLocked() (removed bool) {
+	for key, namespace := range e.by {
+		if e.now().After(namespace.until) {
+			delete(e.by, key)
+			removed = true
+		}
+	}
+	return removed
+}
+
+// renewed returns the namespace if the client had it deleted a moment ago, and remembers it for longer.
+func (e *emptied) renewed(ctx context.Context, agent, namespace string) (emptiedNamespace, bool) {
+	key, known := keyOfEmptied(ctx, agent, namespace)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found, ok := e.by[key]
+	if !known || !ok {
+		return emptiedNamespace{}, false
+	}
+	if e.now().After(found.until) {
+		delete(e.by, key)
+		return emptiedNamespace{}, false
+	}
+	found.until = e.now().Add(emptiedFor)
+	e.by[key] = found
+	return found, true
+}
+
+// wentWithNamespace returns the response to a DELETE of an object that is not there any more; nil if it did not
+// go with its namespace, whose deletion the client had requested a moment before.
+func (f *Flow) wentWithNamespace(ctx context.Context, info *genericrequest.RequestInfo, of emptiedNamespace) *metav1.Status {
+	resource := f.rowOf(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+	uid, _, err := f.stored(ctx, resource, info.Namespace, info.Name, of.marked)
+	if err != nil || uid == "" {
+		return nil
+	}
+	// Read last: it is the revision up to which the client would have to watch.
+	namespace, now, err := f.stored(ctx, namespacesResource(), "", info.Namespace, 0)
+	if err != nil || namespace != "" && namespace != of.uid {
+		return nil
+	}
+	removed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: info.Name, UID: uid, ResourceVersion: strconv.FormatInt(now, 10)}}
+	answer, _, err := deletion.Answer(deletion.Remove{}, removed, f.strategyOf(resource))
+	status, ok := answer.(*metav1.Status)
+	if err != nil || !ok {
+		return nil
+	}
+	return status
+}
+
+// insteadOfNotFound returns the call that answers a DELETE in place of a response 404, or returns false; nil
+// if every such response stands. The body of a request is in body when the call is made.
+func (f *Flow) insteadOfNotFound(codecs runtime.NegotiatedSerializer, w http.ResponseWriter, r *http.Request, info *genericrequest.RequestInfo, body *bytes.Buffer) func() bool {
+	if info.Namespace == "" || info.Resource == namespacesResource().Resource || info.Subresource != "" || info.Name == "" {
+		return nil
+	}
+	ctx := r.Context()
+	of, ok := f.emptied.renewed(ctx, agentOf(r), info.Namespace)
+	if !ok {
+		return nil
+	}
+	return func() bool {
+		if isConditional(r, body.Bytes()) {
+			return false
+		}
+		status := f.wentWithNamespace(ctx, info, of)
+		if status == nil {
+			return false
+		}
+		version := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+		responsewriters.WriteObjectNegotiated(codecs, negotiation.DefaultEndpointRestrictions, version, w, r, http.StatusOK, status, false)
+		return true
+	}
+}
+
+// isConditional reports whether a DELETE has preconditions.
+func isConditional(r *http.Request, body []byte) bool {
+	options := optionsOf(&http.Request{Header: r.Header, Body: io.NopCloser(bytes.NewReader(body))})
+	if options == nil {
+		options = &metav1.DeleteOptions{}
+		if len(body) > 0 || internalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options) != nil {
+			return true // nobody knows
+		}
+	}
+	return options.Preconditions != nil
+}
+
+func namespacesResource() schema.GroupResource { return schema.GroupResource{Resource: "namespaces"} }
