@@ -48,8 +48,31 @@ func TestR15PaceOfRounds(t *testing.T) {
 		p.took(now, took)
 		wait(period)
 	}
-	p.tookNoLists(now)
-	wait(periodWithoutLists)
+}
+
+// R15: after a round without lists that served one owner, as in a chain, the next one hardly waits; the more owners
+// it served, or the longer it took, the more of them share the next.
+func TestR15RoundsWithoutListsFollowTheirOwners(t *testing.T) {
+	for _, test := range []struct {
+		took   time.Duration
+		owners int
+		want   time.Duration
+	}{
+		{0, 0, time.Millisecond},
+		{time.Millisecond, 1, 2 * time.Millisecond},
+		{time.Millisecond, 10, 10 * time.Millisecond},
+		{time.Millisecond, 10_000, longestWithoutLists},
+		{time.Second, 1, longestWithoutLists},
+	} {
+		now, p := time.Unix(1_700_000_000, 0), newRhythm()
+		for range roundsAtOnce {
+			p.next(now)
+		}
+		p.tookNoLists(now, test.took, test.owners)
+		if d := p.next(now); (d - test.want).Abs() > time.Microsecond {
+			t.Errorf("after a round of %v for %d owners the next one waits %v, want %v", test.took, test.owners, d, test.want)
+		}
+	}
 }
 
 // R15: a kind is listed once for all namespaces where that is cheaper, or may be.

@@ -98,6 +98,15 @@ func (r *round) run(ctx context.Context) {
 	}
 }
 
+// owners returns how many owners the round serves.
+func (r *round) owners() int {
+	n := 0
+	for _, batch := range r.batches {
+		n += len(batch.waiters)
+	}
+	return n
+}
+
 // prepare determines what has to be read for the owners of a batch.
 func (t *batch) prepare(s served) {
 	t.served = s

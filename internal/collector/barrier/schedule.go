@@ -21,8 +21,11 @@ const (
 	// more.
 	shortestPeriod = 100 * time.Millisecond
 	longestPeriod  = time.Second
-	// periodWithoutLists follows a round that needed no list.
-	periodWithoutLists = 25 * time.Millisecond
+	// longestWithoutLists bounds the time from a round that needed no list to the next.
+	longestWithoutLists = 25 * time.Millisecond
+	// ownerPeriod is the part of that time for each owner that the round served: many owners that come one
+	// after the other share a round, and the levels of a chain, which come one at a time, hardly wait.
+	ownerPeriod = time.Millisecond
 	// maxBatches bounds the namespaces that one round serves, and so its memory.
 	maxBatches = 500
 	// eventAfter is the number of rounds that hold an owner before an Event reports it. Most
@@ -45,8 +48,11 @@ func (r rhythm) took(now time.Time, d time.Duration) {
 	r.limiter.SetLimitAt(now, rate.Every(max(shortestPeriod, min(3*d, longestPeriod))))
 }
 
-// tookNoLists adapts the period to a round that was one request to the server.
-func (r rhythm) tookNoLists(now time.Time) { r.limiter.SetLimitAt(now, rate.Every(periodWithoutLists)) }
+// tookNoLists adapts the period to a round that needed no list: such rounds take half of the time at most.
+func (r rhythm) tookNoLists(now time.Time, d time.Duration, owners int) {
+	period := max(2*d, time.Duration(owners)*ownerPeriod, ownerPeriod)
+	r.limiter.SetLimitAt(now, rate.Every(min(period, longestWithoutLists)))
+}
 
 // Open leaves the rounds to Run, which has to be called next.
 func (b *Barrier) Open() {
@@ -98,7 +104,7 @@ func (b *Barrier) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		if withoutLists {
-			rhythm.tookNoLists(clock.Now())
+			rhythm.tookNoLists(clock.Now(), clock.Since(began), r.owners())
 		} else {
 			rhythm.took(clock.Now(), clock.Since(began))
 		}
