@@ -125,7 +125,7 @@ func TestNoEscalation(t *testing.T) {
 		t.Errorf("a role that is less than one's own: %v", err)
 	}
 	refused("bind", bindTo(bootstrappolicy.ClusterAdmin))
-	if err := bindTo("not-yet"); !apierrors.IsForbidden(err) {
+	if err := bindTo("not-yet"); !apierrors.IsNotFound(err) {
 		t.Errorf("a role that does not exist yet: %v", err)
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -304,8 +305,8 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 	priorityfairness.Apply(base, s.informers, s.client)
 	return admissionchain.Apply(ctx, base, admissionchain.Config{
 		Client: s.client, Informers: s.informers, Mapper: s.mapper, Flow: flow,
-		Policy: s.access.Policy, Restrictions: s.access.Restrictions,
-		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: s.objects}.Exists, Backlog: s.countBacklog,
+		Restrictions: s.access.Restrictions,
+		Served:       s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: s.objects}.Exists, Backlog: s.countBacklog,
 		MergeTypes:               s.mergeTypes,
 		ServiceAccountsUnchecked: c.ServiceAccountsUnchecked, VolumeProtectionDisabled: c.ProtectionDisabled, NodesUntainted: c.NodesUntainted, OwnersUnchecked: c.OwnersUnchecked,
 		Disabled: c.DisabledPlugins, File: c.AdmissionConfig,
@@ -320,6 +321,9 @@ func (s *Server) install(c Config, builtin, reviews []*genericapiserver.APIGroup
 	}
 	unnamed := of("")
 	if err := s.extendCore(c, builtin[unnamed], builtin[of(policyv1.GroupName)]); err != nil {
+		return err
+	}
+	if err := s.access.GuardRoles(builtin[of(rbacv1.GroupName)].VersionedResourcesStorageMap["v1"]); err != nil {
 		return err
 	}
 	if err := s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, builtin[unnamed]); err != nil {

@@ -33,8 +33,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/certificateadmission"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/claimadmission"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
@@ -47,7 +45,6 @@ const (
 	storageInUseProtectionName = "StorageObjectInUseProtection"
 	deleteFlowName             = "DeleteFlow"
 	componentRestrictionName   = "ComponentRestriction"
-	rbacEscalationName         = "RBACEscalation"
 	ownerBacklogName           = "OwnerBacklog"
 )
 
@@ -57,7 +54,6 @@ type Config struct {
 	Informers    informers.SharedInformerFactory
 	Mapper       meta.RESTMapper
 	Flow         *deleteflow.Flow
-	Policy       rbac.Policy
 	Restrictions *restriction.Restrictions
 	// Served, OwnerExists and Backlog are used by the plug-ins for owner references.
 	Served      ownerreferences.FindServed
@@ -122,7 +118,6 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		{mutatingpolicy.PluginName, instance(newMutatingPolicies(c.MergeTypes))},
 		{mutatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(config) }},
 		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},
-		{rbacEscalationName, instance(rbacauthorizer.NewEscalationCheck(c.Policy, authorize))},
 	}...)
 	if !c.VolumeProtectionDisabled {
 		all = append(all, plugin{storageInUseProtectionName, instance(storageInUseProtection{})})

@@ -139,3 +139,9 @@ func (a *AccessControl) UseRegistries(core map[string]rest.Storage) error {
 	a.serviceAccounts.SetGetters(objects)
 	return nil
 }
+
+// GuardRoles puts the check for privilege escalation in front of the registries of roles and
+// bindings, by resource.
+func (a *AccessControl) GuardRoles(storages map[string]rest.Storage) error {
+	return rbacauthorizer.NewEscalationCheck(a.Policy, a.Authorizer).Guard(storages)
+}

@@ -2,7 +2,7 @@
 // package rbac evaluates.
 //
 // Policy reads them from informers. Authorizer authorizes requests by it, and resolves the
-// rules of users. EscalationCheck is the admission that prevents privilege escalation, and
+// rules of users. EscalationCheck guards the registries against privilege escalation, and
 // Aggregator the controller that aggregates ClusterRoles.
 package rbacauthorizer
 

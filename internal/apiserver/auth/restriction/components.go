@@ -1,10 +1,13 @@
 package restriction
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -41,10 +44,42 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	if !restricted || isSelfReview(a) {
 		return nil
 	}
-	if err := restriction.checkWrite(ctx, a); err != nil {
+	if err := cmp.Or(checkMarks(a), restriction.checkWrite(ctx, a)); err != nil {
 		return admission.NewForbidden(a, refusal(a.GetUserInfo(), err))
 	}
 	return nil
+}
+
+// checkMarks refuses changes of labels and annotations of Coppice's own. They decide what is deleted:
+// with coppice.dev/protect, a node would keep its Node, its Lease or its Events from administrators.
+func checkMarks(a admission.Attributes) error {
+	if a.GetOperation() != admission.Create && a.GetOperation() != admission.Update {
+		return nil
+	}
+	metadata := func(obj runtime.Object) metav1.Object {
+		if m, err := meta.Accessor(obj); err == nil {
+			return m
+		}
+		return &metav1.ObjectMeta{} // there is none
+	}
+	old, now := metadata(a.GetOldObject()), metadata(a.GetObject())
+	if !maps.Equal(marks(old.GetLabels()), marks(now.GetLabels())) || !maps.Equal(marks(old.GetAnnotations()), marks(now.GetAnnotations())) {
+		return errors.New("it cannot set, change or remove labels and annotations of " + ownDomain)
+	}
+	return nil
+}
+
+// ownDomain is the domain of labels and annotations that mean something to Coppice.
+const ownDomain = "coppice.dev"
+
+// marks returns the labels or annotations whose keys are in Coppice's domain.
+func marks(all map[string]string) map[string]string {
+	own := maps.Clone(all)
+	maps.DeleteFunc(own, func(key, _ string) bool {
+		prefix, _, prefixed := strings.Cut(key, "/")
+		return !prefixed || !isIn(prefix, ownDomain)
+	})
+	return own
 }
 
 // isSelfReview reports whether a write is a user's review of itself, which is answered and not
@@ -215,7 +250,9 @@ func checkNamespaceUpdate(a admission.Attributes) error {
 	if err := checkRemovedFinalizers(old.Spec.Finalizers, changed.Spec.Finalizers, corev1.FinalizerKubernetes); err != nil {
 		return err
 	}
-	if !equality.Semantic.DeepEqual(old.Finalizers, changed.Finalizers) || !equality.Semantic.DeepEqual(old.OwnerReferences, changed.OwnerReferences) {
+	old, changed = old.DeepCopy(), changed.DeepCopy()
+	old.Spec, old.Status, changed.Spec, changed.Status = corev1.NamespaceSpec{}, corev1.NamespaceStatus{}, corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
+	if checkSameOwnersAndFinalizers(old, changed) != nil || !equalExceptReferences(old, changed) {
 		return errors.New("it cannot change metadata")
 	}
 	return nil
@@ -277,5 +314,8 @@ func checkLeaderElectionWrite(_ context.Context, a admission.Attributes) error {
 	if !writes || !ok || a.GetNamespace() != metav1.NamespaceSystem || lease.Name != bootstrappolicy.ControllersLease {
 		return fmt.Errorf("it can write the Lease %s/%s only", metav1.NamespaceSystem, bootstrappolicy.ControllersLease)
 	}
-	return nil
+	if old, updates := a.GetOldObject().(*coordinationv1.Lease); updates {
+		return checkSameOwnersAndFinalizers(old, lease)
+	}
+	return checkNoOwnersOrFinalizers(lease)
 }
