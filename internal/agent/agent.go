@@ -54,6 +54,8 @@ type Config struct {
 	// Pods is an informer of all pods, without managed fields, that the caller runs for at least as
 	// long as the agent. If nil, the agent runs an informer of its own for the pods on its nodes.
 	Pods cache.SharedIndexInformer
+	// NodeObjects is the same for nodes. If nil, the agent runs an informer of its own for its nodes.
+	NodeObjects cache.SharedIndexInformer
 	// Lease is the duration of the nodes' Leases. Default: DefaultLease.
 	Lease time.Duration
 	// Registered is called once, when all nodes have been registered with the API.
@@ -68,7 +70,8 @@ type Agent struct {
 	clock   clock.WithTicker
 	log     *slog.Logger
 	pods    cache.SharedIndexInformer
-	ownPods bool // the agent runs the informer itself
+	objects cache.SharedIndexInformer   // of nodes
+	own     []cache.SharedIndexInformer // the informers that the agent runs itself
 	queue   workqueue.TypedRateLimitingInterface[types.UID]
 
 	lease      time.Duration
@@ -77,6 +80,8 @@ type Agent struct {
 	mu      sync.Mutex
 	records map[types.UID]*record // guarded by mu
 	endings map[types.UID]*ending // guarded by mu; of pods that are being deleted
+
+	admissions admissions
 
 	movedByHand bool
 }
@@ -95,7 +100,7 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{
 		lease: cmp.Or(c.Lease, DefaultLease), registered: c.Registered,
 		client: c.Client, runtime: c.Runtime, nodes: map[string]Node{}, clock: c.Clock, log: c.Logger, records: map[types.UID]*record{},
-		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand,
+		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand, admissions: newAdmissions(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[types.UID](),
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: c.Clock}),
 	}
@@ -103,9 +108,16 @@ func New(c Config) (*Agent, error) {
 		a.nodes[n.Name] = n
 	}
 	if a.pods = c.Pods; a.pods == nil {
-		a.ownPods, a.pods = true, newPodInformer(c)
-		if err := a.pods.SetTransform(essentials); err != nil {
-			return nil, fmt.Errorf("watch pods: %w", err)
+		a.pods = newPodInformer(c)
+		a.own = append(a.own, a.pods)
+	}
+	if a.objects = c.NodeObjects; a.objects == nil {
+		a.objects = newNodeInformer(c)
+		a.own = append(a.own, a.objects)
+	}
+	for _, informer := range a.own {
+		if err := informer.SetTransform(essentials); err != nil {
+			return nil, fmt.Errorf("watch pods and nodes: %w", err)
 		}
 	}
 	if err := a.pods.AddIndexers(cache.Indexers{byUID: uidOf}); err != nil {
@@ -123,6 +135,15 @@ func newPodInformer(c Config) cache.SharedIndexInformer {
 	return coreinformers.NewFilteredPodInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{}, narrow)
 }
 
+func newNodeInformer(c Config) cache.SharedIndexInformer {
+	narrow := func(o *metav1.ListOptions) {
+		if len(c.Nodes) == 1 {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", c.Nodes[0].Name).String()
+		}
+	}
+	return coreinformers.NewFilteredNodeInformer(c.Client, 0, cache.Indexers{}, narrow)
+}
+
 func uidOf(obj any) ([]string, error) {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		return []string{string(pod.UID)}, nil
@@ -130,10 +151,10 @@ func uidOf(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// essentials is an informer transform that drops the parts of a pod that no agent needs.
+// essentials is an informer transform that drops the parts of pods and nodes that no agent needs.
 func essentials(obj any) (any, error) {
-	if pod, ok := obj.(*corev1.Pod); ok {
-		pod.ManagedFields = nil
+	if o, ok := obj.(metav1.Object); ok {
+		o.SetManagedFields(nil)
 	}
 	return obj, nil
 }
@@ -162,8 +183,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer stop()
 	var running sync.WaitGroup
 	failed := make(chan error, 1)
-	if a.ownPods {
-		running.Go(func() { a.pods.RunWithContext(ctx) })
+	for _, informer := range a.own {
+		running.Go(func() { informer.RunWithContext(ctx) })
 	}
 	running.Go(func() {
 		if err := a.runtime.Run(ctx, a.wake); err != nil && ctx.Err() == nil {
@@ -173,7 +194,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	running.Go(func() { a.keepNodes(ctx) })
 	// Pods that only the runtime has can be told apart once the informer has synced.
-	if cache.WaitForCacheSync(ctx.Done(), a.pods.HasSynced) {
+	if cache.WaitForCacheSync(ctx.Done(), a.pods.HasSynced, a.objects.HasSynced) {
+		a.countStarted()
 		for _, uid := range a.runtime.Known() {
 			a.queue.Add(uid)
 		}

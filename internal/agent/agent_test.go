@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,11 +75,18 @@ func newHost(t *testing.T, objects ...runtime.Object) *host {
 	return h
 }
 
+// aNode is a node for as many pods as a test makes.
+func aNode(name string) agent.Node {
+	return agent.Node{Name: name, Addresses: []string{"10.0.0.1"}, Capacity: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourcePods: resource.MustParse("1000"),
+	}}
+}
+
 // run runs the agent until the test ends.
 func (h *host) run() {
 	h.t.Helper()
 	a, err := agent.New(agent.Config{
-		Client: h, Runtime: simulated.New(clock.RealClock{}), Nodes: []agent.Node{{Name: "n", Addresses: []string{"10.0.0.1"}}}, Logger: slog.New(slog.DiscardHandler),
+		Client: h, Runtime: simulated.New(clock.RealClock{}), Nodes: []agent.Node{aNode("n")}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		h.t.Fatal(err)

@@ -44,7 +44,9 @@ type Node struct {
 	Addresses []string
 	// Port is the port on which it serves logs, or 0.
 	Port int32
-	Info corev1.NodeSystemInfo
+	// Features are the optional features of its runtime; nil if it has none.
+	Features *corev1.NodeFeatures
+	Info     corev1.NodeSystemInfo
 }
 
 // registered is a node that is in the API.
@@ -317,7 +319,7 @@ func (a *Agent) object(n Node) *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{
 			corev1.LabelHostname: n.Name, corev1.LabelOSStable: n.Info.OperatingSystem, corev1.LabelArchStable: n.Info.Architecture,
 		}},
-		Status: corev1.NodeStatus{Capacity: n.Capacity, Allocatable: n.Capacity, NodeInfo: n.Info, Phase: ""},
+		Status: corev1.NodeStatus{Capacity: n.Capacity, Allocatable: n.Capacity, NodeInfo: n.Info, Features: n.Features},
 	}
 	maps.Copy(node.Labels, n.Labels)
 	for _, ip := range n.Addresses {

@@ -92,6 +92,7 @@ func (a *Agent) find(uid types.UID) (r *record, found bool, err error) {
 }
 
 func (a *Agent) forget(uid types.UID) {
+	a.admissions.forget(uid)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.records, uid)
@@ -110,7 +111,11 @@ func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
 			return nil
 		}
 		calm := a.reconciling(r.pod)
-		plan, observed := a.decide(r, !found)
+		rejection, err := a.admit(ctx, r.pod, found)
+		if err != nil {
+			return err
+		}
+		plan, observed := a.decide(r, !found, rejection)
 		if a.begin(ctx, r, plan.Steps); r.hasChanged() {
 			continue
 		}
@@ -135,11 +140,11 @@ func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-func (a *Agent) decide(r *record, gone bool) (lifecycle.Plan, lifecycle.Observed) {
+func (a *Agent) decide(r *record, gone bool, rejection *lifecycle.Rejection) (lifecycle.Plan, lifecycle.Observed) {
 	observed := a.runtime.Observe(r.pod.UID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	in := lifecycle.Input{Pod: r.pod, Gone: gone, Observed: observed, HostIPs: a.nodes[r.pod.Spec.NodeName].Addresses, Now: a.clock.Now()}
+	in := lifecycle.Input{Pod: r.pod, Gone: gone, Rejection: rejection, Observed: observed, HostIPs: a.nodes[r.pod.Spec.NodeName].Addresses, Now: a.clock.Now()}
 	return lifecycle.Decide(in, &r.state), observed
 }
 

@@ -86,13 +86,14 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 // pods. Each adds an index to it, so they are created one after the other, and before any of them
 // runs.
 func newParts(ctx context.Context, o Options, api *apiserver.Server, running *atomic.Pointer[agent.Agent]) (parts []func() error, err error) {
-	var pods, namespaces cache.SharedIndexInformer
+	var pods, namespaces, nodeObjects cache.SharedIndexInformer
 	if o.Workloads == InProcess {
 		shared, err := newControllerContext(o, api)
 		if err != nil {
 			return nil, err
 		}
 		pods, namespaces = shared.Informers.Core().V1().Pods().Informer(), shared.Informers.Core().V1().Namespaces().Informer()
+		nodeObjects = shared.Informers.Core().V1().Nodes().Informer()
 		quotas, err := newResourceQuotas(o, api, shared)
 		if err != nil {
 			return nil, err
@@ -101,7 +102,7 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server, running *at
 		parts = append(parts, asComponent(api, controllersComponent, workloads), func() error { return quotas.Run(ctx) })
 	}
 	if o.Nodes.Nodes > 0 {
-		nodes, err := newNodes(o, api, pods)
+		nodes, err := newNodes(o, api, pods, nodeObjects)
 		if err != nil {
 			return nil, err
 		}

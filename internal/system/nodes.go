@@ -114,7 +114,7 @@ func (r *references) Token(
 }
 
 // newNodes returns the agent of the nodes of this process.
-func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) (*agent.Agent, error) {
+func newNodes(o Options, api *apiserver.Server, pods, objects cache.SharedIndexInformer) (*agent.Agent, error) {
 	access, err := api.NodeAgent()
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func newNodes(o Options, api *apiserver.Server, pods cache.SharedIndexInformer) 
 	}
 	config := agent.Config{
 		Client: client, Runtime: o.machine.Runtime, Nodes: o.machine.Nodes, Logger: o.Log,
-		Pods: pods, Lease: leaseWithin(o.NodeGrace),
+		Pods: pods, NodeObjects: objects, Lease: leaseWithin(o.NodeGrace),
 	}
 	if o.nodeClock != nil {
 		config.Clock, config.MovedByHand = o.nodeClock, true

@@ -26,6 +26,11 @@ func (d *decision) setConditions(s *corev1.PodStatus) {
 	d.setCondition(s, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
 }
 
+// ownConditions returns the conditions that nobody but a node sets on pods that are bound to it.
+func ownConditions() []corev1.PodConditionType {
+	return []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady, corev1.PodScheduled}
+}
+
 func (d *decision) setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
 	c.ObservedGeneration = d.in.Pod.Generation
 	c.LastTransitionTime = instant(d.in.Now)

@@ -14,11 +14,20 @@ type Input struct {
 	// Pod is the pod in the API, or its last known state; it is not modified.
 	Pod *corev1.Pod
 	// Gone means that the pod is no longer in the API.
-	Gone     bool
-	Observed Observed
+	Gone bool
+	// Rejection is why the node does not run the pod; nil if it does.
+	Rejection *Rejection
+	Observed  Observed
 	// HostIPs are the addresses of the node, the primary one first.
 	HostIPs []string
 	Now     time.Time
+}
+
+// Rejection is why a node does not run a pod that is bound to it. The pod fails.
+type Rejection struct {
+	Reason, Message string
+	// At is the earliest time to report it.
+	At time.Time
 }
 
 // Decide decides what to do about a pod. It records the steps of the plan in m as begun; the caller
@@ -47,6 +56,7 @@ const (
 	expire          // it has been active for longer than activeDeadlineSeconds
 	finish          // its containers have ended and will not be restarted
 	conclude        // its phase in the API is final
+	refuse          // the node does not run it
 )
 
 // decision is the state of one call of Decide.
@@ -70,6 +80,8 @@ func (d *decision) intend() intent {
 		return leave
 	case isFinal(pod.Status.Phase):
 		return conclude
+	case d.in.Rejection != nil:
+		return refuse
 	case d.expired() && (!finished || !at.Before(d.deadline())):
 		return expire
 	case finished:

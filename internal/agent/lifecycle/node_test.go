@@ -34,6 +34,8 @@ type fakeNode struct {
 	mute    bool                         // probes cannot be carried out
 	final   bool                         // the last RemoveSandbox was final
 	hooks   bool                         // preStop hooks end at once
+
+	rejection *lifecycle.Rejection
 }
 
 func begin() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
@@ -60,7 +62,7 @@ func newNode(t *testing.T, spec corev1.PodSpec) *fakeNode {
 func (w *fakeNode) settle() string {
 	w.t.Helper()
 	for range 100 {
-		w.plan = lifecycle.Decide(lifecycle.Input{Pod: w.pod, Gone: w.gone, Observed: w.observed, HostIPs: []string{"10.0.0.1"}, Now: w.now}, w.state)
+		w.plan = lifecycle.Decide(lifecycle.Input{Pod: w.pod, Gone: w.gone, Rejection: w.rejection, Observed: w.observed, HostIPs: []string{"10.0.0.1"}, Now: w.now}, w.state)
 		// What a step has changed is decided on before the status is written.
 		for _, s := range w.plan.Steps {
 			w.do(s)

@@ -19,7 +19,11 @@ const lost = 137
 func (d *decision) status() corev1.PodStatus {
 	pod := d.in.Pod
 	s := *pod.Status.DeepCopy()
-	if d.state.removed {
+	if d.state.removed || isFinal(s.Phase) && d.neverBegan() {
+		return s
+	}
+	if d.intent == refuse && (d.in.Now.Before(d.in.Rejection.At) || d.anyAlive() || d.anyStarting()) {
+		d.at(d.in.Rejection.At)
 		return s
 	}
 	s.ObservedGeneration = pod.Generation
@@ -28,11 +32,13 @@ func (d *decision) status() corev1.PodStatus {
 		s.StartTime = &now
 	}
 	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
+	if d.intent == refuse {
+		s.Phase, s.Reason, s.Message = corev1.PodFailed, d.in.Rejection.Reason, "Pod was rejected: "+d.in.Rejection.Message
+		s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PodCondition) bool { return slices.Contains(ownConditions(), c.Type) })
+		return s
+	}
 	for i := range d.containers {
 		u := &d.containers[i]
-		if isFinal(pod.Status.Phase) && u.current == nil && u.prior == nil {
-			continue // the pod ended before it began: there is nothing to report of its containers
-		}
 		switch u.role {
 		case regular:
 			s.ContainerStatuses = append(s.ContainerStatuses, d.containerStatus(u))
@@ -51,6 +57,11 @@ func (d *decision) status() corev1.PodStatus {
 	}
 	d.setConditions(&s)
 	return s
+}
+
+// neverBegan reports whether the node has nothing of the pod, and never reported anything of it.
+func (d *decision) neverBegan() bool {
+	return d.in.Observed.Sandbox.ID == "" && !slices.ContainsFunc(d.containers, func(u container) bool { return u.current != nil || u.prior != nil })
 }
 
 func (d *decision) setAddresses(s *corev1.PodStatus) {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
@@ -110,4 +112,38 @@ func TestTerminationMessagesAreBounded(t *testing.T) {
 	if got := w.pod.Status.ContainerStatuses[0].State.Terminated.Message; len(got) != 3072 {
 		t.Errorf("the message has %d bytes", len(got))
 	}
+}
+
+// A pod that the node rejects fails with the reason, and nothing is started for it.
+func TestRejectedPodFails(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{InitContainers: containers("i"), Containers: containers("a")})
+	w.pod.Generation = 2
+	w.pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: "theirs", Status: corev1.ConditionTrue}}
+	w.rejection = &lifecycle.Rejection{Reason: "OutOfcpu", Message: "too small", At: w.now.Add(time.Second)}
+	w.want(w.settle(), "")
+	w.wantPhase(corev1.PodPending) // its time has not come
+	w.want(w.passes(time.Second), "")
+	s := w.pod.Status
+	if s.Phase != corev1.PodFailed || s.Reason != "OutOfcpu" || s.Message != "Pod was rejected: too small" || s.ObservedGeneration != 2 || s.StartTime == nil {
+		t.Errorf("the status is %+v", s)
+	}
+	if len(s.ContainerStatuses)+len(s.InitContainerStatuses) != 0 || w.condition(corev1.PodScheduled) != "none" || w.condition("theirs") != "True" {
+		t.Errorf("the status tells of containers, or has conditions of a pod that was run: %+v", s)
+	}
+	w.rejection = nil // another agent
+	w.want(w.passes(time.Hour), "")
+	if !equality.Semantic.DeepEqual(s, w.pod.Status) {
+		t.Errorf("the status becomes %+v", w.pod.Status)
+	}
+	w.delete(0)
+	w.want(w.settle(), "delete")
+}
+
+// A pod that is being deleted ends as if it had not been rejected.
+func TestRejectedPodThatIsDeleted(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
+	w.rejection = &lifecycle.Rejection{Reason: "OutOfcpu", At: w.now.Add(time.Hour)}
+	w.settle()
+	w.delete(30)
+	w.want(w.settle(), "delete")
 }

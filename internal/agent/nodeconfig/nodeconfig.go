@@ -151,5 +151,7 @@ func simulatedNode(name, address, version string) agent.Node {
 		corev1.ResourceCPU: resource.MustParse(simulatedCPU), corev1.ResourceMemory: resource.MustParse(simulatedMemory),
 		corev1.ResourceEphemeralStorage: resource.MustParse(simulatedDisk), corev1.ResourcePods: resource.MustParse(mostPods),
 	}
-	return agent.Node{Name: name, Capacity: capacity, Info: info, Addresses: []string{address}}
+	// No process runs there, whose groups could be others than those of the pod.
+	features := &corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)}
+	return agent.Node{Name: name, Capacity: capacity, Info: info, Addresses: []string{address}, Features: features}
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,6 +92,9 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 		return err
 	}
 	if pod.Spec.NodeName == "" {
+		if isWebSocket(r) {
+			streamMessages(w, r, io.NopCloser(strings.NewReader("")))
+		}
 		return nil // an unbound pod has an empty log
 	}
 	log, err := e.open(r.Context(), pod, o)
@@ -104,6 +108,10 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 		return err
 	}
 	defer log.Close()
+	if isWebSocket(r) {
+		streamMessages(w, r, log)
+		return nil
+	}
 	if err := containerlogs.Stream(w, log); errors.Is(err, errDisconnected) && r.Context().Err() == nil {
 		panic(http.ErrAbortHandler) // the status has been sent; aborting tells the client that lines are missing
 	}

@@ -117,6 +117,15 @@ func (n *Node) Remove(uid types.UID) {
 	}
 }
 
+// RemoveFunc removes the pods for which gone returns true.
+func (n *Node) RemoveFunc(gone func(types.UID) bool) {
+	for uid := range n.pods {
+		if gone(uid) {
+			n.Remove(uid)
+		}
+	}
+}
+
 func (n *Node) take(requests map[corev1.ResourceName]int64, sign int64) {
 	for name, amount := range requests {
 		n.free[name] += sign * amount
@@ -129,17 +138,28 @@ func useOf(pod *corev1.Pod) use {
 		u.requests = map[corev1.ResourceName]int64{}
 	}
 	u.requests[corev1.ResourcePods] = 1
-	for i := range pod.Spec.Containers {
-		for _, p := range pod.Spec.Containers[i].Ports {
-			if p.HostPort > 0 {
-				u.ports = append(u.ports, port{hostIP(p.HostIP), p.Protocol, p.HostPort})
-			}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			u.ports = append(u.ports, hostPorts(c)...) // a sidecar runs as long as the pod
 		}
+	}
+	for i := range pod.Spec.Containers {
+		u.ports = append(u.ports, hostPorts(&pod.Spec.Containers[i])...)
 	}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		u.owner = owner.UID
 	}
 	return u
+}
+
+func hostPorts(c *corev1.Container) []port {
+	var all []port
+	for _, p := range c.Ports {
+		if p.HostPort > 0 {
+			all = append(all, port{hostIP(p.HostIP), p.Protocol, p.HostPort})
+		}
+	}
+	return all
 }
 
 // anyIP is the address of a host port that specifies none.

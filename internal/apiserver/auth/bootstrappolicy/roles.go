@@ -258,7 +258,7 @@ func componentRoles() []*rbacv1.ClusterRole {
 			named(rule("coordination.k8s.io", []string{"get", "update"}, "leases"), ControllersLease),
 			rule("coordination.k8s.io", []string{"create"}, "leases")),
 		role(NodeAgent,
-			rule("", []string{"get", "create"}, "nodes"),
+			rule("", slices.Concat(reading(), []string{"create"}), "nodes"),
 			rule("", []string{"list", "watch", "delete"}, "pods"),
 			rule("", []string{"patch"}, "nodes/status", "pods/status"),
 			rule("coordination.k8s.io", []string{"get", "create", "patch"}, "leases")),

@@ -1,0 +1,98 @@
+package agent_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// withPort returns a pod on node n with a port of the node.
+func withPort(name string, number int32) *corev1.Pod {
+	p := pod(name, "n", nil)
+	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: number, Protocol: corev1.ProtocolTCP}}
+	return p
+}
+
+func (h *host) add(p *corev1.Pod) {
+	h.t.Helper()
+	if _, err := h.CoreV1().Pods("ns").Create(h.t.Context(), p, metav1.CreateOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// rejects waits until a pod has failed for a reason.
+func (h *host) rejects(name, reason string) {
+	h.t.Helper()
+	eventually.Agrees(h.t, func() string {
+		p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
+		if err != nil || p.Status.Phase != corev1.PodFailed || p.Status.Reason != reason {
+			return fmt.Sprintf("%s: %v, %+v", name, err, p.Status)
+		}
+		return ""
+	})
+}
+
+// A pod that does not fit on its node fails. What it needs is free again when the pods that have it
+// have ended, or are gone.
+func TestPodsThatDoNotFitAreRejected(t *testing.T) {
+	h := newHost(t)
+	h.run()
+	h.add(withPort("first", 80))
+	h.runs("first")
+	h.add(withPort("second", 80))
+	h.rejects("second", "NodePorts")
+	h.add(withPort("beside", 81))
+	h.runs("beside")
+	h.mark("first")
+	eventually.Holds(t, "first is gone", func() bool { return h.isGone("first") })
+	h.add(withPort("third", 80))
+	h.runs("third")
+}
+
+func (h *host) isGone(name string) bool {
+	_, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
+	return err != nil
+}
+
+// The labels that a node has got since it was observed count.
+func TestNodeSelectorIsComparedWithTheNodeAsItIs(t *testing.T) {
+	h := newHost(t)
+	h.run()
+	eventually.Holds(t, "the node is registered", func() bool {
+		_, err := h.CoreV1().Nodes().Patch(t.Context(), "n", types.MergePatchType, []byte(`{"metadata":{"labels":{"disk":"fast"}}}`), metav1.PatchOptions{})
+		return err == nil
+	})
+	for name, disk := range map[string]string{"fast": "fast", "slow": "slow"} {
+		p := pod(name, "n", nil)
+		p.Spec.NodeSelector = map[string]string{"disk": disk}
+		h.add(p)
+	}
+	h.runs("fast")
+	h.rejects("slow", "NodeAffinity")
+}
+
+// A pod that an earlier agent has started keeps running, although it would be rejected now, and what
+// it uses counts before any new pod is admitted.
+func TestPodsThatRunAreNotRejected(t *testing.T) {
+	now := metav1.Now()
+	there := withPort("there", 80)
+	there.Status.Phase, there.Status.StartTime = corev1.PodRunning, &now
+	there.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	objects := []*corev1.Pod{withPort("a", 80), there, withPort("z", 80)}
+	h := newHost(t)
+	for _, p := range objects {
+		h.add(p)
+	}
+	h.run()
+	h.rejects("a", "NodePorts")
+	h.rejects("z", "NodePorts")
+	eventually.Holds(t, "there is ready", func() bool {
+		p, err := h.CoreV1().Pods("ns").Get(t.Context(), "there", metav1.GetOptions{})
+		return err == nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready
+	})
+}
