@@ -62,7 +62,7 @@ func (l *nodeLogs) serve(ctx context.Context, agent nodeserver.Agent) error {
 		return nil
 	}
 	server := nodeserver.Server{
-		Agent: agent, Client: auth.LogReaderUser, Authorities: l.authorities, Certificate: l.credential.certificate, Log: l.log,
+		Agent: agent, Check: auth.CheckLogReader, Authorities: l.authorities, Certificate: l.credential.certificate, Log: l.log,
 	}
 	return server.Serve(ctx, l.listener)
 }
@@ -74,7 +74,7 @@ func (l *nodeLogs) close() {
 }
 
 // clientAuthorities returns the CAs in a kubeconfig that have signed the node's own certificate:
-// they also sign the API server's client certificate. The kubeconfig may trust further CAs to
+// they also vouch for the authority of the API server's client certificate. The kubeconfig may trust further CAs to
 // identify servers, but not to identify clients. It fails if the certificate does not identify the
 // agent, as an administrator's does not.
 func clientAuthorities(c *rest.Config, credential *nodeCredential, node string) (*x509.CertPool, error) {

@@ -56,9 +56,10 @@ type Agent interface {
 // Server serves the logs and streams of a node's pods to one client. All fields are required.
 type Server struct {
 	Agent Agent
-	// Client is the common name in the client's certificate.
-	Client string
-	// Authorities are the CAs that may have signed the client's certificate.
+	// Check authorizes the client: it returns an error for any other than the API server. verified are
+	// the chains of its certificate to Authorities.
+	Check func(verified [][]*x509.Certificate) error
+	// Authorities are the CAs that the client's certificate must lead to.
 	Authorities *x509.CertPool
 	// Certificate returns the server's certificate. It is called for each connection.
 	Certificate func() (*tls.Certificate, error)
@@ -93,10 +94,10 @@ func (s *Server) tls() *tls.Config {
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authorities,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.Certificate() },
 		VerifyConnection: func(c tls.ConnectionState) error {
-			if len(c.VerifiedChains) == 0 || s.Client == "" || c.VerifiedChains[0][0].Subject.CommonName != s.Client {
-				return errors.New("the client is not the API server")
+			if s.Check == nil {
+				return errors.New("there is no client to answer")
 			}
-			return nil
+			return s.Check(c.VerifiedChains)
 		},
 	}
 }

@@ -3,11 +3,16 @@ package nodeserver
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -123,7 +128,7 @@ func serve(t *testing.T, agent Agent, change func(*Server)) *site {
 	s := &site{authority: newAuthority(t), ended: make(chan error, 1)}
 	worker := certificateOf(t, func() (auth.Pair, error) { return s.authority.Node("worker") })
 	s.server = &Server{
-		Agent: agent, Client: auth.LogReaderUser, Authorities: poolOf(s.authority), Log: slog.New(slog.DiscardHandler),
+		Agent: agent, Check: auth.CheckLogReader, Authorities: poolOf(s.authority), Log: slog.New(slog.DiscardHandler),
 		Certificate: func() (*tls.Certificate, error) { return &worker, nil },
 	}
 	if change != nil {
@@ -185,8 +190,20 @@ func TestStrangersAreNotAnswered(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*tls.Config){
-		"no certificate":             func(c *tls.Config) { c.Certificates = nil },
-		"the name, by another":       show(func() (auth.Pair, error) { return other.Component(auth.LogReaderUser) }),
+		"no certificate":       func(c *tls.Config) { c.Certificates = nil },
+		"the name, by another": show(func() (auth.Pair, error) { return other.Component(auth.LogReaderUser) }),
+		// What whoever may approve requests for client certificates can have signed.
+		"the name, for a user":   show(func() (auth.Pair, error) { return s.authority.Component(auth.LogReaderUser) }),
+		"the issuer, for a user": show(func() (auth.Pair, error) { return s.authority.Component(auth.LogReaderIssuer) }),
+		"the name, with the issuer of another certificate": func(c *tls.Config) {
+			own := certificateOf(t, func() (auth.Pair, error) { return s.authority.Component(auth.LogReaderUser) })
+			own.Certificate = append(own.Certificate, c.Certificates[0].Certificate[1:]...)
+			c.Certificates, c.GetClientCertificate = nil, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
+		},
+		"the name, signed by who has the name of the issuer": func(c *tls.Config) {
+			own := signedByUser(t, s.authority)
+			c.Certificates, c.GetClientCertificate = nil, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
+		},
 		"an administrator":           show(s.authority.Admin),
 		"another component":          show(func() (auth.Pair, error) { return s.authority.Component("system:coppice:collector") }),
 		"the node itself":            show(func() (auth.Pair, error) { return s.authority.Node("worker") }),
@@ -213,6 +230,26 @@ func TestStrangersAreNotAnswered(t *testing.T) {
 	}
 }
 
+// signedByUser returns a certificate of LogReaderUser that a user has signed who has the name of the
+// issuer.
+func signedByUser(t *testing.T, authority *auth.Authority) tls.Certificate {
+	t.Helper()
+	issuer := certificateOf(t, func() (auth.Pair, error) { return authority.Component(auth.LogReaderIssuer) })
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: auth.LogReaderUser}, NotBefore: issuer.Leaf.NotBefore, NotAfter: issuer.Leaf.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer.Leaf, key.Public(), issuer.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der, issuer.Certificate[0]}, PrivateKey: key}
+}
+
 // A server without a client name or authorities responds to no client: neither to one that the
 // system's CAs would vouch for, nor to one without a name.
 func TestServerWithoutClient(t *testing.T) {
@@ -221,15 +258,18 @@ func TestServerWithoutClient(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Server){
 		"no authority": func(s *Server) { s.Authorities = nil },
-		"no client":    func(s *Server) { s.Client = "" },
+		"no client":    func(s *Server) { s.Check = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, &anAgent{}, change)
 			if s.server.tls().ClientCAs == nil {
 				t.Error("it trusts the system's CAs")
 			}
-			for _, issue := range []func() (auth.Pair, error){nameless(s.authority), func() (auth.Pair, error) { return s.authority.Component(auth.LogReaderUser) }} {
-				certificate := certificateOf(t, issue)
+			reader, err := auth.NewLogReader(s.authority).TLS("worker")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, certificate := range []tls.Certificate{certificateOf(t, nameless(s.authority)), reader.Certificates[0]} {
 				response, err := s.get(t, "/containerLogs/default/web/app", func(c *tls.Config) { c.Certificates = []tls.Certificate{certificate} })
 				if err == nil {
 					t.Errorf("%s got a response: %s", certificate.Leaf.Subject, response.Status)

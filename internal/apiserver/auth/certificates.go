@@ -203,6 +203,28 @@ func (a *Authority) Node(name string) (Pair, error) {
 	})
 }
 
+// subordinate issues an authority that signs client certificates, and no further authorities.
+func (a *Authority) subordinate(name string) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate a key for %s: %w", name, err)
+	}
+	now := a.now()
+	certificate, err := a.Sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-clockSkew), NotAfter: now.Add(certValidity),
+		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, key.Public())
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := certutil.ParseCertsPEM(certificate)
+	if err != nil {
+		return nil, fmt.Errorf("parse the certificate of %s: %w", name, err)
+	}
+	return &Authority{pem: certificate, cert: parsed[0], key: key, now: a.now}, nil
+}
+
 func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

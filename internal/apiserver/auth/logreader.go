@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
@@ -14,13 +16,31 @@ import (
 // node agents when it reads logs. In the API server itself, that user has no role.
 const LogReaderUser = "coppice-apiserver-kubelet-client"
 
+// LogReaderIssuer is the common name of the authority that signs this certificate, and nothing else.
+// The control plane's authority signs client certificates for whoever gets a request approved, so it
+// must not be the one that vouches for a client of agents.
+const LogReaderIssuer = "coppice-agent-clients"
+
+// CheckLogReader returns an error unless a client of an agent is the API server. verified are its chains
+// to the authorities that the agent trusts: in one of them, the authority of LogReaderIssuer has signed
+// the certificate of LogReaderUser.
+func CheckLogReader(verified [][]*x509.Certificate) error {
+	for _, chain := range verified {
+		if len(chain) == 3 && chain[0].Subject.CommonName == LogReaderUser && chain[1].Subject.CommonName == LogReaderIssuer {
+			return nil
+		}
+	}
+	return errors.New("the client is not the API server")
+}
+
 // NodeServingName returns the DNS name in the serving certificate of a node's agent. It is
 // never a host name, whatever the node is called: the certificate of a node named localhost
 // cannot be used to impersonate the API server.
 func NodeServingName(node string) string { return bootstrappolicy.NodeUserPrefix + node }
 
 // LogReader holds the API server's client certificate for node agents. It is kept in memory and
-// replaced when it is due.
+// replaced when it is due. Each certificate has an authority of its own, whose key is forgotten as soon
+// as it has signed: nobody can have another certificate signed by it.
 type LogReader struct {
 	authority *Authority
 
@@ -54,13 +74,18 @@ func (r *LogReader) current() (tls.Certificate, error) {
 	if r.authority.now().Before(r.pair.Due) {
 		return r.certificate, nil
 	}
-	pair, err := r.authority.issue(&x509.Certificate{
+	issuer, err := r.authority.subordinate(LogReaderIssuer)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := issuer.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: LogReaderUser},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return tls.Certificate{}, err
 	}
+	pair.Certificate = slices.Concat(pair.Certificate, issuer.Certificate())
 	certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("load the certificate of %s: %w", LogReaderUser, err)

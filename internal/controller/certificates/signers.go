@@ -90,6 +90,12 @@ func checkKubeletServing(request *x509.CertificateRequest, usages []certificates
 	if !isNode(request) {
 		return errNotNode
 	}
+	// By such a name the API server knows the agent of a node.
+	if slices.ContainsFunc(request.DNSNames, func(name string) bool {
+		return strings.HasPrefix(strings.ToLower(name), nodeUserPrefix) && name != request.Subject.CommonName
+	}) {
+		return errors.New("DNS subjectAltNames of other nodes are not allowed")
+	}
 	return nil
 }
 
