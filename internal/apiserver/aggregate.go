@@ -17,10 +17,10 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
 	"github.com/coppice-dev/coppice/internal/apiserver/autoregister"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
 // aggregate connects aggregation and the registration of the server's own groups with the API that
@@ -30,11 +30,12 @@ func (s *Server) aggregate(ctx context.Context, c Config, groups []*genericapise
 	if err != nil {
 		return err
 	}
+	s.endpoints.Use(lookup)
 	lists, err := discovery.Install(ctx, s.generic, definitions, s.aggregation.Listed, s.mapper.Reset)
 	if err != nil {
 		return err
 	}
-	s.aggregation.Use(lookup, lists)
+	s.aggregation.Use(lists)
 	s.served.SetAggregated(s.aggregation.ResourceOf)
 	versions := builtin.Versions()
 	autoregister.Prioritize(s.generic.AggregatedDiscoveryGroupManager, versions)
@@ -60,27 +61,24 @@ func (s *Server) runAggregation(ctx context.Context) error {
 	return s.registrar.Ensure(ctx)
 }
 
-// lookupIn returns how to read what APIServices refer to, from the watch caches of the registries.
-func lookupIn(groups []*genericapiserver.APIGroupInfo) (aggregation.Lookup, error) {
+// lookupIn returns how to read the objects behind Services, from the watch caches of the registries.
+func lookupIn(groups []*genericapiserver.APIGroupInfo) (serviceendpoints.Lookup, error) {
 	storage := func(group, resource string) restregistry.Storage {
 		at := slices.IndexFunc(groups, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == group })
 		return groups[at].VersionedResourcesStorageMap["v1"][resource]
 	}
 	services, servicesOK := storage("", "services").(restregistry.Getter)
+	nodes, nodesOK := storage("", "nodes").(restregistry.Getter)
 	endpoints, endpointsOK := storage(discoveryv1.GroupName, "endpointslices").(restregistry.Lister)
-	if !servicesOK || !endpointsOK {
-		return aggregation.Lookup{}, errors.New("the registries of services and EndpointSlices lack a method")
+	if !servicesOK || !nodesOK || !endpointsOK {
+		return serviceendpoints.Lookup{}, errors.New("the registries of services, nodes and EndpointSlices lack a method")
 	}
-	return aggregation.Lookup{
+	return serviceendpoints.Lookup{
 		Service: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
-			obj, err := services.Get(genericrequest.WithNamespace(ctx, namespace), name, &metav1.GetOptions{ResourceVersion: "0"})
-			if apierrors.IsNotFound(err) {
-				return nil, nil //nolint:nilnil // as Lookup says
-			}
-			if err != nil {
-				return nil, err
-			}
-			return obj.(*corev1.Service), nil
+			return cached[corev1.Service](genericrequest.WithNamespace(ctx, namespace), services, name)
+		},
+		Node: func(ctx context.Context, name string) (*corev1.Node, error) {
+			return cached[corev1.Node](ctx, nodes, name)
 		},
 		EndpointSlices: func(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error) {
 			list, err := endpoints.List(genericrequest.WithNamespace(ctx, namespace), &internalversion.ListOptions{
@@ -100,4 +98,20 @@ func lookupIn(groups []*genericapiserver.APIGroupInfo) (aggregation.Lookup, erro
 			return found, nil
 		},
 	}, nil
+}
+
+// cached reads an object from the watch cache of its registry; nil if there is none.
+func cached[T any](ctx context.Context, from restregistry.Getter, name string) (*T, error) {
+	obj, err := from.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // as serviceendpoints.Lookup says
+	}
+	if err != nil {
+		return nil, err
+	}
+	object, ok := any(obj).(*T)
+	if !ok {
+		return nil, fmt.Errorf("the registry has %T", obj)
+	}
+	return object, nil
 }

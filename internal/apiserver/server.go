@@ -69,6 +69,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceaddresses"
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
@@ -153,6 +154,8 @@ type Server struct {
 	// establisher establishes definitions; not on a store that several servers share.
 	establisher *establishing.Establisher
 	publisher   *kubernetesservice.Publisher
+	// endpoints resolves the Services of webhooks and aggregated servers.
+	endpoints serviceendpoints.Resolver
 	// aggregation has the groups of other servers, registrar the APIServices of this one's.
 	aggregation *aggregation.Aggregator
 	registrar   *autoregister.Registrar
@@ -207,7 +210,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		Follower: c.Store.Follower(), Authorizer: base.Authorization.Authorizer, Builtin: s.served.IsBuiltin,
 	})
 	options := restOptions(c, schemes, flow, s.establisher, base)
-	crds, err := customResources(c, base, options, s.informers)
+	crds, err := customResources(c, base, options, s.informers, s.webhooks())
 	if err != nil {
 		return nil, err
 	}
@@ -279,13 +282,19 @@ func (s *Server) connect(c Config, base *genericapiserver.Config, schemes regist
 	s.informers = informers.NewSharedInformerFactory(s.client, 0)
 	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
 	s.aggregation, err = aggregation.New(aggregation.Config{
-		Loopback: s.loopback, FrontProxy: c.Authority.FrontProxy(), Discovery: base.AggregatedDiscoveryGroupManager, Codecs: schemes.Codecs, Now: c.Now, Log: c.Log,
+		Loopback: s.loopback, FrontProxy: c.Authority.FrontProxy(), Discovery: base.AggregatedDiscoveryGroupManager, Endpoints: &s.endpoints,
+		Codecs: schemes.Codecs, Now: c.Now, Log: c.Log,
 	})
 	if err != nil {
 		return err
 	}
 	s.aggregator, err = rbacauthorizer.NewAggregator(s.informers, s.client.RbacV1())
 	return err
+}
+
+// webhooks returns how the server reaches webhooks.
+func (s *Server) webhooks() webhooks.Config {
+	return webhooks.Config{Endpoints: &s.endpoints, Loopback: s.loopback, Aggregated: s.aggregation.Serves}
 }
 
 // readDefinition reads a CustomResourceDefinition.
@@ -307,7 +316,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 		Client: s.client, Informers: s.informers, Mapper: s.mapper, Flow: flow,
 		Restrictions: s.access.Restrictions,
 		Served:       s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: s.objects}.Exists, Backlog: s.countBacklog,
-		MergeTypes:               s.mergeTypes,
+		MergeTypes: s.mergeTypes, Webhooks: s.webhooks(),
 		ServiceAccountsUnchecked: c.ServiceAccountsUnchecked, VolumeProtectionDisabled: c.ProtectionDisabled, NodesUntainted: c.NodesUntainted, OwnersUnchecked: c.OwnersUnchecked,
 		Disabled: c.DisabledPlugins, File: c.AdmissionConfig,
 	})
@@ -380,7 +389,7 @@ func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupI
 
 // customResources builds the server of CustomResourceDefinitions and their instances, which
 // is also the one that the built-in kinds are installed on.
-func customResources(c Config, base *genericapiserver.Config, options options, shared informers.SharedInformerFactory) (*apiextensions.CustomResourceDefinitions, error) {
+func customResources(c Config, base *genericapiserver.Config, options options, shared informers.SharedInformerFactory, hooks webhooks.Config) (*apiextensions.CustomResourceDefinitions, error) {
 	servers := 1
 	if c.Store.Shared() {
 		servers = severalServers
@@ -393,8 +402,8 @@ func customResources(c Config, base *genericapiserver.Config, options options, s
 		ExtraConfig: apiextensions.ExtraConfig{
 			CRDRESTOptionsGetter: options.custom,
 			MasterCount:          servers,
-			ServiceResolver:      webhooks.ServiceResolver{},
-			AuthResolverWrapper:  webhooks.Authentication(base.LoopbackClientConfig),
+			ServiceResolver:      webhooks.ServiceResolver(),
+			AuthResolverWrapper:  webhooks.Authentication(hooks),
 		},
 	}
 	crds, err := config.Complete().New(genericapiserver.NewEmptyDelegate())

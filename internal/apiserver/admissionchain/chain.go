@@ -61,6 +61,8 @@ type Config struct {
 	Backlog     func(namespace string) int
 	// MergeTypes are the types by which MutatingAdmissionPolicies apply their changes.
 	MergeTypes patch.TypeConverterManager
+	// Webhooks says how webhooks are reached.
+	Webhooks webhooks.Config
 
 	// ServiceAccountsUnchecked leaves out the plug-in of package serviceaccount.
 	ServiceAccountsUnchecked bool
@@ -168,7 +170,7 @@ func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
 	chain, err := registered.NewFromPlugins(names, configured, admission.PluginInitializers{
 		initializer.New(c.Client, dynamicClient, c.Informers, base.Authorization.Authorizer, utilfeature.DefaultFeatureGate, base.EffectiveVersion, ctx.Done(), c.Mapper),
 		withoutReviews{},
-		webhookinitializer.NewPluginInitializer(webhooks.Authentication(base.LoopbackClientConfig), webhooks.ServiceResolver{}),
+		webhookinitializer.NewPluginInitializer(webhooks.Authentication(c.Webhooks), webhooks.ServiceResolver()),
 	}, admission.Decorators{})
 	if err != nil {
 		return fmt.Errorf("set up admission: %w", err)

@@ -17,15 +17,12 @@
 package aggregation
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -40,6 +37,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
@@ -57,16 +55,12 @@ type Config struct {
 	FrontProxy *auth.FrontProxy
 	// Discovery is the server's aggregated discovery.
 	Discovery discoveryendpoint.ResourceManager
+	// Endpoints resolves the Services of APIServices.
+	Endpoints *serviceendpoints.Resolver
 	// Codecs encode API groups.
 	Codecs runtime.NegotiatedSerializer
 	Now    func() time.Time
 	Log    *slog.Logger
-}
-
-// Lookup reads what an APIService refers to. Service returns nil if there is none.
-type Lookup struct {
-	Service        func(ctx context.Context, namespace, name string) (*corev1.Service, error)
-	EndpointSlices func(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error)
 }
 
 // Aggregator is the part of a server that knows other servers.
@@ -81,7 +75,6 @@ type Aggregator struct {
 	requests chan controller.Request
 	watching sync.Once
 
-	lookup Lookup            // set by Use
 	groups *discovery.Groups // set by Use
 
 	certificates certificates
@@ -107,15 +100,16 @@ func New(c Config) (*Aggregator, error) {
 }
 
 // Use sets what there is only when the server's own API is installed. It is called before Run.
-func (a *Aggregator) Use(lookup Lookup, groups *discovery.Groups) {
-	a.lookup, a.groups = lookup, groups
-}
+func (a *Aggregator) Use(groups *discovery.Groups) { a.groups = groups }
 
 // Listed returns the group versions of other servers, for the unaggregated list of groups.
 func (a *Aggregator) Listed() []discovery.Remote { return a.routes.listed() }
 
 // Services returns the informer of APIServices. Run runs it.
 func (a *Aggregator) Services() cache.SharedIndexInformer { return a.services }
+
+// Serves reports whether another server serves a group version.
+func (a *Aggregator) Serves(version schema.GroupVersion) bool { return a.routes.all()[version] != nil }
 
 // Client returns the client of APIServices.
 func (a *Aggregator) Client() apiregistrationclient.APIServicesGetter { return a.client }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -16,12 +15,13 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/transport"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
 const (
-	dialTimeout  = 5 * time.Second
-	dialInterval = 30 * time.Second // between two signs of life of an idle connection
-	idlePerHost  = 25
+	handshakeTimeout = 5 * time.Second
+	idlePerHost      = 25
 )
 
 // backend is an API server behind a Service, as one APIService describes it.
@@ -61,8 +61,8 @@ func newBackend(s *apiregistrationv1.APIService, certificate func() (*tls.Certif
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate() }
 	b.transport = utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig:     config,
-		TLSHandshakeTimeout: dialTimeout,
-		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialInterval}).DialContext,
+		TLSHandshakeTimeout: handshakeTimeout,
+		DialContext:         serviceendpoints.Dialer().DialContext,
 		MaxIdleConnsPerHost: idlePerHost,
 		DisableCompression:  true,                                                      // what the server sends goes on as it is
 		Proxy:               func(*http.Request) (*url.URL, error) { return nil, nil }, //nolint:nilnil // http.Transport wants it

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,8 +19,10 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
@@ -190,23 +190,7 @@ func (a *Aggregator) report(ctx context.Context, s *apiregistrationv1.APIService
 // addresses returns where the server of a backend listens.
 func (a *Aggregator) addresses(ctx context.Context, b *backend) ([]string, error) {
 	ref := b.spec.Service
-	service, err := a.lookup.Service(ctx, ref.Namespace, ref.Name)
-	if err != nil {
-		return nil, fmt.Errorf("service/%s in %q cannot be checked due to: %w", ref.Name, ref.Namespace, err)
-	}
-	slices, err := a.lookup.EndpointSlices(ctx, ref.Namespace, ref.Name)
-	if err != nil {
-		return nil, fmt.Errorf("service/%s in %q cannot be checked due to: %w", ref.Name, ref.Namespace, err)
-	}
-	found, err := route(*ref, service, slices)
-	if err != nil {
-		return nil, err
-	}
-	addresses := make([]string, len(found))
-	for i, f := range found {
-		addresses[i] = net.JoinHostPort(f.host, strconv.Itoa(int(f.port)))
-	}
-	return addresses, nil
+	return a.config.Endpoints.Addresses(ctx, serviceendpoints.Reference{Namespace: ref.Namespace, Name: ref.Name, Port: ptr.Deref(ref.Port, 0)})
 }
 
 // check asks a server for the discovery of its group version. A server may answer with something
@@ -266,4 +250,18 @@ func (b *backend) resources(ctx context.Context, address string) (*metav1.APIRes
 		}
 	}
 	return list, nil
+}
+
+// availability returns the condition of an APIService whose check ended with err.
+func availability(err error) apiregistrationv1.APIServiceCondition {
+	condition := apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionFalse}
+	switch reason, ok := err.(*serviceendpoints.Unreachable); { //nolint:errorlint // not wrapped on its way here
+	case err == nil:
+		condition.Status, condition.Reason, condition.Message = apiregistrationv1.ConditionTrue, "Passed", "all checks passed"
+	case ok:
+		condition.Reason, condition.Message = reason.Reason, reason.Message
+	default:
+		condition.Reason, condition.Message = "FailedDiscoveryCheck", err.Error()
+	}
+	return condition
 }

@@ -1,27 +1,109 @@
 // Package webhooks configures how the server reaches admission and conversion webhooks.
+//
+//	k8s.io/apiserver's client ──▶ one endpoint of the Service after the other (endpoints.go)
+//	                          ──▶ answers, bounded (answers.go)
+//
+// A webhook's Service is resolved as that of an aggregated API server, with each request: to the
+// endpoints that are ready at that moment. The client verifies the certificate for SERVICE.NAMESPACE.svc.
 package webhooks
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
+	"time"
 
-	"go.opentelemetry.io/otel/trace/noop"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
-// ServiceResolver resolves no Services: nothing routes from the API server to Services here, so
-// webhooks must be configured by URL.
-type ServiceResolver struct{}
+// callTimeout is the longest that a request takes, unless the webhook's own timeout is shorter.
+const callTimeout = 30 * time.Second
 
-var _ webhook.ServiceResolver = ServiceResolver{}
+// The Service of the API server itself. A webhook that names it is in an aggregated API server.
+const (
+	ownService = "kubernetes"
+	ownPort    = 443
+)
 
-// ResolveEndpoint implements webhook.ServiceResolver.
-func (ServiceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
-	return nil, fmt.Errorf("the API server cannot reach service %s/%s:%d: configure the webhook with a url instead of a service", namespace, name, port)
+// Config configures the clients of webhooks. All fields are required.
+type Config struct {
+	// Endpoints resolves the Services of webhooks.
+	Endpoints *serviceendpoints.Resolver
+	// Loopback reaches the server itself.
+	Loopback *rest.Config
+	// Aggregated reports whether an aggregated API server serves a group version.
+	Aggregated func(schema.GroupVersion) bool
 }
 
-// Authentication returns how the server authenticates to webhooks, given its own client configuration.
-func Authentication(loopback *rest.Config) webhook.AuthenticationInfoResolverWrapper {
-	return webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, loopback, noop.NewTracerProvider())
+// ServiceResolver returns the resolver for k8s.io/apiserver's clients. It leaves the name of the
+// Service as it is, because the transports that Authentication adds resolve it.
+func ServiceResolver() webhook.ServiceResolver { return webhook.NewDefaultServiceResolver() }
+
+// Authentication returns how the server connects and authenticates to webhooks.
+func Authentication(c Config) webhook.AuthenticationInfoResolverWrapper {
+	return func(configured webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+		return &webhook.AuthenticationInfoResolverDelegator{
+			ClientConfigForFunc: func(hostPort string) (*rest.Config, error) {
+				if hostPort == fmt.Sprintf("%s.%s.svc:%d", ownService, metav1.NamespaceDefault, ownPort) {
+					return c.own(), nil
+				}
+				config, err := configured.ClientConfigFor(hostPort)
+				if err == nil {
+					config.Wrap(boundAnswers)
+				}
+				return config, err
+			},
+			ClientConfigForServiceFunc: func(name, namespace string, port int) (*rest.Config, error) {
+				if name == ownService && namespace == metav1.NamespaceDefault && port == ownPort {
+					return c.own(), nil
+				}
+				config, err := configured.ClientConfigForService(name, namespace, port)
+				if err != nil {
+					return nil, err
+				}
+				ref := serviceendpoints.Reference{Namespace: namespace, Name: name, Port: int32(port)} //nolint:gosec // validated
+				config.Dial = serviceendpoints.Dialer().DialContext
+				config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // http.Transport wants it
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &endpointTransport{next, c.Endpoints, ref} })
+				config.Wrap(boundAnswers)
+				return config, nil
+			},
+		}
+	}
+}
+
+// own returns the configuration for webhooks of aggregated API servers, which the server reaches
+// through itself.
+func (c Config) own() *rest.Config {
+	config := &rest.Config{BearerToken: c.Loopback.BearerToken, QPS: -1, Timeout: callTimeout}
+	config.Wrap(func(http.RoundTripper) http.RoundTripper { return aggregatedOnly{c.Loopback.Transport, c.Aggregated} })
+	config.Wrap(boundAnswers)
+	return config
+}
+
+// aggregatedOnly sends requests on that are for aggregated API servers. The server sends them as
+// itself, with all rights, so who configures a webhook must not reach anything else by it.
+type aggregatedOnly struct {
+	next       http.RoundTripper
+	aggregated func(schema.GroupVersion) bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a aggregatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 4) //nolint:mnd // apis, group, version, the rest
+	if len(parts) == 4 && parts[0] == "apis" && a.aggregated(schema.GroupVersion{Group: parts[1], Version: parts[2]}) {
+		return a.next.RoundTrip(r)
+	}
+	if r.Body != nil {
+		r.Body.Close()
+	}
+	return nil, fmt.Errorf("service/%s in %q leads to webhooks of aggregated API servers only, and none serves %s: "+
+		"use a path below /apis/GROUP/VERSION/ of an APIService, or the service of the webhook", ownService, metav1.NamespaceDefault, strconv.Quote(r.URL.Path))
 }

@@ -1,0 +1,111 @@
+// Package serviceendpoints finds the endpoints of the Services that API objects name as servers:
+// APIServices, admission webhooks, and the webhooks that convert custom resources.
+//
+// Who may write Services and EndpointSlices decides where these requests go. Therefore their clients
+// verify the server's certificate, and Dialer connects to no link-local address, at which machines
+// have services of their own. Validation keeps loopback addresses out of EndpointSlices; an
+// ExternalName may be localhost.
+package serviceendpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// Lookup reads what Addresses needs. Service and Node return nil if there is none.
+type Lookup struct {
+	Service        func(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	EndpointSlices func(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error)
+	Node           func(ctx context.Context, name string) (*corev1.Node, error)
+}
+
+// Resolver resolves Services to addresses. The zero value is ready for Use.
+type Resolver struct{ lookup atomic.Pointer[Lookup] }
+
+// Use sets how objects are read, once the server's own API is installed.
+func (r *Resolver) Use(lookup Lookup) { r.lookup.Store(&lookup) }
+
+// Addresses returns the addresses, HOST:PORT, at which a port of a Service is served: at least one. If
+// there is none, the error is an *Unreachable.
+func (r *Resolver) Addresses(ctx context.Context, ref Reference) ([]string, error) {
+	lookup := r.lookup.Load()
+	failed := func(err error) error {
+		return fmt.Errorf("service/%s in %q cannot be checked due to: %w", ref.Name, ref.Namespace, err)
+	}
+	if lookup == nil {
+		return nil, failed(errors.New("the API server is still starting"))
+	}
+	ctx = withoutValues{ctx} //nolint:contextcheck // it ends with that of the request
+	service, err := lookup.Service(ctx, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, failed(err)
+	}
+	slicesOf, err := lookup.EndpointSlices(ctx, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, failed(err)
+	}
+	found, err := resolve(ref, service, slicesOf)
+	if err != nil {
+		return nil, err
+	}
+	var unread error
+	found, err = withProcesses(ref, found, func(name string) bool {
+		node, err := lookup.Node(ctx, name)
+		if err != nil {
+			unread = err
+		}
+		return node != nil && strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "simulated:")
+	})
+	if unread != nil {
+		return nil, failed(unread)
+	}
+	if err != nil {
+		return nil, err
+	}
+	addresses := make([]string, len(found))
+	for i, e := range found {
+		addresses[i] = net.JoinHostPort(e.host, strconv.Itoa(int(e.port)))
+	}
+	return addresses, nil
+}
+
+// withoutValues is a context that ends with another one. The values of a request, such as that its
+// client wants metadata only, are not about reads that it causes.
+type withoutValues struct{ context.Context } //nolint:containedctx // it is one
+
+// Value implements context.Context.
+func (withoutValues) Value(any) any { return nil }
+
+const (
+	dialTimeout = 5 * time.Second
+	// keepAlive is the time between two signs of life of an idle connection.
+	keepAlive = 30 * time.Second
+)
+
+// Dialer connects to addresses of Services.
+func Dialer() *net.Dialer {
+	return &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Control: func(_, address string, _ syscall.RawConn) error { return allowed(address) }}
+}
+
+// allowed refuses addresses, HOST:PORT, that no server in a cluster has.
+func allowed(address string) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("address %q: %w", address, err)
+	}
+	if ip := to.Addr().Unmap(); ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+		return fmt.Errorf("the API server connects to no link-local, multicast or unspecified address: use another address than %s", ip)
+	}
+	return nil
+}
