@@ -38,7 +38,8 @@ spec:
 `
 
 // TestStatefulSetRollout goes forth and back by kubectl's rollout, never with fewer than
-// two of three pods, also out of a template that never becomes ready.
+// two of three pods. Out of a template that never becomes ready, it waits for a user to delete
+// the pod.
 func TestStatefulSetRollout(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)
@@ -83,7 +84,15 @@ func TestStatefulSetRollout(t *testing.T) {
 	}
 	k.run(t, "set", "image", "-n", namespace, "statefulset/web", "web=sick")
 	images("web:1 web:1 sick")
+	sick := uidOf(t, k, namespace, "pod/web-2")
 	rollout("undo")
+	eventually.Agrees(t, func() string {
+		return differs(k.get(t, namespace, "statefulset/web", "{.status.observedGeneration}"), k.get(t, namespace, "statefulset/web", "{.metadata.generation}"))
+	})
+	if uid := uidOf(t, k, namespace, "pod/web-2"); uid != sick {
+		t.Error("a pod that is not ready was replaced")
+	}
+	k.run(t, "delete", "-n", namespace, "pod/web-2")
 	images("web:1 web:1 web:1")
 	rollout("restart")
 	eventually.Agrees(t, func() string {
@@ -132,6 +141,38 @@ func TestStatefulSetOrphan(t *testing.T) {
 		t.Errorf("the pods are others than before: %s, %s", after, before)
 	}
 	k.eventuallyNames(t, namespace, "controllerrevisions", revisions...)
+}
+
+// TestStatefulSetWithAnotherClaimAdoptsPods creates a set again with one more claim template: its pods lack
+// the volume, which an Event says, until they are deleted.
+func TestStatefulSetWithAnotherClaimAdoptsPods(t *testing.T) {
+	t.Parallel()
+	k := shipped(t)
+	startKubelet(t, k.plane, "node-1")
+	namespace := newNamespace(t, k)
+	one := strings.Replace(statefulWeb, "replicas: 3", "replicas: 1", 1)
+	k.apply(t, namespace, one)
+	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=60s")
+	k.run(t, "delete", "-n", namespace, "statefulset/web", "--cascade=orphan")
+	k.eventuallyNames(t, namespace, "statefulsets")
+
+	k.apply(t, namespace, one+`
+  - metadata: {name: logs}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+`)
+	k.eventuallyNames(t, namespace, "persistentvolumeclaims", "persistentvolumeclaim/data-web-0", "persistentvolumeclaim/logs-web-0")
+	eventually.Agrees(t, func() string {
+		messages := k.get(t, namespace, "events", `{.items[?(@.reason=="FailedUpdate")].message}`)
+		if !strings.Contains(messages, "pod web-0 has no volume for logs-web-0") {
+			return "events: " + messages
+		}
+		return ""
+	})
+	k.run(t, "delete", "-n", namespace, "pod/web-0")
+	eventually.Agrees(t, func() string {
+		return differs(k.get(t, namespace, "pods", "{.items[*].spec.volumes[*].persistentVolumeClaim.claimName}"), "data-web-0 logs-web-0")
+	})
+	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=60s")
 }
 
 // TestStatefulSetClaims scales down under each policy, and deletes the set.

@@ -83,7 +83,7 @@ type Config struct {
 func Optional() []string {
 	return []string{
 		lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName,
-		storageInUseProtectionName, ownerreferences.PluginName, certificateadmission.ApprovalName, certificateadmission.SigningName,
+		storageInUseProtectionName, claimResizeName, ownerreferences.PluginName, certificateadmission.ApprovalName, certificateadmission.SigningName,
 		certificateadmission.SubjectRestrictionName, policy.PluginName, validatingwebhook.PluginName, resourcequota.PluginName,
 	}
 }
@@ -137,6 +137,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		plugin{certificateadmission.ApprovalName, func(io.Reader) (admission.Interface, error) { return certificateadmission.NewApproval(authorize) }},
 		plugin{certificateadmission.SigningName, func(io.Reader) (admission.Interface, error) { return certificateadmission.NewSigning(authorize) }},
 		plugin{certificateadmission.SubjectRestrictionName, instance(certificateadmission.NewSubjectRestriction())},
+		plugin{claimResizeName, instance(newClaimResize(c.Informers))},
 		plugin{claimadmission.PluginName, func(io.Reader) (admission.Interface, error) { return claimadmission.New(authorize) }},
 		plugin{policy.PluginName, func(io.Reader) (admission.Interface, error) { return policy.NewPlugin(nil) }},
 		plugin{validatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) {

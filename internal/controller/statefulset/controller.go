@@ -171,6 +171,9 @@ func desired(set *appsv1.StatefulSet, revisions controllerrevision.Revisions) Se
 	if revisionNamed(revisions, s.Current) == nil && !s.Ending {
 		s.Current = s.Update
 	}
+	for i := range set.Spec.VolumeClaimTemplates {
+		s.Claims = append(s.Claims, set.Spec.VolumeClaimTemplates[i].Name)
+	}
 	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
 		if rolling.Partition != nil {
 			s.Partition = int(*rolling.Partition)
@@ -237,7 +240,7 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 	err = controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
 		return c.podControl.Delete(ctx, o.owner, o.StatefulSet, plan.Delete[i])
 	})
-	return err
+	return errors.Join(err, c.reportIncomplete(ctx, o, plan.Incomplete))
 }
 
 func (c *reconciler) create(ctx context.Context, o object, at Place) error {

@@ -64,6 +64,25 @@ func volumes(pod *corev1.Pod, templates []corev1.PersistentVolumeClaim) []corev1
 	return list
 }
 
+// mountsClaims reports whether a pod has a volume for each of its volume claims.
+func mountsClaims(pod *corev1.Pod, templates []string) bool {
+	return len(missingClaims(pod, templates)) == 0
+}
+
+// missingClaims returns the volume claims of those templates for which a pod has no volume.
+func missingClaims(pod *corev1.Pod, templates []string) []string {
+	var missing []string
+	for _, template := range templates {
+		name := claimName(template, pod.Name)
+		if !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.Name == template && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == name
+		}) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
 // newClaim returns a pod's volume claim for that template.
 func newClaim(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, pod string) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{

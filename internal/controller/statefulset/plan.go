@@ -47,6 +47,8 @@ type Set struct {
 	MaxUnavailable int
 	// MinReady is how long a pod must have been ready to count as available.
 	MinReady time.Duration
+	// Claims are the names of the volume claim templates.
+	Claims []string
 	// Current and Update are the revisions of the pods before and after an update.
 	Current, Update string
 	// Ending is set while the object is being deleted: its pods are left to the garbage
@@ -77,10 +79,14 @@ type Counts struct {
 // Plan is the result of Decide.
 type Plan struct {
 	// Label are pods that lack their identity labels.
-	Label  []*corev1.Pod
-	Create []Place
-	Delete []*corev1.Pod
-	Counts Counts
+	Label []*corev1.Pod
+	// Incomplete are pods without the volume of a claim template: adopted ones, from before the set was
+	// created again with that template. Volumes of a pod cannot be changed, so the set waits until
+	// users delete these pods.
+	Incomplete []*corev1.Pod
+	Create     []Place
+	Delete     []*corev1.Pod
+	Counts     Counts
 	// Updated is set if all pods have the revision Update, which thereby becomes the current
 	// one.
 	Updated bool
@@ -115,8 +121,9 @@ type place struct {
 //
 // In the order of ordinals, a place gets its pod when all places before it are available.
 // When all are, condemned pods are deleted one at a time, and when there are none left,
-// pods of other revisions; both start with the highest ordinal. With Parallel all of that
-// happens at once, except for the update.
+// pods of other revisions; both start with the highest ordinal. A pod that is not available
+// halts all of that, also if its template is what keeps it so: users delete it then. With
+// Parallel all of it happens at once, except for the update.
 func Decide(set Set, seen Observed, now time.Time) Plan {
 	var p Plan
 	places, condemned := p.arrange(set, seen, now)
@@ -129,12 +136,13 @@ func Decide(set Set, seen Observed, now time.Time) Plan {
 		}
 	}
 	if set.Parallel {
-		p.fill(places)
-		for _, c := range condemned {
-			p.remove(c)
+		if p.fill(set, places) {
+			for _, c := range condemned {
+				p.remove(c)
+			}
+			p.update(set, places)
 		}
-		p.update(set, places)
-	} else if p.advance(places) && p.shrink(condemned) {
+	} else if p.advance(set, places) && p.shrink(condemned) {
 		p.update(set, places)
 	}
 	p.Create, p.Delete = p.Create[:min(len(p.Create), burst)], p.Delete[:min(len(p.Delete), burst)]
@@ -214,30 +222,27 @@ func (p *Plan) count(set Set, at place) {
 
 // advance takes the next step at the lowest place that needs one, and reports whether there is
 // none that needs a step or has to be waited for.
-func (p *Plan) advance(places []place) bool {
+func (p *Plan) advance(set Set, places []place) bool {
 	for _, at := range places {
 		switch at.state {
 		case available:
-			continue
+			if mountsClaims(at.pod, set.Claims) {
+				continue
+			}
+			p.Incomplete = append(p.Incomplete, at.pod)
 		case missing:
 			p.Create = append(p.Create, at.Place)
 		case finished:
 			p.remove(at)
-		case unready:
-			// It would have to be waited for, and forever if its template is what keeps it
-			// unready.
-			if at.outdated {
-				p.remove(at)
-			}
-		case leaving, young:
+		case leaving, unready, young:
 		}
 		return false
 	}
 	return true
 }
 
-// fill gives every place a pod.
-func (p *Plan) fill(places []place) {
+// fill gives every place a pod, and reports whether all pods that are there are complete.
+func (p *Plan) fill(set Set, places []place) bool {
 	for _, at := range places {
 		switch at.state {
 		case missing:
@@ -245,16 +250,26 @@ func (p *Plan) fill(places []place) {
 		case finished:
 			p.remove(at)
 		case leaving, unready, young, available:
+			if !mountsClaims(at.pod, set.Claims) {
+				p.Incomplete = append(p.Incomplete, at.pod)
+			}
 		}
 	}
+	return len(p.Incomplete) == 0
 }
 
-// shrink deletes the condemned pod with the highest ordinal, and reports whether there are none.
+// shrink deletes the condemned pod with the highest ordinal, and reports whether there are none. One
+// that is not available is deleted only if all below it are available, or if it has ended for good:
+// it cannot become available.
 func (p *Plan) shrink(condemned []place) bool {
-	if len(condemned) > 0 && !slices.ContainsFunc(condemned, func(c place) bool { return c.state == leaving }) {
-		p.remove(condemned[0])
+	if len(condemned) == 0 {
+		return true
 	}
-	return len(condemned) == 0
+	highest, isAvailable := condemned[0], func(c place) bool { return c.state == available }
+	if isAvailable(highest) || highest.state == finished || !slices.ContainsFunc(condemned[1:], func(c place) bool { return !isAvailable(c) }) {
+		p.remove(highest)
+	}
+	return false
 }
 
 func (p *Plan) remove(at place) {
@@ -264,36 +279,23 @@ func (p *Plan) remove(at place) {
 }
 
 // update deletes pods of other revisions, the highest ordinal first, as long as at most
-// MaxUnavailable of all pods are unavailable. A pod that is not ready is replaced
-// although it counts as unavailable itself: otherwise an update that never becomes ready
-// could not be rolled back. At most MaxUnavailable of these are being replaced at a time.
+// MaxUnavailable of all pods are unavailable. With Parallel, pods that are unavailable already
+// are deleted first, all of them: a template that never becomes ready can be rolled back.
 func (p *Plan) update(set Set, places []place) {
-	unavailable, replacing := 0, 0
-	for _, at := range places {
-		if at.state != available {
-			unavailable++
-			if !at.outdated || at.state != unready {
-				replacing++
-			}
+	unavailable := 0
+	for _, at := range slices.Backward(places) {
+		if at.state == available {
+			continue
+		}
+		unavailable++
+		if set.Parallel && at.outdated && (at.state == unready || at.state == young) {
+			p.remove(at)
 		}
 	}
 	for _, at := range slices.Backward(places) {
-		if at.outdated && at.state == unready && replacing < set.MaxUnavailable {
-			p.remove(at)
-			replacing++
-		}
-	}
-	for _, at := range slices.Backward(places) {
-		if unavailable >= set.MaxUnavailable {
-			return
-		}
-		switch {
-		case !at.outdated:
-		case at.state == available:
+		if at.outdated && at.state == available && unavailable < set.MaxUnavailable {
 			p.remove(at)
 			unavailable++
-		case at.state == young:
-			p.remove(at) // it is unavailable already
 		}
 	}
 }

@@ -61,6 +61,9 @@ func steps(p Plan) string {
 	for _, pod := range p.Label {
 		words = append(words, "label "+pod.Name)
 	}
+	for _, pod := range p.Incomplete {
+		words = append(words, "complete "+strings.TrimPrefix(pod.Name, "web-"))
+	}
 	for _, at := range p.Create {
 		words = append(words, fmt.Sprintf("create %d%s", at.Ordinal, at.Revision))
 	}
@@ -121,7 +124,9 @@ func TestOrderedPodsComeOneAfterTheOther(t *testing.T) {
 		{"asked to be deleted", ordered(nil), "0A+ 1A?", ""},
 		{"another first ordinal", ordered(func(s *Set) { s.Start = 5 }), "5A+", "create 6A"},
 		{"below the first ordinal", ordered(func(s *Set) { s.Start = 1 }), "0A+ 1A+ 2A+ 3A+", "delete 0"},
-		{"what it was made from is of no more use", ordered(updating), "0A-", "delete 0"},
+		{"not ready, in an update", ordered(updating), "0A-", ""},
+		{"not ready, in an update, behind others", ordered(updating), "0A+ 1A+ 2A-", ""},
+		{"not ready, in a roll-back", ordered(updating), "0A+ 1A+ 2C-", ""},
 		{"ready, but not for long enough, in an update", ordered(updating), "0A~", ""},
 		{"below the partition it stays", ordered(func(s *Set) { s.Update = "B"; s.Partition = 1 }), "0A-", ""},
 		{"below the partition it is the current revision", ordered(func(s *Set) { s.Update = "B"; s.Partition = 2 }), "0A+", "create 1A"},
@@ -138,8 +143,15 @@ func TestOrderedPodsGoOneAfterTheOther(t *testing.T) {
 		{"one terminates", ordered(one), "0A+ 1A+ 2At", ""},
 		{"one was asked to", ordered(one), "0A+ 1A+ 2A?", ""},
 		{"one that stays is not ready", ordered(one), "0A- 1A+ 2A+", ""},
-		{"none of those that go is ready", ordered(one), "0A+ 1A- 2A-", "delete 2"},
+		{"two that go are not ready", ordered(one), "0A+ 1A- 2A-", ""},
+		{"it is not ready itself", ordered(one), "0A+ 1A+ 2A-", "delete 2"},
+		{"it is ready, the next is not", ordered(one), "0A+ 1A- 2A+", "delete 2"},
+		{"ready, but not for long enough, and the next is not ready", ordered(one), "0A+ 1A- 2A~", ""},
+		{"not ready, and the next not for long enough", ordered(one), "0A+ 1A~ 2A-", ""},
+		{"not ready, and the next terminates", ordered(one), "0A+ 1At 2A-", ""},
+		{"ready, and the next terminates", ordered(one), "0A+ 1At 2A+", "delete 2"},
 		{"it has failed", ordered(one), "0A+ 1A+ 2Ax", "delete 2"},
+		{"two have failed, and cannot become ready", ordered(one), "0A+ 1Ax 2Ax", "delete 2"},
 		{"to nothing", ordered(func(s *Set) { s.Replicas = 0 }), "0A+", "delete 0"},
 		{"before an update", ordered(func(s *Set) { s.Replicas = 1; s.Update = "B" }), "0A+ 1A+", "delete 1"},
 	})
@@ -174,9 +186,13 @@ func TestUpdateKeepsTheMinimum(t *testing.T) {
 		{"parallel, one of two is unavailable", parallel(two), "0A+ 1B~ 2A+", "delete 2"},
 		{"parallel, one is asked to be deleted", parallel(two), "0A+ 1A? 2A+", "delete 2"},
 		{"parallel, a roll-back of what never became ready", parallel(updating), "0A+ 1C- 2A+", "delete 1"},
-		{"parallel, of several", parallel(updating), "0A+ 1C- 2C-", "delete 2"},
-		{"parallel, while one is on the way", parallel(updating), "0A+ 1C- 2B-", ""},
+		{"parallel, of several", parallel(updating), "0A+ 1C- 2C-", "delete 2, delete 1"},
+		{"parallel, of all", parallel(updating), "0C- 1C- 2C-", "delete 2, delete 1, delete 0"},
+		{"parallel, while one is on the way", parallel(updating), "0A+ 1C- 2B-", "delete 1"},
+		{"parallel, not below the partition", parallel(func(s *Set) { s.Update = "B"; s.Partition = 2 }), "0C- 1C- 2C-", "delete 2"},
+		{"parallel, people delete", parallel(func(s *Set) { s.Update = "B"; s.OnDelete = true }), "0C- 1C- 2A+", ""},
 		{"parallel, ready, but not for long enough", parallel(two), "0A+ 1A+ 2A~", "delete 2, delete 1"},
+		{"parallel, those that go leave room for no other", parallel(updating), "0A+ 1A+ 2C-", "delete 2"},
 	})
 }
 
@@ -187,6 +203,44 @@ func TestAdoptedPodsGetTheirLabels(t *testing.T) {
 	}
 	if got := steps(Decide(ordered(nil), seen, now)); got != "label web-0, label web-1" {
 		t.Errorf("Decide: %q", got)
+	}
+}
+
+func TestPodsWithoutAVolumeForEachClaimHaltTheSet(t *testing.T) {
+	claims := func(s *Set) { s.Claims = []string{"data", "logs"} }
+	rolling := func(s *Set) { claims(s); s.Update = "B" }
+	fewer := func(s *Set) { claims(s); s.Replicas = 1 }
+	for _, d := range []struct {
+		name string
+		set  Set
+		pods string
+		with int // the first pods that have all volumes
+		want string
+	}{
+		{"all have them", ordered(claims), "0A+ 1A+", 2, "create 2A"},
+		{"the first has not", ordered(claims), "0A+ 1A+", 0, "complete 0"},
+		{"the second has not", ordered(claims), "0A+ 1A+ 2A+", 1, "complete 1"},
+		{"one that is not ready comes first", ordered(claims), "0A- 1A+ 2A+", 0, ""},
+		{"it is not updated", ordered(rolling), "0A+ 1A+ 2A+", 2, "complete 2"},
+		{"nothing is deleted", ordered(fewer), "0A+ 1A+ 2A+", 0, "complete 0"},
+		{"those that go need none", ordered(fewer), "0A+ 1A+ 2A+", 1, "delete 2"},
+		{"parallel, others are created", parallel(claims), "0A+ 1A-", 0, "complete 0, complete 1, create 2A"},
+		{"parallel, nothing is deleted", parallel(fewer), "0A+ 1A+ 2A+", 0, "complete 0"},
+		{"parallel, it is not updated", parallel(rolling), "0A+ 1A+ 2A-", 2, "complete 2"},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			seen := seenPods(t, d.pods)
+			for i, pod := range seen.Mine {
+				templates := []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}, {ObjectMeta: metav1.ObjectMeta{Name: "logs"}}}
+				if i >= d.with {
+					templates = templates[:1]
+				}
+				pod.Spec.Volumes = volumes(pod, templates)
+			}
+			if got := steps(Decide(d.set, seen, now)); got != d.want {
+				t.Errorf("Decide with %q: %q, want %q", d.pods, got, d.want)
+			}
+		})
 	}
 }
 

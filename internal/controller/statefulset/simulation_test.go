@@ -113,9 +113,9 @@ func (s *simulation) created(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	return ""
 }
 
-// deleted: of the available pods no more may be taken down than the set says; those that users
-// or nodes take down do not count. A condemned pod takes its volume claim along if that is the
-// policy.
+// deleted: of the pods that the cache shows as available no more may be taken down than the set says;
+// those that users or nodes take down do not count. A condemned pod takes its volume claim along if
+// that is the policy.
 func (s *simulation) deleted(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	if isCondemned(set, pod) {
 		claim := laggingcache.Peek[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims", "ns/"+claimName("data", pod.Name))
@@ -124,7 +124,8 @@ func (s *simulation) deleted(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 		}
 		return ""
 	}
-	if !s.Available(pod, s.minReady(set)) {
+	shown, err := s.Informers.Core().V1().Pods().Lister().Pods("ns").Get(pod.Name)
+	if err != nil || !s.Available(shown, s.minReady(set)) {
 		return ""
 	}
 	s.down[pod.Name] = true

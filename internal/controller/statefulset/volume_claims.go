@@ -93,6 +93,23 @@ func (c *reconciler) recreateClaims(ctx context.Context, o object) error {
 	return nil
 }
 
+// reportIncomplete creates the volume claims that pods lack, and tells users to delete these pods. It
+// fails, so that the Event is repeated as long as they are there.
+func (c *reconciler) reportIncomplete(ctx context.Context, o object, incomplete []*corev1.Pod) error {
+	var failed []error
+	for _, pod := range incomplete {
+		if _, err := c.ensureClaims(ctx, o, pod.Name); err != nil && !apierrors.IsAlreadyExists(err) {
+			failed = append(failed, err)
+			continue
+		}
+		lacks := strings.Join(missingClaims(pod, desired(o.StatefulSet, o.revisions).Claims), ", ")
+		err := fmt.Errorf("pod %s has no volume for %s, and volumes of a pod cannot be changed: delete the pod, and it is created again with them", pod.Name, lacks)
+		c.podControl.Events.Eventf(o.StatefulSet, corev1.EventTypeWarning, "FailedUpdate", "Error updating: %v", err)
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
 // isCondemned reports whether the ordinal of the pod is no longer desired.
 func isCondemned(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 	ordinal, ok := ordinalOf(set.Name, pod.Name)

@@ -48,6 +48,7 @@ func jobs() registry.Resource {
 		PrepareForCreate:     createJob,
 		Canonicalize:         labelJob,
 		Validate:             validateJob,
+		ValidateCreate:       func(j *batchv1.Job) field.ErrorList { return validateGeneratedSelector(j, ownLabels(j)) },
 		ValidateUpdate:       validateJobUpdate,
 		Warn:                 func(j, old *batchv1.Job) []string { return warnOfJob(j, old, &j.Spec, field.NewPath("spec")) },
 		Desired:              func(j *batchv1.Job) any { return j.Spec },
@@ -147,13 +148,19 @@ func ownLabels(j *batchv1.Job) map[string]string {
 
 func validateJob(j *batchv1.Job) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := append(
+	return append(
 		validate.MatchingSelector(validate.SelectorRules{}, j.Spec.Selector, j.Spec.Template.Labels, spec),
 		validateJobSpec(&j.Spec, spec)...)
+}
+
+// validateGeneratedSelector checks the selector that the server has made, and the labels that it selects.
+func validateGeneratedSelector(j *batchv1.Job, own map[string]string) field.ErrorList {
 	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
-		return errs
+		return nil
 	}
-	own, path := ownLabels(j), spec.Child("template", "metadata", "labels")
+	var errs field.ErrorList
+	spec := field.NewPath("spec")
+	path := spec.Child("template", "metadata", "labels")
 	for _, label := range slices.Sorted(maps.Keys(own)) {
 		must := fmt.Sprintf("must be '%s'", own[label])
 		switch value, isSet := j.Spec.Template.Labels[label]; {
@@ -167,6 +174,18 @@ func validateJob(j *batchv1.Job) field.ErrorList {
 		errs = append(errs, field.Invalid(spec.Child("selector"), j.Spec.Selector, "`selector` not auto-generated"))
 	}
 	return errs
+}
+
+// validateGeneratedSelectorUpdate: the labels with a prefix are not required of a Job that had none.
+func validateGeneratedSelectorUpdate(j, old *batchv1.Job) field.ErrorList {
+	own, had := ownLabels(j), old.Spec.Template.Labels
+	_, hadName := had[batchv1.JobNameLabel]
+	_, hadUID := had[batchv1.ControllerUidLabel]
+	if !hadName || !hadUID {
+		delete(own, batchv1.JobNameLabel)
+		delete(own, batchv1.ControllerUidLabel)
+	}
+	return validateGeneratedSelector(j, own)
 }
 
 // validateJobSpec checks what Jobs and the job templates of CronJobs have in common.
@@ -224,12 +243,22 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 		validate.Immutable(j.Spec.ManagedBy, old.Spec.ManagedBy, spec.Child("managedBy")),
 		validate.Immutable(j.Spec.BackoffLimitPerIndex, old.Spec.BackoffLimitPerIndex, spec.Child("backoffLimitPerIndex")),
 		validateJobTemplateUpdate(&j.Spec.Template, old, spec.Child("template")),
+		validateGeneratedSelectorUpdate(j, old),
 	)
-	inStep := ptr.Deref(j.Spec.Completions, -1) == ptr.Deref(j.Spec.Parallelism, -1)
-	if !isIndexed(&j.Spec) || !inStep {
-		errs = append(errs, validate.Immutable(j.Spec.Completions, old.Spec.Completions, spec.Child("completions"))...)
+	return append(errs, validateCompletionsUpdate(&j.Spec, &old.Spec, spec)...)
+}
+
+// validateCompletionsUpdate: an indexed Job that runs all of its indexes at once can be scaled, by changing
+// both numbers together.
+func validateCompletionsUpdate(s, old *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	at := spec.Child("completions")
+	switch {
+	case !isIndexed(s):
+		return validate.Immutable(s.Completions, old.Completions, at)
+	case s.Completions == nil || ptr.Equal(s.Completions, old.Completions) || ptr.Equal(s.Completions, s.Parallelism):
+		return nil
 	}
-	return errs
+	return field.ErrorList{field.Invalid(at, s.Completions, "can only be modified in tandem with spec.parallelism")}
 }
 
 // validateJobTemplateUpdate: while a Job is suspended and has no active pods, it may be changed where

@@ -41,6 +41,9 @@ func validateSuccessRule(r *batchv1.SuccessPolicyRule, completions int32, at *fi
 	return errs
 }
 
+// span is a range of indexes.
+type span struct{ first, last int32 }
+
 // countIndexes returns how many indexes a list has: numbers below completions, and ranges of them, in
 // increasing order, such as "0,3-5".
 func countIndexes(list string, completions int32) (int32, error) {
@@ -49,21 +52,50 @@ func countIndexes(list string, completions int32) (int32, error) {
 	}
 	total, last := int32(0), int32(-1)
 	for part := range strings.SplitSeq(list, ",") {
-		ends := strings.Split(part, "-")
-		if len(ends) > 2 {
-			return 0, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", part)
+		s, err := parseSpan(part, last, completions)
+		if err != nil {
+			return 0, err
 		}
-		total++ // of a range of two ends, the second adds the rest
-		for n, end := range ends {
-			index, err := parseIndex(end, last, completions)
-			if err != nil {
-				return 0, err
-			}
-			total += int32(n) * (index - last)
-			last = index
-		}
+		total += s.last - s.first + 1
+		last = s.last
 	}
 	return total, nil
+}
+
+// parseSpan reads an index or a range, which comes after the last index before it.
+func parseSpan(part string, last, completions int32) (span, error) {
+	ends := strings.Split(part, "-")
+	if len(ends) > 2 {
+		return span{}, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", part)
+	}
+	first, err := parseIndex(ends[0], last, completions)
+	if err != nil || len(ends) == 1 {
+		return span{first, first}, err
+	}
+	last, err = parseIndex(ends[1], first, completions)
+	return span{first, last}, err
+}
+
+// commonIndex returns the first index that is in both lists. Parts that are no index or range of indexes are
+// left out: they are reported elsewhere.
+func commonIndex(a, b string, completions int32) (int32, bool) {
+	spans := func(list string) (all []span) {
+		for part := range strings.SplitSeq(list, ",") {
+			if s, err := parseSpan(part, -1, completions); err == nil {
+				all = append(all, s)
+			}
+		}
+		return all
+	}
+	others := spans(b)
+	for _, s := range spans(a) {
+		for _, o := range others {
+			if s.first <= o.last && o.first <= s.last {
+				return max(s.first, o.first), true
+			}
+		}
+	}
+	return 0, false
 }
 
 func parseIndex(text string, last, completions int32) (int32, error) {

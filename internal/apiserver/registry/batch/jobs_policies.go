@@ -38,7 +38,7 @@ func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, "must be less than or equal to completions"))
 		}
 	}
-	if !isIndexed(s) {
+	if ptr.Deref(s.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.NonIndexedCompletion {
 		const text = "requires indexed completion mode"
 		if s.MaxFailedIndexes != nil {
 			errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, text))
@@ -152,7 +152,8 @@ func validateFailureRule(r *batchv1.PodFailurePolicyRule, containers []string, a
 		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
 	case r.OnExitCodes == nil && len(r.OnPodConditions) == 0:
 		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
-	case r.OnExitCodes != nil:
+	}
+	if r.OnExitCodes != nil {
 		errs = append(errs, validateExitCodes(r.OnExitCodes, containers, at.Child("onExitCodes"))...)
 	}
 	return append(errs, validate.Each(r.OnPodConditions, at.Child("onPodConditions"), func(c *batchv1.PodFailurePolicyOnPodConditionsPattern, at *field.Path) field.ErrorList {

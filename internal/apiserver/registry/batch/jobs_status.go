@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"fmt"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -20,19 +21,19 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 		validate.NotNegative(s.Ready, status.Child("ready")),
 		validateUncounted(s.UncountedTerminatedPods, status.Child("uncountedTerminatedPods")),
 		validateJobIndexes(j, old, status),
+		validateJobOutcome(j, old, status),
+		validateJobTimes(j, old, status),
+		validateFinishedJob(j, old, status),
 	)
 	if s.Failed < was.Failed {
 		errs = append(errs, field.Invalid(status.Child("failed"), s.Failed, "cannot decrease the failed counter"))
 	}
 	// The index of a pod that succeeded may be given up, where the number of indexes can be changed.
-	if s.Succeeded < was.Succeeded && !isIndexed(&j.Spec) {
+	if s.Succeeded < was.Succeeded && (!isIndexed(&j.Spec) || !ptr.Equal(j.Spec.Completions, j.Spec.Parallelism)) {
 		errs = append(errs, field.Invalid(status.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter"))
 	}
 	if s.Ready != nil && *s.Ready > s.Active && (!ptr.Equal(s.Ready, was.Ready) || s.Active != was.Active) {
 		errs = append(errs, field.Invalid(status.Child("ready"), *s.Ready, "cannot set more ready pods than active"))
-	}
-	if s.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) && !holds(j, batchv1.JobComplete) {
-		errs = append(errs, field.Invalid(status.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition"))
 	}
 	return errs
 }
@@ -43,21 +44,35 @@ func isIndexed(s *batchv1.JobSpec) bool {
 
 func validateJobIndexes(j, old *batchv1.Job, status *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if done := j.Status.CompletedIndexes; done != old.Status.CompletedIndexes {
+	done, failed, completions := j.Status.CompletedIndexes, j.Status.FailedIndexes, j.Spec.Completions
+	completes, fails := done != old.Status.CompletedIndexes, !ptr.Equal(failed, old.Status.FailedIndexes)
+	if completes {
 		at := status.Child("completedIndexes")
 		if done != "" && !isIndexed(&j.Spec) {
 			errs = append(errs, field.Invalid(at, done, "cannot set non-empty completedIndexes when non-indexed completion mode"))
 		}
-		if _, err := countIndexes(done, ptr.Deref(j.Spec.Completions, 0)); err != nil {
-			errs = append(errs, field.Invalid(at, done, "error parsing completedIndexes: "+err.Error()))
+		if completions != nil {
+			if _, err := countIndexes(done, *completions); err != nil {
+				errs = append(errs, field.Invalid(at, done, "error parsing completedIndexes: "+err.Error()))
+			}
 		}
 	}
-	if failed := j.Status.FailedIndexes; failed != nil && !ptr.Equal(failed, old.Status.FailedIndexes) {
-		at := status.Child("failedIndexes")
-		if j.Spec.BackoffLimitPerIndex == nil {
-			errs = append(errs, field.Invalid(at, *failed, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
-		} else if _, err := countIndexes(*failed, ptr.Deref(j.Spec.Completions, 0)); err != nil {
+	if failed == nil {
+		return errs
+	}
+	at := status.Child("failedIndexes")
+	switch {
+	case !fails:
+	case j.Spec.BackoffLimitPerIndex == nil:
+		errs = append(errs, field.Invalid(at, *failed, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
+	case completions != nil:
+		if _, err := countIndexes(*failed, *completions); err != nil {
 			errs = append(errs, field.Invalid(at, *failed, "error parsing failedIndexes: "+err.Error()))
+		}
+	}
+	if (completes || fails) && completions != nil {
+		if index, overlap := commonIndex(done, *failed, *completions); overlap {
+			errs = append(errs, field.Invalid(at, *failed, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", index)))
 		}
 	}
 	return errs

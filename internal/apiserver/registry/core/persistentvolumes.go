@@ -260,8 +260,47 @@ func validateVolumeUpdate(pv, old *corev1.PersistentVolume) field.ErrorList {
 	errs := append(
 		validate.Immutable(pv.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode")), // that is how Kubernetes names it
 		validateSameSource(pv, old, spec.Child("persistentvolumesource"))...)
-	if old.Spec.NodeAffinity != nil {
-		errs = append(errs, validate.Immutable(pv.Spec.NodeAffinity, old.Spec.NodeAffinity, spec.Child("nodeAffinity"))...)
+	if old.Spec.VolumeAttributesClassName != nil && pv.Spec.VolumeAttributesClassName == nil {
+		errs = append(errs, field.Forbidden(spec.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
 	}
-	return errs
+	return append(errs, validateSameNodes(pv.Spec.NodeAffinity, old.Spec.NodeAffinity)...)
+}
+
+// stableLabels returns the names that labels of nodes have had since they are stable.
+func stableLabels() map[string]string {
+	return map[string]string{
+		corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+		corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+		corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
+		"beta.kubernetes.io/os":             corev1.LabelOSStable,
+		"beta.kubernetes.io/arch":           corev1.LabelArchStable,
+	}
+}
+
+// validateSameNodes: which nodes can reach a volume is said once. Labels may get their stable names.
+func validateSameNodes(affinity, old *corev1.VolumeNodeAffinity) field.ErrorList {
+	if old == nil {
+		return nil
+	}
+	undone := affinity.DeepCopy()
+	if undone != nil && undone.Required != nil && old.Required != nil && len(undone.Required.NodeSelectorTerms) == len(old.Required.NodeSelectorTerms) {
+		for i, was := range old.Required.NodeSelectorTerms {
+			term := &undone.Required.NodeSelectorTerms[i]
+			undoStableLabels(term.MatchExpressions, was.MatchExpressions)
+			undoStableLabels(term.MatchFields, was.MatchFields)
+		}
+	}
+	if equality.Semantic.DeepEqual(undone, old) {
+		return nil
+	}
+	at := field.NewPath("nodeAffinity") // that is how Kubernetes names it
+	return field.ErrorList{field.Invalid(at, affinity, apivalidation.FieldImmutableErrorMsg+", except for updating from beta label to GA")}
+}
+
+func undoStableLabels(requirements, were []corev1.NodeSelectorRequirement) {
+	for i := range min(len(requirements), len(were)) {
+		if is, was := &requirements[i].Key, were[i].Key; stableLabels()[was] == *is {
+			*is = was
+		}
+	}
 }

@@ -13,18 +13,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
-// resizeEndpoint returns /resize, by which the CPU and the memory of containers that run are
-// changed.
+// resizeEndpoint returns /resize, by which the CPU and the memory of a pod that runs, and of its
+// containers, are changed.
 func resizeEndpoint(r *registry.REST) rest.Storage {
 	return registry.Subresource(r, copyResources, "status", validateResize)
 }
 
-// copyResources copies the resources of the containers. They belong to what the user desires.
+// copyResources copies the resources of the pod and of its containers. They belong to what the user desires.
 // Other containers than there were are copied as they are: validation refuses them.
 func copyResources(to, from *corev1.Pod) {
 	was := to.Spec.DeepCopy()
 	to.Spec.Containers = withResources(to.Spec.Containers, from.Spec.Containers)
 	to.Spec.InitContainers = withResources(to.Spec.InitContainers, from.Spec.InitContainers)
+	to.Spec.Resources = from.Spec.Resources
 	if !equality.Semantic.DeepEqual(was, &to.Spec) {
 		to.Generation++
 	}
@@ -60,6 +61,7 @@ func validateResize(pod, old *corev1.Pod) field.ErrorList {
 	if !canResize(old) {
 		errs = append(errs, field.Forbidden(spec, "Pod running on node without support for resize"))
 	}
+	errs = append(errs, validateResizedPod(pod.Spec.Resources, old.Spec.Resources, spec)...)
 	others := append(
 		validateSameContainers(pod.Spec.Containers, old.Spec.Containers, "containers", spec.Child("containers")),
 		validateSameContainers(pod.Spec.InitContainers, old.Spec.InitContainers, "initContainers", spec.Child("initContainers"))...)
@@ -67,17 +69,58 @@ func validateResize(pod, old *corev1.Pod) field.ErrorList {
 		return append(errs, others...)
 	}
 	for i := range old.Spec.InitContainers {
-		is, was := &pod.Spec.InitContainers[i], &old.Spec.InitContainers[i]
-		at := spec.Child("initContainers").Index(i)
-		if ptr.Deref(was.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
-			errs = append(errs, validateResizedContainer(is, was, at, at, "only cpu and memory resources for init or sidecar containers are mutable")...)
-		} else if !equality.Semantic.DeepEqual(is, was) {
-			errs = append(errs, field.Forbidden(spec, "resources for non-sidecar init containers are immutable"))
-		}
+		errs = append(errs, validateResizedInitContainer(&pod.Spec.InitContainers[i], &old.Spec.InitContainers[i], spec.Child("initContainers").Index(i))...)
 	}
 	for i := range old.Spec.Containers {
 		at := spec.Child("containers").Index(i)
-		errs = append(errs, validateResizedContainer(&pod.Spec.Containers[i], &old.Spec.Containers[i], at, spec, "only cpu and memory resources are mutable")...)
+		errs = append(errs, validateResizedContainer(&pod.Spec.Containers[i], &old.Spec.Containers[i], at, spec, onlyCPUAndMemory)...)
+	}
+	return errs
+}
+
+const onlyCPUAndMemory = "only cpu and memory resources are mutable"
+
+// validateResizedPod checks that of the resources of the pod as a whole no amount was removed, and that nothing
+// but CPU and memory differs.
+func validateResizedPod(is, was *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
+	isEmpty := func(r *corev1.ResourceRequirements) bool { return r == nil || len(r.Requests)+len(r.Limits) == 0 }
+	at := spec.Child("resources")
+	switch {
+	case isEmpty(is) && isEmpty(was):
+		if !equality.Semantic.DeepEqual(is, was) {
+			return field.ErrorList{field.Forbidden(spec, onlyCPUAndMemory)}
+		}
+		return nil
+	case is == nil:
+		return field.ErrorList{field.Forbidden(at, "pod-level resources cannot be removed")}
+	}
+	var errs field.ErrorList
+	before := ptr.Deref(was, corev1.ResourceRequirements{})
+	if anyRemoved(is.Requests, before.Requests) {
+		errs = append(errs, field.Forbidden(at.Child("requests"), "pod-level resource requests cannot be removed"))
+	}
+	if anyRemoved(is.Limits, before.Limits) {
+		errs = append(errs, field.Forbidden(at.Child("limits"), "pod-level resource limits cannot be removed"))
+	}
+	undone := is.DeepCopy()
+	undone.Requests, undone.Limits = undoAmounts(undone.Requests, before.Requests), undoAmounts(undone.Limits, before.Limits)
+	if !equality.Semantic.DeepEqual(*undone, before) {
+		errs = append(errs, field.Forbidden(spec, onlyCPUAndMemory+" at pod-level"))
+	}
+	return errs
+}
+
+// validateResizedInitContainer checks a container that runs before the others, or beside them. One that runs
+// before them cannot be restarted for new resources.
+func validateResizedInitContainer(is, was *corev1.Container, at *field.Path) field.ErrorList {
+	errs := validateResizedContainer(is, was, at, at, "only cpu and memory resources for init or sidecar containers are mutable")
+	if ptr.Deref(is.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways || equality.Semantic.DeepEqual(is, was) {
+		return errs
+	}
+	for _, policy := range is.ResizePolicy {
+		if policy.RestartPolicy == corev1.RestartContainer {
+			errs = append(errs, field.Forbidden(at, "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"))
+		}
 	}
 	return errs
 }

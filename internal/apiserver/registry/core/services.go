@@ -124,12 +124,12 @@ func defaultService(s *corev1.Service) {
 			}
 		}
 		fallthrough
-	case corev1.ServiceTypeNodePort:
-		registry.SetDefault(&s.Spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
-		fallthrough
-	case corev1.ServiceTypeClusterIP:
+	case corev1.ServiceTypeNodePort, corev1.ServiceTypeClusterIP:
 		registry.SetDefaultPtr(&s.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	case corev1.ServiceTypeExternalName:
+	}
+	if isExposed(s) {
+		registry.SetDefault(&s.Spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
 }
 
@@ -186,11 +186,11 @@ func validateSessionAffinity(s *corev1.Service, spec *field.Path) field.ErrorLis
 	errs := validate.OneOf(s.Spec.SessionAffinity, spec.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	config := s.Spec.SessionAffinityConfig
 	switch {
-	case s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP:
+	case s.Spec.SessionAffinity == corev1.ServiceAffinityNone:
 		if config != nil {
 			errs = append(errs, field.Forbidden(spec.Child("sessionAffinityConfig"), "must not be set when session affinity is None"))
 		}
-	case config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil:
+	case s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP && config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil:
 		if seconds := *config.ClientIP.TimeoutSeconds; seconds <= 0 || seconds > maxAffinitySeconds {
 			errs = append(errs, field.Invalid(spec.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), seconds,
 				fmt.Sprintf("must be greater than 0 and less than %d", maxAffinitySeconds)))
