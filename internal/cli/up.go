@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/version"
 )
@@ -320,17 +321,36 @@ func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 		libraries = l
 	}
 	handler := func(level slog.Level) slog.Handler {
-		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
+		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: boundedAttr})
 	}
 	switch format {
 	case "text":
 	case "json":
 		handler = func(level slog.Level) slog.Handler {
-			return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
+			return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: boundedAttr})
 		}
 	default:
 		return nil, usageError{fmt.Errorf("--log-format %s: choose text or json", strconv.Quote(format))}
 	}
 	klog.SetSlogLogger(slog.New(handler(libraries)).With("from", "library"))
 	return slog.New(handler(l)), nil
+}
+
+// maxAttr is how long a text in the log may be, in bytes: objects and answers of servers may have any in them.
+const maxAttr = 2048
+
+// boundedAttr cuts long texts in the log.
+func boundedAttr(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindString:
+		if text := a.Value.String(); len(text) > maxAttr {
+			a.Value = slog.StringValue(ownership.Excerpt(text, maxAttr))
+		}
+	case slog.KindAny:
+		if err, ok := a.Value.Any().(error); ok {
+			a.Value = slog.StringValue(ownership.Excerpt(err.Error(), maxAttr))
+		}
+	default:
+	}
+	return a
 }

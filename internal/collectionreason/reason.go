@@ -23,11 +23,13 @@ import (
 const (
 	// Header is the header of a DELETE that has the Reason.
 	Header = "Coppice-Reason"
-	// MaxBytes is how long a reason may be, in bytes. Names are bounded by the API, and
-	// owners by MaxOwners, so that none of the collector's is longer.
+	// MaxBytes is how long a reason may be, in bytes. None of the collector's is longer: names are cut, and
+	// if that is not enough, owners are left out.
 	MaxBytes = 16 << 10
 	// MaxOwners bounds the owners that are named: an object may have thousands.
 	MaxOwners = 8
+	// maxName is how much of a name is told, which is all of nearly every name.
+	maxName = 253
 )
 
 // Reason is why an object was collected.
@@ -61,7 +63,8 @@ type Owner struct {
 func OwnersOf(all []verdict.Owner) (owners []Owner, more int) {
 	for _, o := range all[:min(len(all), MaxOwners)] {
 		owner := Owner{
-			Kind: o.Claim.Kind.String(), Namespace: o.Claim.Namespace, Name: o.Claim.Name, UID: o.Claim.UID,
+			Kind: ownership.Excerpt(o.Claim.Kind.String(), maxName), Namespace: o.Claim.Namespace,
+			Name: ownership.Excerpt(o.Claim.Name, maxName), UID: o.Claim.UID,
 			Standing: o.Standing.String(), Evidence: o.Evidence.Source.String(), Revision: o.Evidence.Revision,
 		}
 		if o.Evidence.Time != 0 {
@@ -85,11 +88,24 @@ func Value(ctx context.Context) (string, error) {
 	if !ok {
 		return "", nil
 	}
-	text, err := json.Marshal(reason)
-	if err != nil {
-		return "", fmt.Errorf("encode the reason of a deletion: %w", err)
+	for {
+		text, err := json.Marshal(reason)
+		if err != nil {
+			return "", fmt.Errorf("encode the reason of a deletion: %w", err)
+		}
+		value := ascii(string(text))
+		n := len(reason.Owners)
+		switch {
+		case len(value) <= MaxBytes:
+			return value, nil
+		case n > 0:
+			reason.Owners, reason.MoreOwners = reason.Owners[:n/2], reason.MoreOwners+n-n/2
+		case len(reason.Decision) > maxName:
+			reason.Decision = ownership.Excerpt(reason.Decision, maxName)
+		default:
+			return "", fmt.Errorf("the reason of a deletion has %d bytes, and may have %d", len(value), MaxBytes)
+		}
 	}
-	return ascii(string(text)), nil
 }
 
 // ascii returns JSON as a header can carry it: characters outside of ASCII occur only in

@@ -74,3 +74,22 @@ func TestReasonIsBounded(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 }
+
+// A reason that is too long is shortened, so that the server accepts the deletion.
+func TestLongReasonIsShortened(t *testing.T) {
+	reason := Reason{Decision: strings.Repeat("d", 1<<20), Policy: verdict.Background}
+	for range MaxOwners {
+		reason.Owners = append(reason.Owners, Owner{Name: strings.Repeat("\u00e4", 1024)})
+	}
+	value, err := Value(NewContext(t.Context(), reason))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Reason
+	if err := json.Unmarshal([]byte(value), &got); err != nil || len(value) > MaxBytes {
+		t.Fatalf("%d bytes, %v", len(value), err)
+	}
+	if len(got.Owners)+got.MoreOwners != MaxOwners || got.Policy != verdict.Background || got.Decision == "" {
+		t.Errorf("%d owners and %d more, policy %q", len(got.Owners), got.MoreOwners, got.Policy)
+	}
+}

@@ -10,8 +10,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// chunkBytes is the size of the pieces in which records are kept.
-const chunkBytes = 16 << 10
+const (
+	// chunkBytes is the size of the pieces in which records are kept.
+	chunkBytes = 16 << 10
+	// journalBytes bounds the records that are kept, as they are told: the oldest are dropped.
+	journalBytes = 16 << 20
+)
 
 // journal keeps the last records, encoded. A record has a dozen strings. Ten thousand of them would
 // hold as many pages of the heap as there were when the objects were collected, long after.
@@ -22,6 +26,7 @@ type journal struct {
 	chunks   []chunk // guarded by mu, like all fields below; the oldest first
 	previous Record  // the last one in the last chunk
 	kept     int     // records in all chunks: those of the oldest chunk may be more than is needed
+	bytes    int     // of the records in all chunks
 	count    uint64  // of records ever made
 }
 
@@ -30,6 +35,7 @@ type journal struct {
 type chunk struct {
 	lines   []byte
 	records int
+	bytes   int // of the records as they are told
 }
 
 // different is what is different in records that say the same of several objects.
@@ -77,13 +83,29 @@ func (j *journal) add(r Record) {
 	last := &j.chunks[len(j.chunks)-1]
 	last.lines = append(last.lines, line...)
 	last.records++
+	size := r.bytes()
+	last.bytes += size
 	j.previous = r
 	j.kept++
+	j.bytes += size
 	j.count++
-	if oldest := j.chunks[0].records; j.kept-oldest >= j.size {
+	for len(j.chunks) > 1 && (j.kept-j.chunks[0].records >= j.size || j.bytes > journalBytes) {
+		oldest := j.chunks[0]
 		j.chunks = slices.Delete(j.chunks, 0, 1)
-		j.kept -= oldest
+		j.kept -= oldest.records
+		j.bytes -= oldest.bytes
 	}
+}
+
+// bytes returns about how long a record is as JSON.
+func (r *Record) bytes() int {
+	const fields, ownerFields = 250, 160 // the names of the fields, times and numbers
+	n := fields + len(r.Object.Kind) + len(r.Object.Namespace) + len(r.Object.Name) + len(r.Object.UID) + len(r.Decision) + len(r.Error)
+	for i := range r.Owners {
+		o := &r.Owners[i]
+		n += ownerFields + len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.UID)
+	}
+	return n
 }
 
 // encode returns the line of a record, which follows another; nil if it cannot be encoded.

@@ -1,8 +1,10 @@
 package collector
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,5 +92,32 @@ func TestRecordsAreKeptWhole(t *testing.T) {
 	kept[0].Owners, kept[1].Owners[0].Name = nil, "changed"
 	if again := j.after(0); !reflect.DeepEqual(again[2], made(2)) || !reflect.DeepEqual(again[1], made(1)) {
 		t.Error("records share what a reader may change")
+	}
+}
+
+// However long the records are, they are no more than 16 MB as they are told; the last ones are kept.
+func TestRecordsAreBoundedInBytes(t *testing.T) {
+	name := strings.Repeat("n", ownership.MaxName)
+	for _, distinct := range []bool{false, true} {
+		j := &journal{size: 10_000}
+		for n := range 10_000 {
+			r := Record{Object: RecordedObject{Name: name}, Decision: name}
+			if distinct {
+				r.Decision = fmt.Sprint(n, name)
+			}
+			for range 8 {
+				r.Owners = append(r.Owners, RecordedOwner{Name: name[:253], UID: ownership.UID(name[:128])})
+			}
+			j.add(r)
+		}
+		records := j.after(0)
+		text, err := json.Marshal(records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := records[len(records)-1].Number
+		if len(text) > journalBytes || len(text) < journalBytes/4 || last != 10_000 {
+			t.Errorf("distinct: %t: %d records of %d bytes, the last one is %d", distinct, len(records), len(text), last)
+		}
 	}
 }

@@ -47,6 +47,7 @@ func (c *Collector) checkProtected(self ownership.Object) error {
 // refusal that says something else: on the object, and on every owner that waits for it.
 func (c *Collector) hold(ctx context.Context, f verdict.Facts, message string) error {
 	self := f.Object
+	message = ownership.Excerpt(message, maxText)
 	held, isNew := c.state.protect(self, message)
 	parked := protectedError{client.RefOf(self), message, held.Wait(self.ResourceVersion, c.clock.Now())}
 	if !isNew {

@@ -62,6 +62,9 @@ type RecordedObject struct {
 // RecordedOwner is an owner, and what was known of it.
 type RecordedOwner = collectionreason.Owner
 
+// maxText is how much is kept of a text that has names in it which users choose, in bytes.
+const maxText = 1024
+
 // record records what a request has done, or may have done: err is its error.
 func (c *Collector) record(r Record, err error) {
 	switch {
@@ -70,7 +73,7 @@ func (c *Collector) record(r Record, err error) {
 	case client.IsRefusal(err):
 		return
 	default:
-		r.Answer, r.Error = AnswerUnknown, err.Error()
+		r.Answer, r.Error = AnswerUnknown, ownership.Excerpt(err.Error(), maxText)
 	}
 	r.Time = c.clock.Now()
 	c.journal.add(r)
@@ -97,7 +100,7 @@ func (r *Record) tell(b *story.Book) {
 
 // recordOf returns the record of a decision, without the answer.
 func recordOf(f verdict.Facts, d verdict.Decision) Record {
-	r := Record{Action: actionOf(d), Object: recorded(f.Object), Decision: d.String(), Policy: policyOf(f.Object, d)}
+	r := Record{Action: actionOf(d), Object: recorded(f.Object), Decision: ownership.Excerpt(d.String(), maxText), Policy: policyOf(f.Object, d)}
 	r.Owners, r.MoreOwners = collectionreason.OwnersOf(f.Owners)
 	return r
 }
@@ -147,7 +150,7 @@ func recordOfOrphan(dependent, owner ownership.Object) Record {
 	revision, _ := client.Revision(owner.ResourceVersion)
 	return Record{
 		Action: ActionOrphan, Object: recorded(dependent), Policy: verdict.Orphan,
-		Decision: "detach from " + client.RefOf(owner).String() + ", which orphans its dependents",
+		Decision: ownership.Excerpt("detach from "+client.RefOf(owner).String()+", which orphans its dependents", maxText),
 		Owners: []RecordedOwner{{
 			Kind: owner.Kind.String(), Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID,
 			Standing: owner.Phase.String(), Evidence: ownership.Observation.String(), Revision: revision,

@@ -64,7 +64,7 @@ type state struct {
 	// presumed holds the claims on an owner that was read live but is not
 	// observed. They are read again until the owner is observed or gone.
 	presumed map[ownership.UID]map[ownership.Claim]bool
-	// reported holds what was last reported about an object.
+	// reported holds what was last reported about an object, or the beginning of it.
 	reported map[ownership.UID]string
 	// protected holds the refusals to delete objects that are protected (R28).
 	protected map[ownership.UID]protection.Held
@@ -313,6 +313,7 @@ func (s *state) wrote(epoch int, observed ownership.Object) {
 func (s *state) isNewReport(uid ownership.UID, report string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	report = ownership.Excerpt(report, maxText)
 	if s.reported[uid] == report {
 		return false
 	}

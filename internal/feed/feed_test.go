@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/coppice-dev/coppice/internal/feed"
@@ -166,6 +167,40 @@ func TestObservations(t *testing.T) {
 }
 
 // R3: what is missing after a gap in the watch is reported by Replace, never by Forget.
+// Whatever the metadata of an object have in them, what goes to the sink is bounded: from a list, and from a watch. An
+// object whose name is too long is passed over; its DELETED event is evidence all the same (R3).
+func TestObservationsAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	excessive := metav1.ObjectMeta{Namespace: "a", Name: "p", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: types.UID(long)}}}
+	for n := range 10_000 {
+		excessive.Finalizers = append(excessive.Finalizers, fmt.Sprint("example.com/", n))
+	}
+	s := newServer(pods)
+	excessive.UID = "listed"
+	s.put("pods", excessive)
+	s.put("pods", metav1.ObjectMeta{UID: "unnamed", Namespace: "a", Name: long})
+	running(t, s, func(_ *feed.Feed, r *recorder) {
+		watched := *excessive.DeepCopy()
+		watched.UID = "watched"
+		s.put("pods", watched)
+		s.put("pods", metav1.ObjectMeta{UID: "unnamed", Namespace: "a", Name: long, Labels: map[string]string{"a": "b"}})
+		s.remove("pods", "unnamed")
+		synctest.Wait()
+		want := []string{fmt.Sprintf("scope Pod %d", ownership.Namespaced), "replace Pod [listed]", "observe Pod watched", "forget unnamed 105"}
+		if diff := cmp.Diff(want, r.take("Pod", "unnamed")); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		o := r.last["watched"]
+		size := 0
+		for _, f := range o.Finalizers {
+			size += len(f)
+		}
+		if size += len(o.Owners[0].UID); size > 4096 {
+			t.Errorf("%d bytes of finalizers and owner", size)
+		}
+	})
+}
+
 func TestRelistReplaces(t *testing.T) {
 	s := newServer(pods)
 	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})

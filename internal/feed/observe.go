@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -31,17 +32,27 @@ func ObjectOf(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership
 	if len(meta.OwnerReferences) > 0 {
 		object.Owners = make([]ownership.Reference, len(meta.OwnerReferences))
 	}
-	for i, r := range meta.OwnerReferences {
-		object.Owners[i] = ownership.Reference{
-			APIVersion:         r.APIVersion,
-			Kind:               r.Kind,
-			Name:               r.Name,
-			UID:                ownership.UID(r.UID),
-			Controller:         flagOf(r.Controller),
-			BlockOwnerDeletion: flagOf(r.BlockOwnerDeletion),
-		}
+	for i := range meta.OwnerReferences {
+		object.Owners[i] = referenceOf(&meta.OwnerReferences[i])
 	}
 	return object
+}
+
+func referenceOf(r *metav1.OwnerReference) ownership.Reference {
+	return ownership.Reference{
+		APIVersion:         r.APIVersion,
+		Kind:               r.Kind,
+		Name:               r.Name,
+		UID:                ownership.UID(r.UID),
+		Controller:         flagOf(r.Controller),
+		BlockOwnerDeletion: flagOf(r.BlockOwnerDeletion),
+	}
+}
+
+// Observation returns the observation that the metadata of an object stands for as the collector keeps it: within
+// bounds, whatever the object's writer has put there.
+func Observation(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership.Object {
+	return ownership.Bounded(ObjectOf(kind, meta))
 }
 
 func flagOf(b *bool) ownership.Flag {
@@ -66,6 +77,8 @@ type store struct {
 	mu     sync.Mutex // held while the sink is called, so that close is final
 	closed bool       // guarded by mu
 	event  string     // guarded by mu; resourceVersion of the last event
+
+	unnamed sync.Once // for the log: an object with a name that is too long was passed over
 }
 
 var (
@@ -81,7 +94,7 @@ func (s *store) Update(object any) error { return s.observe(object) }
 
 func (s *store) observe(object any) error {
 	meta, err := metadataOf(object)
-	if err != nil || meta.UID == "" {
+	if err != nil || !s.observable(meta) {
 		return err
 	}
 	s.pass(func() {
@@ -89,7 +102,7 @@ func (s *store) observe(object any) error {
 		if s.epochs.wentBackwards(s.kind, meta.ResourceVersion) || s.epochs.isOtherServer(s.kind, meta) {
 			s.sink.NewEpoch()
 		}
-		s.sink.Observe(ObjectOf(s.kind, meta))
+		s.sink.Observe(Observation(s.kind, meta))
 		s.announce()
 	})
 	return nil
@@ -104,7 +117,7 @@ func (s *store) Delete(object any) error {
 	}
 	s.pass(func() {
 		s.event = meta.ResourceVersion
-		s.sink.Forget(ownership.UID(meta.UID), meta.ResourceVersion)
+		s.sink.Forget(Observation(s.kind, meta).UID, meta.ResourceVersion)
 		s.announce()
 	})
 	return nil
@@ -122,8 +135,8 @@ func (s *store) Replace(list []any, resourceVersion string) error {
 		if err != nil {
 			return err
 		}
-		if meta.UID != "" {
-			objects = append(objects, ObjectOf(s.kind, meta))
+		if s.observable(meta) {
+			objects = append(objects, Observation(s.kind, meta))
 			other = s.epochs.isOtherServer(s.kind, meta) || other
 		}
 	}
@@ -165,11 +178,22 @@ func (s *store) Transformer() cache.TransformFunc {
 		if meta, ok := object.(*metav1.PartialObjectMetadata); ok {
 			value, isProtected := meta.Labels[protection.Label]
 			meta.ManagedFields, meta.Labels, meta.Annotations = nil, nil, nil
+			boundMetadata(meta)
 			if isProtected {
 				meta.Labels = map[string]string{protection.Label: value}
 			}
 		}
 		return object, nil
+	}
+}
+
+// boundMetadata replaces in metadata what Observation would not keep.
+func boundMetadata(meta *metav1.PartialObjectMetadata) {
+	meta.Finalizers = ownership.BoundedFinalizers(meta.Finalizers)
+	for i := range meta.OwnerReferences {
+		r := &meta.OwnerReferences[i]
+		b := referenceOf(r).Bounded()
+		r.APIVersion, r.Kind, r.Name, r.UID = b.APIVersion, b.Kind, b.Name, types.UID(b.UID)
 	}
 }
 
@@ -203,6 +227,20 @@ func (s *store) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+}
+
+// observable reports whether an object takes part in garbage collection. One without a UID has no identity (R1). One
+// whose name is too long would have to be kept whole for its sake: it stays, and nothing is deleted because of it
+// but what its DELETED event is evidence for.
+func (s *store) observable(meta *metav1.PartialObjectMetadata) bool {
+	if len(meta.Name) > ownership.MaxName {
+		s.unnamed.Do(func() {
+			s.epochs.log.Warn("objects with names of more than 1024 bytes are not collected",
+				"kind", s.kind.String(), "namespace", meta.Namespace, "name", ownership.Excerpt(meta.Name, 64))
+		})
+		return false
+	}
+	return meta.UID != ""
 }
 
 // metadataOf returns the metadata that the Reflector has passed. They may lack a UID: some

@@ -31,6 +31,7 @@ type Book struct {
 	asked    []ownership.UID           // the keys of requests, the oldest first
 	guards   map[ownership.UID]guard
 	objects  int                       // entries in all stories
+	bytes    int                       // of their texts
 	singles  int                       // stories of one object
 	changes  uint64                    // counts what has happened
 	removed  []removal                 // the last stories that were forgotten or merged
@@ -88,6 +89,7 @@ type entry struct {
 	keptBy, lost []Ref
 	finalizers   []string
 	phase        ownership.Phase
+	bytes        int // of its texts, as they are counted
 }
 
 // isOver reports whether the object neither waits nor will.
@@ -106,6 +108,8 @@ func NewBook() *Book {
 
 // Requested tells that somebody asks for an object to be deleted. The story begins when it is marked or gone.
 func (b *Book) Requested(r Request) {
+	r.Key, r.Policy = ownership.Excerpt(r.Key, mostText), ownership.Excerpt(r.Policy, mostText)
+	r.By = By{User: ownership.Excerpt(r.By.User, mostText), Agent: ownership.Excerpt(r.By.Agent, mostText)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m, known := b.member(r.UID); known && (m.entry == nil || !m.entry.kept) {
@@ -139,6 +143,7 @@ func (b *Book) Seen(o *ownership.Object, now time.Time) {
 		}
 		if isNew || e.due != o.Due || e.phase != o.Phase || !slices.Equal(e.finalizers, o.Finalizers) {
 			e.due, e.phase, e.finalizers = o.Due, o.Phase, o.Finalizers
+			b.count(e)
 			b.touch(m, now)
 		}
 		if isNew {
@@ -166,6 +171,7 @@ func (b *Book) Gone(o *ownership.Object, now time.Time) {
 			s.waiting--
 		}
 		e.gone, e.finalizers = now.UnixNano(), nil
+		b.count(e)
 	}
 	s.gone++
 	s.countGone(now)
@@ -190,6 +196,7 @@ func (b *Book) Listed(kind ownership.Kind, isThere func(ownership.UID) bool, now
 				continue
 			}
 			e.gone, e.finalizers = now.UnixNano(), nil
+			b.count(e)
 			s.waiting--
 			s.gone++
 			s.countGone(now)
@@ -222,6 +229,8 @@ func (b *Book) Stayed(object Ref, keptBy, lost []Ref, now time.Time) {
 		}
 		if m.entry != nil {
 			m.entry.keptBy, m.entry.lost = keptBy, append(m.entry.lost, lost...)
+			m.entry.lost = m.entry.lost[max(0, len(m.entry.lost)-mostOwners):]
+			b.count(m.entry)
 		}
 		b.touch(m, now)
 		return
@@ -235,7 +244,7 @@ func (b *Book) memberOf(o *ownership.Object, now time.Time) member {
 		return before
 	}
 	e := &entry{Ref: Ref{Kind: b.kindOf(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID}}
-	for i := range o.Owners {
+	for i := range o.Owners[:min(len(o.Owners), mostOwners)] {
 		uid := o.Owners[i].UID
 		if m := b.members[uid]; m.entry != nil {
 			uid = m.entry.UID // kept already

@@ -33,7 +33,7 @@ func (b *Book) hash(uid ownership.UID) uint64 { return maphash.String(b.seed, st
 // add adds an object to a story. Beyond the limit only its story is kept; a root always has an entry.
 func (b *Book) add(s *story, e *entry) member {
 	m := member{story: s, entry: e}
-	if b.objects >= b.limits.objects && len(s.entries) > 0 {
+	if (b.objects >= b.limits.objects || b.bytes >= b.limits.bytes) && len(s.entries) > 0 {
 		m.entry = nil
 		s.beyond++
 		b.beyond[b.hash(e.UID)] = s
@@ -41,6 +41,7 @@ func (b *Book) add(s *story, e *entry) member {
 		e.at = len(s.entries)
 		s.entries = append(s.entries, e)
 		b.objects++
+		b.count(e)
 	}
 	if len(s.entries)+s.beyond == 2 {
 		b.singles--
@@ -52,6 +53,26 @@ func (b *Book) add(s *story, e *entry) member {
 		}
 	}
 	return m
+}
+
+// count counts the texts of an entry of a story anew.
+func (b *Book) count(e *entry) {
+	n := 0
+	ref := func(r *Ref) { n += len(r.Kind) + len(r.Namespace) + len(r.Name) + len(r.UID) }
+	ref(&e.Ref)
+	for _, o := range e.owners {
+		n += len(o.UID)
+	}
+	for _, refs := range [][]Ref{e.keptBy, e.lost} {
+		for i := range refs {
+			ref(&refs[i])
+		}
+	}
+	for _, f := range e.finalizers {
+		n += len(f)
+	}
+	b.bytes += n - e.bytes
+	e.bytes = n
 }
 
 // homeKey returns the key of a namespace or a definition, "" for any other object.
@@ -69,7 +90,7 @@ func homeKey(e *entry) string {
 func (b *Book) forget(now time.Time) {
 	for i := 0; i < len(b.order); {
 		tooManySingles := b.singles > b.limits.singles
-		tooMany := len(b.order) > b.limits.stories || b.objects > b.limits.objects*9/10
+		tooMany := len(b.order) > b.limits.stories || b.objects > b.limits.objects*9/10 || b.bytes > b.limits.bytes*9/10
 		if !tooManySingles && !tooMany {
 			return
 		}
@@ -97,6 +118,8 @@ func (b *Book) drop(i int) {
 	}
 	b.objects -= len(s.entries)
 	for _, e := range s.entries {
+		b.bytes -= e.bytes
+		e.bytes = 0
 		if b.members[e.UID].story == s {
 			delete(b.members, e.UID)
 		}

@@ -132,7 +132,7 @@ func guardOf(o *ownership.Object) guard {
 		g.homes = append(g.homes, namespaceKey(o.Namespace))
 	}
 	for i := range o.Owners {
-		if o.Owners[i].Blocking() {
+		if o.Owners[i].Blocking() && len(g.owners) < mostOwners {
 			g.owners = append(g.owners, o.Owners[i].UID)
 		}
 	}

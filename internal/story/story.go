@@ -32,11 +32,21 @@ type limits struct {
 	stories int // in all
 	singles int // of one object, which are done
 	objects int // in all stories
+	bytes   int // of the texts in all objects: names, UIDs, finalizers
 }
 
-// bounds are the limits: 5 MB for the objects, and 2 MB for what 100 000 others belong to. Of an object
-// beyond them no more is kept than a hash, and to which story it belongs, as long as the story is told.
-func bounds() limits { return limits{stories: 500, singles: 200, objects: 15_000} }
+// bounds are the limits: 5 MB for the objects and as much for their texts, which may be 16 MB, and 2 MB for what
+// 100 000 others belong to. Of an object beyond them no more is kept than a hash, and to which story it belongs,
+// as long as the story is told.
+func bounds() limits { return limits{stories: 500, singles: 200, objects: 15_000, bytes: 16 << 20} }
+
+const (
+	// mostOwners is how many owners are kept of an object, and as many that it has lost. All count for the story that
+	// it belongs to.
+	mostOwners = 16
+	// mostText is how much is kept of a text that a client chooses, in bytes.
+	mostText = 253
+)
 
 const (
 	// settle is how long nothing has happened in a story that is done: dependents are deleted after their

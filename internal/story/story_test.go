@@ -188,7 +188,7 @@ func TestRandomHistories(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		b := NewBook()
 		if seed%3 == 0 {
-			b.limits = limits{stories: 5, singles: 2, objects: 20}
+			b.limits = limits{stories: 5, singles: 2, objects: 20, bytes: 1 << 20}
 		}
 		now := start
 		follow := map[ownership.UID]*follower{}
@@ -266,7 +266,7 @@ func step(b *Book, random *rand.Rand, now time.Time) {
 // TestLimits: what is over the limits is forgotten, single objects and the oldest first, and what goes on is not.
 func TestLimits(t *testing.T) {
 	b := NewBook()
-	b.limits = limits{stories: 4, singles: 2, objects: 1000}
+	b.limits = limits{stories: 4, singles: 2, objects: 1000, bytes: 1 << 20}
 	now := start
 	b.Seen(new(objectOf([]string{"Widget.x/shop/open", "finalizer=x/hold"})), now)
 	for n := range 10 {
@@ -361,4 +361,51 @@ func BenchmarkCascade(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/20_000, "ns/event")
+}
+
+// What stories keep of the texts of objects is bounded in bytes; the other objects are counted.
+func TestStoriesAreBoundedInBytes(t *testing.T) {
+	b := NewBook()
+	b.limits.bytes = 1 << 20
+	now := time.Unix(1_700_000_000, 0)
+	long := strings.Repeat("x", 1024)
+	var owners []ownership.Reference
+	for n := range 300 {
+		owners = append(owners, ownership.Reference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: ownership.UID(fmt.Sprint("owner-", n))})
+	}
+	root := ownership.Object{UID: "root", Kind: ownership.Kind{Kind: "Namespace"}, Name: "space", Phase: ownership.Terminating}
+	b.Seen(&root, now)
+	for n := range 2000 {
+		o := ownership.Object{
+			UID: ownership.UID(fmt.Sprint(n)), Kind: ownership.Kind{Kind: "Pod"}, Namespace: "space", Name: fmt.Sprint(n, long),
+			Phase: ownership.Terminating, Finalizers: []string{long}, Owners: owners,
+		}
+		b.Seen(&o, now)
+	}
+	s := b.stories["root"]
+	if b.bytes > 1<<20+4096 || len(s.entries)+s.beyond != 2001 || s.beyond == 0 {
+		t.Errorf("%d bytes, %d entries and %d beyond", b.bytes, len(s.entries), s.beyond)
+	}
+	sum := 0
+	for _, e := range s.entries {
+		if len(e.owners) > mostOwners {
+			t.Fatalf("%d owners of %.10s", len(e.owners), e.Name)
+		}
+		sum += e.bytes
+	}
+	if sum != b.bytes {
+		t.Errorf("%d bytes are counted, there are %d", b.bytes, sum)
+	}
+	b.drop(0)
+	if b.bytes != 0 {
+		t.Errorf("%d bytes are left without a story", b.bytes)
+	}
+	for n := range 3 {
+		b.Requested(Request{Key: strings.Repeat("k", 1<<20), UID: ownership.UID(fmt.Sprint(n)), By: By{User: strings.Repeat("u", 1<<20), Agent: strings.Repeat("a", 1<<20)}})
+	}
+	for _, r := range b.requests {
+		if n := len(r.Key) + len(r.By.User) + len(r.By.Agent); n > 1024 {
+			t.Errorf("a request of %d bytes is kept", n)
+		}
+	}
 }

@@ -68,10 +68,10 @@ const (
 	// startTimeout is long because a member that was killed first replays its log.
 	startTimeout = 60 * time.Second
 
-	// snapshotCount and catchUpEntries bound the raft log kept in memory: no
-	// follower ever has to catch up.
+	// snapshotCount and catchUpEntries bound the raft log kept in memory, which has whole objects: no follower ever
+	// has to catch up. The member keeps a hundred entries besides.
 	snapshotCount  = 5000
-	catchUpEntries = 500
+	catchUpEntries = 1
 
 	// DefaultQuota is the default maximum size of the database, in bytes: the most that etcd
 	// recommends.

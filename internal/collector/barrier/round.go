@@ -211,6 +211,9 @@ func forEach[T any](limit int, all []T, f func(one T)) {
 	})
 }
 
+// maxWhy is how much of a server's error is kept, in bytes.
+const maxWhy = 512
+
 // finding is the result of a round for one owner.
 type finding struct {
 	unproven []ownership.Kind
@@ -241,7 +244,7 @@ func (t *batch) evaluate(w *waiter, graph Graph) finding {
 	}
 	switch {
 	case t.served.err != nil:
-		f.holds = append(f.holds, Hold{What: "discovery", Why: t.served.err.Error()})
+		f.holds = append(f.holds, Hold{What: "discovery", Why: ownership.Excerpt(t.served.err.Error(), maxWhy)})
 		f.delayFor(t.served.err)
 	case len(t.scope) == 0:
 		f.holds = append(f.holds, Hold{What: "discovery", Why: "it is not known what the server serves"})
@@ -253,7 +256,7 @@ func (t *batch) evaluate(w *waiter, graph Graph) finding {
 // nothing was missed.
 func (t *batch) doubts(r *reading, w *waiter, graph Graph) string {
 	if r.err != nil {
-		return r.err.Error()
+		return ownership.Excerpt(r.err.Error(), maxWhy)
 	}
 	missed := 0
 	for _, dependent := range r.found[w.owner.UID] {

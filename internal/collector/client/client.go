@@ -80,23 +80,35 @@ func (c *Client) Get(ctx context.Context, ref Ref) (ownership.Object, error) {
 	if err != nil {
 		return ownership.Object{}, aboutObject(ref, err)
 	}
-	return feed.ObjectOf(ref.Kind, meta), nil
+	return feed.Observation(ref.Kind, meta), nil
 }
 
 // PatchOwners implements Interface.
 func (c *Client) PatchOwners(ctx context.Context, observed ownership.Object, owners []ownership.Reference) (ownership.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	exact, err := c.exactOwners(ctx, observed, owners)
+	if err != nil {
+		return ownership.Object{}, err
+	}
 	var list any // null when there is none left: removes the field
-	if len(owners) > 0 {
-		list = referencesOf(owners)
+	if len(exact) > 0 {
+		list = exact
 	}
 	return c.patch(ctx, observed, "ownerReferences", list)
 }
 
 // PatchFinalizers implements Interface.
 func (c *Client) PatchFinalizers(ctx context.Context, observed ownership.Object, finalizers []string) (ownership.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	exact, err := c.exactFinalizers(ctx, observed, finalizers)
+	if err != nil {
+		return ownership.Object{}, err
+	}
 	var list any
-	if len(finalizers) > 0 {
-		list = finalizers
+	if len(exact) > 0 {
+		list = exact
 	}
 	return c.patch(ctx, observed, "finalizers", list)
 }
@@ -122,7 +134,7 @@ func (c *Client) List(ctx context.Context, kind ownership.Kind, namespace string
 	page := Page{ResourceVersion: list.ResourceVersion, Continue: list.Continue}
 	for i := range list.Items {
 		if meta := &list.Items[i]; meta.UID != "" {
-			page.Objects = append(page.Objects, feed.ObjectOf(kind, meta))
+			page.Objects = append(page.Objects, feed.Observation(kind, meta))
 		}
 	}
 	return page, nil
@@ -183,15 +195,17 @@ func (c *Client) Reached(kind ownership.Kind) string { return c.mapper.Reached(k
 // supports, and which replaces a list as a whole: exactly what was computed is written, not a
 // merge with what is stored. The uid and the resourceVersion in it are the preconditions.
 func (c *Client) patch(ctx context.Context, observed ownership.Object, field string, list any) (ownership.Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	ref := RefOf(observed)
 	objects, err := c.objects(ref)
 	if err != nil {
 		return ownership.Object{}, err
 	}
+	uid, err := c.exactUID(ctx, observed)
+	if err != nil {
+		return ownership.Object{}, err
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":             observed.UID,
+		"uid":             uid,
 		"resourceVersion": observed.ResourceVersion,
 		field:             list,
 	}})
@@ -202,7 +216,7 @@ func (c *Client) patch(ctx context.Context, observed ownership.Object, field str
 	if err != nil {
 		return ownership.Object{}, aboutObject(ref, err)
 	}
-	return feed.ObjectOf(ref.Kind, meta), nil
+	return feed.Observation(ref.Kind, meta), nil
 }
 
 // objects returns the client of the resource that serves the reference's kind and namespace.

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -168,7 +167,11 @@ func (c *Client) Delete(ctx context.Context, observed ownership.Object, propagat
 	if err != nil {
 		return err
 	}
-	uid, policy := types.UID(observed.UID), metav1.DeletionPropagation(propagation)
+	uid, err := c.exactUID(ctx, observed)
+	if err != nil {
+		return err
+	}
+	policy := metav1.DeletionPropagation(propagation)
 	err = c.deleter.delete(ctx, gvr, ref, &metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &observed.ResourceVersion},
 		PropagationPolicy: &policy,

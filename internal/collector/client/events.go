@@ -53,7 +53,7 @@ func (c *EventClient) Warn(ctx context.Context, regarding ownership.Object, reas
 		},
 		Type:                corev1.EventTypeWarning,
 		Reason:              reason,
-		Message:             message,
+		Message:             ownership.Excerpt(message, maxMessage),
 		Source:              corev1.EventSource{Component: component},
 		ReportingController: component,
 		FirstTimestamp:      now,
@@ -68,6 +68,9 @@ func (c *EventClient) Warn(ctx context.Context, regarding ownership.Object, reas
 }
 
 const component = "coppice"
+
+// maxMessage is how long the message of an Event may be, as in events.k8s.io/v1.
+const maxMessage = 1000
 
 // eventName returns the same name for the same message about the same object, so that the Event
 // already exists after a restart.

@@ -1,0 +1,24 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// No line of the log is long, whatever the texts and errors in it.
+func TestLongTextsInTheLogAreCut(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log, err := newLogger(&out, "info", format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		long := strings.Repeat("x", 1<<20)
+		log.Info("collected", "object", long, "error", errors.New(long), "count", 7)
+		if text := out.String(); len(text) > 3*maxAttr || strings.Count(text, "1048576 bytes") != 2 || !strings.Contains(text, "7") {
+			t.Errorf("%s: %d bytes: %.100s", format, len(text), text)
+		}
+	}
+}
