@@ -82,6 +82,7 @@ mutants: ## build the simulator with each planted bug; it must find them
 	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 2h -sim.mutants=all
 
 kubernetes: ## the conformance suite, the comparison of deletions and of a sample of whole objects, a sample of previews, and coppice conformance, against a real kube-apiserver, which is built first (8 minutes)
+	cd bench && go run ./onkubernetes -dir .. go test -count=1 -run 'TestFreshServers$$' ./test/differential
 	cd bench && go run ./onkubernetes -dir .. go test -count=1 -p 1 ./test/conformance ./test/differential
 	$(MAKE) previews-kubernetes KUBERNETES_PREVIEWS=15
 	$(MAKE) conformance

@@ -14,6 +14,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 )
 
+// leaseRemoval bounds how long the removal of the server's Lease may hold up the end: the store may be
+// gone already.
+const leaseRemoval = time.Second
+
 // addHooks adds the post-start hooks, and what is done before the server stops. The server is not
 // ready before the former have returned.
 func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time) error {
@@ -58,6 +62,13 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time) err
 			s.publisher.Start(ctx)
 			return nil
 		}},
+		{"identity-lease", func(ctx context.Context) error {
+			return s.identity.Start(ctx.Done())
+		}},
+		{"token-tracking", func(ctx context.Context) error {
+			go func() { _ = systemobjects.EnsureTokenTracking(ctx, s.log, s.client.CoreV1(), now) }() // the error is that ctx has ended
+			return nil
+		}},
 		{"announce-readiness", func(ctx context.Context) error {
 			go s.announceReadiness(ctx) // in the background: the server becomes ready after this hook
 			return nil
@@ -69,12 +80,25 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time) err
 		}
 	}
 	// While requests are still served, so that the others hear of it.
-	err := s.generic.AddPreShutdownHook("kubernetes-service", func() error {
-		s.publisher.Stop()
-		return nil
-	})
-	if err != nil {
+	if err := s.generic.AddPreShutdownHook("kubernetes-service", s.withdraw); err != nil {
 		return fmt.Errorf("add hook kubernetes-service: %w", err)
+	}
+	return nil
+}
+
+// withdraw takes back what tells others of this server.
+func (s *Server) withdraw() error {
+	limit := time.NewTimer(leaseRemoval)
+	defer limit.Stop()
+	removed := make(chan struct{})
+	go func() {
+		s.identity.Stop()
+		close(removed)
+	}()
+	s.publisher.Stop()
+	select {
+	case <-removed:
+	case <-limit.C:
 	}
 	return nil
 }

@@ -43,6 +43,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/apimachinery/lease"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
@@ -73,6 +74,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
+	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
 )
 
@@ -156,6 +158,7 @@ type Server struct {
 	publisher   *kubernetesservice.Publisher
 	// endpoints resolves the Services of webhooks and aggregated servers.
 	endpoints serviceendpoints.Resolver
+	identity  lease.Controller
 	// aggregation has the groups of other servers, registrar the APIServices of this one's.
 	aggregation *aggregation.Aggregator
 	registrar   *autoregister.Registrar
@@ -234,6 +237,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if s.publisher, err = newPublisher(ctx, c, s.client); err != nil {
 		return nil, err
 	}
+	s.identity = systemobjects.NewIdentity(s.client, base.APIServerID)
 	if err := s.addHooks(c.Services, c.Now); err != nil { //nolint:contextcheck // a hook is given its own, later
 		return nil, err
 	}
@@ -261,13 +265,6 @@ func (s *Server) prepare(c Config, base *genericapiserver.Config, schemes regist
 	s.prepared = s.generic.PrepareRun().RunWithContext
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
-	issuer, err := s.access.IssuerDiscovery(s.generic.ExternalAddress)
-	if err != nil { // as upstream: tokens are issued nevertheless
-		c.Log.Warn("the issuer of service account tokens cannot be discovered", "reason", err)
-	}
-	for path, handler := range issuer {
-		s.Handle(path, handler)
-	}
 	serving.InstallV2(s.generic, schemes.External, c.Version, definitions, s.aggregation.OpenAPIV2)
 	serving.InstallV3(s.generic, base.OpenAPIV3Config, c.Version, definitions)
 	// What the groups were installed with. Who describes types later makes definitions of its own.

@@ -24,14 +24,18 @@ const (
 	nodesVariable       = "COPPICE_NODES"
 )
 
-// The controllers, as coppice up names them.
+// The controllers, as coppice up names them, and the word for none of them.
 const (
+	controllerNone       = "none"
 	controllerGC         = "gc"
 	controllerNamespace  = "namespace"
 	controllerProtection = "protection"
 	controllerWorkloads  = "workloads"
 	controllerScheduler  = "scheduler"
 )
+
+// defaultController is what runs if nothing names controllers (docs/decisions/0027-the-seat-collects-on-request.md).
+const defaultController = controllerNone
 
 // kube-apiserver's defaults.
 const (
@@ -62,8 +66,9 @@ type APIServer struct {
 	Notes []string
 }
 
-// ParseAPIServer parses the flags of kube-apiserver. environment has the variables that add to them.
-func ParseAPIServer(args []string, environment func(string) string) (APIServer, error) {
+// ParseAPIServer parses the flags of kube-apiserver. environment has the variables that add to them, and
+// listed has the controllers that run if nothing else names any; "": the default.
+func ParseAPIServer(args []string, environment func(string) string, listed string) (APIServer, error) {
 	v, err := parse(args)
 	if err != nil {
 		return APIServer{}, err
@@ -78,7 +83,7 @@ func ParseAPIServer(args []string, environment func(string) string) (APIServer, 
 			return APIServer{}, err
 		}
 	}
-	if err := controllersFrom(v, o, environment); err != nil {
+	if err := controllersFrom(v, o, environment, listed); err != nil {
 		return APIServer{}, err
 	}
 	if a.FeatureGates, err = gatesFrom(v); err != nil {
@@ -172,15 +177,18 @@ func auditFrom(v *values, o *system.Options) error {
 	return nil
 }
 
-// elsewhere are the admission plug-ins of kube-apiserver that are not there.
-func elsewhere() []string {
+// absent are the admission plug-ins of kube-apiserver that are not there.
+func absent() []string {
 	return []string{
-		"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "ClusterTrustBundleAttest", "DefaultIngressClass", "DefaultStorageClass",
-		"DefaultTolerationSeconds", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration", "ImagePolicyWebhook",
-		"LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction",
-		"PersistentVolumeClaimResize", "PodNodeSelector", "PodSecurity", "PodTolerationRestriction", "PodTopologyLabels", "Priority",
-		"RuntimeClass", "TaintNodesByCondition",
+		"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "ClusterTrustBundleAttest", "DenyServiceExternalIPs", "EventRateLimit",
+		"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists",
+		"NodeDeclaredFeatureValidator", "PodNodeSelector", "PodSecurity", "PodTolerationRestriction",
 	}
+}
+
+// always are the admission plug-ins of kube-apiserver whose work other parts of the server do in any case.
+func always() []string {
+	return []string{"DefaultIngressClass", "DefaultStorageClass", "DefaultTolerationSeconds", "NodeRestriction", "Priority", "RuntimeClass"}
 }
 
 // admissionFrom disables what is named, and owner references' permissions unless they are named: they
@@ -189,7 +197,7 @@ func admissionFrom(v *values, o *system.Options) error {
 	o.Server.AdmissionConfig = v.text("admission-control-config-file")
 	enabled, disabled := v.list("enable-admission-plugins"), v.list("disable-admission-plugins")
 	for _, name := range slices.Concat(enabled, disabled) {
-		if !slices.Contains(admissionchain.Optional(), name) && !slices.Contains(elsewhere(), name) {
+		if !slices.Contains(slices.Concat(admissionchain.Optional(), absent(), always()), name) {
 			return fmt.Errorf("admission plug-in %q is unknown", name)
 		}
 	}
@@ -197,8 +205,13 @@ func admissionFrom(v *values, o *system.Options) error {
 		if slices.Contains(disabled, name) {
 			return fmt.Errorf("%s is both in --enable-admission-plugins and in --disable-admission-plugins", name)
 		}
-		if slices.Contains(elsewhere(), name) {
+		if slices.Contains(absent(), name) {
 			v.note("--enable-admission-plugins=%s has no effect: it is not there", name)
+		}
+	}
+	for _, name := range disabled {
+		if slices.Contains(always(), name) {
+			v.note("--disable-admission-plugins=%s has no effect: the server always does what it does", name)
 		}
 	}
 	o.Server.DisabledPlugins = disabled
@@ -267,33 +280,25 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// controllersFrom has the controllers run that the flag or else the environment names. A suite that sets
-// the status of workloads itself must not have them set by others, too.
-func controllersFrom(v *values, o *system.Options, environment func(string) string) error {
-	names := []string{controllerGC, controllerNamespace}
-	switch listed := environment(controllersVariable); {
-	case v.given["controllers"]:
-		names = v.list("controllers")
-	case listed != "":
-		names = strings.Split(listed, ",")
+// controllersFrom has the controllers run that the flag, or else the environment, or else the directory of
+// the assets names. Those of Kubernetes that do not run are elsewhere: the server does what kube-apiserver
+// does, which never knows who runs them.
+func controllersFrom(v *values, o *system.Options, environment func(string) string, listed string) error {
+	names, err := controllersOf(v, environment, listed)
+	if err != nil {
+		return err
 	}
-	known := []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("controller %q is unknown: choose from %s", name, strings.Join(known, ", "))
-		}
-	}
-	placement := func(name string, otherwise system.Placement) system.Placement {
+	placement := func(name string) system.Placement {
 		if slices.Contains(names, name) {
 			return system.InProcess
 		}
-		return otherwise
+		return system.Elsewhere
 	}
-	o.GarbageCollector, o.NamespaceController = placement(controllerGC, system.Elsewhere), placement(controllerNamespace, system.Elsewhere)
+	o.GarbageCollector, o.NamespaceController = placement(controllerGC), placement(controllerNamespace)
 	if v.given["enable-garbage-collector"] && !*v.bools["enable-garbage-collector"] {
 		o.GarbageCollector = system.Disabled
 	}
-	o.VolumeProtection, o.Workloads = placement(controllerProtection, system.Disabled), placement(controllerWorkloads, system.Disabled)
+	o.VolumeProtection, o.Workloads = placement(controllerProtection), placement(controllerWorkloads)
 	o.Scheduler = slices.Contains(names, controllerScheduler)
 
 	o.NodeGrace = system.DefaultOptions().NodeGrace
@@ -303,6 +308,32 @@ func controllersFrom(v *values, o *system.Options, environment func(string) stri
 	}
 	o.Nodes = nodeconfig.Options{Nodes: v.number("nodes", nodes), Runtime: nodeconfig.Simulated}
 	return o.Nodes.Validate("--nodes")
+}
+
+// controllersOf returns the names of the controllers that run.
+func controllersOf(v *values, environment func(string) string, listed string) ([]string, error) {
+	var names []string
+	var source string
+	switch fromEnvironment := environment(controllersVariable); {
+	case v.given["controllers"]:
+		names, source = v.list("controllers"), "--controllers"
+	case fromEnvironment != "":
+		names, source = strings.Split(fromEnvironment, ","), "$"+controllersVariable
+	case listed != "":
+		names, source = strings.Split(listed, ","), "the file "+controllersFile
+	default:
+		names = []string{defaultController}
+	}
+	known := []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}
+	for _, name := range names {
+		switch {
+		case name == controllerNone && len(names) > 1:
+			return nil, fmt.Errorf("%s names controllers beside %s", source, controllerNone)
+		case name != controllerNone && !slices.Contains(known, name):
+			return nil, fmt.Errorf("%s: controller %q is unknown: choose from %s, or %s", source, name, strings.Join(known, ", "), controllerNone)
+		}
+	}
+	return names, nil
 }
 
 // gatesFrom returns the feature gates; a name may have the component in front of it.

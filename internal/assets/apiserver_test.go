@@ -4,15 +4,17 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
 func parsed(t *testing.T, line string, environment map[string]string) APIServer {
 	t.Helper()
-	a, err := ParseAPIServer(strings.Fields(line), func(name string) string { return environment[name] })
+	a, err := ParseAPIServer(strings.Fields(line), func(name string) string { return environment[name] }, "")
 	if err != nil {
 		t.Fatalf("%s: %v", line, err)
 	}
@@ -47,10 +49,10 @@ func TestParseAPIServer(t *testing.T) {
 		"signing":      {o.Server.External.ServiceAccounts.SigningKey, "/sa.key"},
 		"disabled":     {o.Server.DisabledPlugins, []string{"ServiceAccount"}},
 		"owners":       {o.DisableAdmissionPlugins, []string{system.OwnerReferencesPlugin}},
-		"gc":           {o.GarbageCollector, system.InProcess},
-		"namespaces":   {o.NamespaceController, system.InProcess},
-		"workloads":    {o.Workloads, system.Disabled},
-		"protection":   {o.VolumeProtection, system.Disabled},
+		"gc":           {o.GarbageCollector, system.Elsewhere},
+		"namespaces":   {o.NamespaceController, system.Elsewhere},
+		"workloads":    {o.Workloads, system.Elsewhere},
+		"protection":   {o.VolumeProtection, system.Elsewhere},
 		"scheduler":    {o.Scheduler, false},
 		"nodes":        {o.Nodes.Nodes, 0},
 		"audit":        {o.AuditPath, system.NoAuditLog},
@@ -64,20 +66,72 @@ func TestParseAPIServer(t *testing.T) {
 	}
 }
 
+// TestControllersOfAPIServer: the flag counts more than the environment, and that more than the list in
+// the directory of the assets. What does not run is elsewhere, not disabled: the server then does what
+// kube-apiserver does.
 func TestControllersOfAPIServer(t *testing.T) {
-	all := map[string]string{controllersVariable: "gc,namespace,protection,workloads,scheduler", nodesVariable: "3"}
-	if o := parsed(t, "", all).Options; o.Workloads != system.InProcess || o.VolumeProtection != system.InProcess || !o.Scheduler || o.Nodes.Nodes != 3 {
-		t.Errorf("by the environment: %+v", o)
+	for name, test := range map[string]struct {
+		flags, environment, listed string
+		runs                       []string
+	}{
+		"by default":            {},
+		"none in the variable":  {environment: "none", listed: "gc,namespace"},
+		"none in the list":      {listed: "none"},
+		"none as a flag":        {flags: "--controllers=none", environment: "gc"},
+		"the list":              {listed: "gc,namespace", runs: []string{"gc", "namespace"}},
+		"the variable":          {environment: "gc,namespace,protection,workloads,scheduler", listed: "namespace", runs: []string{"gc", "namespace", "protection", "workloads", "scheduler"}},
+		"an empty variable":     {listed: "namespace", runs: []string{"namespace"}},
+		"the flag":              {flags: "--controllers=gc", environment: "workloads", listed: "namespace", runs: []string{"gc"}},
+		"a collector, disabled": {flags: "--controllers=gc --enable-garbage-collector=false"},
+	} {
+		a, err := ParseAPIServer(strings.Fields(test.flags), func(name string) string { return map[string]string{controllersVariable: test.environment}[name] }, test.listed)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		o := a.Options
+		var runs []string
+		for _, c := range []struct {
+			name  string
+			place system.Placement
+		}{{"gc", o.GarbageCollector}, {"namespace", o.NamespaceController}, {"protection", o.VolumeProtection}, {"workloads", o.Workloads}} {
+			if c.place == system.InProcess {
+				runs = append(runs, c.name)
+			}
+			if disabled := c.place == system.Disabled; disabled != (name == "a collector, disabled" && c.name == "gc") {
+				t.Errorf("%s: %s is disabled: %t", name, c.name, disabled)
+			}
+		}
+		if o.Scheduler {
+			runs = append(runs, "scheduler")
+		}
+		if !slices.Equal(runs, test.runs) {
+			t.Errorf("%s: %v run, want %v", name, runs, test.runs)
+		}
 	}
-	if o := parsed(t, "--controllers=gc --nodes=0", all).Options; o.Workloads != system.Disabled || o.NamespaceController != system.Elsewhere || o.Nodes.Nodes != 0 {
-		t.Errorf("by flags: %+v", o)
+	if o := parsed(t, "", map[string]string{nodesVariable: "3"}).Options; o.Nodes.Nodes != 3 {
+		t.Errorf("%d nodes by the environment, want 3", o.Nodes.Nodes)
 	}
-	if o := parsed(t, "--enable-garbage-collector=false", nil).Options; o.GarbageCollector != system.Disabled {
-		t.Errorf("without a collector: %+v", o)
+	if o := parsed(t, "--nodes=0", map[string]string{nodesVariable: "3"}).Options; o.Nodes.Nodes != 0 {
+		t.Errorf("%d nodes by the flag, want 0", o.Nodes.Nodes)
 	}
-	for _, wrong := range []map[string]string{{controllersVariable: "all"}, {nodesVariable: "some"}, {nodesVariable: "-1"}} {
-		if _, err := ParseAPIServer(nil, func(name string) string { return wrong[name] }); err == nil {
-			t.Errorf("%v is accepted", wrong)
+}
+
+// TestWrongControllers: the error names where the wrong word is.
+func TestWrongControllers(t *testing.T) {
+	for _, test := range []struct{ flags, controllers, nodes, listed, says string }{
+		{controllers: "all", says: "$COPPICE_CONTROLLERS"},
+		{controllers: "gc,none", says: "none"},
+		{controllers: "gc,", says: "$COPPICE_CONTROLLERS"},
+		{flags: "--controllers=everything", says: "--controllers"},
+		{listed: "al", says: controllersFile},
+		{nodes: "some", says: "$COPPICE_NODES"},
+		{nodes: "-1", says: "--nodes"},
+	} {
+		environment := map[string]string{controllersVariable: test.controllers, nodesVariable: test.nodes}
+		_, err := ParseAPIServer(strings.Fields(test.flags), func(name string) string { return environment[name] }, test.listed)
+		if err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%+v: %v", test, err)
 		}
 	}
 }
@@ -86,7 +140,8 @@ func TestControllersOfAPIServer(t *testing.T) {
 func TestNotesAndRefusals(t *testing.T) {
 	for line, says := range map[string]string{
 		"--runtime-config=api/all=true":                "--runtime-config has no effect",
-		"--enable-admission-plugins=PodSecurity":       "--enable-admission-plugins=PodSecurity has no effect",
+		"--enable-admission-plugins=EventRateLimit":    "--enable-admission-plugins=EventRateLimit has no effect",
+		"--disable-admission-plugins=Priority":         "--disable-admission-plugins=Priority has no effect",
 		"--authorization-mode=ABAC":                    "allows nothing",
 		"--audit-log-path=/log":                        "without --audit-policy-file",
 		"--service-cluster-ip-range=10.0.0.0/24,::/64": "of one range",
@@ -101,7 +156,7 @@ func TestNotesAndRefusals(t *testing.T) {
 		"--feature-gates=A=perhaps", "--max-requests-inflight=-1", "--disable-admission-plugins=LimitRanger --enable-admission-plugins=LimitRanger",
 		"--authentication-token-webhook-cache-ttl=long",
 	} {
-		if _, err := ParseAPIServer(strings.Fields(line), func(string) string { return "" }); err == nil {
+		if _, err := ParseAPIServer(strings.Fields(line), func(string) string { return "" }, ""); err == nil {
 			t.Errorf("%s is accepted", line)
 		}
 	}
@@ -111,8 +166,22 @@ func TestNotesAndRefusals(t *testing.T) {
 	if a := parsed(t, "--feature-gates=A=true,kube:B=false -v=4", nil); !reflect.DeepEqual(a.FeatureGates, map[string]bool{"A": true, "B": false}) || a.Verbosity != 4 {
 		t.Errorf("%+v", a)
 	}
+	if notes := parsed(t, "--etcd-servers=http://127.0.0.1:2379 --enable-admission-plugins=Priority --disable-admission-plugins=TaintNodesByCondition", nil).Notes; len(notes) > 0 {
+		t.Errorf("notes about what has an effect: %q", notes)
+	}
 	if a := parsed(t, "--enable-admission-plugins=OwnerReferencesPermissionEnforcement", nil); len(a.Options.DisableAdmissionPlugins) != 0 {
 		t.Errorf("%v", a.Options.DisableAdmissionPlugins)
+	}
+}
+
+// TestAdmissionPlugins: each plug-in either can be disabled, or is not there, or always acts.
+func TestAdmissionPlugins(t *testing.T) {
+	seen := map[string]bool{}
+	for _, name := range slices.Concat(admissionchain.Optional(), absent(), always()) {
+		if seen[name] {
+			t.Errorf("%s is listed twice", name)
+		}
+		seen[name] = true
 	}
 }
 
@@ -130,7 +199,7 @@ func TestCertDir(t *testing.T) {
 	if err := os.WriteFile(c.ServingCert, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseAPIServer([]string{flag}, func(string) string { return "" }); err == nil {
+	if _, err := ParseAPIServer([]string{flag}, func(string) string { return "" }, ""); err == nil {
 		t.Error("a certificate without its key is accepted")
 	}
 }

@@ -2,7 +2,8 @@
 // kube-apiserver, etcd and kubectl, all of which are this one ([Make]), and what they do.
 //
 // Package role tells what a process is called as. As kube-apiserver it runs with the options that its
-// flags become ([ParseAPIServer]); as etcd it is etcd ([RunEtcd]). Both end when their parent does
+// flags become ([ParseAPIServer]), and with the controllers that a file beside it names ([Listed]); as
+// etcd it is etcd ([RunEtcd]). Both end when their parent does
 // (package parent), and then remove what a killed test could not ([RemoveLeftovers]).
 package assets
 
@@ -12,7 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -20,13 +23,23 @@ import (
 	"github.com/coppice-dev/coppice/internal/assets/role"
 )
 
-// markerFile in the directory has the hash of the binary that it was made of.
-const markerFile = ".coppice"
+// The files in the directory besides the binaries.
+const (
+	// markerFile has the hash of the binary that the directory was made of.
+	markerFile = ".coppice"
+	// controllersFile lists the controllers that run in kube-apiserver if they are not the default ones.
+	// Test frameworks pass the directory on, but not always the environment.
+	controllersFile = "coppice-controllers"
+)
+
+// Collecting are the controllers by which owned objects, and the contents of namespaces, are deleted.
+const Collecting = controllerGC + "," + controllerNamespace
 
 // Make makes the directory of the assets of a binary, unless it is there already, and returns its
-// path. If dir is empty, it is in the user's cache, and named after the contents of the binary. Any
-// number of processes may call it at the same time.
-func Make(dir, binary string) (string, error) {
+// path. If dir is empty, it is in the user's cache, and named after the contents of the binary and after
+// its controllers: those that run in the kube-apiserver in there, separated by commas; the default ones
+// if empty. Any number of processes may call Make at the same time.
+func Make(dir, binary, controllers string) (string, error) {
 	binary, err := filepath.EvalSymlinks(binary)
 	if err != nil {
 		return "", fmt.Errorf("find the binary: %w", err)
@@ -41,17 +54,69 @@ func Make(dir, binary string) (string, error) {
 			return "", fmt.Errorf("no cache directory for the assets; name a directory with --dir: %w", err)
 		}
 		dir = filepath.Join(cache, "coppice", "assets", hash[:16])
+		if controllers != "" {
+			dir += "-" + strings.ReplaceAll(controllers, ",", "-")
+		}
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", fmt.Errorf("find the directory of the assets: %w", err)
 	}
-	if isMade(dir, binary, hash) {
-		return dir, nil
+	if !isMade(dir, binary, hash) {
+		err = fill(dir, binary, hash)
 	}
-	if err := fill(dir, binary, hash); err != nil {
+	if err == nil {
+		err = list(dir, controllers)
+	}
+	if err != nil {
 		return "", fmt.Errorf("make the assets: %w; name another directory with --dir", err)
 	}
 	return dir, nil
+}
+
+// list writes the list of controllers, or removes it where the default ones are to run.
+func list(dir, controllers string) error {
+	path := filepath.Join(dir, controllersFile)
+	if controllers == "" {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if listed, err := os.ReadFile(path); err == nil && string(listed) == controllers+"\n" {
+		return nil
+	}
+	written, err := os.CreateTemp(dir, ".controllers-*")
+	if err != nil {
+		return err
+	}
+	_, err = written.WriteString(controllers + "\n")
+	if err = errors.Join(err, written.Chmod(0o644), written.Close()); err == nil {
+		err = os.Rename(written.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(written.Name()))
+	}
+	return nil
+}
+
+// Listed returns the controllers that are listed beside a program, which has this path; "" if there is no
+// list.
+func Listed(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", nil //nolint:nilerr // the program was started in a way that does not show its directory
+	}
+	path = filepath.Join(filepath.Dir(path), controllersFile)
+	listed, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read which controllers run: %w", err)
+	case strings.TrimSpace(string(listed)) == "":
+		return "", fmt.Errorf("%s is empty: write %s into it, or remove it", path, controllerNone)
+	}
+	return strings.TrimSpace(string(listed)), nil
 }
 
 func hashOf(path string) (string, error) {

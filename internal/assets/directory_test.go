@@ -40,7 +40,7 @@ func contents(t *testing.T, dir string) string {
 func TestMake(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "assets")
 	first := binary(t, "first")
-	made, err := Make(dir, first)
+	made, err := Make(dir, first, "")
 	if err != nil || made != dir || contents(t, dir) != "first first first" {
 		t.Fatalf("%s, %v: %s", made, err, contents(t, dir))
 	}
@@ -48,19 +48,19 @@ func TestMake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(dir, first); err != nil {
+	if _, err := Make(dir, first, ""); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.Stat(pathOf(dir, role.Etcd)); err != nil || !os.SameFile(before, after) {
 		t.Errorf("made twice: %v", err)
 	}
-	if _, err := Make(dir, binary(t, "second")); err != nil || contents(t, dir) != "second second second" {
+	if _, err := Make(dir, binary(t, "second"), ""); err != nil || contents(t, dir) != "second second second" {
 		t.Errorf("%v: %s", err, contents(t, dir))
 	}
 	if err := os.Remove(pathOf(dir, role.Kubectl)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(dir, first); err != nil || contents(t, dir) != "first first first" {
+	if _, err := Make(dir, first, ""); err != nil || contents(t, dir) != "first first first" {
 		t.Errorf("%v: %s", err, contents(t, dir))
 	}
 	entries, err := os.ReadDir(dir)
@@ -74,13 +74,84 @@ func TestMakeInCache(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("HOME", cache)
-	first, err := Make("", binary(t, "first"))
+	first, err := Make("", binary(t, "first"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := Make("", binary(t, "second"))
+	second, err := Make("", binary(t, "second"), "")
 	if err != nil || first == second || !strings.HasPrefix(first, cache) || contents(t, first) != "first first first" {
 		t.Errorf("%s, %s, %v", first, second, err)
+	}
+}
+
+// TestCollecting: a directory says that the garbage collector is to run in it, as the last call asked for.
+func TestCollecting(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("HOME", cache)
+	source := binary(t, "content")
+	plain, err := Make("", source, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	collecting, err := Make("", source, Collecting)
+	if err != nil || collecting == plain {
+		t.Fatalf("%s and %s, %v", plain, collecting, err)
+	}
+	listedIn := func(dir string) string {
+		t.Helper()
+		listed, err := Listed(pathOf(dir, role.APIServer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return listed
+	}
+	if got := listedIn(plain); got != "" {
+		t.Errorf("without --collect, the directory lists %q", got)
+	}
+	if got := listedIn(collecting); got != "gc,namespace" {
+		t.Errorf("with --collect, the directory lists %q", got)
+	}
+	dir := filepath.Join(t.TempDir(), "assets")
+	for _, controllers := range []string{Collecting, Collecting, "", "", Collecting} {
+		if _, err := Make(dir, source, controllers); err != nil {
+			t.Fatal(err)
+		}
+		if got := listedIn(dir); got != controllers {
+			t.Errorf("made for %q, the directory lists %q", controllers, got)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != len(role.All())+2 {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+}
+
+// TestListed: the list is beside the program, whatever way leads to that.
+func TestListed(t *testing.T) {
+	dir := t.TempDir()
+	program := pathOf(dir, role.APIServer)
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(dir, controllersFile)
+	if err := os.WriteFile(list, []byte("namespace\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	for _, name := range []string{program, string(role.APIServer)} {
+		if got, err := Listed(name); got != "namespace" || err != nil {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if got, err := Listed("no-such-program"); got != "" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := os.WriteFile(list, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listed(program); err == nil || !strings.Contains(err.Error(), list) {
+		t.Errorf("an empty list: %v", err)
 	}
 }
 
@@ -89,19 +160,22 @@ func TestMakeAtTheSameTime(t *testing.T) {
 	var making errgroup.Group
 	for range 16 {
 		making.Go(func() error {
-			_, err := Make(dir, source)
+			_, err := Make(dir, source, Collecting)
 			return err
 		})
 	}
 	if err := making.Wait(); err != nil || contents(t, dir) != "content content content" {
 		t.Errorf("%v: %s", err, contents(t, dir))
 	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != len(role.All())+2 {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
 }
 
 // Whoever cannot write there is told what to do.
 func TestMakeNowhere(t *testing.T) {
 	file := binary(t, "a file")
-	if _, err := Make(filepath.Join(file, "assets"), file); err == nil || !strings.Contains(err.Error(), "--dir") {
+	if _, err := Make(filepath.Join(file, "assets"), file, ""); err == nil || !strings.Contains(err.Error(), "--dir") {
 		t.Errorf("%v", err)
 	}
 }

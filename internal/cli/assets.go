@@ -26,23 +26,30 @@ import (
 
 func newAssets(s Streams) *cobra.Command {
 	var dir string
+	var collect bool
 	c := &cobra.Command{
 		Use:   "assets",
 		Short: "Make a directory with kube-apiserver, etcd and kubectl for test frameworks",
 		Long: `Makes a directory with kube-apiserver, etcd and kubectl, each of which is this binary
 under another name, and prints its path. Test frameworks such as controller-runtime's
-envtest start a control plane from it: suites run unchanged, and what is owned, and what
-is in a namespace, is deleted. The directory is made once, and anew when the binary
-changes.
+envtest start a control plane from it. The directory is made once, and anew when the
+binary changes.
 
     export KUBEBUILDER_ASSETS=$(coppice assets)
     go test ./...
 
-In kube-apiserver the garbage collector and the namespace controller run. Others do if
-$COPPICE_CONTROLLERS names them (gc, namespace, protection, workloads, scheduler), and
-simulated nodes if $COPPICE_NODES is their number. Its flags: kube-apiserver --help.`,
+Suites run unchanged: as with kube-apiserver alone, nobody deletes owned objects or the
+contents of namespaces. With --collect, the garbage collector and the namespace controller
+run, so that a suite can test what really goes.
+
+If $COPPICE_CONTROLLERS is set, the controllers that it names run instead: none, or of gc,
+namespace, protection, workloads and scheduler; and simulated nodes if $COPPICE_NODES is
+their number. The flags of the API server: kube-apiserver --help.`,
 		Example: `  # In the cache directory of the user
   coppice assets
+
+  # With a garbage collector and a namespace controller
+  coppice assets --collect
 
   # Where that is read-only
   coppice assets --dir /tmp/assets`,
@@ -52,7 +59,11 @@ simulated nodes if $COPPICE_NODES is their number. Its flags: kube-apiserver --h
 			if err != nil {
 				return fmt.Errorf("find the binary: %w", err)
 			}
-			made, err := assets.Make(dir, binary)
+			controllers := ""
+			if collect {
+				controllers = assets.Collecting
+			}
+			made, err := assets.Make(dir, binary, controllers)
 			if err != nil {
 				return err
 			}
@@ -61,6 +72,7 @@ simulated nodes if $COPPICE_NODES is their number. Its flags: kube-apiserver --h
 		},
 	}
 	c.Flags().StringVar(&dir, "dir", "", "the directory (default: coppice/assets in the user's cache directory, and in it one named after the contents of the binary)")
+	c.Flags().BoolVar(&collect, "collect", false, "run the garbage collector and the namespace controller in kube-apiserver")
 	// The only error is that there is no such flag.
 	_ = c.MarkFlagDirname("dir")
 	return c
@@ -91,7 +103,11 @@ const stopTimeout = 5 * time.Second
 
 func runAPIServer(ctx context.Context, args []string, s Streams) error {
 	parentEnded := parent.Ended()
-	a, err := assets.ParseAPIServer(args, os.Getenv)
+	listed, err := assets.Listed(os.Args[0])
+	if err != nil {
+		return err
+	}
+	a, err := assets.ParseAPIServer(args, os.Getenv, listed)
 	if err != nil {
 		return fmt.Errorf("%w; see kube-apiserver --help", err)
 	}

@@ -38,7 +38,8 @@ func NewContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.L
 	if client == nil || clock == nil || log == nil {
 		return nil, errors.New("controller: a client, a clock and a logger are required")
 	}
-	shared := informers.New(client, withoutManagedFields)
+	c := NewPodlessContext(client, clock, log)
+	shared := c.Informers
 	pods, err := NewRefManager(shared.Core().V1().Pods().Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*corev1.Pod, error) {
 			return client.CoreV1().Pods(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
@@ -49,7 +50,13 @@ func NewContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.L
 	if err := shared.Core().V1().Pods().Informer().AddIndexers(cache.Indexers{podrules.ByNode: podrules.NodeKey}); err != nil {
 		return nil, fmt.Errorf("index pods by node: %w", err)
 	}
-	return &Context{Client: client, Informers: shared, Pods: pods, Clock: clock, Log: log, events: record.NewBroadcaster()}, nil
+	c.Pods = pods
+	return c, nil
+}
+
+// NewPodlessContext is like NewContext, for controllers that do not read pods: Pods is nil.
+func NewPodlessContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.Logger) *Context {
+	return &Context{Client: client, Informers: informers.New(client, withoutManagedFields), Clock: clock, Log: log, events: record.NewBroadcaster()}
 }
 
 // PodsOn lists the pods in the cache that are bound to a node. They are the cache's own.

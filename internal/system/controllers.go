@@ -101,6 +101,13 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server, running *at
 		workloads := func() error { return runWorkloads(ctx, o, api, shared) }
 		parts = append(parts, asComponent(api, controllersComponent, workloads), func() error { return quotas.Run(ctx) })
 	}
+	if o.Workloads == Elsewhere {
+		addresses, err := newServiceAddresses(o, api)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, func() error { return addresses(ctx) })
+	}
 	if o.Nodes.Nodes > 0 {
 		nodes, err := newNodes(o, api, pods, nodeObjects)
 		if err != nil {

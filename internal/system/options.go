@@ -38,8 +38,8 @@ const (
 	// permission for.
 	OwnerReferencesPlugin = "OwnerReferencesPermissionEnforcement"
 	// ServiceAccountPlugin rejects pods whose service account does not exist, and mounts a token of it
-	// into the others. It is disabled too where the controllers of workloads do not run: one of them
-	// creates the accounts.
+	// into the others. It is disabled too where Workloads is Disabled: one of these controllers creates
+	// the accounts.
 	ServiceAccountPlugin = "ServiceAccount"
 )
 
@@ -98,11 +98,13 @@ type Options struct {
 	// NamespaceDeletionOrder is the order in which the contents of a namespace are deleted.
 	// Default: coppice.DefaultDeletionOrder.
 	NamespaceDeletionOrder coppice.DeletionOrder
-	// VolumeProtection determines whether volumes and volume claims in use are protected. The
-	// controller runs InProcess or not at all.
+	// VolumeProtection determines where the controller runs that lets go of protected volumes and volume
+	// claims. Unless it is Disabled, new ones get the finalizers that this controller removes.
 	VolumeProtection Placement
-	// Workloads determines whether the workload controllers run: those of deployments, replica sets
-	// and so on.
+	// Workloads determines where the workload controllers run: those of deployments, replica sets and so
+	// on. Unless it is Disabled, new nodes are tainted until one of them finds the node ready, and pods
+	// need a service account, which one of them creates. If it is Elsewhere, this process still keeps the
+	// IPAddresses of services: that is the work of an API server in Kubernetes.
 	Workloads Placement
 	// Nodes are the nodes of this process; none if Nodes.Nodes is 0. Dir, Version and Log are set
 	// by Run.
@@ -182,7 +184,7 @@ func (o Options) disablesAdmission(plugin string) bool {
 
 // runsControllers reports whether any controller may run in this process.
 func (o Options) runsControllers() bool {
-	return o.runsCoppice() || o.VolumeProtection == InProcess || o.Workloads == InProcess || o.Nodes.Nodes > 0 || o.Scheduler
+	return o.runsCoppice() || o.VolumeProtection == InProcess || o.Workloads != Disabled || o.Nodes.Nodes > 0 || o.Scheduler
 }
 
 // runsCoppice reports whether the garbage collector or the namespace controller runs in this

@@ -147,7 +147,7 @@ func (m metricsServer) RoundTrip(r *http.Request) (*http.Response, error) {
 // and down when the window is over.
 func TestPodAutoscalerScales(t *testing.T) {
 	o := options(t.TempDir())
-	o.Workloads = Elsewhere
+	o.Workloads = Disabled
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		client, err := kubernetes.NewForConfig(p.Config)
 		if err != nil {

@@ -66,6 +66,24 @@ func newResourceQuotas(o Options, api *apiserver.Server, shared *controller.Cont
 	})
 }
 
+// newServiceAddresses returns a function that keeps the IPAddresses of services until its context ends.
+func newServiceAddresses(o Options, api *apiserver.Server) (func(context.Context) error, error) {
+	config, err := api.Workloads()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the client of the addresses of services: %w", err)
+	}
+	shared := controller.NewPodlessContext(client, clock.RealClock{}, o.Log)
+	addresses, err := servicecidrs.Addresses(shared)
+	if err != nil {
+		return nil, fmt.Errorf("make the controller of the addresses of services: %w", err)
+	}
+	return func(ctx context.Context) error { return shared.Run(ctx, addresses) }, nil
+}
+
 // newPodAutoscaler returns the controller of HorizontalPodAutoscalers.
 func newPodAutoscaler(api *apiserver.Server, shared *controller.Context) (*controller.Controller, error) {
 	config, err := api.HorizontalPodAutoscaler()

@@ -10,7 +10,8 @@
 // which nothing may differ. COPPICE_TEST_DIFFERENTIAL is the number of requests (default
 // 2000). A failure prints the seed of its sequence, which COPPICE_TEST_SEED runs alone.
 //
-// TestObjects compares what the two make of manifests (objects_test.go).
+// TestObjects compares what the two make of manifests (objects_test.go), and TestFreshServers what is there
+// from the start (seat_test.go).
 //
 //	cd bench && go run ./onkubernetes -dir .. go test ./test/differential -count=1 -v
 package differential
@@ -35,6 +36,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/coppice-dev/coppice/internal/assets"
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
@@ -55,16 +57,25 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startOurs runs a server of ours, without controllers, until the test ends.
+// seatFlags are those by which test frameworks start kube-apiserver, and the other one is started
+// (bench/realserver), as far as they matter here.
+var seatFlags = []string{
+	"--secure-port=0", "--authorization-mode=RBAC", "--allow-privileged=true", "--disable-admission-plugins=ServiceAccount",
+	"--service-cluster-ip-range=10.0.0.0/24",
+}
+
+// startOurs runs a server of ours in the place of kube-apiserver until the test ends.
 func startOurs(t *testing.T) *rest.Config {
 	t.Helper()
+	seat, err := assets.ParseAPIServer(seatFlags, func(string) string { return "" }, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat.Options.Version, seat.Options.Log = "v1.37.2", slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan *rest.Config, 1), make(chan error, 1)
 	go func() {
-		ended <- system.Run(ctx, system.Options{
-			Ephemeral: true, GarbageCollector: system.Elsewhere, NamespaceController: system.Elsewhere, Workloads: system.Disabled,
-			Version: "v1.37.2", Log: slog.New(slog.DiscardHandler),
-		}, func(p system.Plane) { ready <- p.Config })
+		ended <- system.Run(ctx, seat.Options, func(p system.Plane) { ready <- p.Config })
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -3,6 +3,7 @@ package envtest
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +14,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -28,10 +31,108 @@ func ownerReference(owner *corev1.ConfigMap) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}
 }
 
-// What no suite had so far, and what none may lose: owned objects and namespaces are collected, and
-// nobody sets the status of workloads, or makes service accounts.
-func TestControllers(t *testing.T) {
+// diagnosed returns the code of an answer that only a process with a garbage collector, or with a
+// controller of namespaces, has.
+func diagnosed(t *testing.T, config *rest.Config) int {
+	t.Helper()
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := 0
+	clientset.RESTClient().Get().AbsPath("/status").Do(t.Context()).StatusCode(&code)
+	return code
+}
+
+// As with kube-apiserver, nobody collects, and what is new is as its admission plug-ins leave it: a node
+// is not ready, volumes are protected, and a pod has no service account where that plug-in is disabled.
+func TestAsKubeAPIServer(t *testing.T) {
+	config := start(t, &envtest.Environment{})
+	c := newClient(t, config)
+	if code := diagnosed(t, config); code != http.StatusServiceUnavailable {
+		t.Errorf("asked about its controllers, the server answers %d: some run", code)
+	}
+	owner := configMap("owner")
+	create(t, c, owner)
+	owned, namespace := configMap("owned", ownerReference(owner)), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "full"}}
+	create(t, c, owned, namespace)
+	inside := configMap("inside")
+	inside.Namespace = namespace.Name
+	create(t, c, inside)
+	for _, deleted := range []client.Object{owner, namespace} {
+		if err := c.Delete(t.Context(), deleted); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, stays := range []client.Object{owned, namespace, inside} {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(stays), stays); err != nil {
+			t.Error(err)
+		}
+	}
+	if namespace.DeletionTimestamp == nil || namespace.Status.Phase != corev1.NamespaceTerminating {
+		t.Errorf("the deleted namespace is %s", namespace.Status.Phase)
+	}
+
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/volume"}},
+	}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim"}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}
+	pod := podOf("pod")
+	create(t, c, node, volume, claim, pod)
+	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+	if !slices.Equal(node.Spec.Taints, []corev1.Taint{notReady}) {
+		t.Errorf("the new node has the taints %v", node.Spec.Taints)
+	}
+	if !slices.Equal(volume.Finalizers, []string{"kubernetes.io/pv-protection"}) || !slices.Equal(claim.Finalizers, []string{"kubernetes.io/pvc-protection"}) {
+		t.Errorf("volume and claim have the finalizers %v and %v", volume.Finalizers, claim.Finalizers)
+	}
+	if pod.Spec.ServiceAccountName != "" || len(pod.Spec.Volumes) > 0 {
+		t.Errorf("the pod has the account %q and the volumes %v", pod.Spec.ServiceAccountName, pod.Spec.Volumes)
+	}
+}
+
+func podOf(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: name, Image: name}}}}
+}
+
+// Where a suite enables the plug-in ServiceAccount, a pod needs an account that exists, and gets a token.
+func TestServiceAccounts(t *testing.T) {
+	environment := &envtest.Environment{}
+	environment.ControlPlane.GetAPIServer().Configure().Set("disable-admission-plugins", "NamespaceLifecycle")
+	c := newClient(t, start(t, environment))
+	pod := podOf("pod")
+	pod.Spec.ServiceAccountName = "builder"
+	if err := c.Create(t.Context(), pod.DeepCopy()); !apierrors.IsForbidden(err) {
+		t.Errorf("without the account: %v", err)
+	}
+	create(t, c, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "builder"}}, pod)
+	if len(pod.Spec.Volumes) != 1 || pod.Spec.Volumes[0].Projected == nil {
+		t.Errorf("the pod has the volumes %v", pod.Spec.Volumes)
+	}
+}
+
+// The variable counts more than what the directory of the assets says.
+func TestControllersByVariable(t *testing.T) {
+	t.Setenv("COPPICE_CONTROLLERS", "none")
+	if code := diagnosed(t, start(t, collecting())); code != http.StatusServiceUnavailable {
+		t.Errorf("with none, the server answers %d: some controllers run", code)
+	}
+	t.Setenv("COPPICE_CONTROLLERS", "gc")
 	c := newClient(t, start(t, &envtest.Environment{}))
+	orphan := configMap("owned-by-nobody", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "none"})
+	create(t, c, orphan)
+	gone(t, c, orphan)
+}
+
+// With coppice assets --collect, owned objects and namespaces are collected; nobody sets the status of
+// workloads, or makes service accounts.
+func TestCollecting(t *testing.T) {
+	c := newClient(t, start(t, collecting()))
 
 	owner := configMap("owner")
 	create(t, c, owner)
@@ -143,7 +244,9 @@ func custom(kind, name string) *unstructured.Unstructured {
 // The first object of a definition can be created at once; upstream's server makes it wait for two
 // seconds.
 func TestDefinitions(t *testing.T) {
-	config := start(t, &envtest.Environment{CRDs: []*apiextensionsv1.CustomResourceDefinition{definition("saws", "Saw")}})
+	environment := collecting()
+	environment.CRDs = []*apiextensionsv1.CustomResourceDefinition{definition("saws", "Saw")}
+	config := start(t, environment)
 	create(t, newClient(t, config), custom("Saw", "installed-with-the-environment"))
 
 	began := time.Now()

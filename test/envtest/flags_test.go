@@ -22,10 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// configured starts an environment whose API server has further flags.
+// configured starts an environment with a garbage collector whose API server has further flags.
 func configured(t *testing.T, flags map[string]string) *rest.Config {
 	t.Helper()
-	environment := &envtest.Environment{}
+	environment := collecting()
 	arguments := environment.ControlPlane.GetAPIServer().Configure()
 	for name, value := range flags {
 		arguments.Set(name, value)

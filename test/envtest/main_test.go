@@ -1,6 +1,6 @@
 // Package envtest starts control planes as suites of operators do, by controller-runtime's envtest,
 // from the assets of coppice: nothing here knows of coppice but the environment variable with their
-// directory.
+// directory, and the path of kube-apiserver in the directory of coppice assets --collect.
 package envtest
 
 import (
@@ -49,7 +49,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// makeAssets builds coppice, unless COPPICE_BIN names one, and sets KUBEBUILDER_ASSETS to its assets.
+// collectingAssets is the directory of the assets with a garbage collector. TestMain sets it.
+var collectingAssets string
+
+// collecting returns an environment in which owned objects, and the contents of namespaces, are deleted.
+func collecting() *envtest.Environment {
+	environment := &envtest.Environment{}
+	environment.ControlPlane.GetAPIServer().Path = filepath.Join(collectingAssets, "kube-apiserver")
+	return environment
+}
+
+// makeAssets builds coppice, unless COPPICE_BIN names one, makes its assets, without a collector and with
+// one, and sets KUBEBUILDER_ASSETS to the former.
 func makeAssets(dir string) error {
 	binary := os.Getenv("COPPICE_BIN")
 	if binary == "" {
@@ -60,11 +71,21 @@ func makeAssets(dir string) error {
 			return fmt.Errorf("build coppice: %w\n%s", err, output)
 		}
 	}
-	output, err := exec.Command(binary, "assets", "--dir", filepath.Join(dir, "assets")).Output()
-	if err != nil {
-		return fmt.Errorf("make the assets: %w", err)
+	made := func(arguments ...string) (string, error) {
+		output, err := exec.Command(binary, append([]string{"assets"}, arguments...)...).Output()
+		if err != nil {
+			return "", fmt.Errorf("make the assets: %w", err)
+		}
+		return strings.TrimSpace(string(output)), nil
 	}
-	return os.Setenv("KUBEBUILDER_ASSETS", strings.TrimSpace(string(output)))
+	plain, err := made("--dir", filepath.Join(dir, "assets"))
+	if err != nil {
+		return err
+	}
+	if collectingAssets, err = made("--collect", "--dir", filepath.Join(dir, "collecting")); err != nil {
+		return err
+	}
+	return os.Setenv("KUBEBUILDER_ASSETS", plain)
 }
 
 // start starts an environment that stops when the test ends.

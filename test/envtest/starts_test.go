@@ -96,7 +96,9 @@ func TestAlongside(t *testing.T) {
 		for i := range *alongside {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				c := newClient(t, start(t, &envtest.Environment{ControlPlaneStartTimeout: 4 * patience}))
+				environment := collecting()
+				environment.ControlPlaneStartTimeout = 4 * patience
+				c := newClient(t, start(t, environment))
 				owner := configMap("owner")
 				create(t, c, owner)
 				dependent := configMap("dependent", ownerReference(owner))

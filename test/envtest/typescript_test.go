@@ -25,7 +25,8 @@ func TestTypeScript(t *testing.T) {
 	runIn(t, dir, nil, "npm", "ci")
 	// The suite finds this directory empty at the end.
 	temporary := t.TempDir()
-	t.Log(runIn(t, dir, []string{"TMPDIR=" + temporary}, "node", "--test"))
+	environment := []string{"TMPDIR=" + temporary, "KUBEBUILDER_ASSETS=" + collectingAssets}
+	t.Log(runIn(t, dir, environment, "node", "--test"))
 	needProcesses(t)
 	if left := processesOf(t, temporary); len(left) > 0 {
 		t.Errorf("processes are left: %q", left)

@@ -83,7 +83,8 @@ type Config struct {
 func Optional() []string {
 	return []string{
 		lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName,
-		storageInUseProtectionName, claimResizeName, ownerreferences.PluginName, certificateadmission.ApprovalName, certificateadmission.SigningName,
+		nodeTaintName, podTopologyLabelsName, storageInUseProtectionName, claimResizeName, ownerreferences.PluginName,
+		certificateadmission.ApprovalName, certificateadmission.SigningName,
 		certificateadmission.SubjectRestrictionName, policy.PluginName, validatingwebhook.PluginName, resourcequota.PluginName,
 	}
 }

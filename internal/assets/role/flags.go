@@ -51,10 +51,10 @@ func effective() []Flag {
 		{Name: "bind-address", Usage: "IP address to listen on (default 127.0.0.1)"},
 		{Name: "cert-dir", Usage: "directory of apiserver.crt and apiserver.key, made if they are not there, unless --tls-cert-file is set"},
 		{Name: "client-ca-file", Usage: "authority of client certificates, whose common name is the user, and organizations the groups"},
-		{Name: "controllers", Kind: List, Usage: "controllers to run: gc, namespace, protection, workloads, scheduler (default: $COPPICE_CONTROLLERS, else gc,namespace)"},
+		{Name: "controllers", Kind: List, Usage: "controllers to run: none, or of gc, namespace, protection, workloads, scheduler (default: $COPPICE_CONTROLLERS, else the file coppice-controllers beside this program, else none)"},
 		{Name: "disable-admission-plugins", Kind: List, Usage: "admission plug-ins to disable"},
 		{Name: "enable-admission-plugins", Kind: List, Usage: "admission plug-ins to enable; OwnerReferencesPermissionEnforcement is not enabled by default"},
-		{Name: "enable-garbage-collector", Kind: Bool, Usage: "whether deletions add finalizers of a garbage collector, and one runs (default true)"},
+		{Name: "enable-garbage-collector", Kind: Bool, Usage: "whether deletions add finalizers of a garbage collector, which may run here or elsewhere (default true)"},
 		{Name: "etcd-cafile", Usage: "authority of the etcd servers"},
 		{Name: "etcd-certfile", Usage: "client certificate for etcd"},
 		{Name: "etcd-keyfile", Usage: "key of --etcd-certfile"},
@@ -104,7 +104,7 @@ this way to authenticate is not there: authentication-config enable-bootstrap-to
 service account tokens are not configured in this way: service-account-extend-token-expiration=bool service-account-jwks-uri service-account-lookup=bool service-account-max-token-expiration=duration service-account-signing-endpoint
 this way to authorize is not there: authorization-config authorization-policy-file
 use --enable-admission-plugins: admission-control=list
-pods get no default tolerations: default-not-ready-toleration-seconds=int default-unreachable-toleration-seconds=int
+the default tolerations of pods are for 300 seconds: default-not-ready-toleration-seconds=int default-unreachable-toleration-seconds=int
 the audit log is written at once, and to a file only: audit-log-batch-buffer-size=int audit-log-batch-max-size=int audit-log-batch-max-wait=duration audit-log-batch-throttle-burst=int audit-log-batch-throttle-enable=bool audit-log-batch-throttle-qps audit-log-compress=bool audit-log-format audit-log-maxage=int audit-log-maxbackup=int audit-log-maxsize=int audit-log-mode audit-log-truncate-enabled=bool audit-log-truncate-max-batch-size=int audit-log-truncate-max-event-size=int audit-log-version audit-webhook-batch-buffer-size=int audit-webhook-batch-max-size=int audit-webhook-batch-max-wait=duration audit-webhook-batch-throttle-burst=int audit-webhook-batch-throttle-enable=bool audit-webhook-batch-throttle-qps audit-webhook-config-file audit-webhook-initial-backoff=duration audit-webhook-mode audit-webhook-truncate-enabled=bool audit-webhook-truncate-max-batch-size=int audit-webhook-truncate-max-event-size=int audit-webhook-version
 the storage is not configured in this way: encryption-provider-config encryption-provider-config-automatic-reload=bool etcd-compaction-interval=duration etcd-count-metric-poll-period=duration etcd-db-metric-poll-interval=duration etcd-healthcheck-timeout=duration etcd-readycheck-timeout=duration etcd-servers-overrides=list lease-reuse-duration-seconds=int storage-backend storage-media-type storage-initialization-timeout=duration watch-cache=bool watch-cache-sizes=list event-ttl=duration
 serving is not configured in this way: cors-allowed-origins=list disable-http2-serving=bool goaway-chance http2-max-streams-per-connection=int livez-grace-period=duration max-connection-bytes-per-sec=int min-request-timeout=int permit-address-sharing=bool permit-port-sharing=bool request-timeout=duration shutdown-delay-duration=duration shutdown-send-retry-after=bool shutdown-watch-termination-grace-period=duration strict-transport-security-directives=list tls-cipher-suites=list tls-curve-preferences=list tls-sni-cert-key enable-priority-and-fairness=bool

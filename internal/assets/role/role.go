@@ -56,9 +56,10 @@ func asksForHelp(args []string) bool {
 // Help returns the help of kube-apiserver. Each flag begins a line.
 func Help() string {
 	var b strings.Builder
-	b.WriteString(`The API server of coppice in the place of kube-apiserver, for test frameworks. Its garbage
-collector and its controller of namespaces run, too; $COPPICE_CONTROLLERS and $COPPICE_NODES
-add others. It ends when its parent process ends, unless $COPPICE_OUTLIVE_PARENT is set.
+	b.WriteString(`The API server of coppice in the place of kube-apiserver, for test frameworks. As with that,
+no controllers run: owned objects and the contents of namespaces stay. COPPICE_CONTROLLERS=gc,namespace
+has them deleted, as do the assets of coppice assets --collect; $COPPICE_NODES adds simulated nodes.
+It ends when its parent process ends, unless $COPPICE_OUTLIVE_PARENT is set.
 
 Usage:
   kube-apiserver [flags]

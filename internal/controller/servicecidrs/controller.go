@@ -40,16 +40,32 @@ type reconciler struct {
 
 // Controllers returns the controller of ServiceCIDRs and that of the IPAddresses of services.
 func Controllers(shared *controller.Context) ([]*controller.Controller, error) {
-	services := shared.Informers.Core().V1().Services().Informer()
+	c, err := newReconciler(shared)
+	if err != nil {
+		return nil, err
+	}
 	ranges := shared.Informers.Networking().V1().ServiceCIDRs()
-	addresses := shared.Informers.Networking().V1().IPAddresses()
+	c.ranges = ranges.Lister()
+	return []*controller.Controller{c.rangeController(ranges, shared.Informers.Core().V1().Services().Informer()), c.addressController(shared)}, nil
+}
+
+// Addresses returns the controller of the IPAddresses of services alone.
+func Addresses(shared *controller.Context) (*controller.Controller, error) {
+	c, err := newReconciler(shared)
+	if err != nil {
+		return nil, err
+	}
+	return c.addressController(shared), nil
+}
+
+// newReconciler returns the reconciler, without its ranges.
+func newReconciler(shared *controller.Context) (*reconciler, error) {
+	services := shared.Informers.Core().V1().Services().Informer()
 	if err := services.AddIndexers(cache.Indexers{byAddress: indexAddresses}); err != nil {
 		return nil, fmt.Errorf("index services by address: %w", err)
 	}
-	c := &reconciler{
-		client: shared.Client, services: services.GetIndexer(), ranges: ranges.Lister(), addresses: addresses.Lister(), now: shared.Clock.Now,
-	}
-	return []*controller.Controller{c.rangeController(ranges, services), c.addressController(services, addresses)}, nil
+	addresses := shared.Informers.Networking().V1().IPAddresses().Lister()
+	return &reconciler{client: shared.Client, services: services.GetIndexer(), addresses: addresses, now: shared.Clock.Now}, nil
 }
 
 func (c *reconciler) rangeController(ranges informers.Source[networkinglisters.ServiceCIDRLister], services cache.SharedIndexInformer) *controller.Controller {
@@ -64,12 +80,12 @@ func (c *reconciler) rangeController(ranges informers.Source[networkinglisters.S
 	}
 }
 
-func (c *reconciler) addressController(services cache.SharedIndexInformer, addresses informers.Source[networkinglisters.IPAddressLister]) *controller.Controller {
+func (c *reconciler) addressController(shared *controller.Context) *controller.Controller {
 	return &controller.Controller{
 		Name: addressesName, Reconcile: c.reconcileAddress, Workers: workers,
 		Sources: []controller.Source{
-			controller.For(addresses.Informer()),
-			{Informer: services, Keys: addressKeys},
+			controller.For(shared.Informers.Networking().V1().IPAddresses().Informer()),
+			{Informer: shared.Informers.Core().V1().Services().Informer(), Keys: addressKeys},
 		},
 	}
 }

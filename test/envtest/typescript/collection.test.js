@@ -1,4 +1,5 @@
-// A suite as others write it: it knows nothing of coppice, whose assets $KUBEBUILDER_ASSETS names.
+// A suite as others write it: it knows nothing of coppice, whose assets $KUBEBUILDER_ASSETS names, made by
+// coppice assets --collect.
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import os from "node:os";

@@ -87,7 +87,7 @@ func (p *Admission) Admit(ctx context.Context, a admission.Attributes, o admissi
 		return nil
 	}
 	if pod.Spec.ServiceAccountName == "" {
-		pod.Spec.ServiceAccountName = defaultAccount
+		pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = defaultAccount, defaultAccount
 	}
 	account, err := p.account(ctx, a, pod.Spec.ServiceAccountName)
 	if err != nil {

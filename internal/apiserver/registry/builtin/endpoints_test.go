@@ -61,7 +61,7 @@ func TestBinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := got.(*corev1.Pod)
-	if bound.Spec.NodeName != "n1" || bound.Annotations["a"] != "b" || bound.Generation != 2 || len(bound.Status.Conditions) != 1 {
+	if bound.Spec.NodeName != "n1" || bound.Annotations["a"] != "b" || bound.Generation != 1 || len(bound.Status.Conditions) != 1 {
 		t.Fatalf("bound as %+v", bound)
 	}
 	if c := bound.Status.Conditions[0]; c.Type != corev1.PodScheduled || c.Status != corev1.ConditionTrue || !c.LastTransitionTime.Time.Equal(testNow()) {

@@ -131,9 +131,10 @@ func TestPodPriority(t *testing.T) {
 func TestPodReplacedByItsManifest(t *testing.T) {
 	p := newFakeServer(t)
 	p.create(`{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: usual}, value: 7, globalDefault: true}`)
-	created := p.create(simplePod).(*corev1.Pod)
-	if created.Spec.ServiceAccountName != "default" || len(created.Spec.Tolerations) != 2 {
-		t.Errorf("created with account %q and %d tolerations", created.Spec.ServiceAccountName, len(created.Spec.Tolerations))
+	// As the admission plug-in ServiceAccount completes it.
+	created := p.create(strings.Replace(simplePod, "spec: {", "spec: {serviceAccountName: default, ", 1)).(*corev1.Pod)
+	if created.Spec.DeprecatedServiceAccount != "default" || len(created.Spec.Tolerations) != 2 {
+		t.Errorf("created with account %q and %d tolerations", created.Spec.DeprecatedServiceAccount, len(created.Spec.Tolerations))
 	}
 	updated, err := p.replace(simplePod)
 	if err != nil {

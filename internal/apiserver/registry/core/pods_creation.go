@@ -17,16 +17,10 @@ import (
 // Defaults that a pod gets when it is created. Templates do not have them, so these must not be
 // fields in which controllers compare a pod with its template.
 
-// defaultAccount is the service account of pods that name none. Every namespace has it.
-const defaultAccount = "default"
-
 // evictAfter is the default time that a pod stays on an unreachable node, in seconds.
 const evictAfter = 300
 
 func createPod(p *corev1.Pod) {
-	if !isStatic(p) { // its node runs it without the server
-		registry.SetDefault(&p.Spec.ServiceAccountName, defaultAccount)
-	}
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
 	p.Spec.Tolerations = tolerateLostNodes(p.Spec.Tolerations)
 	podspec.MergeLabelKeys(&p.Spec, p.Labels)

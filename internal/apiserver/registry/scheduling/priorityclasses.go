@@ -113,8 +113,8 @@ func SystemPriorityClasses() []*schedulingv1.PriorityClass {
 		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description}
 	}
 	return []*schedulingv1.PriorityClass{
-		class("system-node-critical", 2*highestUserPriority+1000, "Pods that must not be moved from their node."),
-		class("system-cluster-critical", 2*highestUserPriority, "Pods that the cluster must have, on any node."),
+		class("system-node-critical", 2*highestUserPriority+1000, "Used for system critical pods that must not be moved from their current node."),
+		class("system-cluster-critical", 2*highestUserPriority, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	}
 }
 

@@ -1,0 +1,163 @@
+package differential
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// freshNamespaces are those of a server that nobody has used yet.
+var freshNamespaces = []string{"default", "kube-node-lease", "kube-public", "kube-system"}
+
+// freshDeclarations are the differences of what is there from the start, on purpose.
+var freshDeclarations = []declaration{
+	permit("old versions of apps and extensions are served (R17)", `only ours: apiservices\.apiregistration\.k8s\.io/v1beta\d\.(apps|extensions)`),
+	permit("the group of APIServices has one itself", `only ours: apiservices\.apiregistration\.k8s\.io/v1\.apiregistration\.k8s\.io`),
+	permit("components are listed where they run", `only theirs: componentstatuses/(controller-manager|scheduler)`),
+	permit("our own controllers have a priority level", `only ours: flowschemas\.flowcontrol\.apiserver\.k8s\.io/coppice-[a-z-]+`),
+	permit("each server has an authority of its own", `(?s)configmaps/kube-system/extension-apiserver-authentication: data\.client-ca-file: .*`),
+	permit("front proxies are those of the own authority, whatever the flags say",
+		`(?s)configmaps/kube-system/extension-apiserver-authentication: only ours has data\.requestheader-.*`),
+	permit("each server has a port of its own", `\S+/default/kubernetes: (subsets\[0\]\.|spec\.)?ports\[0\]\.(port|targetPort): ours \d+, theirs \d+`),
+	permit("no server here passes requests on to others of its kind",
+		`leases\.coordination\.k8s\.io/kube-system/\S+: only theirs has metadata\.annotations = map\[kubernetes\.io/peer-advertise-address:\S+\]`),
+}
+
+// TestFreshServers compares all objects of two servers that have just started: suites may count on any of
+// them. Roles and their bindings are left out: those of our components are not upstream's. It needs a
+// kube-apiserver that nobody has used.
+func TestFreshServers(t *testing.T) {
+	path := os.Getenv(kubeconfigVariable)
+	if path == "" {
+		t.Skipf("%s names no kube-apiserver to compare with", kubeconfigVariable)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	ours, theirs := newServer(t, "ours", startOurs(t)), newServer(t, "theirs", config)
+	if got, err := theirs.namespaces(t.Context()); err != nil || !slices.Equal(got, freshNamespaces) {
+		t.Skipf("the kube-apiserver has the namespaces %v, %v: it has been used", got, err)
+	}
+	eventually.Succeeds(t, func() error {
+		var found [2]map[string]any
+		var served [2]map[string]string
+		for i, s := range []*apiServer{ours, theirs} {
+			if served[i], err = s.listable(t.Context()); err != nil {
+				return err
+			}
+		}
+		for i, s := range []*apiServer{ours, theirs} {
+			found[i] = map[string]any{}
+			for resource, path := range served[i] {
+				if served[1-i][resource] == "" || strings.HasSuffix(resource, "."+rbacv1.GroupName) {
+					continue
+				}
+				if err := s.listInto(t.Context(), resource, path, found[i]); err != nil {
+					return err
+				}
+			}
+		}
+		if lines := freshDifferences(found[0], found[1]); len(lines) > 0 {
+			return fmt.Errorf("%d differences:\n%s", len(lines), strings.Join(lines, "\n"))
+		}
+		return nil
+	})
+}
+
+// freshDifferences lists how the objects differ, but for the declared differences.
+func freshDifferences(ours, theirs map[string]any) []string {
+	keys := maps.Clone(ours)
+	maps.Copy(keys, theirs)
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		switch {
+		case ours[key] == nil:
+			lines = append(lines, "only theirs: "+key)
+		case theirs[key] == nil:
+			lines = append(lines, "only ours: "+key)
+		default:
+			for _, line := range objectDifferences("", ours[key], theirs[key]) {
+				lines = append(lines, key+": "+line)
+			}
+		}
+	}
+	return slices.DeleteFunc(lines, func(line string) bool {
+		return slices.ContainsFunc(freshDeclarations, func(d declaration) bool { return d.pattern.MatchString(line) })
+	})
+}
+
+func (s *apiServer) namespaces(ctx context.Context) ([]string, error) {
+	found := map[string]any{}
+	if err := s.listInto(ctx, "namespaces", "/api/v1/namespaces", found); err != nil {
+		return nil, err
+	}
+	var names []string
+	for key := range found {
+		_, name, _ := strings.Cut(key, "/")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// listable returns the path of each resource that can be listed, in its preferred version.
+func (s *apiServer) listable(ctx context.Context) (map[string]string, error) {
+	paths := map[string]string{}
+	add := func(group, root string) error {
+		code, list, err := s.send(ctx, http.MethodGet, root, "", nil)
+		if err != nil || code != http.StatusOK {
+			return fmt.Errorf("%s: discover %s: %d %w", s.name, root, code, err)
+		}
+		for _, r := range asList(list.Object["resources"]) {
+			r := r.(map[string]any)
+			if name := fmt.Sprint(r["name"]); slices.Contains(asList(r["verbs"]), any("list")) && paths[strings.TrimSuffix(name+"."+group, ".")] == "" {
+				paths[strings.TrimSuffix(name+"."+group, ".")] = root + "/" + name
+			}
+		}
+		return nil
+	}
+	if err := add("", "/api/v1"); err != nil {
+		return nil, err
+	}
+	code, groups, err := s.send(ctx, http.MethodGet, "/apis", "", nil)
+	if err != nil || code != http.StatusOK {
+		return nil, fmt.Errorf("%s: discover the groups: %d %w", s.name, code, err)
+	}
+	for _, g := range asList(groups.Object["groups"]) {
+		g := g.(map[string]any)
+		for _, v := range asList(g["versions"]) {
+			if err := add(fmt.Sprint(g["name"]), "/apis/"+fmt.Sprint(v.(map[string]any)["groupVersion"])); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return paths, nil
+}
+
+// listInto adds all objects of a resource, without what differs between any two servers.
+func (s *apiServer) listInto(ctx context.Context, resource, path string, into map[string]any) error {
+	code, answer, err := s.send(ctx, http.MethodGet, path, "", nil)
+	if err != nil || code != http.StatusOK {
+		return fmt.Errorf("%s: list %s: %d %w", s.name, resource, code, err)
+	}
+	for _, item := range asList(answer.Object["items"]) {
+		o := &unstructured.Unstructured{Object: item.(map[string]any)}
+		key := resource + "/" + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
+		o.SetManagedFields(nil)
+		into[key] = normalised(o)
+	}
+	return nil
+}
