@@ -168,6 +168,7 @@ func (a *Agent) admit(ctx context.Context, pod *corev1.Pod, found bool) (*lifecy
 		return nil, nil //nolint:nilnil // it is admitted
 	}
 	a.log.InfoContext(ctx, "pod rejected", "pod", pod.Namespace+"/"+pod.Name, "node", pod.Spec.NodeName, "reason", r.Reason, "message", r.Message)
+	a.record(pod, []lifecycle.Event{{Type: corev1.EventTypeWarning, Reason: r.Reason, Message: r.Message}})
 	return a.admissions.reject(pod, *r, a.clock.Now()), nil
 }
 

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,5 +95,34 @@ func TestPodsThatRunAreNotRejected(t *testing.T) {
 	eventually.Holds(t, "there is ready", func() bool {
 		p, err := h.CoreV1().Pods("ns").Get(t.Context(), "there", metav1.GetOptions{})
 		return err == nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready
+	})
+}
+
+// What happens to a pod on its node is recorded as Events of that node.
+func TestEventsOfAPod(t *testing.T) {
+	h := newHost(t)
+	h.run()
+	h.create("p", nil)
+	h.runs("p")
+	h.mark("p")
+	h.add(pod("twin", "n", map[string]string{"simulated.coppice.dev/fail-pull": "true"}))
+	want := map[string]bool{"Created c": true, "Started c": true, "Killing c": true, "Failed c": true}
+	eventually.Agrees(t, func() string {
+		events, err := h.CoreV1().Events("ns").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]bool{}
+		for _, e := range events.Items {
+			if e.Source.Host == "n" && e.Source.Component == "kubelet" {
+				got[e.Reason+" "+strings.TrimSuffix(strings.TrimPrefix(e.InvolvedObject.FieldPath, "spec.containers{"), "}")] = true
+			}
+		}
+		for event := range want {
+			if !got[event] {
+				return fmt.Sprintf("%s is missing: %v", event, got)
+			}
+		}
+		return ""
 	})
 }

@@ -33,6 +33,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
+	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/eventrecorder"
 )
 
 // workers is the number of pods that are reconciled concurrently.
@@ -82,6 +84,7 @@ type Agent struct {
 	endings map[types.UID]*ending // guarded by mu; of pods that are being deleted
 
 	admissions admissions
+	events     *eventrecorder.Recorder
 
 	movedByHand bool
 }
@@ -100,7 +103,7 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{
 		lease: cmp.Or(c.Lease, DefaultLease), registered: c.Registered,
 		client: c.Client, runtime: c.Runtime, nodes: map[string]Node{}, clock: c.Clock, log: c.Logger, records: map[types.UID]*record{},
-		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand, admissions: newAdmissions(),
+		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand, admissions: newAdmissions(), events: eventrecorder.New(c.Client, component),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[types.UID](),
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: c.Clock}),
 	}
@@ -186,6 +189,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, informer := range a.own {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
+	if r, ok := a.runtime.(interface {
+		Notify(notify func(*corev1.Pod, lifecycle.Event))
+	}); ok {
+		r.Notify(func(pod *corev1.Pod, e lifecycle.Event) { a.record(pod, []lifecycle.Event{e}) })
+	}
 	running.Go(func() {
 		if err := a.runtime.Run(ctx, a.wake); err != nil && ctx.Err() == nil {
 			failed <- fmt.Errorf("runtime %s: %w", a.runtime.Name(), err)
@@ -193,6 +201,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	running.Go(func() { a.keepNodes(ctx) })
+	running.Go(func() { a.events.Run(ctx) })
 	// Pods that only the runtime has can be told apart once the informer has synced.
 	if cache.WaitForCacheSync(ctx.Done(), a.pods.HasSynced, a.objects.HasSynced) {
 		a.countStarted()

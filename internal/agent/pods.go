@@ -116,6 +116,7 @@ func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
 			return err
 		}
 		plan, observed := a.decide(r, !found, rejection)
+		a.record(r.pod, plan.Events)
 		if a.begin(ctx, r, plan.Steps); r.hasChanged() {
 			continue
 		}
@@ -159,8 +160,10 @@ func (r *record) hasChanged() bool {
 
 func (a *Agent) begin(ctx context.Context, r *record, steps []lifecycle.Step) {
 	for _, s := range steps {
-		uid := r.pod.UID
+		pod := r.pod
+		uid := pod.UID
 		done := func(err error) {
+			a.record(pod, lifecycle.EventsOf(s, err))
 			r.mu.Lock()
 			r.state.Finished(s, err, a.clock.Now())
 			r.changed = true
@@ -204,6 +207,7 @@ func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus)
 	case err != nil:
 		return false, fmt.Errorf("report the status of pod %s/%s: %w", r.pod.Namespace, r.pod.Name, err)
 	}
+	a.record(r.pod, lifecycle.EventsBetween(r.pod, status))
 	written.ManagedFields = nil
 	if equality.Semantic.DeepEqual(&r.pod.Status, &written.Status) {
 		return false, nil // the API normalizes the status: writing it again would change nothing

@@ -351,3 +351,41 @@ func TestTheNodesOwnRequests(t *testing.T) {
 		t.Errorf("the pod is there: %v", err)
 	}
 }
+
+// A node counts repetitions of its own Events, and neither changes nor reads those of others.
+func TestNodeCountsItsEvents(t *testing.T) {
+	w := newNodeCluster(t)
+	events := "/api/v1/namespaces/" + w.namespace + "/events"
+	event := func(name, pod, host string) *corev1.Event {
+		return &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Source: corev1.EventSource{Component: "kubelet", Host: host},
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: w.namespace, Name: pod}, Reason: "BackOff", Message: "secret",
+		}
+	}
+	for _, e := range []*corev1.Event{event("mine", "own", w.own), event("theirs", "own", "else"), event("far", "far", w.own)} {
+		if _, err := w.admin.CoreV1().Events(w.namespace).Create(t.Context(), e, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	strategic := string(types.StrategicMergePatchType)
+	for name, test := range map[string]struct {
+		event, form, patch string
+		want               int
+	}{
+		"counts":                   {"mine", strategic, `{"count":2,"lastTimestamp":"2026-01-02T03:04:05Z","message":"again"}`, http.StatusOK},
+		"tests what it says":       {"mine", string(types.JSONPatchType), `[{"op":"test","path":"/message","value":"x"}]`, http.StatusForbidden},
+		"merges":                   {"mine", mergeType, `{"count":3}`, http.StatusForbidden},
+		"changes what it is about": {"mine", strategic, `{"involvedObject":{"name":"far"}}`, http.StatusForbidden},
+		"changes its reason":       {"mine", strategic, `{"reason":"Other"}`, http.StatusForbidden},
+		"keeps it":                 {"mine", strategic, `{"metadata":{"finalizers":["a/b"]}}`, http.StatusForbidden},
+		"labels it":                {"mine", strategic, `{"metadata":{"labels":{"a":"b"}}}`, http.StatusForbidden},
+		"counts another's":         {"theirs", strategic, `{"count":2}`, http.StatusForbidden},
+		"reads another's":          {"theirs", strategic, `{}`, http.StatusForbidden},
+		"about another's pod":      {"far", strategic, `{"count":2}`, http.StatusForbidden},
+	} {
+		code, answer := forge(t, w.config, forged{http.MethodPatch, events + "/" + test.event, "", test.form, test.patch})
+		if code != test.want || code != http.StatusOK && strings.Contains(answer, "secret") {
+			t.Errorf("%s: %d %s, want %d", name, code, answer, test.want)
+		}
+	}
+}

@@ -332,7 +332,7 @@ func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	default:
 		return nil, usageError{fmt.Errorf("--log-format %s: choose text or json", strconv.Quote(format))}
 	}
-	klog.SetSlogLogger(slog.New(handler(libraries)).With("from", "library"))
+	klog.SetSlogLogger(slog.New(newLibraryLog(handler(libraries))).With("from", "library"))
 	return slog.New(handler(l)), nil
 }
 

@@ -39,6 +39,7 @@ func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error 
 	err = s.client.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
 	switch {
 	case err == nil:
+		s.record(pod, corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s to %s", name, node))
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		s.unplace(pod.UID, node) // gone, or bound by another scheduler: the watch will show it
@@ -103,15 +104,13 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, message string)
 	if err != nil {
 		return fmt.Errorf("report that pod %s/%s is not scheduled: %w", pod.Namespace, pod.Name, err)
 	}
-	const component, longestName = "default-scheduler", 230 // a name has at most 253 characters
-	_, err = s.client.CoreV1().Events(pod.Namespace).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: fmt.Sprintf("%s.%x", pod.Name[:min(len(pod.Name), longestName)], s.clock.Now().UnixNano())},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Type:           corev1.EventTypeWarning, Reason: "FailedScheduling", Message: message, FirstTimestamp: now, LastTimestamp: now, Count: 1,
-		Source: corev1.EventSource{Component: component}, ReportingController: component,
-	}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsForbidden(err) { // forbidden in a namespace that is being deleted
-		return fmt.Errorf("record that pod %s/%s is not scheduled: %w", pod.Namespace, pod.Name, err)
-	}
+	s.record(pod, corev1.EventTypeWarning, "FailedScheduling", message)
 	return nil
+}
+
+// record records an Event about a pod.
+func (s *Scheduler) record(pod *corev1.Pod, kind, reason, message string) {
+	s.events.Event("", &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}, kind, reason, message)
 }

@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/eventrecorder"
 	"github.com/coppice-dev/coppice/internal/pods"
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
 )
@@ -67,6 +68,7 @@ type Scheduler struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
 	podsNeeded sync.Once
+	events     *eventrecorder.Recorder
 	startPods  chan struct{} // closed by podsNeeded
 	handlers   atomic.Pointer[[]cache.ResourceEventHandlerRegistration]
 
@@ -91,8 +93,8 @@ func New(c Config) (*Scheduler, error) {
 		pods:  c.Pods, namespaces: c.Namespaces,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Clock: c.Clock}),
-		startPods: make(chan struct{}),
-		cluster:   placement.NewCluster(), placed: map[types.UID]string{}, unschedulable: map[cache.ObjectName]placement.Unplaced{},
+		startPods: make(chan struct{}), events: eventrecorder.New(c.Client, corev1.DefaultSchedulerName),
+		cluster: placement.NewCluster(), placed: map[types.UID]string{}, unschedulable: map[cache.ObjectName]placement.Unplaced{},
 	}
 	if err := s.nodes.SetTransform(essentials); err != nil {
 		return nil, fmt.Errorf("watch nodes: %w", err)
@@ -136,6 +138,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { s.nodes.RunWithContext(ctx) })
 	running.Go(func() { s.watchPods(ctx) })
+	running.Go(func() { s.events.Run(ctx) })
 	// No pod is placed before all pods that are on nodes are known.
 	podsKnown := func() bool {
 		handlers := s.handlers.Load()

@@ -43,7 +43,7 @@ func Decide(in Input, m *State) Plan {
 	}
 	d.probe()
 	d.tidy()
-	return Plan{Steps: d.steps, Status: d.status(), Next: d.next}
+	return Plan{Steps: d.steps, Events: d.events, Status: d.status(), Next: d.next}
 }
 
 // intent is the decision about the pod as a whole.
@@ -66,6 +66,7 @@ type decision struct {
 	containers []container
 	intent     intent
 	steps      []Step
+	events     []Event
 	next       time.Time
 }
 
@@ -271,8 +272,9 @@ func (d *decision) anyStarting() bool {
 
 // do begins a step unless it is already under way.
 func (d *decision) do(s Step) {
+	events := d.killing(s)
 	if d.state.begin(s, d.in.Now) {
-		d.steps = append(d.steps, s)
+		d.steps, d.events = append(d.steps, s), append(d.events, events...)
 	}
 }
 

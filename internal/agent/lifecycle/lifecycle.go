@@ -72,6 +72,8 @@ func (i *Instance) Alive() bool { return i != nil && i.Finished.IsZero() }
 type Plan struct {
 	// Steps are the steps that can be begun at once, in this order.
 	Steps []Step
+	// Events are what there is to tell of the steps that begin.
+	Events []Event
 	// Status is the pod's status as of now.
 	Status corev1.PodStatus
 	// Next is the time of the next decision if nothing changes before, or zero if none is needed.

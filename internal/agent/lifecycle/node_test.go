@@ -36,6 +36,7 @@ type fakeNode struct {
 	hooks   bool                         // preStop hooks end at once
 
 	rejection *lifecycle.Rejection
+	events    []lifecycle.Event // of all plans
 }
 
 func begin() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
@@ -63,6 +64,7 @@ func (w *fakeNode) settle() string {
 	w.t.Helper()
 	for range 100 {
 		w.plan = lifecycle.Decide(lifecycle.Input{Pod: w.pod, Gone: w.gone, Rejection: w.rejection, Observed: w.observed, HostIPs: []string{"10.0.0.1"}, Now: w.now}, w.state)
+		w.events = append(w.events, w.plan.Events...)
 		// What a step has changed is decided on before the status is written.
 		for _, s := range w.plan.Steps {
 			w.do(s)

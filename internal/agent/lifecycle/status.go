@@ -14,6 +14,9 @@ import (
 // lost is the exit code of a container whose real one is unknown: that of KILL.
 const lost = 137
 
+// deadlineExceeded is the reason for the end of a pod whose activeDeadlineSeconds have expired.
+const deadlineExceeded = "DeadlineExceeded"
+
 // status returns the pod's current status. What others report in it is kept. Once the API has
 // accepted the removal of the pod there is nothing left to report.
 func (d *decision) status() corev1.PodStatus {
@@ -53,7 +56,7 @@ func (d *decision) status() corev1.PodStatus {
 		s.Phase = d.phase(&s)
 	}
 	if d.intent == expire && s.Phase == corev1.PodFailed {
-		s.Reason, s.Message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+		s.Reason, s.Message = deadlineExceeded, "Pod was active on the node longer than the specified deadline"
 	}
 	d.setConditions(&s)
 	return s

@@ -154,6 +154,7 @@ func (c *reconciler) markNotReady(ctx context.Context, pod *corev1.Pod, now time
 	if _, err := c.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("mark pod %s/%s as not ready: %w", pod.Namespace, pod.Name, err)
 	}
+	c.events.Event(pod, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
 	return nil
 }
 

@@ -83,10 +83,11 @@ type Runtime struct {
 	tokens *tokens
 
 	mu       sync.Mutex
-	stopped  bool                      // guarded by mu; no further step may begin
-	steps    sync.WaitGroup            // the steps that are under way
-	pods     map[types.UID]*corev1.Pod // guarded by mu; as last seen in the API
-	troubles map[types.UID]string      // guarded by mu; why the volumes of a pod are not up to date
+	stopped  bool                               // guarded by mu; no further step may begin
+	steps    sync.WaitGroup                     // the steps that are under way
+	pods     map[types.UID]*corev1.Pod          // guarded by mu; as last seen in the API
+	notify   func(*corev1.Pod, lifecycle.Event) // guarded by mu; nil before Notify
+	troubles map[types.UID]trouble              // guarded by mu; why the volumes of a pod are not up to date
 
 	files sync.Mutex // held while volumes of API objects are written or removed
 }
@@ -153,7 +154,7 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	r := &Runtime{
 		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
 		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, cache: newPodCache(),
-		tokens: newTokens(c.Objects, c.Clock), pods: map[types.UID]*corev1.Pod{}, troubles: map[types.UID]string{},
+		tokens: newTokens(c.Objects, c.Clock), pods: map[types.UID]*corev1.Pod{}, troubles: map[types.UID]trouble{},
 	}
 	if _, err := r.look(ctx); err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func (r *Runtime) follow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !hasFiles(pod) || !r.Observe(pod.UID).Sandbox.Ready {
+		if pod.DeletionTimestamp != nil || !hasFiles(pod) || !r.Observe(pod.UID).Sandbox.Ready {
 			continue
 		}
 		r.report(ctx, pod, r.followPod(ctx, once, pod))
@@ -117,21 +117,32 @@ func (r *Runtime) followPod(ctx context.Context, objects Objects, pod *corev1.Po
 	return errors.Join(failed...)
 }
 
-// report logs that the volumes of a pod are not up to date: once for each reason.
+// trouble is why the volumes of a pod are not up to date, and how often that was found in a row.
+type trouble struct {
+	text  string
+	times int
+}
+
+// report logs that the volumes of a pod are not up to date: once for each reason, the second time that
+// it is found. The first time the pod itself may just be gone, which ends the right to read what it
+// refers to.
 func (r *Runtime) report(ctx context.Context, pod *corev1.Pod, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	r.mu.Lock()
-	before := r.troubles[pod.UID]
-	if text == "" {
+	now := trouble{text: text, times: 1}
+	if before := r.troubles[pod.UID]; before.text == text {
+		now.times = before.times + 1
+	}
+	if text == "" || r.pods[pod.UID] == nil {
 		delete(r.troubles, pod.UID)
 	} else {
-		r.troubles[pod.UID] = text
+		r.troubles[pod.UID] = now
 	}
 	r.mu.Unlock()
-	if text != "" && text != before {
+	if text != "" && now.times == 2 {
 		r.log.WarnContext(ctx, "volumes of a pod not updated", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -20,6 +21,8 @@ func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container
 		return nil, lifecycle.StartError{Reason: "ImageInspectError", Err: fmt.Errorf("failed to inspect image %q: %w", c.Image, err)}
 	}
 	if isPulled(c, there.GetImage() != nil) {
+		r.tell(of, c, "Pulling", "Pulling image %q", c.Image)
+		began := r.clock.Now()
 		// The pulled image may be another than the one that was present.
 		if spec.Image, err = r.pull(ctx, of, spec, sandbox); err != nil {
 			return nil, pullError(c.Image, err)
@@ -27,6 +30,10 @@ func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container
 		if there, err = r.images.ImageStatus(ctx, spec, false); err != nil {
 			return nil, lifecycle.StartError{Reason: "ImageInspectError", Err: fmt.Errorf("failed to inspect image %q: %w", c.Image, err)}
 		}
+		took := r.clock.Now().Sub(began).Truncate(time.Millisecond)
+		r.tell(of, c, "Pulled", "Successfully pulled image %q in %s (%s including waiting). Image size: %d bytes.", c.Image, took, took, there.GetImage().GetSize())
+	} else if there.GetImage() != nil {
+		r.tell(of, c, "Pulled", "Container image %q already present on machine and can be accessed by the pod", c.Image)
 	}
 	if there.GetImage() == nil {
 		return nil, lifecycle.StartError{
@@ -79,4 +86,22 @@ func pullError(image string, err error) error {
 		return err
 	}
 	return lifecycle.StartError{Reason: "ErrImagePull", Err: fmt.Errorf("failed to pull image %q: %w", image, err)}
+}
+
+// Notify makes notify the receiver of Events about images, which no step returns. It is called before
+// Run.
+func (r *Runtime) Notify(notify func(*corev1.Pod, lifecycle.Event)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notify = notify
+}
+
+// tell tells what happens to the image of a container.
+func (r *Runtime) tell(of *corev1.Pod, c *corev1.Container, reason, format string, args ...any) {
+	r.mu.Lock()
+	notify := r.notify
+	r.mu.Unlock()
+	if notify != nil {
+		notify(of, lifecycle.Event{Container: c.Name, Type: corev1.EventTypeNormal, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
 }

@@ -261,6 +261,7 @@ func componentRoles() []*rbacv1.ClusterRole {
 			rule("", slices.Concat(reading(), []string{"create"}), "nodes"),
 			rule("", []string{"list", "watch", "delete"}, "pods"),
 			rule("", []string{"patch"}, "nodes/status", "pods/status"),
+			rule("", []string{"create", "patch"}, "events"),
 			rule("coordination.k8s.io", []string{"get", "create", "patch"}, "leases")),
 		role(Node,
 			rule("", slices.Concat(reading(), []string{"create", "update", "patch"}), "nodes"),
@@ -269,13 +270,14 @@ func componentRoles() []*rbacv1.ClusterRole {
 			rule("", []string{"get"}, "configmaps", "secrets"),
 			rule("", []string{"list"}, "services"),
 			rule("", []string{"create"}, "events", "serviceaccounts/token"),
+			rule("", []string{"patch"}, "events"),
 			rule("events.k8s.io", []string{"create"}, "events"),
 			rule("coordination.k8s.io", slices.Concat(reading(), []string{"create", "update", "patch"}), "leases"),
 			requestRule()),
 		role(Scheduler,
 			rule("", []string{"list", "watch"}, "namespaces", "nodes", "pods"),
 			rule("", []string{"create"}, "pods/binding", "events"),
-			rule("", []string{"patch"}, "pods/status")),
+			rule("", []string{"patch"}, "pods/status", "events")),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -80,7 +81,9 @@ func (n nodeRequests) check(r *http.Request, info *genericrequest.RequestInfo) e
 		return n.checkAccount(r, info)
 	case corev1.Resource("services"):
 		return n.checkServices(r, info)
-	case corev1.Resource("events"), eventsv1.Resource("events"):
+	case corev1.Resource("events"):
+		return checkEventRequest(r, info)
+	case eventsv1.Resource("events"):
 		return checkVerb(info, "create")
 	case certificatesv1.Resource("certificatesigningrequests"):
 		return checkCertificateRequest(r, info)
@@ -90,6 +93,15 @@ func (n nodeRequests) check(r *http.Request, info *genericrequest.RequestInfo) e
 	default:
 		return fmt.Errorf("it cannot access %s", what)
 	}
+}
+
+// checkEventRequest allows creating Events and patching them, which admission checks. A JSON patch could
+// test what an Event of another says before that.
+func checkEventRequest(r *http.Request, info *genericrequest.RequestInfo) error {
+	if form := r.Header.Get("Content-Type"); info.Verb == "patch" && form != string(types.StrategicMergePatchType) {
+		return fmt.Errorf("it can patch events by %s only", types.StrategicMergePatchType)
+	}
+	return checkVerb(info, "create", "patch")
 }
 
 func checkVerb(info *genericrequest.RequestInfo, verbs ...string) error {

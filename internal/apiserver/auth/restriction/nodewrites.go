@@ -49,6 +49,8 @@ func (n nodeWrites) check(ctx context.Context, a admission.Attributes) error {
 		return n.checkLease(a)
 	case (resource == corev1.Resource("events") || resource == eventsv1.Resource("events")) && operation == admission.Create:
 		return n.checkEvent(ctx, a)
+	case resource == corev1.Resource("events") && operation == admission.Update:
+		return n.checkRepeated(ctx, a)
 	case resource == corev1.Resource("serviceaccounts/token") && operation == admission.Create:
 		return n.checkToken(ctx, a)
 	case resource == certificatesv1.Resource("certificatesigningrequests") && operation == admission.Create:
@@ -227,6 +229,36 @@ func (n nodeWrites) checkEvent(ctx context.Context, a admission.Attributes) erro
 		err = fmt.Errorf("pod %s/%s is not bound to its node", about.Namespace, about.Name)
 	}
 	return err
+}
+
+// checkRepeated allows counting repetitions of an Event that a node has created itself.
+func (n nodeWrites) checkRepeated(ctx context.Context, a admission.Attributes) error {
+	if err := checkCounted(a); err != nil {
+		return err
+	}
+	old, ok := a.GetOldObject().(*corev1.Event)
+	if !ok || n.node != "" && old.Source.Host != n.node {
+		return errors.New("it can change its own Events only")
+	}
+	return n.checkEvent(ctx, a)
+}
+
+// checkCounted allows changes of an Event that count it: of its message, count and times.
+func checkCounted(a admission.Attributes) error {
+	old, was := a.GetOldObject().(*corev1.Event)
+	changed, is := a.GetObject().(*corev1.Event)
+	if !was || !is {
+		return errOwnOnly
+	}
+	if err := checkNoOwnersOrFinalizers(changed); err != nil {
+		return err
+	}
+	counted := old.DeepCopy()
+	counted.Message, counted.Count, counted.FirstTimestamp, counted.LastTimestamp = changed.Message, changed.Count, changed.FirstTimestamp, changed.LastTimestamp
+	if !equalExceptReferences(counted, changed) {
+		return errors.New("it can count repetitions of an Event only")
+	}
+	return nil
 }
 
 // checkLabels refuses changes of labels that keep workloads apart, and of Kubernetes' own

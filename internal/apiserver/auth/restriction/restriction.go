@@ -97,15 +97,15 @@ func componentRestrictions(namespaces Namespaces) map[string]Restriction {
 			checkWrite: checkLeaderElectionWrite,
 		},
 		bootstrappolicy.NodeAgent: {
-			Whole:        []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
+			Whole:        []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Resource: "events"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
 			Subresources: []string{"nodes/status", "pods/status"},
-			AnyPatch:     []string{"leases", "nodes/status", "pods/status"},
+			AnyPatch:     []string{"leases", "nodes/status", "pods/status", "events"},
 			checkWrite:   nodeWrites{}.check,
 		},
 		bootstrappolicy.Scheduler: {
 			Whole:        []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Resource: "events"}},
 			Subresources: []string{"pods/binding", "pods/status"},
-			AnyPatch:     []string{"pods/status"},
+			AnyPatch:     []string{"pods/status", "events"},
 			checkWrite:   checkSchedulerWrite,
 		},
 	}

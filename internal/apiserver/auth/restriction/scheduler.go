@@ -14,6 +14,9 @@ func checkSchedulerWrite(_ context.Context, a admission.Attributes) error {
 	case admission.Create:
 		return nil // its role bounds what it may create
 	case admission.Update:
+		if a.GetResource().GroupResource() == corev1.Resource("events") {
+			return checkCounted(a)
+		}
 		return checkPodScheduled(a)
 	case admission.Delete, admission.Connect:
 	}

@@ -1,0 +1,140 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Event is an event of a pod or of one of its containers, for people. Reasons and messages are
+// those of a kubelet.
+type Event struct {
+	Container string // "" for the pod
+	Type      string // corev1.EventTypeNormal or corev1.EventTypeWarning
+	Reason    string
+	Message   string
+}
+
+// killing returns the Event of a step that is the first to end a living instance.
+func (d *decision) killing(s Step) []Event {
+	var id, container string
+	switch s := s.(type) {
+	case PreStop:
+		id, container = s.ID, s.Container
+	case Signal:
+		id, container = s.ID, s.Container
+	case Kill:
+		id, container = s.ID, s.Container
+	case CreateSandbox, RemoveSandbox, Start, Remove, Probe, Resize, Delete:
+		return nil
+	}
+	t := d.state.peek(id)
+	if d.in.Gone || !t.hookBegan.IsZero() || !t.signaled.IsZero() || !t.killed.IsZero() {
+		return nil
+	}
+	message := "Stopping container " + container
+	for _, kind := range []ProbeKind{Startup, Liveness} {
+		if d.intent == run && t.probes[kind].outcome == failing {
+			message = fmt.Sprintf("Container %s failed %s probe, will be restarted", container, strings.ToLower(kind.String()))
+		}
+	}
+	return []Event{{container, corev1.EventTypeNormal, "Killing", message}}
+}
+
+// EventsOf returns the Events of a step that has ended.
+func EventsOf(s Step, err error) []Event {
+	warning := func(container, reason, message string) []Event {
+		return []Event{{container, corev1.EventTypeWarning, reason, message}}
+	}
+	switch s := s.(type) {
+	case Start:
+		if err == nil {
+			return []Event{{s.Container, corev1.EventTypeNormal, "Created", "Container created"}, {s.Container, corev1.EventTypeNormal, "Started", "Container started"}}
+		}
+		return failedStart(s.Container, err)
+	case CreateSandbox:
+		switch {
+		case err == nil:
+		case isStartError(err):
+			return warning("", "FailedMount", "Unable to attach or mount volumes: "+err.Error())
+		default:
+			return warning("", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		}
+	case Probe:
+		if err != nil && !errors.Is(err, ErrUndecided) {
+			failed := s.Kind.String() + " probe failed: "
+			return warning(s.Container, "Unhealthy", failed+strings.TrimPrefix(err.Error(), failed))
+		}
+	case PreStop:
+		if err != nil {
+			return warning(s.Container, "FailedPreStopHook", "PreStopHook failed")
+		}
+	case RemoveSandbox, Remove, Signal, Kill, Resize, Delete:
+	}
+	return nil
+}
+
+// failedStart returns the Events of a container that could not be started.
+func failedStart(container string, err error) []Event {
+	known, _ := errors.AsType[StartError](err)
+	failed := Event{container, corev1.EventTypeWarning, "Failed", "Error: " + err.Error()}
+	switch known.Reason {
+	case "ErrImagePull":
+		return []Event{{container, corev1.EventTypeWarning, "Failed", capital(err.Error())}, {container, corev1.EventTypeWarning, "Failed", "Error: ErrImagePull"}}
+	case "InvalidImageName", "ImageInspectError":
+		failed.Reason, failed.Message = "InspectFailed", capital(err.Error())
+	case "ErrImageNeverPull":
+		failed.Reason, failed.Message = "ErrImageNeverPull", capital(err.Error())
+	}
+	return []Event{failed}
+}
+
+func capital(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// EventsBetween returns the Events of a change of the status of a pod: back-offs that begin, and a
+// deadline that has expired.
+func EventsBetween(pod *corev1.Pod, now *corev1.PodStatus) []Event {
+	var all []Event
+	if now.Reason == deadlineExceeded && pod.Status.Reason != deadlineExceeded {
+		all = append(all, Event{"", corev1.EventTypeNormal, deadlineExceeded, now.Message})
+	}
+	for _, statuses := range [][2][]corev1.ContainerStatus{
+		{pod.Status.InitContainerStatuses, now.InitContainerStatuses}, {pod.Status.ContainerStatuses, now.ContainerStatuses},
+	} {
+		for i := range statuses[1] {
+			s := &statuses[1][i]
+			if before := statusOf(statuses[0], s.Name); before == nil || waitsFor(before) != waitsFor(s) {
+				all = append(all, backOff(pod, s)...)
+			}
+		}
+	}
+	return all
+}
+
+func waitsFor(s *corev1.ContainerStatus) string {
+	if s.State.Waiting == nil {
+		return ""
+	}
+	return s.State.Waiting.Reason
+}
+
+// backOff returns the Event of a container that is in back-off.
+func backOff(pod *corev1.Pod, s *corev1.ContainerStatus) []Event {
+	switch waitsFor(s) {
+	case "CrashLoopBackOff":
+		return []Event{{
+			s.Name, corev1.EventTypeWarning, "BackOff",
+			fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", s.Name, pod.Name, pod.Namespace, pod.UID),
+		}}
+	case "ImagePullBackOff":
+		return []Event{{s.Name, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", s.Image)}}
+	}
+	return nil
+}

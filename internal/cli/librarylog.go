@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A library may log the same for each of thousands of requests, such as those that a webhook fails.
+const (
+	repetitions = 10 // of one message in a minute
+	mostKinds   = 256
+	longestKind = 120 // bytes
+)
+
+// libraryLog is a handler for the log of libraries. It leaves out what only says that a client has
+// hung up, and all but the first repetitions of a message within a minute.
+type libraryLog struct {
+	slog.Handler
+
+	seen *repeated
+}
+
+// newLibraryLog returns a handler that passes on what is worth it.
+func newLibraryLog(to slog.Handler) slog.Handler {
+	return libraryLog{to, &repeated{kinds: map[string]*kind{}}}
+}
+
+// Handle implements slog.Handler.
+func (h libraryLog) Handle(ctx context.Context, r slog.Record) error {
+	hungUp := saysHungUp(r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		hungUp = hungUp || saysHungUp(a.Value.String())
+		return true
+	})
+	if hungUp && !h.Enabled(ctx, slog.LevelDebug) {
+		return nil
+	}
+	passes, left := h.seen.add(r.Message, r.Time)
+	if !passes {
+		return nil
+	}
+	if left > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Int("notLogged", left))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// saysHungUp reports whether a text is about a connection that was closed at its end: that of an exec or
+// port-forward that has ended.
+func saysHungUp(text string) bool { return strings.Contains(text, "use of closed network connection") }
+
+// WithAttrs implements slog.Handler.
+func (h libraryLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return libraryLog{h.Handler.WithAttrs(attrs), h.seen}
+}
+
+// WithGroup implements slog.Handler.
+func (h libraryLog) WithGroup(name string) slog.Handler {
+	return libraryLog{h.Handler.WithGroup(name), h.seen}
+}
+
+// repeated counts messages by their kind. It is safe for concurrent use.
+type repeated struct {
+	mu    sync.Mutex
+	kinds map[string]*kind // guarded by mu
+}
+
+// kind is the messages that differ in numbers only.
+type kind struct {
+	since  time.Time
+	passed int
+	left   int // out, since the last that passed
+}
+
+// add counts a message. It reports whether the message is to be logged, and how many of its kind have
+// not been since the last one.
+func (s *repeated) add(message string, at time.Time) (passes bool, left int) {
+	name := kindOf(message)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.kinds[name]
+	if k == nil {
+		if len(s.kinds) >= mostKinds {
+			clear(s.kinds)
+		}
+		k = &kind{since: at}
+		s.kinds[name] = k
+	}
+	if at.Sub(k.since) >= time.Minute {
+		k.since, k.passed = at, 0
+	}
+	if k.passed++; k.passed > repetitions {
+		k.left++
+		return false, 0
+	}
+	left, k.left = k.left, 0
+	return true, left
+}
+
+// kindOf returns the beginning of a message without its numbers.
+func kindOf(message string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, message[:min(len(message), longestKind)])
+}

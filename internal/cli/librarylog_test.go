@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Connections that end are no errors, and an error that repeats is logged some times, with the number
+// of the others when the minute is over.
+func TestLibrariesLogNoNoise(t *testing.T) {
+	var out strings.Builder
+	h := newLibraryLog(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelError})).WithAttrs([]slog.Attr{slog.String("from", "library")})
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	log := func(text string, attrs ...slog.Attr) {
+		r := slog.NewRecord(at, slog.LevelError, text, 0)
+		r.AddAttrs(attrs...)
+		if err := h.Handle(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log("Error proxying data: write tcp 127.0.0.1:1->127.0.0.1:2: use of closed network connection")
+	log("Unhandled Error", slog.Any("err", errors.New("read: use of closed network connection")))
+	if out.Len() > 0 {
+		t.Errorf("a client that hangs up is an error: %s", out.String())
+	}
+	for i := range 4800 {
+		log(fmt.Sprintf("failing closed %d", i))
+	}
+	log("another error")
+	at = at.Add(time.Minute)
+	log("failing closed 4801")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 12 || !strings.Contains(lines[10], "another error") || !strings.Contains(lines[11], "notLogged=4790") || !strings.Contains(lines[0], "from=library") {
+		t.Errorf("%d lines:\n%s", len(lines), out.String())
+	}
+}
+
+// What is kept of messages is bounded, however many there are.
+func TestKindsOfMessagesAreBounded(t *testing.T) {
+	s := &repeated{kinds: map[string]*kind{}}
+	for i := range 10 * mostKinds {
+		s.add(strings.Repeat("x", i), time.Time{})
+		s.add(string(rune('a'+i%26))+strings.Repeat("y", i), time.Time{})
+	}
+	if len(s.kinds) > mostKinds {
+		t.Errorf("%d kinds are kept", len(s.kinds))
+	}
+}
