@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/coppice-dev/coppice/cmd/coppice/earlysignal"
 	"github.com/coppice-dev/coppice/internal/assets/role"
 	"github.com/coppice-dev/coppice/internal/cli"
 	_ "github.com/coppice-dev/coppice/internal/cli/translations"
@@ -18,11 +19,18 @@ import (
 
 func main() {
 	args, streams := os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	if r := role.Of(os.Args[0]); r != role.None {
+	r := role.Of(os.Args[0])
+	ctx := context.Background()
+	if r == role.APIServer || r == role.None && catchesSignals(args) {
+		ctx = earlysignal.Context()
+	} else if earlysignal.Release() {
+		os.Exit(cli.ExitFailed)
+	}
+	if r != role.None {
 		if r != role.Kubectl {
 			keepSmall(r)
 		}
-		os.Exit(cli.RunAs(context.Background(), r, args, streams))
+		os.Exit(cli.RunAs(ctx, r, args, streams))
 	}
 	switch {
 	case runsControlPlane(args):
@@ -30,7 +38,12 @@ func main() {
 	case readsCluster(args):
 		keepFrugal()
 	}
-	os.Exit(cli.RunNamed(context.Background(), os.Args[0], args, streams))
+	os.Exit(cli.RunNamed(ctx, os.Args[0], args, streams))
+}
+
+// catchesSignals reports whether the command ends by itself when it gets SIGTERM or Ctrl-C, and leaves nothing behind.
+func catchesSignals(args []string) bool {
+	return len(args) > 0 && slices.Contains([]string{"up", "collect", "node", "demo", "web", "conformance", "snapshot"}, args[0])
 }
 
 // runsControlPlane reports whether the command runs until it is stopped and serves requests

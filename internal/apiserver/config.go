@@ -35,6 +35,9 @@ import (
 const (
 	watchGrace      = 100 * time.Millisecond
 	connectionGrace = 1200 * time.Millisecond
+	// startPatience is how long a server that is to stop may take to end its start. It takes a fraction
+	// of a second, unless etcd does not answer.
+	startPatience = 10 * time.Second
 )
 
 // baseConfig returns the configuration of the generic server without storage,

@@ -87,6 +87,7 @@ func RunAs(ctx context.Context, r role.Role, args []string, s Streams) int {
 	case role.Kubectl:
 		util.CheckErr(cli.RunNoErrOutput(kubectlCommand(args, s)))
 	case role.APIServer:
+		s = s.shown()
 		err = runAPIServer(ctx, args, s)
 	case role.None:
 		err = errors.New("it has no name")

@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/servedby"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // clusterFlags are the flags of the commands that read a whole cluster. They are kubectl's.
@@ -81,11 +80,12 @@ func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Optio
 		options.Namespaces = []string{namespace}
 	}
 	options.Now = time.Now() //nolint:forbidigo // the time at which a user asks
-	if file, ok := s.Err.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if terminal.File(s.Err) != nil {
+		own := terminal.Own(s.Err)
 		options.Progress = func(p reader.Progress) {
-			fmt.Fprintf(s.Err, "\r\033[Kreading %d of %d resources, %d objects", p.Read, p.Resources, p.Objects)
+			fmt.Fprintf(own, "\r\033[Kreading %d of %d resources, %d objects", p.Read, p.Resources, p.Objects)
 		}
-		defer func() { fmt.Fprint(s.Err, "\r\033[K") }()
+		defer func() { fmt.Fprint(own, "\r\033[K") }()
 	}
 	inv, err := reader.Read(ctx, config, options)
 	if err != nil {

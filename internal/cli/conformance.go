@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/coppice-dev/coppice/internal/conformance"
 	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/terminal"
 	"github.com/coppice-dev/coppice/internal/version"
 )
 
@@ -236,10 +236,10 @@ func (f *conformanceFlags) write(report conformance.Report, s Streams) error {
 
 // progressOf shows on a terminal how many checks have run, and elsewhere nothing.
 func progressOf(w io.Writer) func(done, total int, last conformance.Result) {
-	file, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	if terminal.File(w) == nil {
 		return nil
 	}
+	w = terminal.Own(w) // the names of checks are ours
 	failed := 0
 	return func(done, total int, last conformance.Result) {
 		if last.Outcome == conformance.Fail {

@@ -24,6 +24,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/demo"
 	"github.com/coppice-dev/coppice/internal/demo/stage"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/terminal"
 	"github.com/coppice-dev/coppice/internal/version"
 )
 
@@ -146,18 +147,18 @@ type screen struct {
 
 // newScreen returns a screen that draws if out is a capable terminal and plain is not set.
 func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the flag's value
-	file, ok := out.(*os.File)
-	if plain || !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
+	file := terminal.File(out)
+	if plain || file == nil || os.Getenv("TERM") == "dumb" {
 		return screen{stage.Plain{Out: out}, func() {}}
 	}
-	terminal := &stage.Terminal{Out: out, PauseTime: demoPause, Size: func() (columns, lines int) {
+	drawn := &stage.Terminal{Out: terminal.Own(out), PauseTime: demoPause, Size: func() (columns, lines int) {
 		columns, lines, err := term.GetSize(int(file.Fd()))
 		if err != nil {
 			return 80, 24
 		}
 		return columns, lines
 	}}
-	return screen{terminal, terminal.Leave}
+	return screen{drawn, drawn.Leave}
 }
 
 // playAll plays stories one after the other until one fails.

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // Exit codes.
@@ -28,6 +30,12 @@ type Streams struct {
 	In  io.Reader
 	Out io.Writer
 	Err io.Writer
+}
+
+// shown returns the streams of a command that prints what it has from a cluster: what would control a terminal is
+// escaped. Drawings of our own go to terminal.Own.
+func (s Streams) shown() Streams {
+	return Streams{In: s.In, Out: terminal.NewWriter(s.Out), Err: terminal.NewWriter(s.Err)}
 }
 
 // usageError is the error for an invalid command line.
@@ -48,6 +56,7 @@ func Run(ctx context.Context, args []string, s Streams) int { return RunNamed(ct
 // that.
 func RunNamed(ctx context.Context, program string, args []string, s Streams) int {
 	root := newRoot(s) //nolint:contextcheck // commands take theirs from cobra
+	s = s.shown()      // for the error
 	if isPlugin(program) {
 		asPlugin(root)
 		args = pluginArguments(program, args)
@@ -73,7 +82,10 @@ func RunNamed(ctx context.Context, program string, args []string, s Streams) int
 // oneLine formats an error of several parts on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-func newRoot(s Streams) *cobra.Command {
+// newRoot returns all commands. All but kubectl, which escapes itself what is for people and passes on what is not, get
+// streams that escape.
+func newRoot(all Streams) *cobra.Command {
+	s := all.shown()
 	root := &cobra.Command{
 		Use:   "coppice",
 		Short: "Garbage collection for Kubernetes-style APIs",
@@ -104,7 +116,7 @@ deletion takes, from the DELETE request to the last object that is deleted with 
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(newUp(s), newDemo(s), newKubectl(s), newCollect(s), newNode(s), newGraph(s), newPreview(s), newDelete(s), newUndo(s), newProtect(s), newUnprotect(s), newExplain(s), newAudit(s), newConformance(s), newRecords(s), newStories(s), newStatus(s), newWeb(s), newSnapshot(s), newAssets(s), newVersion(s))
+	root.AddCommand(newUp(s), newDemo(s), newKubectl(all), newCollect(s), newNode(s), newGraph(s), newPreview(s), newDelete(s), newUndo(s), newProtect(s), newUnprotect(s), newExplain(s), newAudit(s), newConformance(s), newRecords(s), newStories(s), newStatus(s), newWeb(s), newSnapshot(s), newAssets(s), newVersion(s))
 	return root
 }
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/coppice-dev/coppice/internal/recreate"
+	"github.com/coppice-dev/coppice/internal/terminal"
 	"github.com/coppice-dev/coppice/internal/undo"
 )
 
@@ -147,14 +147,14 @@ func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.
 
 // progressOn shows on a terminal how far an undo has come.
 func progressOn(s Streams) func(done, all int) {
-	file, ok := s.Err.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	if terminal.File(s.Err) == nil {
 		return nil
 	}
+	own := terminal.Own(s.Err)
 	return func(done, all int) {
-		fmt.Fprintf(s.Err, "\r\033[Kmade %d of %d", done, all)
+		fmt.Fprintf(own, "\r\033[Kmade %d of %d", done, all)
 		if done == all {
-			fmt.Fprint(s.Err, "\r\033[K")
+			fmt.Fprint(own, "\r\033[K")
 		}
 	}
 }

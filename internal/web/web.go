@@ -34,6 +34,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/insight"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // The paths.
@@ -149,7 +150,9 @@ func writeGraph(w http.ResponseWriter, r *http.Request, s Source) {
 		return
 	}
 	w.Header().Set("Content-Type", format.ContentType())
-	_, _ = w.Write(body)
+	shown := terminal.NewWriter(w) // who asks with curl has it on a terminal
+	_, _ = shown.Write(body)
+	_ = shown.Close()
 }
 
 // mostPatience bounds how long a request may wait. Who needs longer asks again.

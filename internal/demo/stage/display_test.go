@@ -55,7 +55,7 @@ func screenOf(t *testing.T, text string, columns, lines int) []string {
 	return screen
 }
 
-func terminal(out *bytes.Buffer, columns, lines int) *Terminal {
+func tty(out *bytes.Buffer, columns, lines int) *Terminal {
 	return &Terminal{Out: out, Size: func() (int, int) { return columns, lines }}
 }
 
@@ -66,7 +66,7 @@ func pod(name, standing string) demo.Object {
 // TestTreeInPlace: the tree is always last, and shown only once, below the lines that were said.
 func TestTreeInPlace(t *testing.T) {
 	var out bytes.Buffer
-	d, v := terminal(&out, 80, 24), demo.NewView()
+	d, v := tty(&out, 80, 24), demo.NewView()
 	see := func(want ...string) {
 		t.Helper()
 		if diff := cmp.Diff(strings.Join(want, "\n")+"\n", strings.Join(screenOf(t, out.String(), 80, 24), "\n")); diff != "" {
@@ -99,7 +99,7 @@ func TestTreeInPlace(t *testing.T) {
 // behind when it changes.
 func TestTreeFitsTheScreen(t *testing.T) {
 	var out bytes.Buffer
-	d, v := terminal(&out, 20, 6), demo.NewView()
+	d, v := tty(&out, 20, 6), demo.NewView()
 	d.Say("said")
 	for name := range strings.SplitSeq("abcdefgh", "") {
 		o := demo.Object{Kind: "Pod", Name: "long-name-" + name, UID: types.UID(name), State: "Running"}

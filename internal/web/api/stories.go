@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/story"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // The names of the events of stories.
@@ -104,7 +105,7 @@ func (h *handler) story(w http.ResponseWriter, r *http.Request, s *Sight) error 
 		return errNoStory
 	case format == "text":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte(summary.Text(objects, at)))
+		_, _ = w.Write([]byte(terminal.Escape(summary.Text(objects, at))))
 		return nil
 	case format != "" && format != "json":
 		return &refusal{http.StatusBadRequest, fmt.Sprintf("format is %q: it is json or text", format)}

@@ -1,0 +1,44 @@
+// Package earlysignal catches SIGTERM and Ctrl-C from the first moments of the process on. The packages
+// of Kubernetes take a while to initialize, and a command that catches signals itself does so only once its
+// flags are read: until then a signal would kill the process, with the exit code of a failure. This package
+// imports nothing that would have it initialized after them.
+package earlysignal
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+var caught = catch() //nolint:gochecknoglobals // of the process, from its first moments on
+
+func catch() chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	return c
+}
+
+// Context returns a context that ends with the first signal since the process started. The next ones are
+// left to the command.
+func Context() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-caught
+		cancel()
+		signal.Stop(caught)
+	}()
+	return ctx
+}
+
+// Release leaves all signals to the command, and those that it does not catch to the system. It reports
+// whether there was one already.
+func Release() (stopped bool) {
+	signal.Stop(caught)
+	select {
+	case <-caught:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// interrupted is a process that gets a signal during its start.
+type interrupted struct {
+	command *exec.Cmd
+	temp    string // where it may have temporary files
+	output  lockedBuffer
+	ended   chan struct{}
+}
+
+// lockedBuffer is written by a process while a test reads it.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func begin(temp, path string, args ...string) (*interrupted, error) {
+	p := &interrupted{command: exec.Command(path, args...), temp: temp, ended: make(chan struct{})}
+	p.command.Env = append(os.Environ(), "TMPDIR="+temp)
+	p.command.Stdout, p.command.Stderr = &p.output, &p.output
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.command.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// processorTime returns how much processor time the process has taken, which is how far it has come.
+func (p *interrupted) processorTime() time.Duration {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.command.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	var sum time.Duration
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if err != nil {
+			continue // it has ended
+		}
+		nanoseconds, _, _ := strings.Cut(string(text), " ")
+		n, err := strconv.ParseInt(nanoseconds, 10, 64)
+		if err == nil {
+			sum += time.Duration(n)
+		}
+	}
+	return sum
+}
+
+// reaches waits until the condition holds, or the process has ended.
+func (p *interrupted) reaches(condition func() bool) error {
+	ticks := time.NewTicker(time.Millisecond)
+	defer ticks.Stop()
+	late := time.After(patience)
+	for !condition() {
+		select {
+		case <-ticks.C:
+		case <-p.ended:
+			return nil
+		case <-late:
+			return errors.Join(fmt.Errorf("%v does not go on: %s", p.command, p.output.String()), p.command.Process.Kill())
+		}
+	}
+	return nil
+}
+
+// stop sends a signal, and returns what is wrong with how the process ends.
+func (p *interrupted) stop(signal os.Signal) error {
+	if err := p.command.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	if err := p.reaches(func() bool { return false }); err != nil {
+		return err
+	}
+	if code := p.command.ProcessState.ExitCode(); code != 0 && code != 1 {
+		return fmt.Errorf("it ends with %v: %s", p.command.ProcessState, p.output.String())
+	}
+	left, err := os.ReadDir(p.temp)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("it leaves %v: %s", left, p.output.String())
+	}
+	return err
+}
+
+// A process that is told to stop at any moment of its start ends with 0 or 1, and leaves no temporary file. The moments
+// are parts of the processor time that a whole start takes, so they are what they are on a busy machine, too.
+func TestSignalsDuringTheStart(t *testing.T) {
+	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
+		missing(t, "/proc/PID/schedstat")
+	}
+	p := sharedPlane(t)
+	data := t.TempDir()
+	for _, test := range []struct {
+		name    string
+		args    []string
+		ready   string // what it writes once it has started
+		signal  os.Signal
+		moments int
+		atOnce  int
+	}{
+		{"up --ephemeral", []string{"up", "--ephemeral", "--secure-port=0"}, "\nready ", syscall.SIGTERM, 50, 2},
+		{"up --ephemeral, Ctrl-C", []string{"up", "--ephemeral", "--secure-port=0"}, "\nready ", os.Interrupt, 10, 2},
+		{"up", []string{"up", "--data-dir", data, "--secure-port=0"}, "\nready ", syscall.SIGTERM, 10, 1},
+		{"collect", []string{"collect", "--bind-address=0", "--kubeconfig", p.kubeconfig}, "collecting", syscall.SIGTERM, 10, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			whole, err := begin(t.TempDir(), binary, test.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := whole.reaches(func() bool { return strings.Contains(whole.output.String(), test.ready) }); err != nil {
+				t.Fatal(err)
+			}
+			needs := whole.processorTime()
+			if err := whole.stop(test.signal); err != nil {
+				t.Fatal(err)
+			}
+			if needs == 0 {
+				t.Fatalf("it ends before it has started: %s", whole.output.String())
+			}
+			var group errgroup.Group
+			group.SetLimit(test.atOnce)
+			for i := range test.moments {
+				at := needs * time.Duration(i+1) / time.Duration(test.moments)
+				temp := t.TempDir()
+				group.Go(func() error {
+					one, err := begin(temp, binary, test.args...)
+					if err == nil {
+						err = one.reaches(func() bool { return one.processorTime() >= at || strings.Contains(one.output.String(), test.ready) })
+					}
+					if err == nil {
+						err = one.stop(test.signal)
+					}
+					if err != nil {
+						err = fmt.Errorf("after %s of %s: %w", at, needs, err)
+					}
+					return err
+				})
+			}
+			if err := group.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	last := startPlane(t, "--data-dir", data, "--secure-port=0")
+	if code, body := last.curl(t, last.server+"/readyz"); code != "200" {
+		t.Errorf("on a directory of interrupted starts: %s %s", code, body)
+	}
+}
