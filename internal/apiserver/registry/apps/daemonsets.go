@@ -65,9 +65,9 @@ func daemonSets() registry.Resource {
 		},
 		Desired:    func(d *appsv1.DaemonSet) any { return d.Spec },
 		CopyStatus: registry.CopyField(func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status }),
-		ValidateStatusUpdate: func(d, _ *appsv1.DaemonSet) field.ErrorList {
+		ValidateStatusUpdate: func(d, old *appsv1.DaemonSet) field.ErrorList {
 			s, path := d.Status, field.NewPath("status")
-			return append(validateObserved(s.ObservedGeneration, s.CollisionCount, path), validate.Counts(path, map[string]int32{
+			return append(validateObserved(s.ObservedGeneration, s.CollisionCount, old.Status.CollisionCount, path), validate.Counts(path, map[string]int32{
 				"currentNumberScheduled": s.CurrentNumberScheduled, "numberMisscheduled": s.NumberMisscheduled,
 				"desiredNumberScheduled": s.DesiredNumberScheduled, "numberReady": s.NumberReady,
 				"updatedNumberScheduled": s.UpdatedNumberScheduled, "numberAvailable": s.NumberAvailable,

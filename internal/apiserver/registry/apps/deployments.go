@@ -47,9 +47,9 @@ func deployments() registry.Resource {
 		// This includes annotations: the deployment controller copies them to the ReplicaSets.
 		Desired:    func(d *appsv1.Deployment) any { return []any{d.Spec, d.Annotations} },
 		CopyStatus: registry.CopyField(func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status }),
-		ValidateStatusUpdate: func(d, _ *appsv1.Deployment) field.ErrorList {
+		ValidateStatusUpdate: func(d, old *appsv1.Deployment) field.ErrorList {
 			s, path := d.Status, field.NewPath("status")
-			return slices.Concat(validateObserved(s.ObservedGeneration, s.CollisionCount, path),
+			return slices.Concat(validateObserved(s.ObservedGeneration, s.CollisionCount, old.Status.CollisionCount, path),
 				validate.Counts(path, map[string]int32{
 					"replicas": s.Replicas, "updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas,
 					"availableReplicas": s.AvailableReplicas, "unavailableReplicas": s.UnavailableReplicas,

@@ -50,7 +50,7 @@ func replicaSets() registry.Resource {
 		CopyStatus: registry.CopyField(func(rs *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &rs.Status }),
 		ValidateStatusUpdate: func(rs, _ *appsv1.ReplicaSet) field.ErrorList {
 			s, path := rs.Status, field.NewPath("status")
-			return slices.Concat(validateObserved(s.ObservedGeneration, nil, path),
+			return slices.Concat(validateObserved(s.ObservedGeneration, nil, nil, path),
 				validate.Counts(path, map[string]int32{
 					"replicas": s.Replicas, "fullyLabeledReplicas": s.FullyLabeledReplicas,
 					"readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,

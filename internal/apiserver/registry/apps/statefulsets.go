@@ -42,9 +42,9 @@ func statefulSets() registry.Resource {
 		Warn:           warnOfStatefulSet,
 		Desired:        func(s *appsv1.StatefulSet) any { return s.Spec },
 		CopyStatus:     registry.CopyField(func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status }),
-		ValidateStatusUpdate: func(s, _ *appsv1.StatefulSet) field.ErrorList {
+		ValidateStatusUpdate: func(s, old *appsv1.StatefulSet) field.ErrorList {
 			status, path := s.Status, field.NewPath("status")
-			return slices.Concat(validateObserved(status.ObservedGeneration, status.CollisionCount, path),
+			return slices.Concat(validateObserved(status.ObservedGeneration, status.CollisionCount, old.Status.CollisionCount, path),
 				validate.Counts(path, map[string]int32{
 					"replicas": status.Replicas, "readyReplicas": status.ReadyReplicas, "currentReplicas": status.CurrentReplicas,
 					"updatedReplicas": status.UpdatedReplicas, "availableReplicas": status.AvailableReplicas,

@@ -51,6 +51,9 @@ func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		}
 		return errs
 	}
+	if !isIndexed(s) {
+		return errs // an unknown mode, which is reported elsewhere
+	}
 	if s.Completions == nil {
 		errs = append(errs, field.Required(spec.Child("completions"), "when completion mode is Indexed"))
 	}

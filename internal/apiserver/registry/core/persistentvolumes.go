@@ -238,6 +238,31 @@ func validateVolumeSource(pv *corev1.PersistentVolume, source string, spec *fiel
 		s := pv.Spec.CSI
 		errs = append(errs, podspec.ValidateDriverName(s.Driver, spec.Child("csi", "driver"))...)
 		errs = append(errs, validate.Required(s.VolumeHandle, spec.Child("csi", "volumeHandle"))...)
+		errs = append(errs, validateDriverSecrets(s, spec.Child("csi"))...)
+	}
+	return errs
+}
+
+// validateDriverSecrets checks the Secrets that a driver needs. That of nodeStageSecretRef is not checked, as upstream.
+func validateDriverSecrets(s *corev1.CSIPersistentVolumeSource, csi *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, secret := range []struct {
+		name string
+		ref  *corev1.SecretReference
+	}{
+		{"controllerPublishSecretRef", s.ControllerPublishSecretRef},
+		{"controllerExpandSecretRef", s.ControllerExpandSecretRef},
+		{"nodePublishSecretRef", s.NodePublishSecretRef},
+		{"nodeExpandSecretRef", s.NodeExpandSecretRef},
+	} {
+		if secret.ref == nil {
+			continue
+		}
+		name, namespace := csi.Child(secret.name, "name"), csi.Child(secret.name, "namespace")
+		errs = append(errs, validate.Required(secret.ref.Name, name)...)
+		errs = append(errs, validate.OptionalSubdomain(secret.ref.Name, name)...)
+		errs = append(errs, validate.Required(secret.ref.Namespace, namespace)...)
+		errs = append(errs, validate.OptionalLabel(secret.ref.Namespace, namespace)...)
 	}
 	return errs
 }

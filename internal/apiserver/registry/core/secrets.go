@@ -93,11 +93,14 @@ func validateSecretType(s *corev1.Secret, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range needed {
 		content, ok := s.Data[key]
-		switch {
-		case !ok:
+		if !ok {
 			errs = append(errs, field.Required(path.Key(key), ""))
-		case (key == corev1.DockerConfigKey || key == corev1.DockerConfigJsonKey) && !json.Valid(content):
-			errs = append(errs, field.Invalid(path.Key(key), "<secret contents redacted>", "must be valid JSON"))
+			continue
+		}
+		if key == corev1.DockerConfigKey || key == corev1.DockerConfigJsonKey {
+			if err := json.Unmarshal(content, &map[string]any{}); err != nil {
+				errs = append(errs, field.Invalid(path.Key(key), "<secret contents redacted>", err.Error()))
+			}
 		}
 	}
 	return errs
