@@ -19,7 +19,7 @@ import (
 // delete flow come after those of k8s.io/apiserver, so after authentication and authorization.
 func handlerChain(s *Server, flow *deleteflow.Flow) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = storage.WithMetadataLists(handler, c.Serializer)
+		handler = withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer)
 		handler = s.aggregation.Filter(establishing.WithDefinitions(flow.WithRequest(handler, c.Serializer), s.establisher))
 		handler = restriction.WithRestrictions(handler, s.access.Restrictions, c.Serializer)
 		everybody, own := genericapiserver.DefaultBuildHandlerChain(handler, c), ownChain(handler, c)

@@ -265,6 +265,13 @@ func (s *Server) prepare(c Config, base *genericapiserver.Config, schemes regist
 	s.prepared = s.generic.PrepareRun().RunWithContext
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
+	issuer, err := s.access.IssuerDiscovery(s.generic.ExternalAddress)
+	if err != nil { // as upstream: tokens are issued nevertheless
+		c.Log.Warn("the issuer of service account tokens cannot be discovered", "reason", err)
+	}
+	for path, handler := range issuer {
+		s.Handle(path, handler)
+	}
 	serving.InstallV2(s.generic, schemes.External, c.Version, definitions, s.aggregation.OpenAPIV2)
 	serving.InstallV3(s.generic, base.OpenAPIV3Config, c.Version, definitions)
 	// What the groups were installed with. Who describes types later makes definitions of its own.

@@ -1,17 +1,24 @@
 package apiserver_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
 )
 
 // bearer returns a client over the network with a token.
@@ -185,5 +192,67 @@ func TestForgedTokens(t *testing.T) {
 		if _, code := s.whoami(t, forged); code != http.StatusUnauthorized {
 			t.Errorf("%s: %d", name, code)
 		}
+	}
+}
+
+// Others verify a token with what its issuer says of itself, and a service account may read that.
+func TestIssuerDiscovery(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	s.account(t, namespace, "robot")
+	token := s.token(t, namespace, "robot", authenticationv1.TokenRequestSpec{}).Token
+	robot := s.bearer(token)
+	var about struct {
+		Issuer     string   `json:"issuer"`
+		Keys       string   `json:"jwks_uri"`
+		Algorithms []string `json:"id_token_signing_alg_values_supported"`
+	}
+	code, answer := forge(t, robot, forged{http.MethodGet, "/.well-known/openid-configuration", "", "", ""})
+	if err := json.Unmarshal([]byte(answer), &about); err != nil || code != http.StatusOK || about.Issuer != serviceaccounttoken.Issuer || !slices.Equal(about.Algorithms, []string{"ES256"}) {
+		t.Errorf("%d %s %v", code, answer, err)
+	}
+	if want := s.url + "/openid/v1/jwks"; about.Keys != want {
+		t.Errorf("the keys are at %q, want %q", about.Keys, want)
+	}
+	for _, path := range []string{"/openid/v1/jwks", "/openid/v1/jwks/"} {
+		code, answer = forge(t, robot, forged{http.MethodGet, path, "", "", ""})
+		if _, err := jwt.Parse(token, keyOf(t, answer)); err != nil || code != http.StatusOK {
+			t.Errorf("%s: %d %s: %v", path, code, answer, err)
+		}
+	}
+	for name, config := range map[string]*rest.Config{"anybody": s.acting("anybody"), "nobody": {Host: s.url, TLSClientConfig: rest.TLSClientConfig{CAData: s.authority.Certificate()}}} {
+		if code, answer := forge(t, config, forged{http.MethodGet, "/openid/v1/jwks", "", "", ""}); code != http.StatusForbidden && code != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s", name, code, answer)
+		}
+	}
+	if code, _ := forge(t, s.config, forged{http.MethodPost, "/openid/v1/jwks", "", "", ""}); code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", code)
+	}
+}
+
+// keyOf returns the key of a token from a set of keys, made from nothing but the text of the set.
+func keyOf(t *testing.T, set string) jwt.Keyfunc {
+	return func(token *jwt.Token) (any, error) {
+		var keys struct {
+			Keys []struct{ Use, Kty, Kid, Crv, Alg, X, Y string }
+		}
+		if err := json.Unmarshal([]byte(set), &keys); err != nil {
+			return nil, err
+		}
+		for _, key := range keys.Keys {
+			x, err := base64.RawURLEncoding.DecodeString(key.X)
+			if err != nil {
+				return nil, err
+			}
+			y, err := base64.RawURLEncoding.DecodeString(key.Y)
+			if err != nil {
+				return nil, err
+			}
+			if key.Kid == token.Header["kid"] && key.Alg == token.Header["alg"] && key.Use == "sig" && key.Kty == "EC" && key.Crv == "P-256" {
+				return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, x, y))
+			}
+		}
+		t.Errorf("no key %v in %s", token.Header, set)
+		return nil, jwt.ErrTokenUnverifiable
 	}
 }

@@ -5,6 +5,7 @@ package accesscontrol
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -144,4 +145,10 @@ func (a *AccessControl) UseRegistries(core map[string]rest.Storage) error {
 // bindings, by resource.
 func (a *AccessControl) GuardRoles(storages map[string]rest.Storage) error {
 	return rbacauthorizer.NewEscalationCheck(a.Policy, a.Authorizer).Guard(storages)
+}
+
+// IssuerDiscovery returns the handlers by which others learn to verify service account tokens, by path.
+// host is that of this server.
+func (a *AccessControl) IssuerDiscovery(host string) (map[string]http.Handler, error) {
+	return a.key.Discovery(host)
 }

@@ -8,6 +8,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
@@ -58,6 +59,9 @@ func Components() []string {
 // one whose controllers work.
 const ControllersLease = "coppice-controllers"
 
+// issuerDiscovery lets service accounts read who issues their tokens.
+const issuerDiscovery = "system:service-account-issuer-discovery"
+
 // The user-facing roles of Kubernetes.
 const (
 	ClusterAdmin = "cluster-admin"
@@ -98,6 +102,7 @@ func DefaultBindings() []*rbacv1.ClusterRoleBinding {
 		binding("system:discovery", rbacv1.GroupKind, user.AllAuthenticated),
 		binding("system:public-info-viewer", rbacv1.GroupKind, user.AllAuthenticated),
 		binding("system:monitoring", rbacv1.GroupKind, "system:monitoring"),
+		binding(issuerDiscovery, rbacv1.GroupKind, serviceaccount.AllServiceAccountsGroup),
 		binding(ToolsUser, rbacv1.GroupKind, user.AllAuthenticated),
 		binding(Node, rbacv1.GroupKind, user.NodesGroup),
 	}
@@ -141,6 +146,9 @@ func generalRoles() []*rbacv1.ClusterRole {
 		role("system:auth-delegator",
 			rule("authentication.k8s.io", []string{"create"}, "tokenreviews"),
 			rule("authorization.k8s.io", []string{"create"}, "subjectaccessreviews")),
+		role(issuerDiscovery, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{
+			"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/",
+		}}),
 		role("system:monitoring", rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{
 			"/metrics", "/metrics/*", "/coppice/metrics", "/healthz/*", "/livez/*", "/readyz/*",
 		}}),

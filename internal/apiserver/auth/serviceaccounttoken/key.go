@@ -88,15 +88,24 @@ func newKey(private crypto.Signer, now func() time.Time) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	public, err := x509.MarshalPKIXPublicKey(private.Public())
+	id, err := keyID(private.Public())
 	if err != nil {
-		return nil, fmt.Errorf("encode the public key: %w", err)
+		return nil, err
 	}
-	hash := sha256.Sum256(public)
 	return &Key{
-		private: private, method: method, id: base64.RawURLEncoding.EncodeToString(hash[:]), now: now,
+		private: private, method: method, id: id, now: now,
 		verifying: []crypto.PublicKey{private.Public()}, issuers: []string{Issuer}, audiences: []string{Issuer},
 	}, nil
+}
+
+// keyID returns the name of a public key in the header of tokens.
+func keyID(public crypto.PublicKey) (string, error) {
+	encoded, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return "", fmt.Errorf("encode the public key: %w", err)
+	}
+	hash := sha256.Sum256(encoded)
+	return base64.RawURLEncoding.EncodeToString(hash[:]), nil
 }
 
 func createKey(path string) ([]byte, error) {

@@ -1,0 +1,90 @@
+package apiserver
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"go.yaml.in/yaml/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// withBoundedYAML refuses bodies in YAML whose aliases stand for more than a body may have. The
+// decoder of YAML limits how many nodes come from aliases, but not how long the texts are that they
+// repeat: 160 kB became 860 MB. A body in JSON is limited to limit bytes, and so is what a body in
+// YAML stands for.
+func withBoundedYAML(next http.Handler, limit int64, codecs runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || !isYAML(r.Header.Get("Content-Type")) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+		if err == nil && int64(len(body)) <= limit && expands(body, limit) {
+			refused := apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("its aliases stand for more than %d bytes: write less of it with aliases, or several objects", limit))
+			version := schema.GroupVersion{}
+			if info, ok := genericrequest.RequestInfoFrom(r.Context()); ok {
+				version = schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+			}
+			responsewriters.ErrorNegotiated(refused, codecs, version, w, r)
+			return
+		}
+		// Another error, and a body that is too long, are for the handler to find.
+		r = r.Clone(r.Context())
+		r.Body = readCloser{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// isYAML reports whether a body is YAML: an object, or one that is applied.
+func isYAML(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (strings.HasSuffix(media, "/yaml") || strings.HasSuffix(media, "+yaml"))
+}
+
+// expands reports whether the aliases of a document stand for more than limit bytes of JSON. A document
+// without an anchor or without an alias has none, and one that cannot be decoded is refused by who
+// decodes it next.
+func expands(document []byte, limit int64) bool {
+	if !bytes.ContainsRune(document, '&') || !bytes.ContainsRune(document, '*') {
+		return false
+	}
+	var content any
+	if err := yaml.Unmarshal(document, &content); err != nil {
+		return false
+	}
+	return lengthOf(content, limit) > limit
+}
+
+// lengthOf returns about how long a value is in JSON, or a number above limit once it is longer.
+func lengthOf(value any, limit int64) int64 {
+	length := int64(2)
+	switch v := value.(type) {
+	case string:
+		return int64(len(v)) + length
+	case []any:
+		for i := 0; i < len(v) && length <= limit; i++ {
+			length += 1 + lengthOf(v[i], limit-length)
+		}
+	case map[any]any:
+		for name, inner := range v {
+			length += 2 + lengthOf(name, limit) + lengthOf(inner, limit-length)
+			if length > limit {
+				break
+			}
+		}
+	}
+	return length
+}
