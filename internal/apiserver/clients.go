@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -81,6 +82,16 @@ func (s *Server) ResourceQuotaController() (*rest.Config, error) {
 // HorizontalPodAutoscaler is like Client, as the user of the controller of HorizontalPodAutoscalers.
 func (s *Server) HorizontalPodAutoscaler() (*rest.Config, error) {
 	return s.as(bootstrappolicy.HorizontalPodAutoscaler)
+}
+
+// TokensController is like Client, as the user of the controller of service account tokens in Secrets.
+func (s *Server) TokensController() (*rest.Config, error) {
+	return s.as(bootstrappolicy.TokensController)
+}
+
+// SignForSecret returns a token of a service account that is valid while a Secret has it.
+func (s *Server) SignForSecret(account *corev1.ServiceAccount, secret string) (string, error) {
+	return s.access.SignForSecret(account, secret)
 }
 
 // LeaderElection is like Client, as the user that acquires and renews the Lease

@@ -27,6 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/resourceclaim"
 	"github.com/coppice-dev/coppice/internal/controller/resourcequota"
 	"github.com/coppice-dev/coppice/internal/controller/serviceaccount"
+	"github.com/coppice-dev/coppice/internal/controller/serviceaccounttokens"
 	"github.com/coppice-dev/coppice/internal/controller/servicecidrs"
 	"github.com/coppice-dev/coppice/internal/controller/statefulset"
 )
@@ -93,6 +94,20 @@ func newPodAutoscaler(api *apiserver.Server, shared *controller.Context) (*contr
 	return podautoscaler.New(shared, config)
 }
 
+// newTokens returns the controller of service account tokens in Secrets. It has a user of its own, for the
+// workload controllers may not read Secrets.
+func newTokens(api *apiserver.Server) (*controller.Controller, error) {
+	config, err := api.TokensController()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the client of the tokens controller: %w", err)
+	}
+	return serviceaccounttokens.New(serviceaccounttokens.Config{Client: client, Authority: api.Authority(), Sign: api.SignForSecret}), nil
+}
+
 // runWorkloads runs the workload controllers until ctx ends.
 func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared *controller.Context) error {
 	controllers := []*controller.Controller{
@@ -124,6 +139,10 @@ func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared 
 	if err != nil {
 		return err
 	}
-	controllers = append(controllers, autoscaler)
+	tokens, err := newTokens(api)
+	if err != nil {
+		return err
+	}
+	controllers = append(controllers, autoscaler, tokens)
 	return shared.Run(ctx, controllers...)
 }

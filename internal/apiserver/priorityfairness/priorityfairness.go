@@ -78,7 +78,7 @@ func flowSchemas() []*flowcontrolv1.FlowSchema {
 	all = append(all, bootstrap.SuggestedFlowSchemas...)
 	controllers := []string{
 		bootstrappolicy.Collector, bootstrappolicy.NamespaceController, bootstrappolicy.ProtectionController, bootstrappolicy.ResourceQuotaController,
-		bootstrappolicy.WorkloadControllers, bootstrappolicy.HorizontalPodAutoscaler,
+		bootstrappolicy.WorkloadControllers, bootstrappolicy.HorizontalPodAutoscaler, bootstrappolicy.TokensController,
 	}
 	reading := flowSchema(ControllersReadingSchema, bootstrap.MandatoryPriorityLevelConfigurationExempt.Name, 790, controllers...)
 	reading.Spec.DistinguisherMethod = nil

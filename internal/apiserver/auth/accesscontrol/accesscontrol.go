@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -66,7 +67,7 @@ func Apply(base *genericapiserver.Config, c Config) (*AccessControl, error) {
 	}
 	a := &AccessControl{
 		Policy: rbacauthorizer.NewPolicy(c.Informers), Components: auth.NewComponents(bootstrappolicy.Components()...),
-		authority: c.Authority, external: c.External, key: key, serviceAccounts: serviceaccounttoken.NewAuthenticator(key), pods: &restriction.PodRegistry{},
+		authority: c.Authority, external: c.External, key: key, serviceAccounts: serviceaccounttoken.NewAuthenticator(key, c.Client.CoreV1()), pods: &restriction.PodRegistry{},
 	}
 	a.Restrictions = restriction.New(restriction.NewNamespaces(c.Informers.Core().V1().Namespaces().Lister(), c.Client.CoreV1()), a.pods)
 	further, err := c.External.Authenticators(a.audiences())
@@ -114,6 +115,11 @@ func (a *AccessControl) applyAuthentication(base *genericapiserver.Config) error
 
 // audiences returns the audiences of which a token must name one to be valid here.
 func (a *AccessControl) audiences() authenticator.Audiences { return a.key.Audiences() }
+
+// SignForSecret returns a token of a service account that is valid while a Secret has it.
+func (a *AccessControl) SignForSecret(account *corev1.ServiceAccount, secret string) (string, error) {
+	return a.key.SignForSecret(account, secret)
+}
 
 // ReviewGroups returns the API groups of reviews, authentication.k8s.io and authorization.k8s.io.
 func (a *AccessControl) ReviewGroups(schemes registry.Schemes, base *genericapiserver.Config) []*genericapiserver.APIGroupInfo {

@@ -30,6 +30,9 @@ const (
 	ResourceQuotaController = "system:coppice:resourcequota-controller"
 	// HorizontalPodAutoscaler reads metrics and scales.
 	HorizontalPodAutoscaler = "system:coppice:horizontal-pod-autoscaler"
+	// TokensController fills Secrets with tokens of service accounts. Apart from the collector, the namespace
+	// controller and the resource quotas', no other controller's user may read Secrets.
+	TokensController = "system:coppice:tokens-controller"
 	// ToolsUser may ask what the collector knows, and is told as much as the user may list.
 	ToolsUser = "system:coppice:tools-user"
 	// LeaderElection acquires and renews ControllersLease for a control plane.
@@ -51,6 +54,7 @@ const (
 func Components() []string {
 	return []string{
 		Collector, NamespaceController, ProtectionController, ResourceQuotaController, WorkloadControllers, HorizontalPodAutoscaler,
+		TokensController,
 		LeaderElection, NodeAgent, Scheduler,
 	}
 }
@@ -261,6 +265,9 @@ func componentRoles() []*rbacv1.ClusterRole {
 			rule("*", []string{"list", "watch"}, "*"),
 			rule("", []string{"update"}, "resourcequotas/status")),
 		role(HorizontalPodAutoscaler, podAutoscalerRules()...),
+		role(TokensController,
+			rule("", slices.Concat(reading(), []string{"delete", "patch"}), "secrets"),
+			rule("", slices.Concat(reading(), []string{"patch"}), "serviceaccounts")),
 		role(LeaderElection,
 			named(rule("", []string{"get"}, "namespaces"), metav1.NamespaceSystem),
 			named(rule("coordination.k8s.io", []string{"get", "update"}, "leases"), ControllersLease),

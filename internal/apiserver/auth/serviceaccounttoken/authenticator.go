@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
 // leeway is how long a token stays valid after the end of the grace period of an object that it
@@ -27,14 +28,18 @@ type Getters map[string]rest.Getter
 // Authenticator authenticates service accounts by their tokens.
 type Authenticator struct {
 	key *Key
+	// secrets is for the label of Secrets whose tokens are used.
+	secrets typedcorev1.SecretsGetter
 	// getters is nil until SetGetters.
 	getters atomic.Pointer[Getters]
 }
 
 var _ authenticator.Token = (*Authenticator)(nil)
 
-// NewAuthenticator returns an Authenticator of the tokens that key has signed.
-func NewAuthenticator(key *Key) *Authenticator { return &Authenticator{key: key} }
+// NewAuthenticator returns an Authenticator of the tokens that key has signed. secrets labels Secrets whose tokens are used.
+func NewAuthenticator(key *Key, secrets typedcorev1.SecretsGetter) *Authenticator {
+	return &Authenticator{key: key, secrets: secrets}
+}
 
 // SetGetters sets the getters of serviceaccounts, pods, secrets and nodes. Until then no token
 // is valid.
@@ -44,19 +49,17 @@ func (a *Authenticator) SetGetters(getters Getters) { a.getters.Store(&getters) 
 // authenticators; one of this issuer that is not valid is refused with the reason.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	claims, err := a.key.verify(token)
-	if errors.Is(err, errForeignToken) {
+	switch {
+	case errors.Is(err, errTokenOfSecret):
+		return a.authenticateLegacy(ctx, token)
+	case errors.Is(err, errForeignToken):
 		return nil, false, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, false, err
 	}
-	requested, ok := authenticator.AudiencesFrom(ctx)
-	if !ok {
-		requested = authenticator.Audiences(a.key.Audiences())
-	}
-	audiences := authenticator.Audiences(claims.Audience).Intersect(requested)
-	if len(audiences) == 0 {
-		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", claims.Audience, requested)
+	audiences, err := a.audiences(ctx, claims.Audience)
+	if err != nil {
+		return nil, false, err
 	}
 	if err := a.checkExist(ctx, claims.Kubernetes); err != nil {
 		return nil, false, err
@@ -64,11 +67,27 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return &authenticator.Response{User: userOf(claims), Audiences: audiences}, true, nil
 }
 
+// audiences returns those of a token that the request is for, which must be one at least.
+func (a *Authenticator) audiences(ctx context.Context, all []string) (authenticator.Audiences, error) {
+	requested, ok := authenticator.AudiencesFrom(ctx)
+	if !ok {
+		requested = authenticator.Audiences(a.key.Audiences())
+	}
+	audiences := authenticator.Audiences(all).Intersect(requested)
+	if len(audiences) == 0 {
+		return nil, fmt.Errorf("token audiences %q is invalid for the target audiences %q", all, requested)
+	}
+	return audiences, nil
+}
+
+// errUnreadable is the error before SetGetters.
+var errUnreadable = errors.New("service accounts cannot be read yet")
+
 // checkExist returns an error unless the service account and the bound objects exist.
 func (a *Authenticator) checkExist(ctx context.Context, b Bound) error {
 	getters := a.getters.Load()
 	if getters == nil {
-		return errors.New("service accounts cannot be read yet")
+		return errUnreadable
 	}
 	for _, bound := range []struct {
 		resource, namespace string

@@ -148,29 +148,46 @@ func (k *Key) sign(c Claims) (string, error) {
 	return token.SignedString(k.private)
 }
 
-// errForeignToken is the error for a token that does not name this issuer.
-var errForeignToken = errors.New("the token is of another issuer")
+var (
+	// errForeignToken is the error for a token that does not name this issuer.
+	errForeignToken = errors.New("the token is of another issuer")
+	// errTokenOfSecret is the error for a token of a Secret, which verifyLegacy verifies.
+	errTokenOfSecret = errors.New("the token is of a secret")
+)
 
 // verify checks the signature, the issuer and the times of a token.
 func (k *Key) verify(token string) (Claims, error) {
 	var unverified jwt.RegisteredClaims
-	if _, _, err := jwt.NewParser().ParseUnverified(token, &unverified); err != nil || !slices.Contains(k.issuers, unverified.Issuer) {
+	_, _, err := jwt.NewParser().ParseUnverified(token, &unverified)
+	switch {
+	case err == nil && unverified.Issuer == legacyIssuer:
+		return Claims{}, errTokenOfSecret
+	case err != nil || !slices.Contains(k.issuers, unverified.Issuer):
 		return Claims{}, errForeignToken
 	}
+	var c Claims
+	err = k.parse(token, func() jwt.Claims { c = Claims{}; return &c },
+		jwt.WithIssuer(unverified.Issuer), jwt.WithExpirationRequired(), jwt.WithNotBeforeRequired())
+	if err != nil {
+		return Claims{}, err
+	}
+	return c, nil
+}
+
+// parse checks the signature of a token, its times, and what options require. into returns empty claims.
+func (k *Key) parse(token string, into func() jwt.Claims, options ...jwt.ParserOption) error {
 	var refused error
 	for _, public := range k.verifying {
 		method, err := methodOf(public)
 		if err != nil {
-			return Claims{}, err
+			return err
 		}
-		var c Claims
-		_, err = jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return public, nil },
-			jwt.WithValidMethods([]string{method.Alg()}), jwt.WithIssuer(unverified.Issuer),
-			jwt.WithExpirationRequired(), jwt.WithNotBeforeRequired(), jwt.WithTimeFunc(k.now), jwt.WithStrictDecoding())
+		_, err = jwt.ParseWithClaims(token, into(), func(*jwt.Token) (any, error) { return public, nil },
+			append([]jwt.ParserOption{jwt.WithValidMethods([]string{method.Alg()}), jwt.WithTimeFunc(k.now), jwt.WithStrictDecoding()}, options...)...)
 		if err == nil {
-			return c, nil
+			return nil
 		}
 		refused = errors.Join(refused, err)
 	}
-	return Claims{}, fmt.Errorf("verify the service account token: %w", refused)
+	return fmt.Errorf("verify the service account token: %w", refused)
 }

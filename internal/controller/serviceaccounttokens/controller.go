@@ -1,0 +1,204 @@
+// Package serviceaccounttokens fills Secrets of type kubernetes.io/service-account-token with a token that does
+// not expire, and deletes them when their service account is gone: the tokens controller of Kubernetes. A
+// reference to such a Secret in a service account goes with the Secret.
+package serviceaccounttokens
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+const (
+	name    = "tokens-controller"
+	workers = 2
+
+	byAccount   = "account"   // of Secrets: NAMESPACE/NAME of their service account
+	byReference = "reference" // of service accounts: NAMESPACE/NAME of the Secrets that they list
+)
+
+// Config configures the controller. All fields are required.
+type Config struct {
+	Client kubernetes.Interface
+	// Authority is the certificate, in PEM, that verifies the API server.
+	Authority []byte
+	// Sign returns a token of a service account that is valid while a Secret has it.
+	Sign func(account *corev1.ServiceAccount, secret string) (string, error)
+}
+
+type reconciler struct {
+	Config
+
+	secrets, accounts cache.Indexer
+}
+
+// New returns the controller. Its keys are those of Secrets.
+func New(config Config) *controller.Controller {
+	secrets := coreinformers.NewFilteredSecretInformer(config.Client, metav1.NamespaceAll, 0, cache.Indexers{byAccount: accountOf}, func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
+	})
+	accounts := coreinformers.NewServiceAccountInformer(config.Client, metav1.NamespaceAll, 0, cache.Indexers{byReference: referencesOf})
+	c := &reconciler{config, secrets.GetIndexer(), accounts.GetIndexer()}
+	return &controller.Controller{
+		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{secrets, accounts},
+		Sources: []controller.Source{controller.For(secrets), {Informer: accounts, Keys: c.secretsOf}},
+	}
+}
+
+func accountOf(obj any) ([]string, error) {
+	secret, ok := obj.(*corev1.Secret)
+	if !ok {
+		return nil, nil
+	}
+	return []string{secret.Namespace + "/" + secret.Annotations[corev1.ServiceAccountNameKey]}, nil
+}
+
+func referencesOf(obj any) ([]string, error) {
+	account, ok := obj.(*corev1.ServiceAccount)
+	if !ok {
+		return nil, nil
+	}
+	keys := make([]string, len(account.Secrets))
+	for i, ref := range account.Secrets {
+		keys[i] = account.Namespace + "/" + ref.Name
+	}
+	return keys, nil
+}
+
+// secretsOf returns the keys of the token Secrets of a service account.
+func (c *reconciler) secretsOf(obj any) []cache.ObjectName {
+	account, ok := obj.(*corev1.ServiceAccount)
+	if !ok {
+		return nil
+	}
+	found, _ := c.secrets.ByIndex(byAccount, account.Namespace+"/"+account.Name) // the index exists
+	keys := make([]cache.ObjectName, 0, len(found))
+	for _, each := range found {
+		if secret, ok := each.(*corev1.Secret); ok {
+			keys = append(keys, cache.MetaObjectToName(secret))
+		}
+	}
+	return keys
+}
+
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	obj, _, _ := c.secrets.GetByKey(key.String()) // a store in memory does not fail
+	secret, ok := obj.(*corev1.Secret)
+	if !ok {
+		return 0, c.dropReferences(ctx, key)
+	}
+	account, err := c.account(ctx, secret)
+	if err != nil {
+		return 0, err
+	}
+	switch decide(secret, account, c.Authority) {
+	case fill:
+		err = c.fill(ctx, secret, account)
+	case remove:
+		err = c.remove(ctx, secret)
+	case keep:
+	}
+	return 0, err
+}
+
+// account returns the service account of a Secret, or nil if it does not exist. That the cache lacks it is not enough.
+func (c *reconciler) account(ctx context.Context, secret *corev1.Secret) (*corev1.ServiceAccount, error) {
+	name := secret.Annotations[corev1.ServiceAccountNameKey]
+	obj, _, _ := c.accounts.GetByKey(secret.Namespace + "/" + name) // a store in memory does not fail
+	if account, ok := obj.(*corev1.ServiceAccount); ok && belongs(secret, account) {
+		return account, nil
+	}
+	live, err := c.Client.CoreV1().ServiceAccounts(secret.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && !belongs(secret, live) {
+		return nil, nil //nolint:nilnil // as the comment says
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read service account %s/%s: %w", secret.Namespace, name, err)
+	}
+	return live, nil
+}
+
+func (c *reconciler) fill(ctx context.Context, secret *corev1.Secret, account *corev1.ServiceAccount) error {
+	data, err := filled(secret, c.Authority, func() (string, error) { return c.Sign(account, secret.Name) })
+	if err != nil {
+		return fmt.Errorf("sign the token of secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	metadata := conditioned(secret)
+	metadata["annotations"] = map[string]string{corev1.ServiceAccountNameKey: account.Name, corev1.ServiceAccountUIDKey: string(account.UID)}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata, "data": data})
+	if err != nil {
+		return err
+	}
+	_, err = c.Client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err = outdated(err); err != nil {
+		return fmt.Errorf("fill secret %s/%s with a token: %w", secret.Namespace, secret.Name, err)
+	}
+	return nil
+}
+
+func (c *reconciler) remove(ctx context.Context, secret *corev1.Secret) error {
+	err := c.Client.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
+	})
+	if err = outdated(err); err != nil {
+		return fmt.Errorf("delete secret %s/%s, whose service account does not exist: %w", secret.Namespace, secret.Name, err)
+	}
+	return nil
+}
+
+// dropReferences removes the name of a Secret that is gone from the service accounts that list it.
+func (c *reconciler) dropReferences(ctx context.Context, key cache.ObjectName) error {
+	found, _ := c.accounts.ByIndex(byReference, key.String()) // the index exists
+	if len(found) == 0 {
+		return nil
+	}
+	_, err := c.Client.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err // it exists, with another type, or again
+	}
+	for _, each := range found {
+		account, ok := each.(*corev1.ServiceAccount)
+		if !ok {
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(account.Secrets), func(ref corev1.ObjectReference) bool { return ref.Name == key.Name })
+		patch, err := json.Marshal(map[string]any{"metadata": conditioned(account), "secrets": left})
+		if err != nil {
+			return err
+		}
+		_, err = c.Client.CoreV1().ServiceAccounts(account.Namespace).Patch(ctx, account.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil { // a conflict too: nothing else asks again
+			return fmt.Errorf("remove secret %s from service account %s/%s: %w", key.Name, account.Namespace, account.Name, err)
+		}
+	}
+	return nil
+}
+
+// conditioned returns the metadata of a patch that applies to this version of an object only.
+func conditioned(o metav1.Object) map[string]any {
+	return map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}
+}
+
+// outdated returns nil for errors that say that the object has changed or gone: its event asks again.
+func outdated(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
