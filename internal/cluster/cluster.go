@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -48,6 +49,7 @@ type Cluster struct {
 
 	log      *slog.Logger
 	clock    clock.WithTicker
+	reach    *pace.Reach
 	sleeping sleeping
 }
 
@@ -62,6 +64,8 @@ const (
 // New returns the collection of the server of config. It sends no request, and neither changes nor keeps config.
 func New(config *rest.Config, options Options) (*Cluster, error) {
 	config = lifecycle.Completed(config)
+	reach := pace.NewReach(options.Logger, clock.RealClock{})
+	config.Wrap(reach.Wrap)
 	discoveryClient, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make discovery client: %w", err)
@@ -74,7 +78,7 @@ func New(config *rest.Config, options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)
 	}
-	c := &Cluster{Lifecycle: lifecycle.New(), log: options.Logger, clock: clock.RealClock{}}
+	c := &Cluster{Lifecycle: lifecycle.New(), log: options.Logger, clock: clock.RealClock{}, reach: reach}
 	c.sleeping.wake = make(chan struct{}, 1)
 	if !options.Restartable {
 		c.Stories = story.NewBook()
@@ -92,7 +96,7 @@ func New(config *rest.Config, options Options) (*Cluster, error) {
 	c.Collector = collector.New(api, collector.Config{
 		Workers: options.Workers, ObserveOnly: options.ObserveOnly,
 		Breaker: options.Breaker, Records: options.Records, Events: events, Logger: options.Logger,
-		Stories: c.Stories, Restartable: options.Restartable, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
+		Stories: c.Stories, Restartable: options.Restartable, Await: reach.Wait, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
 	})
 	c.Sink = c.Collector.Sink()
 	return c, nil
@@ -137,11 +141,17 @@ func (c *Cluster) extent() []any {
 	return extent
 }
 
-// Ready returns nil when the collection is synced, and otherwise an error that wraps
-// lifecycle.ErrNotSynced and says what is missing.
+// Ready returns nil when the collection is synced and the server can be reached. Otherwise it returns an error that says
+// since when it cannot be reached, or that wraps lifecycle.ErrNotSynced and says what is missing.
 func (c *Cluster) Ready() error {
-	if c.IsSynced() {
+	since, isAway := c.reach.Since()
+	switch {
+	case c.IsSynced() && isAway:
+		return fmt.Errorf("the server cannot be reached since %s", since.UTC().Format(time.RFC3339))
+	case c.IsSynced():
 		return nil
+	case isAway:
+		return fmt.Errorf("%w: the server cannot be reached since %s", lifecycle.ErrNotSynced, since.UTC().Format(time.RFC3339))
 	}
 	monitors := c.Feed.Status()
 	if len(monitors) == 0 {

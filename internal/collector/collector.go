@@ -98,7 +98,7 @@ func (c *Collector) Run(ctx context.Context) {
 // next takes one key and reconsiders its object. It returns false at the end.
 func (c *Collector) next(ctx context.Context) bool {
 	uid, ok := c.queue.Take()
-	if ok && ctx.Err() != nil {
+	if ok && c.config.Await(ctx) != nil {
 		c.queue.Add(uid) // for the next Run, if there is one
 		c.queue.Done(uid)
 		return false

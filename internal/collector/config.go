@@ -85,6 +85,9 @@ type Config struct {
 	Clock clock.WithTicker
 	// Queue holds the keys. Default: a queue of package queue.
 	Queue Queue
+	// Await is called before each object is reconsidered, and returns when the server can be reached, or with the
+	// error of ctx. Default: nothing is awaited.
+	Await func(ctx context.Context) error
 	// Restartable lets Run be called again after it has returned, unless Queue is set.
 	Restartable bool
 }
@@ -113,6 +116,9 @@ func (config Config) completed() Config {
 	}
 	if config.ObserveOnly {
 		config.Events = nil // an Event is a write too
+	}
+	if config.Await == nil {
+		config.Await = context.Context.Err
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)

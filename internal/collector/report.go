@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector/barrier"
 	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/pace"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -65,7 +66,7 @@ func (c *Collector) warn(ctx context.Context, regarding ownership.Object, reason
 		return
 	}
 	c.stats.events.Add(1)
-	if err := c.config.Events.Warn(ctx, regarding, reason, message); err != nil {
+	if err := c.config.Events.Warn(ctx, regarding, reason, message); err != nil && !pace.IsUnreachable(err) {
 		c.log.WarnContext(ctx, "event not written", "object", client.RefOf(regarding).String(), "reason", reason, "error", err)
 	}
 }
@@ -112,7 +113,7 @@ func (c *Collector) logIdle(ctx context.Context, self ownership.Object, d verdic
 func (c *Collector) logFailure(ctx context.Context, uid ownership.UID, outcome Outcome) {
 	switch {
 	case outcome.Next == Settled, ctx.Err() != nil:
-	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err):
+	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err), pace.IsUnreachable(outcome.Err):
 		c.log.DebugContext(ctx, "not settled", "uid", string(uid), "error", outcome.Err)
 	default:
 		c.log.WarnContext(ctx, "not settled", "uid", string(uid), "after", outcome.After, "error", outcome.Err)

@@ -39,6 +39,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/pace"
 )
 
 // Sink receives observations. It is called from many goroutines at once, and must not wait
@@ -170,7 +171,7 @@ func (f *Feed) Run(ctx context.Context, sink Sink) {
 func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) error {
 	found, err := discover(ctx, f.discovery, f.ignore)
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !pace.IsUnreachable(err) { // that is logged once, for all requests
 			f.log.WarnContext(ctx, "discovery failed", "error", err)
 		}
 		return err

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
+
+	"github.com/coppice-dev/coppice/internal/pace"
 )
 
 // source makes the lists and watches of a monitor's Reflector, and records how each request
@@ -122,7 +124,7 @@ func (s *source) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return // the request was cancelled
 	}
-	if s.monitor.failed(err) {
+	if s.monitor.failed(err) && !pace.IsUnreachable(err) { // that is logged once for all kinds
 		s.log.WarnContext(ctx, "kind cannot be read", "kind", s.monitor.resource.kind.String(), "error", err)
 	}
 }

@@ -1,4 +1,5 @@
-// Package pace limits the number of concurrent requests to what a server can take.
+// Package pace limits the number of concurrent requests to what a server can take, and to one a second while it
+// cannot be reached (reach.go).
 //
 // A client-side rate limit is a guess about a server that the client does not know, and it
 // is wrong on every other server. Here the limit on requests under way goes up by one with

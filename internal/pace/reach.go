@@ -1,0 +1,141 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// probePeriod is the time from one request to a server that cannot be reached to the next.
+	probePeriod = time.Second
+	// outagePeriod is the time from one line about it in the log to the next.
+	outagePeriod = time.Minute
+)
+
+// Reach follows whether a server can be reached: it looks at the answers of all requests. Make one with NewReach. It
+// is safe for concurrent use.
+type Reach struct {
+	log   *slog.Logger
+	clock clock.WithTicker
+
+	mu       sync.Mutex
+	since    time.Time     // when the server could not be reached for the first time; zero while it can; guarded by mu, as all below
+	back     chan struct{} // closed when it can be reached again; nil while it can
+	probed   time.Time     // when Wait let a request through
+	failed   int           // requests since the outage was logged
+	logged   time.Time     // when an outage was logged
+	isLogged bool          // whether this one was
+}
+
+// NewReach returns the Reach of a server that can be reached.
+func NewReach(log *slog.Logger, clock clock.WithTicker) *Reach { return &Reach{log: log, clock: clock} }
+
+// UnreachableError means that a request got no answer.
+type UnreachableError struct{ err error }
+
+// Error implements error.
+func (e UnreachableError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error of the connection.
+func (e UnreachableError) Unwrap() error { return e.err }
+
+// IsUnreachable reports whether an error means that the server could not be reached. Reach logs that.
+func IsUnreachable(err error) bool {
+	_, is := errors.AsType[UnreachableError](err)
+	return is
+}
+
+// Wrap makes a transport report to r how its requests end.
+func (r *Reach) Wrap(next http.RoundTripper) http.RoundTripper { return reaching{next, r} }
+
+type reaching struct {
+	next  http.RoundTripper
+	reach *Reach
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t reaching) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(request)
+	switch {
+	case err == nil:
+		t.reach.answered()
+	case request.Context().Err() == nil: // else the caller has given up
+		t.reach.refused(err)
+		err = UnreachableError{err}
+	}
+	return response, err
+}
+
+// WrappedRoundTripper implements net.RoundTripperWrapper.
+func (t reaching) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+func (r *Reach) answered() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.since.IsZero() {
+		return
+	}
+	if r.isLogged {
+		r.log.Info("the server is reached again", "after", r.clock.Since(r.since).Round(time.Millisecond), "requests", r.failed)
+	}
+	close(r.back)
+	r.since, r.back, r.failed, r.isLogged = time.Time{}, nil, 0, false
+}
+
+func (r *Reach) refused(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock.Now()
+	if r.since.IsZero() {
+		r.since, r.probed, r.back = now, now, make(chan struct{})
+	}
+	r.failed++
+	if !r.logged.IsZero() && now.Sub(r.logged) < outagePeriod {
+		return
+	}
+	r.log.Warn("the server cannot be reached", "since", r.since, "requests", r.failed, "error", err)
+	r.logged, r.isLogged, r.failed = now, true, 0
+}
+
+// Since returns since when the server cannot be reached; false if it can.
+func (r *Reach) Since() (time.Time, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.since, !r.since.IsZero()
+}
+
+// Wait waits until the server can be reached, as far as is known. Once in a while it lets a caller through, whose
+// request shows whether it can be. It returns the error of ctx if that ends first.
+func (r *Reach) Wait(ctx context.Context) error {
+	for {
+		back, wait := r.enter()
+		if wait <= 0 {
+			return nil
+		}
+		select {
+		case <-back:
+		case <-r.clock.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// enter returns how long a caller has to wait, at most, and what ends the wait sooner.
+func (r *Reach) enter() (back <-chan struct{}, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.since.IsZero() {
+		return nil, 0
+	}
+	if wait = probePeriod - r.clock.Since(r.probed); wait <= 0 {
+		r.probed = r.clock.Now()
+	}
+	return r.back, wait
+}
