@@ -8,9 +8,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // A flood of requests delays only the user that sends it: while a thousand expensive lists are
@@ -140,3 +145,70 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Default flow schemas and priority levels that somebody deletes are created again while the server
+// runs; what an administrator has changed, and said so, stays.
+func TestDefaultFlowSchemasAreKept(t *testing.T) {
+	s := startServer(t, nil)
+	client := typed(t, s.config).FlowcontrolV1()
+	changed, err := client.FlowSchemas().Get(t.Context(), "global-default", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed.Annotations[flowcontrolv1.AutoUpdateAnnotationKey], changed.Spec.MatchingPrecedence = "false", 9901
+	if _, err := client.FlowSchemas().Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	uid := map[string]types.UID{}
+	for _, name := range []string{"catch-all", "service-accounts"} {
+		schema, err := client.FlowSchemas().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid[name] = schema.UID
+		if err := client.FlowSchemas().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, former := range uid {
+		eventually.Succeeds(t, func() error {
+			schema, err := client.FlowSchemas().Get(t.Context(), name, metav1.GetOptions{})
+			if err == nil && schema.UID == former {
+				err = fmt.Errorf("%s is the one that was deleted", name)
+			}
+			return err
+		})
+	}
+	levels, err := client.PriorityLevelConfigurations().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range levels.Items { // the default ones are what the server makes of them
+		if l := &levels.Items[i]; l.Generation != 1 {
+			t.Errorf("priority level %s was changed: generation %d", l.Name, l.Generation)
+		}
+	}
+	if kept, err := client.FlowSchemas().Get(t.Context(), "global-default", metav1.GetOptions{}); err != nil || kept.Spec.MatchingPrecedence != 9901 {
+		t.Errorf("what an administrator has changed: %v %v", kept, err)
+	}
+}
+
+// The system's priority classes cannot be deleted, neither by name nor with the others.
+func TestSystemPriorityClassesStay(t *testing.T) {
+	s := startServer(t, nil)
+	classes := typed(t, s.config).SchedulingV1().PriorityClasses()
+	if _, err := classes.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Value: 1}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	err := classes.Delete(t.Context(), "system-node-critical", metav1.DeleteOptions{})
+	if want := `priorityclasses.scheduling.k8s.io "system-node-critical" is forbidden: this is a system priority class and cannot be deleted`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := classes.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("all: %v", err)
+	}
+	left, err := classes.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(left.Items) != 2 {
+		t.Errorf("%v %v", left, err)
+	}
+}

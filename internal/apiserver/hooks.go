@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
@@ -19,8 +20,8 @@ import (
 const leaseRemoval = time.Second
 
 // addHooks adds the post-start hooks, and what is done before the server stops. The server is not
-// ready before the former have returned.
-func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time) error {
+// ready before the former have returned. defaults sets the defaults of a built-in object.
+func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, defaults func(runtime.Object)) error {
 	hooks := []struct {
 		name string
 		hook func(context.Context) error
@@ -33,7 +34,10 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time) err
 			return bootstrappolicy.Ensure(ctx, s.log, s.client.RbacV1(), s.access.Policy)
 		}},
 		{"default-flow-schemas", func(ctx context.Context) error {
-			return priorityfairness.EnsureDefaults(ctx, s.log, s.client.FlowcontrolV1())
+			if err := priorityfairness.EnsureDefaults(ctx, s.log, s.client.FlowcontrolV1()); err != nil {
+				return err
+			}
+			return priorityfairness.Keep(ctx, s.log, s.client.FlowcontrolV1(), s.informers, defaults)
 		}},
 		{"aggregate-roles", func(ctx context.Context) error {
 			go s.aggregator.Run(ctx)

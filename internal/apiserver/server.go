@@ -238,7 +238,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, err
 	}
 	s.identity = systemobjects.NewIdentity(s.client, base.APIServerID)
-	if err := s.addHooks(c.Services, c.Now); err != nil { //nolint:contextcheck // a hook is given its own, later
+	if err := s.addHooks(c.Services, c.Now, schemes.Hub.Default); err != nil { //nolint:contextcheck // a hook is given its own, later
 		return nil, err
 	}
 	s.prepare(c, base, schemes, definitions.GetStore())

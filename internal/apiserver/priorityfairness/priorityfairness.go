@@ -36,7 +36,7 @@ func Apply(base *genericapiserver.Config, shared informers.SharedInformerFactory
 }
 
 // EnsureDefaults creates the default priority levels and flow schemas that are missing, and
-// retries until ctx ends. Existing ones stay as they are: an administrator may have changed them.
+// retries until ctx ends. Existing ones stay as they are, until Keep puts them right.
 func EnsureDefaults(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface) error {
 	return poststart.Retry(ctx, log, "create the default flow schemas", func(ctx context.Context) error {
 		return createDefaults(ctx, client)
@@ -99,7 +99,7 @@ func flowSchema(name, level string, precedence int32, users ...string) *flowcont
 	}
 	everything := []string{"*"}
 	return &flowcontrolv1.FlowSchema{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"}},
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: level},
 			MatchingPrecedence:         precedence,

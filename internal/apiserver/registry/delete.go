@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,6 +43,11 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	key, err := r.KeyFunc(ctx, name)
 	if err != nil {
 		return nil, false, err
+	}
+	if r.Resource.Kept != nil {
+		if why := r.Resource.Kept(name); why != nil {
+			return nil, false, apierrors.NewForbidden(r.Resource.GroupResource(), name, why)
+		}
 	}
 	if options == nil {
 		// Server code that deletes without options expects immediate deletion.

@@ -46,6 +46,8 @@ type Resource struct {
 	ReturnDeletedObject bool
 	// NoDeleteCollection: the collection cannot be deleted as a whole.
 	NoDeleteCollection bool
+	// Kept returns why nobody deletes an object of this name, or nil. Nil: every object can be deleted.
+	Kept func(name string) error
 	// TTL, if not zero, is how long an object is kept after its last write.
 	TTL time.Duration
 	// Deletion is the resource's part in the delete flow. Define sets its Resource.

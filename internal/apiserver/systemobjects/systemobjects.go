@@ -49,7 +49,7 @@ func KeepNamespaces(ctx context.Context, log *slog.Logger, informer cache.Shared
 }
 
 // EnsurePriorityClasses creates the system priority classes that are missing, and retries
-// until ctx ends. One that is deleted is created again at the next start.
+// until ctx ends. The server refuses to delete them.
 func EnsurePriorityClasses(ctx context.Context, log *slog.Logger, client schedulingclient.PriorityClassesGetter) error {
 	for _, class := range scheduling.SystemPriorityClasses() {
 		err := poststart.Retry(ctx, log, "create priority class "+class.Name, func(ctx context.Context) error {

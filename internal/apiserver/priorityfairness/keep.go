@@ -1,0 +1,160 @@
+package priorityfairness
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	"k8s.io/client-go/informers"
+	flowcontrolclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// keepEvery is the interval at which the default objects are put right: upstream's.
+const keepEvery = time.Minute
+
+// Keep puts the default priority levels and flow schemas right every minute, and creates those again
+// that somebody has deleted, in the background until ctx ends. The specs of mandatory ones are always
+// the default ones; of others, those with the annotation apf.kubernetes.io/autoupdate-spec "true", or
+// without it while nobody has changed their spec. defaults sets the defaults of an object.
+func Keep(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface, shared informers.SharedInformerFactory, defaults func(runtime.Object)) error {
+	levels, schemas := shared.Flowcontrol().V1().PriorityLevelConfigurations(), shared.Flowcontrol().V1().FlowSchemas()
+	k := keeper{
+		levels: kind[*flowcontrolv1.PriorityLevelConfiguration]{
+			client: client.PriorityLevelConfigurations(), get: levels.Lister().Get, defaults: defaults,
+			clone: (*flowcontrolv1.PriorityLevelConfiguration).DeepCopy,
+			same: func(a, b *flowcontrolv1.PriorityLevelConfiguration) bool {
+				return equality.Semantic.DeepEqual(a.Spec, b.Spec)
+			},
+			replace: func(to, from *flowcontrolv1.PriorityLevelConfiguration) { to.Spec = from.Spec },
+		},
+		schemas: kind[*flowcontrolv1.FlowSchema]{
+			client: client.FlowSchemas(), get: schemas.Lister().Get, defaults: defaults,
+			clone:   (*flowcontrolv1.FlowSchema).DeepCopy,
+			same:    func(a, b *flowcontrolv1.FlowSchema) bool { return equality.Semantic.DeepEqual(a.Spec, b.Spec) },
+			replace: func(to, from *flowcontrolv1.FlowSchema) { to.Spec = from.Spec },
+		},
+	}
+	deleted := make(chan struct{}, 1)
+	handler := cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
+		select {
+		case deleted <- struct{}{}:
+		default:
+		}
+	}}
+	for _, informer := range []cache.SharedIndexInformer{levels.Informer(), schemas.Informer()} {
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			return fmt.Errorf("watch the default flow schemas: %w", err)
+		}
+	}
+	go func() {
+		if cache.WaitForCacheSync(ctx.Done(), levels.Informer().HasSynced, schemas.Informer().HasSynced) {
+			k.run(ctx, log, deleted)
+		}
+	}()
+	return nil
+}
+
+type keeper struct {
+	levels  kind[*flowcontrolv1.PriorityLevelConfiguration]
+	schemas kind[*flowcontrolv1.FlowSchema]
+}
+
+func (k keeper) run(ctx context.Context, log *slog.Logger, deleted <-chan struct{}) {
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	for {
+		if err := k.ensure(ctx); err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "default flow schemas not put right", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-deleted:
+		case <-ticker.C:
+		}
+	}
+}
+
+func (k keeper) ensure(ctx context.Context) error {
+	for _, level := range slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations) {
+		if err := k.levels.ensure(ctx, level, slices.Contains(bootstrap.MandatoryPriorityLevelConfigurations, level)); err != nil {
+			return err
+		}
+	}
+	for _, schema := range flowSchemas() {
+		if err := k.schemas.ensure(ctx, schema, slices.Contains(bootstrap.MandatoryFlowSchemas, schema)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kind is what is done with the objects of one kind.
+type kind[T interface {
+	metav1.Object
+	runtime.Object
+}] struct {
+	client interface {
+		Create(ctx context.Context, obj T, o metav1.CreateOptions) (T, error)
+		Update(ctx context.Context, obj T, o metav1.UpdateOptions) (T, error)
+	}
+	get      func(name string) (T, error)
+	defaults func(runtime.Object)
+	clone    func(T) T
+	same     func(a, b T) bool // their specs
+	replace  func(to, from T)  // the spec
+}
+
+// ensure creates an object that is missing, or puts it right. Another write at the same time is seen
+// a minute later.
+func (k kind[T]) ensure(ctx context.Context, bootstrap T, mandatory bool) error { //nolint:revive // flag-parameter: it is a property of the object
+	wanted := k.clone(bootstrap)
+	k.defaults(wanted)
+	stored, err := k.get(wanted.GetName())
+	if apierrors.IsNotFound(err) {
+		_, err = k.client.Create(ctx, wanted, metav1.CreateOptions{})
+		return ignoreExisting(err)
+	}
+	if err != nil {
+		return err
+	}
+	updates := mandatory || updatesSpec(stored)
+	next := k.clone(stored)
+	if updates && !k.same(stored, wanted) {
+		k.replace(next, wanted)
+	}
+	annotations := map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: strconv.FormatBool(updates)}
+	for key, value := range next.GetAnnotations() {
+		if is, err := strconv.ParseBool(value); key != flowcontrolv1.AutoUpdateAnnotationKey || err == nil && is == updates {
+			annotations[key] = value
+		}
+	}
+	next.SetAnnotations(annotations)
+	if equality.Semantic.DeepEqual(stored, next) {
+		return nil
+	}
+	_, err = k.client.Update(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// updatesSpec reports whether an object that is not mandatory follows the default spec.
+func updatesSpec(stored metav1.Object) bool {
+	updates, err := strconv.ParseBool(stored.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
+	if err != nil {
+		return stored.GetGeneration() == 1 // nobody has changed it
+	}
+	return updates
+}
