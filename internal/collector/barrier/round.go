@@ -235,7 +235,7 @@ func (t *batch) evaluate(w *waiter, graph Graph) finding {
 		r := &t.readings[t.index[kind]]
 		if why := t.doubts(r, w, graph); why != "" {
 			f.unproven = append(f.unproven, kind)
-			f.holds = append(f.holds, Hold{What: kind.String(), Why: why})
+			f.holds = append(f.holds, Hold{What: kind.String(), Why: ownership.Excerpt(why, maxWhy)})
 			f.delayFor(r.err)
 		}
 	}
@@ -256,7 +256,7 @@ func (t *batch) evaluate(w *waiter, graph Graph) finding {
 // nothing was missed.
 func (t *batch) doubts(r *reading, w *waiter, graph Graph) string {
 	if r.err != nil {
-		return ownership.Excerpt(r.err.Error(), maxWhy)
+		return r.err.Error()
 	}
 	missed := 0
 	for _, dependent := range r.found[w.owner.UID] {
