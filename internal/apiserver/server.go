@@ -439,8 +439,11 @@ func (s *Server) HandlePrefix(prefix string, handler http.Handler) {
 	s.generic.Handler.NonGoRestfulMux.HandlePrefix(prefix, handler)
 }
 
-// Authorizer is what decides about all requests.
-func (s *Server) Authorizer() authorizer.Authorizer { return s.access.Authorizer }
+// Authorizer decides what the users of handlers may see that show objects in other ways than the API does (Handle):
+// restricted users see nothing there.
+func (s *Server) Authorizer() authorizer.Authorizer {
+	return s.access.Restrictions.Unrestricted(s.access.Authorizer)
+}
 
 // Authority returns the certificate, in PEM, by which clients verify the server.
 func (s *Server) Authority() []byte { return s.authority.Certificate() }

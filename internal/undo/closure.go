@@ -21,9 +21,11 @@ func Closure(kept []Kept, roots ...types.UID) []Kept {
 		wanted[root] = true
 	}
 	var queue []int
+	var asked []Kept
 	for n := range kept {
 		if wanted[kept[n].UID()] {
 			reached[n] = true
+			asked = append(asked, kept[n])
 			queue = append(queue, n)
 		}
 	}
@@ -31,7 +33,7 @@ func Closure(kept []Kept, roots ...types.UID) []Kept {
 		return nil
 	}
 	isRoot := maps.Clone(reached)
-	dependents, contents := along(kept, beginningOf(kept, queue))
+	dependents, contents := along(kept, Beginning(asked))
 	for ; len(queue) > 0; queue = queue[1:] {
 		k := &kept[queue[0]]
 		for _, n := range slices.Concat(dependents[k.UID()], contents[k.Place()]) {
@@ -45,11 +47,11 @@ func Closure(kept []Kept, roots ...types.UID) []Kept {
 }
 
 // along returns what went since a moment, by the UIDs of its owners, and by what it was in.
-func along(kept []Kept, began moment) (dependents map[types.UID][]int, contents map[Place][]int) {
+func along(kept []Kept, began Moment) (dependents map[types.UID][]int, contents map[Place][]int) {
 	dependents, contents = map[types.UID][]int{}, map[Place][]int{}
 	for n := range kept {
 		k := &kept[n]
-		if !began.before(k) {
+		if !began.Before(k.Revision, k.Removed) {
 			continue
 		}
 		for _, owner := range k.Object.GetOwnerReferences() {
@@ -75,17 +77,17 @@ func isOwnedBy(k, owner *Kept) bool {
 	return slices.ContainsFunc(k.Object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.UID() })
 }
 
-// moment is when a deletion began: at a revision, or at a time, to the second; if it has both, at either.
-type moment struct {
+// Moment is when a deletion began: at a revision, or at a time, to the second; if it has both, at either.
+type Moment struct {
 	revision int64
 	time     time.Time
 }
 
-// beginningOf returns when the deletion of objects began: of each when it was marked, or else when it was removed.
-func beginningOf(kept []Kept, roots []int) moment {
-	first := moment{revision: math.MaxInt64}
-	for _, n := range roots {
-		k := &kept[n]
+// Beginning returns when the deletion of objects began: of each when it was marked, or else when it was removed.
+func Beginning(roots []Kept) Moment {
+	first := Moment{revision: math.MaxInt64}
+	for n := range roots {
+		k := &roots[n]
 		marked := k.Object.GetDeletionTimestamp()
 		if marked == nil {
 			first.revision = min(first.revision, k.Revision)
@@ -102,10 +104,10 @@ func beginningOf(kept []Kept, roots []int) moment {
 	return first
 }
 
-// before reports whether the moment was not after an object was removed. What does not say when it was
+// Before reports whether the moment was not after an object was removed. What does not say when it was
 // removed was kept because of this very deletion.
-func (m moment) before(k *Kept) bool {
-	return !m.time.IsZero() && (k.Removed.IsZero() || !k.Removed.Before(m.time)) || k.Revision == 0 || k.Revision >= m.revision
+func (m Moment) Before(revision int64, removed time.Time) bool {
+	return !m.time.IsZero() && (removed.IsZero() || !removed.Before(m.time)) || revision == 0 || revision >= m.revision
 }
 
 // latest returns the objects, of each place the one that was removed last; a root in any case.

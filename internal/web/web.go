@@ -74,7 +74,7 @@ func Handler(s Source) http.Handler {
 	probes(mux, s)
 	mux.HandleFunc("GET "+Status, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Status()) })
 	mux.HandleFunc("GET "+Records, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Records()) })
-	mux.HandleFunc("GET "+Settled, func(w http.ResponseWriter, r *http.Request) { settle(w, r, s) })
+	mux.Handle("GET "+Settled, notFromElsewhere(func(w http.ResponseWriter, r *http.Request) { settle(w, r, s) }))
 	mux.HandleFunc("GET "+Graph, func(w http.ResponseWriter, r *http.Request) { writeGraph(w, r, s) })
 	mux.HandleFunc("POST "+Resume, func(w http.ResponseWriter, r *http.Request) { resume(w, r, s) })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -84,6 +84,21 @@ func Handler(s Source) http.Handler {
 	})
 	// A web page can make a browser send a POST to any address; browsers include its origin.
 	return guarded(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// notFromElsewhere refuses requests that a page from elsewhere makes a browser send, for answers that take work,
+// although the page could not read them.
+func notFromElsewhere(next http.HandlerFunc) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asIfUnsafe := r.Clone(r.Context())
+		asIfUnsafe.Method = http.MethodPost
+		if err := protection.Check(asIfUnsafe); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		next(w, r)
+	})
 }
 
 // Probes returns a handler for the health checks and the metrics.

@@ -202,3 +202,18 @@ func TestStandBy(t *testing.T) {
 		}
 	}
 }
+
+// A page from elsewhere cannot make a browser have everything compared.
+func TestSettledIsNotForPagesFromElsewhere(t *testing.T) {
+	for site, code := range map[string]int{"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden, "same-origin": http.StatusOK, "": http.StatusOK} {
+		r := httptest.NewRequest(http.MethodGet, "http://localhost"+web.Settled, http.NoBody)
+		if site != "" {
+			r.Header.Set("Sec-Fetch-Site", site)
+		}
+		w := httptest.NewRecorder()
+		web.Handler(fake{}).ServeHTTP(w, r)
+		if w.Code != code {
+			t.Errorf("a page that is %q: %d, want %d", site, w.Code, code)
+		}
+	}
+}

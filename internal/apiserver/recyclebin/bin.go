@@ -4,8 +4,9 @@
 // The main flow: Follow reads from etcd what is removed, with the last value of each, after the revision that
 // was reached last (storage.Removals); keep decodes it and writes it, encrypted, into a database in the data
 // directory, in one transaction with the revision; so a crash loses nothing that etcd has not dropped. The
-// oldest goes when there is more than the bounds allow (database.go). The handler tells what is kept to those
-// who may get it (handler.go).
+// oldest goes when there is more than the bounds allow (database.go). An index in memory has what is needed to
+// decide who may get what, without anything being decrypted (index.go). The handler tells what is kept to those
+// who may get it (handler.go, rights.go). A damaged database is set aside, and a new one begun (damage.go).
 package recyclebin
 
 import (
@@ -15,10 +16,13 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
@@ -33,6 +37,8 @@ const (
 	retryDelay = time.Second
 	// history bounds how many older versions of an object are looked at for what it was before its deletion.
 	history = 20
+	// maxItems bounds how many objects are kept: each takes about 100 bytes of memory.
+	maxItems = 500_000
 )
 
 // Bounds say what is kept. Either is enough for the oldest to go.
@@ -43,40 +49,57 @@ type Bounds struct {
 
 // Bin keeps removed objects. It is safe for concurrent use.
 type Bin struct {
-	db     *bolt.DB
+	path   string
 	key    *sealed.Key
 	store  *storage.Store
 	bounds Bounds
 	decode decoder
 	clock  clock.Clock
 	log    *slog.Logger
+	index  *index
+	// living returns the UID of a namespace; empty if it is not there.
+	living func(ctx context.Context, namespace string) (types.UID, error)
+
+	mu sync.RWMutex
+	db *bolt.DB // guarded by mu; another one after damage
 }
 
 // Open opens the bin in a directory, which must be locked, and makes it and its key if they are not there. It
-// fails if what is in the bin was encrypted with another key.
+// fails if the bin was written with another key. A damaged bin is set aside.
 func Open(dir string, store *storage.Store, bounds Bounds, log *slog.Logger) (*Bin, error) {
 	key, _, err := sealed.LoadOrMake(filepath.Join(dir, keyFile))
 	if err != nil {
 		return nil, fmt.Errorf("open the recycle bin: %w", err)
 	}
-	db, err := bolt.Open(filepath.Join(dir, databaseFile), 0o600, &bolt.Options{Timeout: time.Second})
-	if err != nil {
-		return nil, fmt.Errorf("open the recycle bin: %w", err)
-	}
 	decode, err := newDecoder()
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, err
 	}
-	b := &Bin{db: db, key: key, store: store, bounds: bounds, decode: decode, clock: clock.RealClock{}, log: log}
-	if err := b.checkKey(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s does not fit %s: put back the key, or remove both files to begin with an empty bin: %w",
-			filepath.Join(dir, keyFile), filepath.Join(dir, databaseFile), err), db.Close())
+	b := &Bin{
+		path: filepath.Join(dir, databaseFile), key: key, store: store, bounds: bounds, decode: decode,
+		clock: clock.RealClock{}, log: log, index: newIndex(),
+	}
+	b.living = func(ctx context.Context, namespace string) (types.UID, error) {
+		return b.namespaceAt(ctx, namespace, 0)
+	}
+	err = b.open()
+	if errors.Is(err, errAnotherKey) {
+		return nil, fmt.Errorf("%s does not fit %s: put back the key, or remove both files to begin with an empty bin: %w",
+			filepath.Join(dir, keyFile), b.path, err)
+	}
+	if isDamage(err) {
+		err = b.startAnew(err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the recycle bin: %w", err)
 	}
 	return b, nil
 }
 
 // Close closes the bin, once Follow has returned.
 func (b *Bin) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if err := b.db.Close(); err != nil {
 		return fmt.Errorf("close the recycle bin: %w", err)
 	}
@@ -128,11 +151,16 @@ func (b *Bin) follow(ctx context.Context) error {
 // keep writes what was removed.
 func (b *Bin) keep(ctx context.Context, removed []storage.Removal, upTo int64) error {
 	var entries []entry
+	namespaces := map[string]types.UID{}
 	for n := range removed {
 		o, err := b.decode.decode(removed[n].Value)
 		if err != nil {
 			b.log.DebugContext(ctx, "not kept: no object", "key", removed[n].Key, "error", err)
 			continue // a lease of a server, a reserved address
+		}
+		in, err := b.namespaceOf(ctx, namespaces, o, removed[n].At)
+		if err != nil {
+			return err
 		}
 		if undo.LeavesOut(o.GroupVersionKind().GroupKind()) || o.GetUID() == "" {
 			continue
@@ -152,12 +180,45 @@ func (b *Bin) keep(ctx context.Context, removed []storage.Removal, upTo int64) e
 		entries = append(entries, entry{body: body, Item: Item{
 			Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version, Kind: o.GetKind(),
 			Resource:  resourceOf(b.store.Prefix(), removed[n].Key, o.GroupVersionKind()),
-			Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Owners: o.GetOwnerReferences(),
+			Namespace: o.GetNamespace(), NamespaceUID: in, Name: o.GetName(), UID: o.GetUID(), Owners: o.GetOwnerReferences(),
 			DeletionTimestamp: o.GetDeletionTimestamp(), Grace: o.GetDeletionGracePeriodSeconds(),
 			Finalizers: before.GetFinalizers(), Revision: removed[n].At, Removed: b.clock.Now().UTC(),
 		}})
 	}
 	return b.write(entries, upTo)
+}
+
+// namespaceOf returns the UID of the namespace that an object was in when it was removed. known are those of earlier
+// removals; another namespace may follow one that is removed.
+func (b *Bin) namespaceOf(ctx context.Context, known map[string]types.UID, o *unstructured.Unstructured, at int64) (types.UID, error) {
+	name := o.GetNamespace()
+	if name == "" {
+		if o.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Namespace"}) {
+			delete(known, o.GetName())
+		}
+		return "", nil
+	}
+	if uid, is := known[name]; is {
+		return uid, nil
+	}
+	uid, err := b.namespaceAt(ctx, name, at)
+	if err == nil {
+		known[name] = uid
+	}
+	return uid, err
+}
+
+// namespaceAt returns the UID of a namespace at a revision, 0 for now; empty if there is none, or etcd has dropped it.
+func (b *Bin) namespaceAt(ctx context.Context, name string, revision int64) (types.UID, error) {
+	stored, found, err := b.store.ReadAt(ctx, b.store.Prefix()+"/namespaces/"+name, revision)
+	if err != nil || !found {
+		return "", err //nolint:wrapcheck // says all of it
+	}
+	namespace, err := b.decode.decode(stored.Value)
+	if err != nil {
+		return "", err
+	}
+	return namespace.GetUID(), nil
 }
 
 // before returns an object as it was when its deletion began, with its finalizers and its status. When it is

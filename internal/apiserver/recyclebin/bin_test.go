@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -34,16 +33,16 @@ func TestBounds(t *testing.T) {
 	}
 	names := func() (names []string) {
 		t.Helper()
-		err := b.each(func(i *Item, body func() (*unstructured.Unstructured, error)) error {
-			o, err := body()
-			if err == nil && o.GetName() != i.Name {
-				t.Errorf("%s has the object %s", i.Name, o.GetName())
+		for _, one := range b.young() {
+			i, err := b.head(one.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := b.body(one.key)
+			if err != nil || o.GetName() != i.Name {
+				t.Errorf("%s has the object %v, %v", i.Name, o, err)
 			}
 			names = append(names, i.Name)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
 		return names
 	}
@@ -105,8 +104,10 @@ func TestAnotherKey(t *testing.T) {
 	if b, err = Open(dir, nil, bounds, log); err != nil {
 		t.Fatal(err)
 	}
-	found := 0
-	if err := errors.Join(b.each(func(*Item, func() (*unstructured.Unstructured, error)) error { found++; return nil }), b.Close()); err != nil || found != 1 {
-		t.Errorf("%d items are there, %v", found, err)
+	if found := len(b.young()); found != 1 {
+		t.Errorf("%d items are there", found)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

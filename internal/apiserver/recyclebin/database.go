@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -18,11 +19,13 @@ import (
 
 // Item is what is told of a kept object without what it contains.
 type Item struct {
-	Group             string                  `json:"group,omitempty"`
-	Version           string                  `json:"version"`
-	Kind              string                  `json:"kind"`
-	Resource          string                  `json:"resource"`
-	Namespace         string                  `json:"namespace,omitempty"`
+	Group     string `json:"group,omitempty"`
+	Version   string `json:"version"`
+	Kind      string `json:"kind"`
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace,omitempty"`
+	// NamespaceUID is that of the namespace when the object was removed; empty if it is not known.
+	NamespaceUID      types.UID               `json:"namespaceUID,omitempty"`
 	Name              string                  `json:"name"`
 	UID               types.UID               `json:"uid"`
 	Owners            []metav1.OwnerReference `json:"owners,omitempty"`
@@ -42,16 +45,22 @@ type entry struct {
 	body []byte
 }
 
+// maxValue bounds the value of an entry, in bytes. etcd accepts less.
+const maxValue = 64 << 20
+
 // The buckets: what is told of objects, and the objects, by revision; and the revision that was reached.
 func itemsBucket() []byte  { return []byte("items") }
 func bodiesBucket() []byte { return []byte("objects") }
 func stateBucket() []byte  { return []byte("state") }
 func reachedKey() []byte   { return []byte("revision") }
 func sizeKey() []byte      { return []byte("bytes") }
+func keyIDKey() []byte     { return []byte("key") }
 
 // write writes entries and the revision that was reached, and drops what is too much.
 func (b *Bin) write(entries []entry, reached int64) error {
-	err := b.db.Update(func(tx *bolt.Tx) error {
+	var added []indexed
+	dropped := 0
+	err := b.update(func(tx *bolt.Tx) error {
 		items, err := tx.CreateBucketIfNotExists(itemsBucket())
 		if err != nil {
 			return err
@@ -64,143 +73,140 @@ func (b *Bin) write(entries []entry, reached int64) error {
 		if err != nil {
 			return err
 		}
+		added = added[:0]
 		size := number(state.Get(sizeKey()))
 		for n := range entries {
-			added, err := b.add(items, bodies, &entries[n])
+			key, bytes, err := b.add(items, bodies, &entries[n])
 			if err != nil {
 				return err
 			}
-			size += added
+			added = append(added, b.index.entry(key, &entries[n].Item))
+			size += bytes
 		}
-		if size, err = b.drop(items, bodies, size); err != nil {
+		if dropped, size, err = b.drop(items, bodies, added, size); err != nil {
 			return err
 		}
-		if err := state.Put(sizeKey(), binary.BigEndian.AppendUint64(nil, uint64(size))); err != nil {
-			return err
-		}
-		return state.Put(reachedKey(), binary.BigEndian.AppendUint64(nil, uint64(reached)))
+		return errors.Join(
+			state.Put(keyIDKey(), []byte(checked(b.key.ID()))),
+			state.Put(sizeKey(), binary.BigEndian.AppendUint64(nil, uint64(size))),
+			state.Put(reachedKey(), binary.BigEndian.AppendUint64(nil, uint64(reached))),
+		)
 	})
 	if err != nil {
 		return fmt.Errorf("write to the recycle bin: %w", err)
 	}
+	b.index.change(added, dropped)
 	return nil
 }
 
-// add adds an entry, and returns its size.
-func (b *Bin) add(items, bodies *bolt.Bucket, e *entry) (size int64, err error) {
-	sequence, err := items.NextSequence()
-	if err != nil {
-		return 0, fmt.Errorf("add an entry: %w", err)
+// add adds an entry, and returns its key and its size.
+func (b *Bin) add(items, bodies *bolt.Bucket, e *entry) (sequence uint64, size int64, err error) {
+	if sequence, err = items.NextSequence(); err != nil {
+		return 0, 0, fmt.Errorf("add an entry: %w", err)
 	}
-	key := binary.BigEndian.AppendUint64(nil, sequence)
+	key := keyOf(sequence)
 	head, body := b.key.Seal(encodeJSON(e.Item), key), b.key.Seal(compressed(e.body), key)
 	if err := errors.Join(items.Put(key, head), bodies.Put(key, body)); err != nil {
-		return 0, fmt.Errorf("add an entry: %w", err)
+		return 0, 0, fmt.Errorf("add an entry: %w", err)
 	}
-	return int64(len(head) + len(body)), nil
+	return sequence, int64(len(head) + len(body)), nil
 }
 
-// drop drops the oldest as long as there is too much, or it is too old, and returns the size that is left.
-func (b *Bin) drop(items, bodies *bolt.Bucket, size int64) (int64, error) {
+func keyOf(sequence uint64) []byte { return binary.BigEndian.AppendUint64(nil, sequence) }
+
+// drop drops the oldest as long as there is too much, there are too many, or it is too old. It returns how many were
+// dropped, and the size that is left.
+func (b *Bin) drop(items, bodies *bolt.Bucket, added []indexed, size int64) (dropped int, left int64, err error) {
 	oldest := b.clock.Now().Add(-b.bounds.Age)
-	cursor := items.Cursor()
-	for key, head := cursor.First(); key != nil; key, head = cursor.First() {
-		if size <= b.bounds.Bytes {
-			i, err := b.item(key, head)
-			if err != nil {
-				return size, err // nothing is dropped because it cannot be read
-			}
-			if !i.Removed.Before(oldest) {
-				break
-			}
+	all := slices.Concat(b.index.entries(), added)
+	for len(all) > dropped {
+		one := &all[dropped]
+		if size <= b.bounds.Bytes && len(all)-dropped <= maxItems && !one.removed.Before(oldest) {
+			break
 		}
-		size -= int64(len(head) + len(bodies.Get(key)))
-		if err := bodies.Delete(key); err != nil {
-			return size, fmt.Errorf("drop the oldest: %w", err)
+		key := keyOf(one.key)
+		size -= int64(len(items.Get(key)) + len(bodies.Get(key)))
+		if err := errors.Join(bodies.Delete(key), items.Delete(key)); err != nil {
+			return 0, size, fmt.Errorf("drop the oldest: %w", err)
 		}
-		if err := cursor.Delete(); err != nil {
-			return size, fmt.Errorf("drop the oldest: %w", err)
-		}
+		dropped++
 	}
-	return size, nil
-}
-
-// checkKey returns an error if the last item that was written cannot be read with the key.
-func (b *Bin) checkKey() error {
-	return b.db.View(func(tx *bolt.Tx) error { //nolint:wrapcheck // says all of it
-		items := tx.Bucket(itemsBucket())
-		if items == nil {
-			return nil
-		}
-		key, head := items.Cursor().Last()
-		if key == nil {
-			return nil
-		}
-		_, err := b.item(key, head)
-		return err
-	})
+	return dropped, size, nil
 }
 
 // reached returns the revision up to which the bin has all that was removed; 0 if it is new.
 func (b *Bin) reached() (revision int64, err error) {
-	err = b.db.View(func(tx *bolt.Tx) error {
+	err = b.view(func(tx *bolt.Tx) error {
 		if state := tx.Bucket(stateBucket()); state != nil {
 			revision = number(state.Get(reachedKey()))
 		}
 		return nil
 	})
-	return revision, err //nolint:wrapcheck // of the database, which is open
+	return revision, err
 }
 
-// each calls visit with all items, the oldest first. body returns the object.
-func (b *Bin) each(visit func(i *Item, body func() (*unstructured.Unstructured, error)) error) error {
-	oldest := b.clock.Now().Add(-b.bounds.Age)
-	return b.db.View(func(tx *bolt.Tx) error { //nolint:wrapcheck // says all of it
-		items, bodies := tx.Bucket(itemsBucket()), tx.Bucket(bodiesBucket())
-		if items == nil {
-			return nil
-		}
-		return items.ForEach(func(key, head []byte) error {
-			i, err := b.item(key, head)
-			if err != nil {
+// head returns what is told of the object with a key; nil if it is not kept any more.
+func (b *Bin) head(key uint64) (i *Item, err error) {
+	err = b.view(func(tx *bolt.Tx) error {
+		if items := tx.Bucket(itemsBucket()); items != nil {
+			if head := items.Get(keyOf(key)); head != nil {
+				i, err = b.item(keyOf(key), head)
 				return err
 			}
-			if i.Removed.Before(oldest) {
-				return nil
-			}
-			return visit(i, func() (*unstructured.Unstructured, error) { return b.object(key, bodies.Get(key)) })
-		})
+		}
+		return nil
 	})
+	return i, err
+}
+
+// body returns the object with a key; nil if it is not kept any more.
+func (b *Bin) body(key uint64) (o *unstructured.Unstructured, err error) {
+	err = b.view(func(tx *bolt.Tx) error {
+		if bodies := tx.Bucket(bodiesBucket()); bodies != nil {
+			if body := bodies.Get(keyOf(key)); body != nil {
+				o, err = b.object(keyOf(key), body)
+				return err
+			}
+		}
+		return nil
+	})
+	return o, err
 }
 
 func (b *Bin) item(key, head []byte) (*Item, error) {
+	if len(head) > maxValue {
+		return nil, damaged(errors.New("an object is too long"))
+	}
 	text, err := b.key.Open(head, key)
 	if err != nil {
-		return nil, fmt.Errorf("read the recycle bin: %w", err)
+		return nil, damaged(err)
 	}
 	i := &Item{}
 	if err := json.Unmarshal(text, i); err != nil {
-		return nil, fmt.Errorf("read the recycle bin: %w", err)
+		return nil, damaged(err)
 	}
 	return i, nil
 }
 
 func (b *Bin) object(key, body []byte) (*unstructured.Unstructured, error) {
+	if len(body) > maxValue {
+		return nil, damaged(errors.New("an object is too long"))
+	}
 	text, err := b.key.Open(body, key)
 	if err != nil {
-		return nil, fmt.Errorf("read the recycle bin: %w", err)
+		return nil, damaged(err)
 	}
 	expanded, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {
-		return nil, fmt.Errorf("read the recycle bin: %w", err)
+		return nil, damaged(err)
 	}
 	plain, err := io.ReadAll(expanded)
 	if err != nil {
-		return nil, fmt.Errorf("read the recycle bin: %w", err)
+		return nil, damaged(err)
 	}
 	o := &unstructured.Unstructured{}
 	if err := o.UnmarshalJSON(plain); err != nil {
-		return nil, fmt.Errorf("read the recycle bin: %w", err)
+		return nil, damaged(err)
 	}
 	return o, nil
 }

@@ -1,9 +1,9 @@
 package recyclebin
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -37,10 +36,14 @@ func Off(why string) http.Handler {
 }
 
 func write(w http.ResponseWriter, answer List) {
+	setHeaders(w)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func setHeaders(w http.ResponseWriter) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // Handler answers callers whom the API server has authenticated, about what they may get.
@@ -55,103 +58,195 @@ func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 			http.Error(w, "only GET", http.StatusMethodNotAllowed)
 			return
 		}
-		s := &sight{ctx: r.Context(), who: who, authorize: authorize, answers: map[right]bool{}}
-		answer, err := b.answer(s, r)
-		if err != nil {
+		s := &sight{ctx: r.Context(), who: who, authorize: authorize, living: b.living, answers: map[right]bool{}, namespaces: map[string]types.UID{}}
+		out := &stream{w: w}
+		err := b.answer(s, r.URL.Query(), out)
+		switch {
+		case err != nil && out.begun:
+			panic(http.ErrAbortHandler) // an answer that ends early must not look like a whole one
+		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		if r.URL.Query().Has("uid") && len(answer.Items) == 0 {
+		case r.URL.Query().Has("uid") && !out.begun:
 			http.Error(w, "nothing is kept of such an object, or you may not get it", http.StatusNotFound)
-			return
+		default:
+			out.end(s.unread)
 		}
-		write(w, answer)
 	})
 }
 
-// answer collects what was asked for and the caller may get. Nobody is asked about the caller while the database
+// answer writes what was asked for and the caller may get, one object after the other. What the caller may not get is
+// not even decrypted, unless a right to it may depend on its name. Nobody is asked about the caller while the database
 // is read: a write may have to wait for that.
-func (b *Bin) answer(s *sight, r *http.Request) (List, error) {
-	query := r.URL.Query()
-	list := List{Items: []Item{}}
-	if !query.Has("uid") {
-		found, err := b.named(query)
-		if err != nil {
-			return List{}, err
-		}
-		// Who only lists is not told that there is more.
-		list.Items, err = s.only(found)
-		return list, err
+func (b *Bin) answer(s *sight, query url.Values, out *stream) error {
+	if query.Has("uid") {
+		return b.whole(s, query["uid"], out)
 	}
-	wanted, err := b.wanted(s, query["uid"])
-	if err != nil || len(wanted) == 0 {
-		return List{}, err
+	err := b.named(s, query, out)
+	s.unread = nil // who only lists learns not that there is more
+	if err == nil {
+		out.begin()
 	}
-	whole, err := b.whole(wanted)
+	return err
+}
+
+// named writes what has a name, without what it contains.
+func (b *Bin) named(s *sight, query url.Values, out *stream) error {
+	keys, err := b.allowed(s, query)
 	if err != nil {
-		return List{}, err
-	}
-	list.Items, err = s.only(whole)
-	list.Unread = s.unread
-	return list, err
-}
-
-// named returns what has a name, without what it contains.
-func (b *Bin) named(query url.Values) (found []Item, err error) {
-	err = b.each(func(i *Item, _ func() (*unstructured.Unstructured, error)) error {
-		if (!query.Has("name") || i.Name == query.Get("name")) && (!query.Has("namespace") || i.Namespace == query.Get("namespace")) {
-			found = append(found, *i)
-		}
-		return nil
-	})
-	return found, err
-}
-
-// whole returns the objects of UIDs with what they contain.
-func (b *Bin) whole(wanted map[types.UID]bool) (found []Item, err error) {
-	err = b.each(func(i *Item, body func() (*unstructured.Unstructured, error)) (err error) {
-		if !wanted[i.UID] {
-			return nil
-		}
-		item := *i
-		item.Object, err = body()
-		found = append(found, item)
 		return err
-	})
-	return found, err
-}
-
-// wanted returns the UIDs of objects that the caller may get, out of some, and of all that went with these.
-func (b *Bin) wanted(s *sight, uids []string) (map[types.UID]bool, error) {
-	all, err := b.named(nil)
-	if err != nil {
-		return nil, err
 	}
-	asked := map[types.UID]bool{}
-	for _, uid := range uids {
-		asked[types.UID(uid)] = true
-	}
-	var kept []undo.Kept
-	var roots []types.UID
-	for n := range all {
-		i := &all[n]
-		kept = append(kept, i.Kept())
-		if !asked[i.UID] {
+	for _, key := range keys {
+		i, err := b.head(key)
+		if err != nil {
+			return err
+		}
+		if i == nil || query.Has("name") && i.Name != query.Get("name") {
 			continue
 		}
-		sees, err := s.sees(i)
+		if err := out.item(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allowed returns the keys of the objects that a query may mean and the caller may get.
+func (b *Bin) allowed(s *sight, query url.Values) (keys []uint64, err error) {
+	name, seen := b.index.hash(query.Get("name")), map[*scope]bool{}
+	for _, o := range b.young() {
+		if query.Has("name") && o.name != name || query.Has("namespace") && o.scope.namespace != query.Get("namespace") {
+			continue
+		}
+		sees, known := seen[o.scope]
+		if !known {
+			if sees, err = s.sees(o.scope, query.Get("name")); err != nil {
+				return nil, err
+			}
+			seen[o.scope] = sees
+		}
+		if sees {
+			keys = append(keys, o.key)
+		}
+	}
+	return keys, nil
+}
+
+// whole writes the objects of UIDs that the caller may get, and those that went with them, with what they contain.
+func (b *Bin) whole(s *sight, uids []string, out *stream) error {
+	all := b.young()
+	roots, err := b.roots(s, all, uids)
+	if err != nil || len(roots) == 0 {
+		return err
+	}
+	s.unread = nil // of objects that nobody may know to be kept
+	wanted, err := along(all, roots, b.head)
+	if err != nil {
+		return err
+	}
+	for _, o := range latest(all, roots, wanted) {
+		i, err := b.seen(s, o)
+		if err != nil {
+			return err
+		}
+		if i == nil {
+			continue
+		}
+		if i.Object, err = b.body(o.key); err != nil {
+			return err
+		}
+		if i.Object != nil {
+			if err := out.item(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// roots returns the objects of UIDs that the caller may get.
+func (b *Bin) roots(s *sight, all []indexed, uids []string) (roots []indexed, err error) {
+	asked := map[uint64]bool{}
+	for _, uid := range uids {
+		asked[b.index.hash(uid)] = true
+	}
+	for _, o := range all {
+		if !asked[o.uid] {
+			continue
+		}
+		i, err := b.seen(s, &o)
 		if err != nil {
 			return nil, err
 		}
-		if sees {
-			roots = append(roots, i.UID)
+		if i != nil && slices.Contains(uids, string(i.UID)) {
+			roots = append(roots, o)
 		}
 	}
-	wanted := map[types.UID]bool{}
-	for _, k := range undo.Closure(kept, roots...) {
-		wanted[k.UID()] = true
+	return roots, nil
+}
+
+// seen returns an item that the caller may get; nil if they may not, or it is not kept any more.
+func (b *Bin) seen(s *sight, o *indexed) (*Item, error) {
+	sees, err := s.sees(o.scope, "")
+	if err != nil {
+		return nil, err
 	}
-	return wanted, nil
+	i, err := b.head(o.key)
+	if err != nil || i == nil || sees {
+		return i, err
+	}
+	if sees, err = s.sees(o.scope, i.Name); err != nil || !sees {
+		return nil, err
+	}
+	return i, nil
+}
+
+// young returns what is not too old to be told of, the oldest first.
+func (b *Bin) young() []indexed {
+	all, oldest := b.index.entries(), b.clock.Now().Add(-b.bounds.Age)
+	first := slices.IndexFunc(all, func(o indexed) bool { return !o.removed.Before(oldest) })
+	if first < 0 {
+		return nil
+	}
+	return all[first:]
+}
+
+// stream writes a List, item by item.
+type stream struct {
+	w     http.ResponseWriter
+	begun bool
+	items int
+}
+
+func (o *stream) begin() {
+	if !o.begun {
+		o.begun = true
+		setHeaders(o.w)
+		_, _ = io.WriteString(o.w, `{"items":[`)
+	}
+}
+
+func (o *stream) item(i *Item) error {
+	text, err := json.Marshal(i)
+	if err != nil {
+		return fmt.Errorf("encode an object: %w", err)
+	}
+	o.begin()
+	if o.items++; o.items > 1 {
+		text = append([]byte(","), text...)
+	}
+	if _, err := o.w.Write(text); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	return nil
+}
+
+func (o *stream) end(unread []string) {
+	rest := "]"
+	if len(unread) > 0 {
+		text, _ := json.Marshal(unread) // of texts
+		rest += `,"unread":` + string(text)
+	}
+	_, _ = io.WriteString(o.w, rest+"}\n")
 }
 
 // Kept returns an item as package undo takes it. Without the whole object, it has what Closure looks at.
@@ -171,57 +266,4 @@ func (i *Item) Kept() undo.Kept {
 		Resource: schema.GroupVersionResource{Group: i.Group, Version: i.Version, Resource: i.Resource},
 		Object:   o, Finalizers: slices.Concat([]string{}, i.Finalizers), Revision: i.Revision, Removed: i.Removed,
 	}
-}
-
-// sight is what a caller may get, for one request.
-type sight struct {
-	ctx       context.Context //nolint:containedctx // of the one request that it is for
-	who       user.Info
-	authorize authorizer.Authorizer
-	answers   map[right]bool
-	unread    []string
-}
-
-// right is the right to get an object.
-type right struct{ group, resource, namespace, name string }
-
-// only returns the items that the caller may get.
-func (s *sight) only(found []Item) ([]Item, error) {
-	seen := []Item{}
-	for n := range found {
-		sees, err := s.sees(&found[n])
-		if err != nil {
-			return nil, err
-		}
-		if sees {
-			seen = append(seen, found[n])
-		}
-	}
-	return seen, nil
-}
-
-// sees reports whether the caller may get an object, were it there.
-func (s *sight) sees(i *Item) (bool, error) {
-	all := right{i.Group, i.Resource, i.Namespace, ""}
-	for _, r := range []right{all, {i.Group, i.Resource, i.Namespace, i.Name}} {
-		allowed, known := s.answers[r]
-		if !known {
-			decision, _, err := s.authorize.Authorize(s.ctx, authorizer.AttributesRecord{
-				User: s.who, Verb: "get", Namespace: r.namespace, Name: r.name, ResourceRequest: true,
-				APIGroup: r.group, APIVersion: "*", Resource: r.resource,
-			})
-			if err != nil && decision != authorizer.DecisionAllow {
-				return false, fmt.Errorf("find out what the user may get: %w", err)
-			}
-			allowed = decision == authorizer.DecisionAllow
-			s.answers[r] = allowed
-		}
-		if allowed {
-			return true, nil
-		}
-	}
-	if what := (schema.GroupResource{Group: i.Group, Resource: i.Resource}).String() + ": what you may not get is left out"; !slices.Contains(s.unread, what) {
-		s.unread = append(s.unread, what)
-	}
-	return false, nil
 }

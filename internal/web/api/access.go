@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -19,6 +20,14 @@ import (
 
 // ErrUnauthenticated is the error for a caller whose identity is not known.
 var ErrUnauthenticated = errors.New("not authenticated: send a bearer token that the API server accepts")
+
+// ErrNode is the error for a caller that is a node. What a node may read depends on the pods that are bound to it; a
+// right to list does not say that.
+var ErrNode = errors.New("nodes may not ask here")
+
+func isNode(who authenticationv1.UserInfo) bool {
+	return slices.Contains(who.Groups, "system:nodes") || strings.HasPrefix(who.Username, "system:node:")
+}
 
 // MayList reports whether a caller may list a resource in a namespace, or in all if that is empty. The
 // resource and the group "*" are all resources of all groups.
@@ -56,12 +65,14 @@ func Delegated(config *rest.Config) Access {
 			return Caller{}, fmt.Errorf("make a client: %w", err)
 		}
 		self := &authenticationv1.SelfSubjectReview{}
-		_, err = client.AuthenticationV1().SelfSubjectReviews().Create(r.Context(), self, metav1.CreateOptions{})
+		answer, err := client.AuthenticationV1().SelfSubjectReviews().Create(r.Context(), self, metav1.CreateOptions{})
 		switch {
 		case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err): // anonymous users may not
 			return Caller{}, ErrUnauthenticated
 		case err != nil:
 			return Caller{}, fmt.Errorf("ask the API server who calls: %w", err)
+		case isNode(answer.Status.UserInfo):
+			return Caller{}, ErrNode
 		}
 		return Caller{MayList: mayListOf(client), Config: theirs}, nil
 	}

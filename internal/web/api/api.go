@@ -62,9 +62,24 @@ const (
 	OpenAPI    = Prefix + "/openapi"
 )
 
-// Paths returns all paths.
+// Paths returns the paths that have no variable part; below Stories there are others.
 func Paths() []string {
-	return []string{Owners, Dependents, Component, Preview, Explain, Deletions, Protected, Records, Status, Watch, Stories, Resume, OpenAPI}
+	var all []string
+	for _, r := range (&handler{}).routes() {
+		if !strings.HasPrefix(r.path, Stories+"/") {
+			all = append(all, r.path)
+		}
+	}
+	return all
+}
+
+// Routes returns all routes, as METHOD PATTERN.
+func Routes() []string {
+	var all []string
+	for _, r := range (&handler{}).routes() {
+		all = append(all, r.method+" "+r.path)
+	}
+	return all
 }
 
 // Source has the answers.
@@ -107,24 +122,43 @@ type RecordList struct {
 func Handler(s Source, access Access) http.Handler {
 	h := &handler{source: s, access: access}
 	mux := http.NewServeMux()
-	mux.Handle("GET "+Owners, h.asked(h.graph(insight.Owners)))
-	mux.Handle("GET "+Dependents, h.asked(h.graph(insight.Dependents)))
-	mux.Handle("GET "+Component, h.asked(h.graph(component)))
-	mux.Handle("GET "+Preview, h.asked(h.preview))
-	mux.Handle("GET "+Explain, h.asked(h.explain))
-	mux.Handle("GET "+Deletions, h.asked(h.deletions))
-	mux.Handle("GET "+Protected, h.asked(h.protected))
-	mux.Handle("GET "+Records, h.asked(h.records))
-	mux.Handle("GET "+Status, h.asked(h.status))
-	mux.Handle("GET "+Watch, h.asked(h.watch))
-	mux.Handle("GET "+Stories, h.asked(h.stories))
-	mux.Handle("GET "+Stories+"/watch", h.asked(h.watchStories))
-	mux.Handle("GET "+Stories+"/{id}", h.asked(h.story))
-	mux.Handle("GET "+Stories+"/{id}/watch", h.asked(h.watchStory))
-	// Browsers send certificates with whatever a page has them send; they say whose page it is.
-	mux.Handle("POST "+Resume, http.NewCrossOriginProtection().Handler(h.asked(h.resume)))
-	mux.Handle("GET "+OpenAPI, h.asked(h.openapi))
+	for _, route := range h.routes() {
+		answer := h.asked(route.answer)
+		if route.method != http.MethodGet {
+			// Browsers send certificates with whatever a page has them send; they say whose page it is.
+			answer = http.NewCrossOriginProtection().Handler(answer)
+		}
+		mux.Handle(route.method+" "+route.path, answer)
+	}
 	return guarded(mux)
+}
+
+// route is one row of the table of all that is served.
+type route struct {
+	method, path string
+	answer       func(w http.ResponseWriter, r *http.Request, s *Sight) error
+}
+
+func (h *handler) routes() []route {
+	const get = http.MethodGet
+	return []route{
+		{get, Owners, h.graph(insight.Owners)},
+		{get, Dependents, h.graph(insight.Dependents)},
+		{get, Component, h.graph(component)},
+		{get, Preview, h.preview},
+		{get, Explain, h.explain},
+		{get, Deletions, h.deletions},
+		{get, Protected, h.protected},
+		{get, Records, h.records},
+		{get, Status, h.status},
+		{get, Watch, h.watch},
+		{get, Stories, h.stories},
+		{get, Stories + "/watch", h.watchStories},
+		{get, Stories + "/{id}", h.story},
+		{get, Stories + "/{id}/watch", h.watchStory},
+		{http.MethodPost, Resume, h.resume},
+		{get, OpenAPI, h.openapi},
+	}
 }
 
 type handler struct {
@@ -171,6 +205,8 @@ func writeError(w http.ResponseWriter, err error) {
 	case errors.Is(err, ErrUnauthenticated):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, err.Error(), http.StatusUnauthorized)
+	case errors.Is(err, ErrNode):
+		http.Error(w, err.Error(), http.StatusForbidden)
 	case isRefusal:
 		http.Error(w, told.says, told.code)
 	default:

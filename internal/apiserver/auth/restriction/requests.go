@@ -42,13 +42,18 @@ func WithRestrictions(next http.Handler, restrictions *Restrictions, codecs runt
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, known := genericrequest.UserFrom(r.Context())
 		info, ok := genericrequest.RequestInfoFrom(r.Context())
-		if !known || !ok || !info.IsResourceRequest {
+		if !known || !ok {
 			next.ServeHTTP(w, r)
 			return
 		}
 		restriction, restricted := restrictions.of(u)
-		if !restricted {
+		if !restricted || !info.IsResourceRequest && isDiscovery(r.URL.Path) {
 			next.ServeHTTP(w, r)
+			return
+		}
+		if !info.IsResourceRequest {
+			err := apierrors.NewForbidden(schema.GroupResource{}, "", refusal(u, fmt.Errorf("it cannot access the path %q", r.URL.Path)))
+			responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{}, w, r)
 			return
 		}
 		ctx := r.Context()

@@ -1,0 +1,31 @@
+package restriction
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// isDiscovery reports whether a path that is no resource tells which resources there are, or how the server is: all
+// that a restricted user may ask for besides resources. Other paths show objects as the user's roles allow,
+// and do not know of restrictions.
+func isDiscovery(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return slices.Contains([]string{"api", "apis", "openapi", "version", "healthz", "livez", "readyz"}, first) ||
+		slices.Contains([]string{"/.well-known/openid-configuration", "/openid/v1/jwks"}, path)
+}
+
+// Unrestricted returns an authorizer that decides as another one does, and refuses restricted users whatever
+// they ask for. It is for handlers that show objects in other ways than the API does.
+func (r *Restrictions) Unrestricted(next authorizer.Authorizer) authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if u := a.GetUser(); u != nil {
+			if _, restricted := r.of(u); restricted {
+				return authorizer.DecisionDeny, "user is restricted to requests for resources", nil
+			}
+		}
+		return next.Authorize(ctx, a)
+	})
+}
