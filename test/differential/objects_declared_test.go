@@ -24,7 +24,7 @@ func permit(reason, pattern string) declaration {
 }
 
 // inTree are volumes that the node or a cloud provides, which nothing here mounts.
-const inTree = `volumes\[\]\.(persistentDisk|gcePersistentDisk|awsElasticBlockStore|azureDisk|azureFile|cephfs|cinder|fc|flexVolume|flocker|` +
+const inTree = `(?:volumes\[\]\.)?(persistentDisk|gcePersistentDisk|awsElasticBlockStore|azureDisk|azureFile|cephfs|cinder|fc|flexVolume|flocker|` +
 	`gitRepo|glusterfs|iscsi|photonPersistentDisk|portworxVolume|quobyte|rbd|scaleIO|storageos|vsphereVolume)\b`
 
 // declarations are the differences of whole objects that docs/semantics.md declares.
@@ -34,12 +34,26 @@ var declarations = []declaration{
 		`\w+: only (ours|theirs): (\(the other accepts\) )?FieldValue\w+ status(\.devices\[\])?\.conditions\[\](\.(type|status))?: .*`),
 	permit("the class of a pod follows from its spec, not from what a client says", `Pod: status\.qosClass: ours Burstable, theirs \w+`),
 	permit("managed fields name nothing that is dropped", `\w+: metadata\.managedFields: ours .*, theirs .*f:(config|configSource|stopSignal|schedulingGroup|clusterTrustBundle|podCertificate)\b.*`),
-	permit("in-tree volumes are stored without being validated or defaulted", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec\.`+inTree+`.*`),
-	permit("in-tree volumes are stored without being validated or defaulted", `Pod: only theirs has spec\.`+inTree+`.*`),
+	permit("in-tree volumes are stored without being validated or defaulted",
+		`(Pod|PersistentVolume): (only theirs: (\(the other accepts\) )?|message of )FieldValue\w+ spec\.`+inTree+`.*`),
+	permit("in-tree volumes are stored without being validated or defaulted", `(Pod|PersistentVolume): only theirs has spec\.`+inTree+`.*`),
 	permit("in-tree volumes are stored without being validated or defaulted",
 		`VolumeAttachment: only theirs: FieldValue\w+ spec\.source\.inlineVolumeSpec\.scaleIO\.\w+: .*`),
 	permit("containers of Windows are stored without being validated", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec(\.\w+(\[\])?)?\.securityContext\.windowsOptions.*`),
 	permit("containers of Windows are stored without being validated", `Pod: only theirs: (\(the other accepts\) )?FieldValue\w+ spec(\.hostNetwork)?: .*(HostProcess|hostProcess).*`),
+	permit("containers of Windows are stored without being validated", `Pod: message of FieldValueInvalid spec: .*(HostProcess|hostProcess).*`),
+	permit("a node port that is given twice is a mistake of the client, which upstream answers with an internal error", `Service: answer: ours 422 Invalid .*, theirs 500  "duplicate nodePort: .*`),
+	permit("a dry run says of node ports what the request itself would; upstream's does not look at them",
+		`Service: only ours: (\(the other accepts\) )?FieldValueInvalid spec\.ports\[\]\.nodePort: .*provided port is not in the valid range.*`),
+	permit("an address that a service had is checked like any other", `Service: only ours: FieldValueInvalid spec\.clusterIPs\[\]: .*"None": must be a valid IP address.*`),
+	permit("the group of a data source is checked whatever it was before", `PersistentVolumeClaim: only ours: FieldValueInvalid spec\.dataSource(Ref)?\.apiGroup: .*`),
+	permit("a terminating namespace has a grace period of 0, like everything else", `Namespace: only ours has metadata\.deletionGracePeriodSeconds = 0`),
+	permit("of several sources of a volume, another one counts as too many",
+		`PersistentVolume: only (ours|theirs): FieldValueForbidden spec\.\w+: Forbidden: may not specify more than 1 volume type`),
+	permit("the older annotation for the generation of a template is stored as it is", `DaemonSet: only theirs: (\(the other accepts\) )?FieldValueInvalid patch: .*strconv\.ParseInt.*`),
+	permit("claims of containers do not change while a pod is resized, also where that is refused for another reason",
+		`Pod: only ours: FieldValueForbidden spec: Forbidden: only cpu and memory resources are mutable`),
+	permit("nodes declare no features here, which a resize would have to respect", `Pod: answer: ours 200  "", theirs 403 Forbidden ".*node .* not found"`),
 	permit("sysctls are left to the node", `Pod: only theirs: (\(the other accepts\) )?FieldValueInvalid spec\.securityContext\.sysctls\[\]\.name.*`),
 	permit("only pods, and what makes them, have warnings about deprecated fields, or values without effect",
 		`(CertificateSigningRequest|CSIDriver|CSIStorageCapacity|Endpoints|EndpointSlice|Ingress|NetworkPolicy|Node|PersistentVolume|PersistentVolumeClaim|`+
@@ -80,6 +94,10 @@ var about = []struct {
 		`\w+: only ours has metadata\.managedFields = .*`)},
 	{regexp.MustCompile(`^spec\.extra$`), permit("what is known of who asks depends on their credentials",
 		`CertificateSigningRequest: answer: ours 422 Invalid .*, theirs 200 .*`)},
+	{regexp.MustCompile(`^status\.conditions$`), permit("where apimachinery 1.37 cannot tell who manages a field, it keeps what it knew; 1.36 does not",
+		`(FlowSchema|PriorityLevelConfiguration): only ours has metadata\.managedFields = .*`)},
+	{regexp.MustCompile(`^spec(\.resourceClaims)?$`), permit("a static pod is checked as such when it is created",
+		`Pod: only (ours|theirs): FieldValue\w+ (\[\]|spec\.resourceClaims\[\]|metadata\.annotations\[kubernetes\.io/config\.mirror\]).*`)},
 	{regexp.MustCompile(`^spec\.volumeClaimTemplates\[\]`), permit("upstream takes the volumes of claim templates in any order, so that its errors have any index",
 		`Pod: only (ours|theirs): FieldValueRequired spec\.volumes\[\]\.(name|persistentVolumeClaim\.claimName)(: Required value)?`)},
 	{regexp.MustCompile(`\b` + inTree), permit("an in-tree volume that upstream refuses cannot be mounted there",

@@ -38,6 +38,9 @@ type objectKind struct {
 	status     bool   // whether it has the subresource
 	base       map[string]any
 	shape      *shape
+
+	subresources []string // that hold the whole object and can be written, with a slash in front
+	state        *state   // of the object; nil for the valid one
 }
 
 // name returns the name of the valid object.
@@ -131,11 +134,15 @@ func (s *apiServer) discover(ctx context.Context, root string, k *objectKind, ba
 		return false, err
 	}
 	plural, names := "", []string{}
+	var writable []string
 	base = base.DeepCopy()
 	for _, r := range asList(list.Object["resources"]) {
 		r := r.(map[string]any)
 		name := fmt.Sprint(r["name"])
 		names = append(names, name)
+		if _, subresource, isOne := strings.Cut(name, "/"); isOne && r["kind"] == k.gvk.Kind && slices.Contains(asList(r["verbs"]), "update") {
+			writable = append(writable, "/"+subresource)
+		}
 		if r["kind"] == k.gvk.Kind && !strings.Contains(name, "/") {
 			plural = name
 			k.collection = "/" + root + "/" + plural
@@ -149,6 +156,11 @@ func (s *apiServer) discover(ctx context.Context, root string, k *objectKind, ba
 		}
 	}
 	k.status = slices.Contains(names, plural+"/status")
+	writable = slices.DeleteFunc(writable, func(name string) bool { return !slices.Contains(names, plural+name) })
+	if k.subresources == nil {
+		k.subresources = writable
+	}
+	k.subresources = slices.DeleteFunc(k.subresources, func(name string) bool { return !slices.Contains(writable, name) })
 	k.base = base.Object
 	return plural != "", nil
 }

@@ -32,6 +32,21 @@ func (c cause) String() string { return c.kind + " " + c.field }
 // types, and a patched object with its uid.
 var composites = regexp.MustCompile(`^((?:Invalid|Unsupported|Duplicate) value): (?:\{.*\}|"\{.*\}"|\[.*\])`)
 
+// addresses and nodePorts are what servers choose for services.
+var (
+	addresses = regexp.MustCompile(`\b10\.\d+\.\d+\.\d+`)
+	nodePorts = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
+)
+
+// withoutChoices replaces in a message what servers choose.
+func withoutChoices(message string) string {
+	message = uuids.ReplaceAllString(storageKeys.ReplaceAllString(message, "Key: (where the server keeps it)"), "(uid)")
+	if strings.Contains(message, "range of valid ports") {
+		return message
+	}
+	return nodePorts.ReplaceAllString(addresses.ReplaceAllString(message, "(address)"), "(port)")
+}
+
 // storageKeys are where a server keeps objects, which is its own business.
 var storageKeys = regexp.MustCompile(`\bKey: /[^,]*`)
 
@@ -43,7 +58,7 @@ func outcomeOf(code int, warnings []string, answer *unstructured.Unstructured) o
 	}
 	o.reason, _, _ = unstructured.NestedString(answer.Object, "reason")
 	o.message, _, _ = unstructured.NestedString(answer.Object, "message")
-	o.message = uuids.ReplaceAllString(storageKeys.ReplaceAllString(o.message, "Key: (where the server keeps it)"), "(uid)")
+	o.message = withoutChoices(o.message)
 	details, _ := nested(answer.Object, "details")
 	for _, c := range asList(details["causes"]) {
 		c, _ := c.(map[string]any)
@@ -51,7 +66,7 @@ func outcomeOf(code int, warnings []string, answer *unstructured.Unstructured) o
 		message, _ := c["message"].(string)
 		// After the first line, messages about updates list all fields of internal types.
 		message, _, _ = strings.Cut(message, "\n")
-		message = uuids.ReplaceAllString(inOrder(message), "(uid)")
+		message = withoutChoices(inOrder(message))
 		found := cause{fmt.Sprint(c["reason"]), field, composites.ReplaceAllString(message, "$1: (a composite)")}
 		if !slices.Contains(o.causes, found) {
 			o.causes = append(o.causes, found)

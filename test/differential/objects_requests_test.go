@@ -41,7 +41,11 @@ func (e experiment) String() string {
 		}
 		text = append(text, fmt.Sprintf("%s = %s (%s)", written(c.path), value, c.what))
 	}
-	return fmt.Sprintf("%s %s %s", e.verb, e.kind.gvk.Kind, strings.Join(text, ", "))
+	kind := e.kind.gvk.Kind
+	if e.kind.state != nil {
+		kind += " (" + e.kind.state.Name + ")"
+	}
+	return fmt.Sprintf("%s %s %s", e.verb, kind, strings.Join(text, ", "))
 }
 
 // The verbs of experiments that begin with an object that is stored.
@@ -139,39 +143,62 @@ func (s *apiServer) carry(ctx context.Context, e experiment, stored map[string]a
 	case "json":
 		return s.ask(ctx, http.MethodPatch, object+query, "application/json-patch+json", e.operations(stored))
 	}
+	if strings.HasPrefix(e.verb, "/") { // a subresource
+		return s.ask(ctx, http.MethodPut, object+e.verb+query, "application/json", e.changed(runtime.DeepCopyJSON(stored)))
+	}
 	return objectOutcome{}, fmt.Errorf("unknown verb %q", e.verb)
 }
 
-// patch returns the first change as a patch: down to the first list, only what changes.
-func (e experiment) patch(stored map[string]any) map[string]any {
-	var value any = e.changed(runtime.DeepCopyJSON(stored))
-	patch := map[string]any{}
-	at := patch
-	for i, step := range e.changes[0].path {
-		key := step.(string)
-		below, has := value.(map[string]any)[key]
-		_, isMap := below.(map[string]any)
-		last := i == len(e.changes[0].path)-1
-		if last || !isMap {
-			if at[key] = below; !has {
-				at[key] = nil
+// branch is a part of a patch that leads to what changes.
+type branch map[string]any
+
+// patch returns the changes as a patch: down to the first list, only what changes.
+func (e experiment) patch(stored map[string]any) branch {
+	changed := e.changed(runtime.DeepCopyJSON(stored))
+	patch := branch{}
+	for _, c := range e.changes {
+		var value any = changed
+		at := patch
+		for i, step := range c.path {
+			key := step.(string)
+			object, _ := value.(map[string]any)
+			below, has := object[key]
+			_, isMap := below.(map[string]any)
+			if i == len(c.path)-1 || !isMap {
+				if at[key] = below; !has {
+					at[key] = nil
+				}
+				break
 			}
-			return patch
+			next, isBranch := at[key].(branch)
+			if !isBranch {
+				if at[key] != nil {
+					break // all of it is there already
+				}
+				next = branch{}
+			}
+			at[key], at, value = next, next, below
 		}
-		next := map[string]any{}
-		at[key], at, value = next, next, below
 	}
 	return patch
 }
 
-// operations returns the first change as a JSON patch: it adds the first part of the path that is
+// operations returns the changes as a JSON patch: each adds the first part of its path that is
 // not there.
 func (e experiment) operations(stored map[string]any) []any {
-	changed := e.changed(runtime.DeepCopyJSON(stored))
-	var was, is any = stored, changed
+	var all []any
+	before := runtime.DeepCopyJSON(stored)
+	for _, c := range e.changes {
+		after := experiment{e.kind, e.verb, []change{c}}.changed(runtime.DeepCopyJSON(before))
+		all = append(all, operation(before, after, c.path)...)
+		before = after
+	}
+	return all
+}
+
+func operation(was, is any, path []any) []any {
 	pointer := ""
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
-	path := e.changes[0].path
 	for i, step := range path {
 		pointer += "/" + escape.Replace(fmt.Sprint(step))
 		var has, had bool
@@ -208,6 +235,11 @@ func (s *apiServer) ask(ctx context.Context, method, path, contentType string, b
 	if err != nil {
 		return objectOutcome{}, err
 	}
+	return s.raw(ctx, method, path, contentType, data)
+}
+
+// raw makes one request with a body as it is.
+func (s *apiServer) raw(ctx context.Context, method, path, contentType string, data []byte) (objectOutcome, error) {
 	r, err := http.NewRequestWithContext(ctx, method, s.base+path, bytes.NewReader(data))
 	if err != nil {
 		return objectOutcome{}, err

@@ -39,7 +39,9 @@ var rewrite = flag.Bool("rewrite", false, "record the differences of whole objec
 // TestObjects compares what our server and kube-apiserver make of whole objects. The experiments
 // are generated from the OpenAPI documents of both: a valid object of each kind with one field
 // changed, right and wrong, two fields changed, or all of them; created, replaced, patched in
-// three ways and applied. Compared are the codes, reasons and causes of refusals with their field
+// three ways and applied. Objects that are stored, valid ones and those of testdata/states.yaml in states in
+// which other updates are allowed, are changed in what they have, alone and in pairs, and by every
+// subresource. Compared are the codes, reasons and causes of refusals with their field
 // paths and messages, the objects with their defaults, and the warnings.
 //
 // A sample of them is played, another one with COPPICE_TEST_SEED; all of them with
@@ -108,6 +110,10 @@ func (c *objectComparison) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("seed %d; not served by both: %v", c.seed, missing)
+	states, err := readStates()
+	if err != nil {
+		t.Fatal(err)
+	}
 	wanted := regexp.MustCompile("^(" + os.Getenv(kindsVariable) + ")$")
 	for _, k := range kinds {
 		if os.Getenv(kindsVariable) != "" && !wanted.MatchString(k.gvk.Kind) {
@@ -115,6 +121,11 @@ func (c *objectComparison) run(t *testing.T) {
 		}
 		if err := c.compareKind(ctx, k); err != nil {
 			t.Error(err)
+		}
+		for _, state := range states[k.gvk.String()] {
+			if err := c.compareState(ctx, k.in(state, namespace)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	c.report(t)
@@ -134,7 +145,24 @@ func (c *objectComparison) compareKind(ctx context.Context, k *objectKind) error
 	if err != nil {
 		return fmt.Errorf("%s: %w", k.gvk.Kind, err)
 	}
-	err = c.playAll(ctx, c.chosen(random, k.alterations(random)), stored)
+	err = errors.Join(
+		c.playAll(ctx, c.chosen(random, k.alterations(random)), stored),
+		c.playAll(ctx, c.chosen(random, k.combinations(random, stored[1])), stored))
+	return errors.Join(err, c.remove(ctx, k))
+}
+
+// compareState plays the experiments with an object in a state.
+func (c *objectComparison) compareState(ctx context.Context, k *objectKind) error {
+	random := rand.New(rand.NewPCG(uint64(c.seed), 3)) //nolint:gosec // it is to be repeatable
+	stored, err := c.store(ctx, k)
+	if err == nil {
+		err = errors.Join(
+			c.playAll(ctx, c.chosen(random, k.combinations(random, stored[1])), stored),
+			c.playAll(ctx, c.chosen(random, k.alterations(random)), stored))
+	}
+	if err != nil {
+		err = fmt.Errorf("%s (%s): %w", k.gvk.Kind, k.state.Name, err)
+	}
 	return errors.Join(err, c.remove(ctx, k))
 }
 
@@ -156,6 +184,9 @@ func (c *objectComparison) store(ctx context.Context, k *objectKind) (stored [2]
 		if err := s.settled(ctx, k); err != nil {
 			return stored, err
 		}
+	}
+	if err := c.reach(ctx, k); err != nil {
+		return stored, err
 	}
 	if err := c.play(ctx, experiment{kind: k, verb: "get"}, stored); err != nil {
 		return stored, err

@@ -185,6 +185,9 @@ var unions = map[string][]string{
 // way, with the fields that are required there, and changes content.
 func put(name string, s *shape, content any, path []any, value any) any {
 	if len(path) == 0 {
+		if f, ok := value.(edit); ok {
+			value = f(content)
+		}
 		return runtime.DeepCopyJSONValue(value)
 	}
 	_, removes := value.(absent)
@@ -193,6 +196,12 @@ func put(name string, s *shape, content any, path []any, value any) any {
 		list, ok := content.([]any)
 		if !ok || len(list) == 0 {
 			list = sample(name, &shape{form: formList, element: s.element}).([]any)
+		}
+		if step >= len(list) {
+			return list // an earlier change has made it shorter
+		}
+		if removes && len(path) == 1 {
+			return slices.Delete(list, step, step+1)
 		}
 		list[step] = put(name, s.element, list[step], path[1:], value)
 		return list
