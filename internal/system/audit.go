@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 )
@@ -44,7 +45,36 @@ func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
 	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	return &lumberjack.Logger{Filename: path, MaxSize: auditMegabytes, MaxBackups: auditFiles, MaxAge: auditDays, Compress: true}, nil
+	return &auditLog{log: &lumberjack.Logger{Filename: path, MaxSize: auditMegabytes, MaxBackups: auditFiles, MaxAge: auditDays, Compress: true}}, nil
+}
+
+// auditLog is a rotated file that stays closed: lumberjack would make it anew, and its directory, for a request that
+// ends after the server has stopped.
+type auditLog struct {
+	mu  sync.Mutex
+	log *lumberjack.Logger // guarded by mu; nil once it is closed
+}
+
+// Write implements io.Writer.
+func (a *auditLog) Write(p []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.log == nil {
+		return 0, fmt.Errorf("audit log: %w", os.ErrClosed)
+	}
+	return a.log.Write(p)
+}
+
+// Close implements io.Closer.
+func (a *auditLog) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.log == nil {
+		return nil
+	}
+	log := a.log
+	a.log = nil
+	return log.Close()
 }
 
 type nopCloser struct{ io.Writer }

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,5 +43,28 @@ func TestAuditLog(t *testing.T) {
 	}
 	if _, err := openAudit(Options{AuditPath: filepath.Join(open, "below")}, d); err == nil || !strings.Contains(err.Error(), "audit log") {
 		t.Errorf("in a file: %v", err)
+	}
+}
+
+// A request that ends after the server has stopped makes neither the log nor its directory anew.
+func TestAuditLogStaysClosed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "below")
+	log, err := openAudit(Options{AuditPath: filepath.Join(dir, "audit")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.Write([]byte("line\n")); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("writing to it: %v", err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("its directory: %v", err)
 	}
 }

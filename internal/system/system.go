@@ -252,20 +252,10 @@ type workDir struct {
 	remove bool
 }
 
-// removals is how often the directory is removed, and removalPause the time in between: something that has not
-// ended yet, when the start is interrupted, may write another file meanwhile.
-const (
-	removals     = 20
-	removalPause = 10 * time.Millisecond
-)
-
 func (d *workDir) close() {
 	d.unlock()
-	for range removals {
-		if !d.remove || os.RemoveAll(d.path) == nil {
-			return
-		}
-		clock.RealClock{}.Sleep(removalPause)
+	if d.remove {
+		_ = os.RemoveAll(d.path)
 	}
 }
 
