@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,16 +68,18 @@ func TestMainEndpointKeepsStatus(t *testing.T) {
 	schemes := NewSchemes()
 	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
 		fill := newFuzzer(t, schemes)
-		old, obj := resource.New(), resource.New()
-		fill.Fill(old)
-		fill.Fill(obj)
-		before := old.DeepCopyObject()
-		mainREST(t, resource, schemes).UpdateStrategy.PrepareForUpdate(t.Context(), obj, old)
+		for range fuzzRounds {
+			old, obj := resource.New(), resource.New()
+			fill.Fill(old)
+			fill.Fill(obj)
+			before := old.DeepCopyObject()
+			mainREST(t, resource, schemes).UpdateStrategy.PrepareForUpdate(t.Context(), obj, old)
 
-		want, _ := statusOf(before)
-		got, _ := statusOf(obj)
-		if diff := statusDiff(want, got); diff != "" {
-			t.Errorf("the update changes the status (-want +got):\n%s", diff)
+			want, _ := statusOf(before)
+			got, _ := statusOf(obj)
+			if diff := statusDiff(want, got); diff != "" {
+				t.Fatalf("the update changes the status (-want +got):\n%s", diff)
+			}
 		}
 	})
 }
@@ -93,43 +96,57 @@ func statusDiff(want, got reflect.Value) string {
 }
 
 // TestStatusEndpointKeepsTheRest: a status update changes only annotations in the metadata, and
-// only the status in the rest.
+// only the status in the rest. Many objects are tried, so that each field is set in some of them.
 func TestStatusEndpointKeepsTheRest(t *testing.T) {
 	schemes := NewSchemes()
 	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
 		fill := newFuzzer(t, schemes)
-		old, obj := resource.New(), resource.New()
-		fill.Fill(old)
-		fill.Fill(obj)
-		sent, before := obj.DeepCopyObject(), old.DeepCopyObject()
-		endpointStrategy(t, resource, schemes, "status").PrepareForUpdate(t.Context(), obj, old)
-
-		want := before.DeepCopyObject()
-		to, _ := statusOf(want)
-		from, _ := statusOf(sent)
-		to.Set(from)
-		switch want := want.(type) {
-		case *corev1.Pod:
-			completeStatus(&want.Status, &before.(*corev1.Pod).Status)
-		case *corev1.PersistentVolume:
-			if since := &want.Status.LastPhaseTransitionTime; *since == nil { // of another phase than before
-				*since = obj.(*corev1.PersistentVolume).Status.LastPhaseTransitionTime
+		for range fuzzRounds {
+			old, obj := resource.New(), resource.New()
+			fill.Fill(old)
+			fill.Fill(obj)
+			sent, before := obj.DeepCopyObject(), old.DeepCopyObject()
+			endpointStrategy(t, resource, schemes, "status").PrepareForUpdate(t.Context(), obj, old)
+			if want := withStatusOf(sent, before, obj); !equality.Semantic.DeepEqual(want, obj) {
+				t.Fatalf("(-want +got):\n%s", cmp.Diff(want, obj))
+			}
+			if !equality.Semantic.DeepEqual(before, old) {
+				t.Fatalf("the update changes what is stored:\n%s", cmp.Diff(before, old))
 			}
 		}
-		w, s := metaOf(want), metaOf(sent)
-		w.SetAnnotations(s.GetAnnotations())
-		w.SetManagedFields(s.GetManagedFields())
-		w.SetName(s.GetName())
-		w.SetNamespace(s.GetNamespace())
-		w.SetUID(s.GetUID())
-		w.SetResourceVersion(s.GetResourceVersion())
-		if !equality.Semantic.DeepEqual(want, obj) {
-			t.Errorf("(-want +got):\n%s", cmp.Diff(want, obj))
-		}
-		if !equality.Semantic.DeepEqual(before, old) {
-			t.Errorf("the update changes what is stored:\n%s", cmp.Diff(before, old))
-		}
 	})
+}
+
+// withStatusOf returns the stored object with the status of the one that was sent, and with the
+// times that the strategy has set in the updated one.
+func withStatusOf(sent, stored, updated runtime.Object) runtime.Object {
+	want := stored.DeepCopyObject()
+	to, _ := statusOf(want)
+	from, _ := statusOf(sent)
+	to.Set(from)
+	switch want := want.(type) {
+	case *corev1.Pod:
+		completeStatus(&want.Status, &stored.(*corev1.Pod).Status)
+	case *corev1.PersistentVolume:
+		if since := &want.Status.LastPhaseTransitionTime; *since == nil { // of another phase than before
+			*since = updated.(*corev1.PersistentVolume).Status.LastPhaseTransitionTime
+		}
+	case *resourcev1.ResourceClaim:
+		if a := want.Status.Allocation; a != nil {
+			want.Status.Allocation = a.DeepCopy()
+			for i := range want.Status.Allocation.Devices.Results { // its feature is off
+				want.Status.Allocation.Devices.Results[i].SkipNodeOperations = nil
+			}
+		}
+	}
+	w, s := metaOf(want), metaOf(sent)
+	w.SetAnnotations(s.GetAnnotations())
+	w.SetManagedFields(s.GetManagedFields())
+	w.SetName(s.GetName())
+	w.SetNamespace(s.GetNamespace())
+	w.SetUID(s.GetUID())
+	w.SetResourceVersion(s.GetResourceVersion())
+	return want
 }
 
 // completeStatus fills in what the status of a pod may leave out, and removes what nobody reports yet.
@@ -163,22 +180,24 @@ func TestCreateClearsStatus(t *testing.T) {
 	schemes := NewSchemes()
 	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
 		fill := newFuzzer(t, schemes)
-		sent := resource.New()
-		fill.Fill(sent)
-		bare := sent.DeepCopyObject()
-		status, _ := statusOf(bare)
-		status.SetZero()
-		strategy := mainREST(t, resource, schemes).CreateStrategy
-		created := sent.DeepCopyObject()
-		strategy.PrepareForCreate(t.Context(), created)
-		strategy.PrepareForCreate(t.Context(), bare)
-		got, _ := statusOf(created)
-		want, _ := statusOf(bare)
-		if keeps[resource.Plural] {
-			want, _ = statusOf(sent)
-		}
-		if diff := statusDiff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
+		for range fuzzRounds {
+			sent := resource.New()
+			fill.Fill(sent)
+			bare := sent.DeepCopyObject()
+			status, _ := statusOf(bare)
+			status.SetZero()
+			strategy := mainREST(t, resource, schemes).CreateStrategy
+			created := sent.DeepCopyObject()
+			strategy.PrepareForCreate(t.Context(), created)
+			strategy.PrepareForCreate(t.Context(), bare)
+			got, _ := statusOf(created)
+			want, _ := statusOf(bare)
+			if keeps[resource.Plural] {
+				want, _ = statusOf(sent)
+			}
+			if diff := statusDiff(want, got); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
 		}
 	})
 }
