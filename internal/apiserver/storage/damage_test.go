@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -73,7 +74,7 @@ func TestValueThatBecomesABucket(t *testing.T) {
 	whole, err := os.ReadFile(file)
 	must(t, err)
 	const isBucket = 1 // the first of a leaf element's flags, which are its first bytes
-	whole[fullestLeaf(t, file)+pageHeader] |= isBucket
+	whole[fullest(t, file, "leaf")+pageHeader] |= isBucket
 	must(t, os.WriteFile(file, whole, 0o600))
 	err = checkDatabase(dir)
 	if err == nil {
@@ -82,8 +83,34 @@ func TestValueThatBecomesABucket(t *testing.T) {
 	checkFatalLine(t, err.Error(), file)
 }
 
-// fullestLeaf returns the offset of the page that has the most values.
-func fullestLeaf(t *testing.T, file string) (at int) {
+// A key of a branch that is greater than the first key below it hides nothing from readers. bbolt looks for it
+// when etcd opens the database, and panics.
+func TestKeyOfABranchThatIsTooGreat(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etcd")
+	s, err := Open(t.Context(), Options{Dir: dir})
+	must(t, err)
+	contents := s.configMapStorage(t)
+	for i := range 2000 {
+		must(t, contents.create("team", fmt.Sprint(i)))
+	}
+	must(t, s.Close())
+	file := filepath.Join(dir, "member", "snap", "db")
+	whole, err := os.ReadFile(file)
+	must(t, err)
+	must(t, checkDatabase(dir))
+	// An element of a branch begins with the position of its key, counted from the element, and the key's length.
+	first := whole[fullest(t, file, "branch")+pageHeader:]
+	position, length := binary.NativeEndian.Uint32(first), binary.NativeEndian.Uint32(first[4:])
+	first[position+length-1]++
+	must(t, os.WriteFile(file, whole, 0o600))
+	if err = checkDatabase(dir); err == nil {
+		t.Fatal("a key of a branch that is too great is not noticed")
+	}
+	checkFatalLine(t, err.Error(), file)
+}
+
+// fullest returns the offset of the page of a type that has the most elements.
+func fullest(t *testing.T, file, pageType string) (at int) {
 	t.Helper()
 	db, err := bolt.Open(file, 0o600, &bolt.Options{ReadOnly: true, PreLoadFreelist: true})
 	must(t, err)
@@ -95,7 +122,7 @@ func fullestLeaf(t *testing.T, file string) (at int) {
 			if page == nil {
 				return err
 			}
-			if page.Type == "leaf" && page.Count > most {
+			if page.Type == pageType && page.Count > most {
 				most, at = page.Count, id*db.Info().PageSize
 			}
 			id += 1 + page.OverflowCount
@@ -132,9 +159,6 @@ func pagesInUse(t *testing.T, file string) pages {
 	}
 	return used
 }
-
-// pageHeader is the length of a page's header, which contains its number.
-const pageHeader = 16
 
 // beginWithin reports whether a page in use begins within these bytes.
 func (p pages) beginWithin(at, length int) bool {
