@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 
@@ -48,10 +47,11 @@ type readCloser struct {
 	io.Closer
 }
 
-// isYAML reports whether a body is YAML: an object, or one that is applied.
+// isYAML reports whether a handler may take a body for YAML: an object, or one that is applied. The
+// handler of patches cuts parameters off without parsing them, so one that is malformed changes nothing.
 func isYAML(contentType string) bool {
-	media, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (strings.HasSuffix(media, "/yaml") || strings.HasSuffix(media, "+yaml"))
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.HasSuffix(strings.ToLower(strings.TrimSpace(media)), "yaml")
 }
 
 // expands reports whether the aliases of a document stand for more than limit bytes of JSON. A document

@@ -40,6 +40,7 @@ func TestAliasesOfYAMLAreBounded(t *testing.T) {
 		"create, with a parameter":  {forged{http.MethodPost, configMaps, "", "Application/YAML; charset=utf-8", text("create", 100_000, 100)}, []int{http.StatusRequestEntityTooLarge}},
 		"replace":                   {forged{http.MethodPut, configMaps + "/few", "", yaml, text("few", 100_000, 100)}, []int{http.StatusRequestEntityTooLarge}},
 		"apply":                     {forged{http.MethodPatch, configMaps + "/apply?fieldManager=x", "", apply, text("apply", 100_000, 100)}, []int{http.StatusRequestEntityTooLarge}},
+		"apply, bad parameters":     {forged{http.MethodPatch, configMaps + "/apply?fieldManager=x", "", apply + ";a=b;a=c;;\"", text("apply", 100_000, 100)}, []int{http.StatusRequestEntityTooLarge}},
 		"options of a deletion":     {forged{http.MethodDelete, configMaps + "/few", "", yaml, "kind: DeleteOptions\napiVersion: v1\ndryRun: [&a " + strings.Repeat("x", 1000) + "," + names + "]\n"}, []int{http.StatusRequestEntityTooLarge}},
 		"definition":                {forged{http.MethodPost, definitions, "", yaml, text("x.y.z", 100_000, 100)}, []int{http.StatusRequestEntityTooLarge}},
 		"nested lists":              {forged{http.MethodPost, configMaps, "", yaml, nested(8)}, []int{http.StatusRequestEntityTooLarge, http.StatusBadRequest}},
