@@ -29,6 +29,7 @@ const (
 func (r *REST) DeleteCollection(
 	ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, selection *internalversion.ListOptions,
 ) (runtime.Object, error) {
+	r.warnOfOrphans(ctx, options)
 	page := &internalversion.ListOptions{}
 	if selection != nil {
 		page = selection.DeepCopy()

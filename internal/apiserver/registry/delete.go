@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
@@ -53,6 +54,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 		// Server code that deletes without options expects immediate deletion.
 		options = metav1.NewDeleteOptions(0)
 	}
+	r.warnOfOrphans(ctx, options)
 	obj, removed, err := r.deleter.Delete(ctx, Deletion{
 		Resource: r.Resource.GroupResource(),
 		Name:     name,
@@ -71,6 +73,14 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	}
 	answer, err := r.answer(obj, removed)
 	return answer, removed, err
+}
+
+// warnOfOrphans warns the client that dependents are kept, if it has not said that it wants that. The
+// warning about a collection is sent even if it is empty, and once.
+func (r *REST) warnOfOrphans(ctx context.Context, options *metav1.DeleteOptions) {
+	if r.Resource.OrphansWarning != "" && options.PropagationPolicy == nil && options.OrphanDependents == nil {
+		warning.AddWarning(ctx, "", r.Resource.OrphansWarning)
+	}
 }
 
 // answer returns the response to the client (R20): the object while its deletion is pending, and

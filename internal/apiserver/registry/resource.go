@@ -48,6 +48,8 @@ type Resource struct {
 	NoDeleteCollection bool
 	// Kept returns why nobody deletes an object of this name, or nil. Nil: every object can be deleted.
 	Kept func(name string) error
+	// OrphansWarning is the warning about a DELETE that says nothing about dependents, if those are kept then.
+	OrphansWarning string
 	// TTL, if not zero, is how long an object is kept after its last write.
 	TTL time.Duration
 	// Deletion is the resource's part in the delete flow. Define sets its Resource.

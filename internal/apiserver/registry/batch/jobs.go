@@ -35,6 +35,8 @@ func jobs() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 		Deletion:            deletion.StrategyOf(batchv1.Resource("jobs")),
+		OrphansWarning: "child pods are preserved by default when jobs are deleted; " +
+			"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
 	}, slices.Concat([]table.Column{
 		table.Text("Status", "Whether the job is running, suspended, complete or failed.", jobStatusText),
 		table.Text("Completions", "Pods that have succeeded, of those required.", jobCompletions),
