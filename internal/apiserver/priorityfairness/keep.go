@@ -117,7 +117,7 @@ type kind[T interface {
 
 // ensure creates an object that is missing, or puts it right. Another write at the same time is seen
 // a minute later.
-func (k kind[T]) ensure(ctx context.Context, bootstrap T, mandatory bool) error { //nolint:revive // flag-parameter: it is a property of the object
+func (k kind[T]) ensure(ctx context.Context, bootstrap T, mandatory bool) error {
 	wanted := k.clone(bootstrap)
 	k.defaults(wanted)
 	stored, err := k.get(wanted.GetName())
