@@ -3,6 +3,7 @@ package simulated_test
 import (
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,24 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
+
+// written is read by a test while a goroutine goes on writing, for which a timer of the bubble may have woken it.
+type written struct {
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (w *written) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *written) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
 
 // A log that is followed has each line when it is written, and ends with the instance, with its
 // reader, or with the number of bytes that was asked for.
@@ -24,17 +43,13 @@ func TestFollow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var read strings.Builder
-			ended := false
+			read := &written{}
 			go func() {
-				_, _ = io.Copy(&read, log)
-				ended = true
+				_, _ = io.Copy(read, log)
+				_, _ = io.WriteString(read, "(end)")
 			}()
 			return log, func() string {
 				synctest.Wait()
-				if ended {
-					return read.String() + "(end)"
-				}
 				return read.String()
 			}
 		}
