@@ -6,6 +6,7 @@
 //   - eventually waits for what other goroutines or processes do.
 //   - controlplane builds coppice and runs it as a process, for test/e2e and test/containers.
 //   - transcript keeps what a process or a logger writes, for tests that read it meanwhile.
+//   - freeport finds ports for processes that a test starts.
 //   - fakewatch makes the fake of client-go watch as a server does.
 //   - histories checks state machines against random histories.
 //   - census makes inventories with the shape of a large cluster, for benchmarks.

@@ -14,6 +14,8 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
 // memberVariable holds the arguments with which the test binary runs as an etcd member.
@@ -59,8 +61,8 @@ func startEtcd(t *testing.T, n int) []*member {
 	members := make([]*member, n)
 	var peers []string
 	for i := range n {
-		members[i] = &member{url: "http://127.0.0.1:" + freePort(t)}
-		peers = append(peers, fmt.Sprintf("m%d=http://127.0.0.1:%s", i, freePort(t)))
+		members[i] = &member{url: "http://127.0.0.1:" + freeport.Find(t)}
+		peers = append(peers, fmt.Sprintf("m%d=http://127.0.0.1:%s", i, freeport.Find(t)))
 	}
 	for i, m := range members {
 		name, peer, _ := strings.Cut(peers[i], "=")

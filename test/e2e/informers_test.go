@@ -19,12 +19,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
 // TestInformers watches with client-go's informers across a restart of the server: they have the
 // server's objects, and no event is repeated or missed.
 func TestInformers(t *testing.T) {
-	port := freePort(t)
+	port := freeport.Find(t)
 	args := []string{"--data-dir", t.TempDir(), "--secure-port", port}
 	p := startPlane(t, args...)
 	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)

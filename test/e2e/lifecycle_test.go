@@ -3,15 +3,15 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
 // coppice runs the binary to its end and returns its output and its exit code.
@@ -50,7 +50,7 @@ func TestStateSurvivesKill(t *testing.T) {
 
 // TestKubeconfigSurvivesRestart keeps using one kubeconfig across a restart on the same port.
 func TestKubeconfigSurvivesRestart(t *testing.T) {
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), freeport.Find(t)
 	p := startPlane(t, "--data-dir", dir, "--secure-port="+port)
 	kept := filepath.Join(t.TempDir(), "kubeconfig")
 	data, err := os.ReadFile(p.kubeconfig)
@@ -66,24 +66,6 @@ func TestKubeconfigSurvivesRestart(t *testing.T) {
 	p = startPlane(t, "--data-dir", dir, "--secure-port="+port)
 	p.kubeconfig = kept
 	kubectls(t, p)[0].run(t, "get", "namespaces")
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	const attempts = 100
-	var last error
-	for range attempts {
-		// Below the ports that connections get, one of which would take it before it is used.
-		port := strconv.Itoa(15_000 + rand.IntN(17_000))
-		l, err := net.Listen("tcp", "127.0.0.1:"+port)
-		if err == nil {
-			l.Close()
-			return port
-		}
-		last = err
-	}
-	t.Fatal(last)
-	return ""
 }
 
 // TestSecondUpSaysWhoHoldsTheData starts a second control plane on the same data.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
 const (
@@ -48,7 +49,7 @@ type replicas struct {
 func startReplicas(t *testing.T) *replicas {
 	t.Helper()
 	r := &replicas{members: startEtcd(t, 3)}
-	ports := []string{freePort(t), freePort(t)}
+	ports := []string{freeport.Find(t), freeport.Find(t)}
 	front := startBalancer(t, "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1])
 	pki := filepath.Join(t.TempDir(), "pki")
 	for i := range r.planes {
@@ -337,7 +338,7 @@ func TestReplicaWithOtherKeys(t *testing.T) {
 
 // TestNoEtcd reports in one line, and within seconds, which servers do not answer.
 func TestNoEtcd(t *testing.T) {
-	nobody := "http://127.0.0.1:" + freePort(t)
+	nobody := "http://127.0.0.1:" + freeport.Find(t)
 	began := time.Now()
 	_, errs, code := coppice(t, "up", "--data-dir", t.TempDir(), "--secure-port=0", "--etcd-servers", nobody)
 	if code != 1 || !oneLine(errs) || !strings.Contains(errs, nobody+": connection refused") {

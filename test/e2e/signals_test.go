@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -9,38 +8,21 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 // interrupted is a process that gets a signal during its start.
 type interrupted struct {
 	command *exec.Cmd
 	temp    string // where it may have temporary files
-	output  lockedBuffer
+	output  transcript.Transcript
 	ended   chan struct{}
-}
-
-// lockedBuffer is written by a process while a test reads it.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func begin(temp, path string, args ...string) (*interrupted, error) {

@@ -13,13 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
 // TestSnapshotAndRestore restores an earlier state of a running control plane, with an external
 // collector that has seen what is undone: the owner was deleted, and its dependent collected.
 // Both come back, and the collector does not delete the dependent (H4, R4).
 func TestSnapshotAndRestore(t *testing.T) {
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), freeport.Find(t)
 	p := startPlane(t, "--data-dir", dir, "--secure-port="+port, "--controllers=namespace")
 	k := ourKubectl(p)
 	k.apply(t, "default", configMap("owner", ""))

@@ -3,7 +3,6 @@ package storage
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
 // stores returns the ways to keep objects: in this process, and in an etcd cluster.
@@ -116,12 +116,7 @@ func (c *cluster) urls() []string {
 
 func freeURL(t testing.TB, scheme string) url.URL {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return url.URL{Scheme: scheme, Host: l.Addr().String()}
+	return url.URL{Scheme: scheme, Host: "127.0.0.1:" + freeport.Find(t)}
 }
 
 // certificates creates the certificates of the members and of their clients.

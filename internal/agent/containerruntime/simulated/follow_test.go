@@ -2,8 +2,6 @@ package simulated_test
 
 import (
 	"io"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,25 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
-
-// written is read by a test while a goroutine goes on writing, for which a timer of the bubble may have woken it.
-type written struct {
-	mu   sync.Mutex
-	text strings.Builder // guarded by mu
-}
-
-func (w *written) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *written) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
 
 // A log that is followed has each line when it is written, and ends with the instance, with its
 // reader, or with the number of bytes that was asked for.
@@ -43,7 +24,7 @@ func TestFollow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			read := &written{}
+			read := &transcript.Transcript{} // a timer of the bubble wakes the writer while the test reads
 			go func() {
 				_, _ = io.Copy(read, log)
 				_, _ = io.WriteString(read, "(end)")

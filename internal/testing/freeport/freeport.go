@@ -1,0 +1,29 @@
+// Package freeport finds ports for processes that a test starts.
+package freeport
+
+import (
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"testing"
+)
+
+// Find returns a TCP port of 127.0.0.1 that nothing listens on. It is below the ports that the system gives to
+// connections, one of which could take it before the test uses it.
+func Find(t testing.TB) string {
+	t.Helper()
+	const attempts = 100
+	var last error
+	for range attempts {
+		port := strconv.Itoa(15_000 + rand.IntN(17_000)) //nolint:gosec // any port will do
+		var config net.ListenConfig
+		l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:"+port)
+		if err == nil {
+			l.Close()
+			return port
+		}
+		last = err
+	}
+	t.Fatal(last)
+	return ""
+}
