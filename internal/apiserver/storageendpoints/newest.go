@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
 // NewestPath serves the revision at which each resource was last written, a storage.Newest
 // as JSON. The collector's barrier reads it (R15).
-const NewestPath = "/coppice/newest"
+const NewestPath = bootstrappolicy.NewestPath
 
 // Newest serves the newest revisions of a store.
 type Newest struct{ Store *storage.Store }

@@ -63,6 +63,9 @@ func Components() []string {
 // one whose controllers work.
 const ControllersLease = "coppice-controllers"
 
+// NewestPath is the path at which the collector asks to which revisions resources were written.
+const NewestPath = "/coppice/newest"
+
 // issuerDiscovery lets service accounts read who issues their tokens.
 const issuerDiscovery = "system:service-account-issuer-discovery"
 
@@ -252,7 +255,7 @@ func componentRoles() []*rbacv1.ClusterRole {
 		role(Collector,
 			rule("*", slices.Concat(reading(), []string{"delete", "patch"}), "*"),
 			rule("", []string{"create"}, "events"),
-			rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/coppice/newest"}}),
+			rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{NewestPath}}),
 		role(NamespaceController,
 			rule("*", []string{"get", "list", "watch", "delete", "deletecollection"}, "*"),
 			rule("", []string{"update"}, "namespaces/finalize", "namespaces/status")),

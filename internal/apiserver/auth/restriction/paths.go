@@ -8,9 +8,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// isDiscovery reports whether a path that is no resource tells which resources there are, or how the server is: all
-// that a restricted user may ask for besides resources. Other paths show objects as the user's roles allow,
-// and do not know of restrictions.
+// mayRead reports whether the user may read a path that is not a resource. All restricted users may read discovery and
+// health. The handlers of other paths show objects as the user's roles allow, and know nothing of restrictions.
+func (allowed Restriction) mayRead(path string) bool {
+	return isDiscovery(path) || slices.Contains(allowed.Paths, path)
+}
+
+// isDiscovery reports whether a path describes the resources of the server, its health, or the issuer of its tokens.
 func isDiscovery(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return slices.Contains([]string{"api", "apis", "openapi", "version", "healthz", "livez", "readyz"}, first) ||

@@ -47,7 +47,7 @@ func WithRestrictions(next http.Handler, restrictions *Restrictions, codecs runt
 			return
 		}
 		restriction, restricted := restrictions.of(u)
-		if !restricted || !info.IsResourceRequest && isDiscovery(r.URL.Path) {
+		if !restricted || !info.IsResourceRequest && restriction.mayRead(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}

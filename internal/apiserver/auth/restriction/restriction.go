@@ -38,6 +38,8 @@ type Restriction struct {
 	Whole []schema.GroupResource
 	// Subresources are those that the user may access, as "namespaces/status".
 	Subresources []string
+	// Paths are the paths besides resources, discovery and health that the user may read.
+	Paths []string
 	// Patches allows the user to patch in the single form that checkPatch allows.
 	Patches bool
 	// AnyPatch lists what the user may patch in any form, as "pods/status", among resources that
@@ -72,7 +74,10 @@ func (r *Restrictions) of(u user.Info) (Restriction, bool) {
 
 func componentRestrictions(namespaces Namespaces) map[string]Restriction {
 	return map[string]Restriction{
-		bootstrappolicy.Collector: {Patches: true, StatesReason: true, checkWrite: checkCollectorWrite},
+		bootstrappolicy.Collector: {
+			Paths:   []string{bootstrappolicy.NewestPath}, // for the barrier (R15)
+			Patches: true, StatesReason: true, checkWrite: checkCollectorWrite,
+		},
 		bootstrappolicy.NamespaceController: {
 			Whole:        []schema.GroupResource{{Resource: "namespaces"}},
 			Subresources: []string{"namespaces/status", "namespaces/finalize"},
