@@ -18,8 +18,8 @@ const (
 	outagePeriod = time.Minute
 )
 
-// Reach follows whether a server can be reached: it looks at the answers of all requests. Make one with NewReach. It
-// is safe for concurrent use.
+// Reach observes the answers of all requests to a server, and so whether the server can be reached. NewReach makes one.
+// It is safe for concurrent use.
 type Reach struct {
 	log   *slog.Logger
 	clock clock.WithTicker
@@ -51,7 +51,7 @@ func IsUnreachable(err error) bool {
 	return is
 }
 
-// Wrap makes a transport report to r how its requests end.
+// Wrap returns a transport whose requests r observes.
 func (r *Reach) Wrap(next http.RoundTripper) http.RoundTripper { return reaching{next, r} }
 
 type reaching struct {
@@ -77,18 +77,26 @@ func (t reaching) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 func (r *Reach) answered() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.since.IsZero() {
-		return
+	since, failed, isLogged := r.since, r.failed, r.isLogged
+	if !since.IsZero() {
+		close(r.back)
+		r.since, r.back, r.failed, r.isLogged = time.Time{}, nil, 0, false
 	}
-	if r.isLogged {
-		r.log.Info("the server is reached again", "after", r.clock.Since(r.since).Round(time.Millisecond), "requests", r.failed)
+	r.mu.Unlock()
+	if isLogged {
+		r.log.Info("the server is reached again", "after", r.clock.Since(since).Round(time.Millisecond), "requests", failed)
 	}
-	close(r.back)
-	r.since, r.back, r.failed, r.isLogged = time.Time{}, nil, 0, false
 }
 
 func (r *Reach) refused(err error) {
+	if since, failed, isDue := r.count(); isDue {
+		r.log.Warn("the server cannot be reached", "since", since, "requests", failed, "error", err)
+	}
+}
+
+// count counts a request that got no answer. It reports whether the outage is to be logged, since when it lasts, and how
+// many requests have failed since it was logged before.
+func (r *Reach) count() (since time.Time, failed int, isDue bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
@@ -97,10 +105,11 @@ func (r *Reach) refused(err error) {
 	}
 	r.failed++
 	if !r.logged.IsZero() && now.Sub(r.logged) < outagePeriod {
-		return
+		return r.since, r.failed, false
 	}
-	r.log.Warn("the server cannot be reached", "since", r.since, "requests", r.failed, "error", err)
+	failed = r.failed
 	r.logged, r.isLogged, r.failed = now, true, 0
+	return r.since, failed, true
 }
 
 // Since returns since when the server cannot be reached; false if it can.

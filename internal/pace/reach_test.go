@@ -1,7 +1,6 @@
 package pace_test
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/pace"
+	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
 // transport answers requests, or fails.
@@ -30,7 +30,7 @@ func (t *transport) RoundTrip(*http.Request) (*http.Response, error) {
 // it is back, all of them go on within a second.
 func TestUnreachableServerIsProbedAndLoggedSparingly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var logs bytes.Buffer
+		var logs transcript.Transcript
 		server := &transport{}
 		reach := pace.NewReach(slog.New(slog.NewTextHandler(&logs, nil)), clock.RealClock{})
 		wrapped := reach.Wrap(server)
@@ -70,6 +70,7 @@ func TestUnreachableServerIsProbedAndLoggedSparingly(t *testing.T) {
 			}()
 		}
 		time.Sleep(10*time.Minute + 500*time.Millisecond)
+		synctest.Wait()
 		if n := requests.Load(); n < 590 || n > 610 {
 			t.Errorf("%d requests in ten minutes", n)
 		}

@@ -138,14 +138,16 @@ func read[T any](ctx context.Context, a *Authenticator, resource, namespace, nam
 	return object, nil
 }
 
-// markUsed labels a Secret with the day on which its token was last used. A failure refuses nobody.
+// markUsed labels a Secret with the day on which its token was last used. If that fails, the next use tries again.
 func (a *Authenticator) markUsed(ctx context.Context, secret *corev1.Secret) {
 	now := a.key.now().UTC()
 	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
 	if last := secret.Labels[lastUsedLabel]; a.secrets == nil || last == today || last == tomorrow {
 		return // another server's clock may be ahead
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.UID, "labels": map[string]string{lastUsedLabel: today}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": secret.UID, "resourceVersion": secret.ResourceVersion, "labels": map[string]string{lastUsedLabel: today},
+	}})
 	if err != nil {
 		return
 	}

@@ -1,0 +1,54 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Run serves until ctx ends, then finishes the requests in flight.
+func (s *Server) Run(ctx context.Context) error {
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan error, 1)
+	go func() { served <- s.prepared(serving) }()
+	stopping := true
+	defer func() {
+		if stopping {
+			stop()
+		}
+	}()
+	select {
+	case err := <-served:
+		return ended(err)
+	case <-ctx.Done():
+	}
+	if !s.hasStarted() {
+		stopping = false // it ends with the process
+		return fmt.Errorf("serve the API: stopped while it was starting, and the start has not ended within %s", startPatience)
+	}
+	stop()
+	return ended(<-served)
+}
+
+func ended(err error) error {
+	if err != nil {
+		return fmt.Errorf("serve the API: %w", err)
+	}
+	return nil
+}
+
+// hasStarted waits until the server may be stopped. k8s.io/apiserver ends the process, with 255 and whatever it has in
+// temporary files, if a post-start hook fails because the server is stopped. Ours do not (untilStopped); that of
+// k8s.io/apiextensions-apiserver, which waits for its informer, does.
+func (s *Server) hasStarted() bool {
+	patience := time.NewTimer(startPatience)
+	defer patience.Stop()
+	for _, started := range s.generic.MuxAndDiscoveryCompleteSignals() {
+		select {
+		case <-started:
+		case <-patience.C:
+			return false
+		}
+	}
+	return true
+}
