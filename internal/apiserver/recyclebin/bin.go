@@ -100,6 +100,9 @@ func Open(dir string, store *storage.Store, bounds Bounds, log *slog.Logger) (*B
 func (b *Bin) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.db == nil { // it was set aside, and no other one could be opened
+		return nil
+	}
 	if err := b.db.Close(); err != nil {
 		return fmt.Errorf("close the recycle bin: %w", err)
 	}

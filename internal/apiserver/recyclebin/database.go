@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -118,10 +117,16 @@ func keyOf(sequence uint64) []byte { return binary.BigEndian.AppendUint64(nil, s
 // dropped, and the size that is left.
 func (b *Bin) drop(items, bodies *bolt.Bucket, added []indexed, size int64) (dropped int, left int64, err error) {
 	oldest := b.clock.Now().Add(-b.bounds.Age)
-	all := slices.Concat(b.index.entries(), added)
-	for len(all) > dropped {
-		one := &all[dropped]
-		if size <= b.bounds.Bytes && len(all)-dropped <= maxItems && !one.removed.Before(oldest) {
+	before := b.index.entries() // up to maxItems, so they are not copied for each write
+	next := func() *indexed {
+		if dropped < len(before) {
+			return &before[dropped]
+		}
+		return &added[dropped-len(before)]
+	}
+	for kept := len(before) + len(added); kept > 0; kept-- {
+		one := next()
+		if size <= b.bounds.Bytes && kept <= maxItems && !one.removed.Before(oldest) {
 			break
 		}
 		key := keyOf(one.key)
