@@ -37,7 +37,7 @@ type admittingNode struct {
 	rejected time.Time
 }
 
-// verdict is what was decided about a pod. It does not change.
+// verdict is the decision about a pod. It does not change.
 type verdict struct {
 	node      string
 	rejection *lifecycle.Rejection // nil if the pod was admitted
@@ -154,8 +154,8 @@ func (a *Agent) admit(ctx context.Context, pod *corev1.Pod, found bool) (*lifecy
 	if r == nil {
 		return nil, nil //nolint:nilnil // it is admitted
 	}
-	// What was observed may be older than what made somebody bind the pod: pods that have ended
-	// since, and labels of the node.
+	// The caches may lag behind the client that bound the pod: pods may have ended since, and the labels of the
+	// node may have changed.
 	a.admissions.free(pod.Spec.NodeName, a.isOver)
 	if r.Reason == placement.NodeAffinity {
 		if fresh, err := a.readNode(ctx, pod.Spec.NodeName, ""); err == nil {

@@ -100,7 +100,7 @@ func lookupIn(groups []*genericapiserver.APIGroupInfo) (serviceendpoints.Lookup,
 	}, nil
 }
 
-// cached reads an object from the watch cache of its registry; nil if there is none.
+// cached reads an object from the watch cache of its registry. It returns nil if the object does not exist.
 func cached[T any](ctx context.Context, from restregistry.Getter, name string) (*T, error) {
 	obj, err := from.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
 	if apierrors.IsNotFound(err) {

@@ -15,10 +15,9 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// withBoundedYAML refuses bodies in YAML whose aliases stand for more than a body may have. The
-// decoder of YAML limits how many nodes come from aliases, but not how long the texts are that they
-// repeat: 160 kB became 860 MB. A body in JSON is limited to limit bytes, and so is what a body in
-// YAML stands for.
+// withBoundedYAML refuses YAML bodies whose aliases expand to more than limit bytes, the limit of a body in JSON.
+// The YAML decoder limits the number of nodes that aliases create, but not the length of the texts that they
+// repeat: 160 kB became 860 MB.
 func withBoundedYAML(next http.Handler, limit int64, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || !isYAML(r.Header.Get("Content-Type")) {

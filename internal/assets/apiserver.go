@@ -34,7 +34,7 @@ const (
 	controllerScheduler  = "scheduler"
 )
 
-// defaultController is what runs if nothing names controllers (docs/decisions/0027-the-seat-collects-on-request.md).
+// defaultController is the default of COPPICE_CONTROLLERS (docs/decisions/0027-the-seat-collects-on-request.md).
 const defaultController = controllerNone
 
 // kube-apiserver's defaults.
@@ -211,7 +211,7 @@ func admissionFrom(v *values, o *system.Options) error {
 	}
 	for _, name := range disabled {
 		if slices.Contains(always(), name) {
-			v.note("--disable-admission-plugins=%s has no effect: the server always does what it does", name)
+			v.note("--disable-admission-plugins=%s has no effect: the server always runs that check", name)
 		}
 	}
 	o.Server.DisabledPlugins = disabled

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A library may log the same for each of thousands of requests, such as those that a webhook fails.
+// A library may log the same message for thousands of requests, for example if a webhook fails them.
 const (
 	repetitions = 10 // of one message in a minute
 	mostKinds   = 256
@@ -23,7 +23,7 @@ type libraryLog struct {
 	seen *repeated
 }
 
-// newLibraryLog returns a handler that passes on what is worth it.
+// newLibraryLog returns a handler that drops noise and passes the other records on.
 func newLibraryLog(to slog.Handler) slog.Handler {
 	return libraryLog{to, &repeated{kinds: map[string]*kind{}}}
 }
@@ -49,8 +49,8 @@ func (h libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// saysHungUp reports whether a text is about a connection that was closed at its end: that of an exec or
-// port-forward that has ended.
+// saysHungUp reports whether a text is about a connection that was closed because an exec or a port-forward has
+// ended.
 func saysHungUp(text string) bool { return strings.Contains(text, "use of closed network connection") }
 
 // WithAttrs implements slog.Handler.

@@ -32,8 +32,8 @@ type Streams struct {
 	Err io.Writer
 }
 
-// shown returns the streams of a command that prints what it has from a cluster: what would control a terminal is
-// escaped. Drawings of our own go to terminal.Own.
+// shown returns streams that escape control characters, for a command that prints text from a cluster. A command
+// writes its own escape sequences to terminal.Own.
 func (s Streams) shown() Streams {
 	return Streams{In: s.In, Out: terminal.NewWriter(s.Out), Err: terminal.NewWriter(s.Err)}
 }
@@ -82,8 +82,8 @@ func RunNamed(ctx context.Context, program string, args []string, s Streams) int
 // oneLine formats an error of several parts on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// newRoot returns all commands. All but kubectl, which escapes itself what is for people and passes on what is not, get
-// streams that escape.
+// newRoot returns all commands. They get streams that escape control characters, except kubectl, which escapes
+// output for people itself.
 func newRoot(all Streams) *cobra.Command {
 	s := all.shown()
 	root := &cobra.Command{

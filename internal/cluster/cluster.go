@@ -141,8 +141,8 @@ func (c *Cluster) extent() []any {
 	return extent
 }
 
-// Ready returns nil when the collection is synced and the server can be reached. Otherwise it returns an error that says
-// since when it cannot be reached, or that wraps lifecycle.ErrNotSynced and says what is missing.
+// Ready returns nil if the collector is synced and can reach the server. Otherwise the error says since when the
+// server cannot be reached, or it wraps lifecycle.ErrNotSynced and says what is missing.
 func (c *Cluster) Ready() error {
 	since, isAway := c.reach.Since()
 	switch {

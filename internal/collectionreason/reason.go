@@ -28,7 +28,7 @@ const (
 	MaxBytes = 16 << 10
 	// MaxOwners bounds the owners that are named: an object may have thousands.
 	MaxOwners = 8
-	// maxName is how much of a name is told, which is all of nearly every name.
+	// maxName is the length to which names are cut, in bytes. Few names are longer.
 	maxName = 253
 )
 

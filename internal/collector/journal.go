@@ -13,7 +13,7 @@ import (
 const (
 	// chunkBytes is the size of the pieces in which records are kept.
 	chunkBytes = 16 << 10
-	// journalBytes bounds the records that are kept, as they are told: the oldest are dropped.
+	// journalBytes bounds the kept records by their length in JSON. The oldest records are dropped.
 	journalBytes = 16 << 20
 )
 
@@ -35,7 +35,7 @@ type journal struct {
 type chunk struct {
 	lines   []byte
 	records int
-	bytes   int // of the records as they are told
+	bytes   int // of the records in JSON
 }
 
 // different is what is different in records that say the same of several objects.

@@ -64,7 +64,7 @@ type state struct {
 	// presumed holds the claims on an owner that was read live but is not
 	// observed. They are read again until the owner is observed or gone.
 	presumed map[ownership.UID]map[ownership.Claim]bool
-	// reported holds what was last reported about an object, or the beginning of it.
+	// reported maps an object to the beginning of the last report about it.
 	reported map[ownership.UID]string
 	// protected holds the refusals to delete objects that are protected (R28).
 	protected map[ownership.UID]protection.Held

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Servers accept owner references with a UID of a megabyte. What is observed is kept for as long as the object
-// exists, and is compared, queued and recorded; so it is bounded before it gets here.
+// Servers accept owner references with a UID of a megabyte. The graph keeps observations for as long as the object
+// exists, and the collector compares, queues and records them. Therefore they are bounded first.
 const (
 	// MaxName is how long a name may be, in bytes. Most names are bounded by 253.
 	MaxName = 1024
@@ -30,9 +30,9 @@ const unnamedKind = "(name too long)"
 // moreFinalizers begins the text that stands for further finalizers. No finalizer has a space.
 const moreFinalizers = "… and "
 
-// Bounded returns an observation in which digests stand for texts that are too long. Different texts keep different
-// digests, so that identity (R1) and evidence (R3) are as exact as with the texts. Only the first finalizers
-// are kept, and those of the collector. Bounded changes nothing in what it has returned before.
+// Bounded returns an observation in which digests replace texts that are too long. Different texts have different
+// digests, so identity (R1) and evidence (R3) are as exact as with the texts. It keeps the first finalizers and
+// those of the collector. Bounded is idempotent.
 func Bounded(o Object) Object {
 	o.UID = UID(bounded(string(o.UID), maxUID))
 	o.Finalizers = BoundedFinalizers(o.Finalizers)
@@ -83,7 +83,7 @@ func bounded(text string, most int) string {
 
 func isDigest(text string) bool { return strings.HasPrefix(text, digestPrefix) }
 
-// BoundedFinalizers returns the first finalizers, those of the collector, and how many more there are.
+// BoundedFinalizers returns the first finalizers, the collector's finalizers, and the number of the others.
 func BoundedFinalizers(all []string) []string {
 	size, most := 0, maxFinalizers
 	for _, f := range all {

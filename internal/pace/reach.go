@@ -136,7 +136,7 @@ func (r *Reach) Wait(ctx context.Context) error {
 	}
 }
 
-// enter returns how long a caller has to wait, at most, and what ends the wait sooner.
+// enter returns the longest time that a caller has to wait, and a channel that ends the wait earlier.
 func (r *Reach) enter() (back <-chan struct{}, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -35,9 +35,8 @@ type limits struct {
 	bytes   int // of the texts in all objects: names, UIDs, finalizers
 }
 
-// bounds are the limits: 5 MB for the objects and as much for their texts, which may be 16 MB, and 2 MB for what
-// 100 000 others belong to. Of an object beyond them no more is kept than a hash, and to which story it belongs,
-// as long as the story is told.
+// bounds are the limits: 5 MB for the objects, 16 MB at most for their texts, and 2 MB for 100 000 further
+// objects. Of those, the book keeps a hash and the story, as long as it keeps the story.
 func bounds() limits { return limits{stories: 500, singles: 200, objects: 15_000, bytes: 16 << 20} }
 
 const (

@@ -1,5 +1,5 @@
-// Package terminal makes text from a cluster safe for a terminal. Names, annotations and messages are chosen by
-// whoever may write them: an escape sequence in one can hide lines, rename the window, or have the terminal type.
+// Package terminal makes text from a cluster safe for a terminal. Users choose names, annotations and messages: an
+// escape sequence in one of them can hide lines, rename the window, or make the terminal type.
 package terminal
 
 import (
@@ -13,9 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Writer passes text on, with all that controls a terminal as an escape that can be read. Within a JSON string, the
-// escapes of characters mean what was there. A character may be split between two writes. It is safe for
-// concurrent use.
+// Writer writes text with readable escapes in place of control characters. Within a JSON string, the escapes
+// decode to the same characters. A character may be split between two writes. Writer is safe for concurrent use.
 type Writer struct {
 	to io.Writer
 
@@ -42,7 +41,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close writes what is left of a character that never ended. It does not close the writer below.
+// Close writes the bytes of an incomplete character at the end. It does not close the underlying writer.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,7 +60,7 @@ func Own(w io.Writer) io.Writer {
 	return w
 }
 
-// File returns the terminal that a writer writes to; nil if it is none.
+// File returns the terminal behind a writer, or nil if the writer is not a terminal.
 func File(w io.Writer) *os.File {
 	file, ok := Own(w).(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {

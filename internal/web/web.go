@@ -165,7 +165,7 @@ func writeGraph(w http.ResponseWriter, r *http.Request, s Source) {
 		return
 	}
 	w.Header().Set("Content-Type", format.ContentType())
-	shown := terminal.NewWriter(w) // who asks with curl has it on a terminal
+	shown := terminal.NewWriter(w) // curl prints it on a terminal
 	_, _ = shown.Write(body)
 	_ = shown.Close()
 }

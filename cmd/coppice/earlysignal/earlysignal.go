@@ -31,8 +31,8 @@ func Context() context.Context {
 	return ctx
 }
 
-// Release leaves all signals to the command, and those that it does not catch to the system. It reports
-// whether there was one already.
+// Release stops catching signals: the command catches its own, and the system handles the others. It reports
+// whether a signal has already arrived.
 func Release() (stopped bool) {
 	signal.Stop(caught)
 	select {

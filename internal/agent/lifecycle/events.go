@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Event is an event of a pod or of one of its containers, for people. Reasons and messages are
-// those of a kubelet.
+// Event is an event of a pod or of one of its containers, for people. A kubelet uses the same reasons and
+// messages.
 type Event struct {
 	Container string // "" for the pod
 	Type      string // corev1.EventTypeNormal or corev1.EventTypeWarning

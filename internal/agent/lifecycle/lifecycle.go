@@ -72,7 +72,7 @@ func (i *Instance) Alive() bool { return i != nil && i.Finished.IsZero() }
 type Plan struct {
 	// Steps are the steps that can be begun at once, in this order.
 	Steps []Step
-	// Events are what there is to tell of the steps that begin.
+	// Events are the Events to record for the steps that begin.
 	Events []Event
 	// Status is the pod's status as of now.
 	Status corev1.PodStatus

@@ -16,9 +16,9 @@ import (
 // node agents when it reads logs. In the API server itself, that user has no role.
 const LogReaderUser = "coppice-apiserver-kubelet-client"
 
-// LogReaderIssuer is the common name of the authority that signs this certificate, and nothing else.
-// The control plane's authority signs client certificates for whoever gets a request approved, so it
-// must not be the one that vouches for a client of agents.
+// LogReaderIssuer is the common name of the authority that signs this certificate, and nothing else. The control
+// plane's authority also signs client certificates for approved requests, so agents cannot trust it to vouch for
+// their client.
 const LogReaderIssuer = "coppice-agent-clients"
 
 // CheckLogReader returns an error unless a client of an agent is the API server. verified are its chains

@@ -23,10 +23,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/deletion"
 )
 
-// A client that deletes a namespace, and then one after the other what is in it, as `kubectl delete -f` does
-// of a file, would be answered 404 for what has gone with the namespace meanwhile. It is answered as if it
-// had come first (R21): as emptied remembers for a moment who had which namespace deleted, and etcd for some
-// minutes what the namespace had in it then.
+// `kubectl delete -f` deletes a namespace and then its contents, one after the other. The contents may have gone
+// with the namespace by then, and each DELETE would get 404. The client gets the Status that it would have got had
+// its request come first (R21): emptied remembers for a moment which client deleted which namespace, and etcd
+// still has the contents of the namespace at that revision.
 
 const (
 	// emptiedFor is how long a client's deletion of a namespace is remembered after its last DELETE there: the
@@ -94,7 +94,7 @@ func (e *emptied) add(ctx context.Context, namespace runtime.Object) {
 	e.by[key] = emptiedNamespace{m.GetUID(), revision, e.now().Add(emptiedFor)}
 }
 
-// forgetLocked removes what is over. It returns whether there was anything.
+// forgetLocked removes expired entries. It reports whether there were any.
 func (e *emptied) forgetLocked() (removed bool) {
 	for key, namespace := range e.by {
 		if e.now().After(namespace.until) {

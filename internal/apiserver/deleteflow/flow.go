@@ -93,7 +93,7 @@ type Config struct {
 	// Left returns which of the others are there that an object in a namespace outlives (R28). It is
 	// called in storage transactions. Nil: that is not known of any.
 	Left func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
-	// Stored reads what was stored. Nil: that is not known of anything.
+	// Stored reads the metadata of stored objects. Nil: no object is found.
 	Stored StoredMetadata
 }
 

@@ -61,7 +61,7 @@ func choose(config *websocket.Config, _ *http.Request) error {
 	return nil
 }
 
-// copyMessages sends what it reads until either fails.
+// copyMessages copies messages until reading or sending fails.
 func copyMessages(client *websocket.Conn, log io.Reader) {
 	send := func(p []byte) error { return websocket.Message.Send(client, p) }
 	if slices.Equal(client.Config().Protocol, []string{base64Protocol}) {

@@ -99,7 +99,7 @@ func (k keeper) ensure(ctx context.Context) error {
 	return nil
 }
 
-// kind is what is done with the objects of one kind.
+// kind is a kind of objects to keep, with its operations.
 type kind[T interface {
 	metav1.Object
 	runtime.Object
@@ -154,7 +154,7 @@ func (k kind[T]) ensure(ctx context.Context, bootstrap T, mandatory bool) error 
 func updatesSpec(stored metav1.Object) bool {
 	updates, err := strconv.ParseBool(stored.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
 	if err != nil {
-		return stored.GetGeneration() == 1 // nobody has changed it
+		return stored.GetGeneration() == 1 // only the server has written the spec
 	}
 	return updates
 }

@@ -211,7 +211,8 @@ func (b *Bin) namespaceOf(ctx context.Context, known map[string]types.UID, o *un
 	return uid, err
 }
 
-// namespaceAt returns the UID of a namespace at a revision, 0 for now; empty if there is none, or etcd has dropped it.
+// namespaceAt returns the UID of a namespace at a revision; revision 0 is the current one. The UID is empty if
+// there was no such namespace, or if etcd no longer has it.
 func (b *Bin) namespaceAt(ctx context.Context, name string, revision int64) (types.UID, error) {
 	stored, found, err := b.store.ReadAt(ctx, b.store.Prefix()+"/namespaces/"+name, revision)
 	if err != nil || !found {

@@ -14,7 +14,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// asideSuffix is that of a damaged database that was set aside. There is one at most.
+// asideSuffix is the suffix of a damaged database. The bin keeps one at most.
 const asideSuffix = ".damaged"
 
 var errAnotherKey = errors.New("it was written with another key")
@@ -93,7 +93,7 @@ func (b *Bin) open() error {
 	})
 }
 
-// load reads the index of a database that was opened, and checks what it can.
+// load reads the index of an opened database, and checks the database as far as it can.
 func (b *Bin) load(tx *bolt.Tx) error {
 	items, bodies, state := tx.Bucket(itemsBucket()), tx.Bucket(bodiesBucket()), tx.Bucket(stateBucket())
 	if items == nil && bodies == nil && state == nil {

@@ -23,7 +23,7 @@ type Item struct {
 	Kind      string `json:"kind"`
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
-	// NamespaceUID is that of the namespace when the object was removed; empty if it is not known.
+	// NamespaceUID is the UID of the object's namespace when the object was removed; empty if unknown.
 	NamespaceUID      types.UID               `json:"namespaceUID,omitempty"`
 	Name              string                  `json:"name"`
 	UID               types.UID               `json:"uid"`
@@ -150,7 +150,7 @@ func (b *Bin) reached() (revision int64, err error) {
 	return revision, err
 }
 
-// head returns what is told of the object with a key; nil if it is not kept any more.
+// head returns the metadata of the object with a key, or nil if the bin no longer has the object.
 func (b *Bin) head(key uint64) (i *Item, err error) {
 	err = b.view(func(tx *bolt.Tx) error {
 		if items := tx.Bucket(itemsBucket()); items != nil {

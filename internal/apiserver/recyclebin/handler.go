@@ -74,9 +74,9 @@ func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 	})
 }
 
-// answer writes what was asked for and the caller may get, one object after the other. What the caller may not get is
-// not even decrypted, unless a right to it may depend on its name. Nobody is asked about the caller while the database
-// is read: a write may have to wait for that.
+// answer writes the objects that match a query and that the caller may get, one after the other. It decrypts other
+// objects only if a right of the caller may depend on their names. It does not authorize the caller while it reads
+// the database, because writes may wait for that.
 func (b *Bin) answer(s *sight, query url.Values, out *stream) error {
 	if query.Has("uid") {
 		return b.whole(s, query["uid"], out)
@@ -89,7 +89,7 @@ func (b *Bin) answer(s *sight, query url.Values, out *stream) error {
 	return err
 }
 
-// named writes what has a name, without what it contains.
+// named writes the metadata of the objects with a name.
 func (b *Bin) named(s *sight, query url.Values, out *stream) error {
 	keys, err := b.allowed(s, query)
 	if err != nil {
@@ -131,7 +131,8 @@ func (b *Bin) allowed(s *sight, query url.Values) (keys []uint64, err error) {
 	return keys, nil
 }
 
-// whole writes the objects of UIDs that the caller may get, and those that went with them, with what they contain.
+// whole writes the objects with some UIDs that the caller may get, and the objects that went with them, with their
+// contents.
 func (b *Bin) whole(s *sight, uids []string, out *stream) error {
 	all := b.young()
 	roots, err := b.roots(s, all, uids)
@@ -200,7 +201,7 @@ func (b *Bin) seen(s *sight, o *indexed) (*Item, error) {
 	return i, nil
 }
 
-// young returns what is not too old to be told of, the oldest first.
+// young returns the objects that have not exceeded the maximum age, the oldest first.
 func (b *Bin) young() []indexed {
 	all, oldest := b.index.entries(), b.clock.Now().Add(-b.bounds.Age)
 	first := slices.IndexFunc(all, func(o indexed) bool { return !o.removed.Before(oldest) })

@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/undo"
 )
 
-// scope is what objects have in common that the right to get them is about. Objects of a namespace that was made again
-// under its name have another scope.
+// scope is a resource in a namespace: the right to get an object depends on it. A namespace that was created again
+// under the same name is another scope.
 type scope struct {
 	group, resource, namespace string
 	namespaceUID               types.UID
@@ -23,7 +23,7 @@ func (s *scope) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: s.group, Resource: s.resource}
 }
 
-// indexed is a kept object in memory: numbers of bounded size, whatever it is called and whoever owns it.
+// indexed is a kept object in memory. Its size does not depend on its name, nor on the names of its owners.
 type indexed struct {
 	key      uint64 // in the database
 	scope    *scope
@@ -109,9 +109,9 @@ func (o *indexed) isDefinition() bool {
 	return o.scope.group == "apiextensions.k8s.io" && o.scope.resource == "customresourcedefinitions"
 }
 
-// along returns the objects of some keys, and all that went with them: what they owned, directly or not, the contents
-// of namespaces, the instances of definitions, as undo.Closure does. It may be more by chance, because it compares
-// hashes. head returns an item that is kept.
+// along returns the keys of some objects and of all objects that went with them: their direct and indirect
+// dependents, the contents of namespaces, the instances of definitions, as undo.Closure does. Because it compares
+// hashes, it may return a few objects more. head returns the metadata of a kept object.
 func along(all []indexed, roots []indexed, head func(key uint64) (*Item, error)) (map[uint64]bool, error) {
 	began, err := beginningOf(roots, head)
 	if err != nil {
@@ -228,7 +228,7 @@ func latest(all, roots []indexed, wanted map[uint64]bool) []*indexed {
 			continue
 		}
 		other := at[place{o.scope, o.name}]
-		if other == nil || isRoot[o.key] || !isRoot[other.key] { // the order is that of the removals
+		if other == nil || isRoot[o.key] || !isRoot[other.key] { // all is in the order of removal
 			at[place{o.scope, o.name}] = o
 		}
 	}

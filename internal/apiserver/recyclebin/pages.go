@@ -93,7 +93,8 @@ func (p *pages) read(at, length uint64) ([]byte, error) {
 	return text, nil
 }
 
-// page takes a page that nothing else uses, and returns its flags, its count and its length with what follows it.
+// page reads the header of a page and marks the page as used. It returns the flags, the number of elements, and
+// the length with overflow pages.
 func (p *pages) page(id uint64) (flags, count uint16, length uint64, err error) {
 	if id < 2 || id >= p.end {
 		return 0, 0, 0, damaged(fmt.Errorf("there is no page %d", id))

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// sight is what a caller may get, for one request.
+// sight decides which objects a caller may get, for one request.
 type sight struct {
 	ctx        context.Context //nolint:containedctx // of the one request that it is for
 	who        user.Info
@@ -24,9 +24,9 @@ type sight struct {
 // right is the right to get an object, or all objects if name is empty; in all namespaces if namespace is.
 type right struct{ group, resource, namespace, name string }
 
-// sees reports whether the caller may get the objects of a scope, or the one of a name if that is not empty, were they
-// there. Rights in a namespace do not reach what was in another one of that name: who may get that may get it in all
-// namespaces.
+// sees reports whether the caller may get the objects of a scope, or the object with a name if name is not empty.
+// A right in a namespace does not cover the objects of a former namespace with that name: these need a right in
+// all namespaces.
 func (s *sight) sees(of *scope, name string) (bool, error) {
 	for _, named := range slices.Compact([]string{"", name}) {
 		if allowed, err := s.may(right{of.group, of.resource, "", named}); allowed || err != nil {

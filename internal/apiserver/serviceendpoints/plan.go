@@ -16,11 +16,11 @@ type Reference struct {
 	Port            int32
 }
 
-// Unreachable is the error about a Service that no request can be sent to. Reason and Message are
-// those of the condition Available of an APIService with this Service.
+// Unreachable is the error about a Service to which no request can be sent. The condition Available of an
+// APIService with this Service has the same reason and message.
 type Unreachable struct {
 	Reason, Message string
-	// Remedy says what to do about it.
+	// Remedy is the advice for the user.
 	Remedy string
 }
 

@@ -23,7 +23,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Lookup reads what Addresses needs. Service and Node return nil if there is none.
+// Lookup reads the objects that Addresses needs. Service and Node return nil if the object does not exist.
 type Lookup struct {
 	Service        func(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	EndpointSlices func(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error)
@@ -36,8 +36,8 @@ type Resolver struct{ lookup atomic.Pointer[Lookup] }
 // Use sets how objects are read, once the server's own API is installed.
 func (r *Resolver) Use(lookup Lookup) { r.lookup.Store(&lookup) }
 
-// Addresses returns the addresses, HOST:PORT, at which a port of a Service is served: at least one. If
-// there is none, the error is an *Unreachable.
+// Addresses returns the addresses, HOST:PORT, of the endpoints that serve a port of a Service. It returns at least
+// one address, or an *Unreachable error.
 func (r *Resolver) Addresses(ctx context.Context, ref Reference) ([]string, error) {
 	lookup := r.lookup.Load()
 	failed := func(err error) error {

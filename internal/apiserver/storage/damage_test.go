@@ -17,20 +17,9 @@ import (
 // Whatever part of the database is overwritten, either everything can still be read, or one line
 // names the file and says what to do. No damage causes a stack trace.
 func TestDamagedDatabase(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "etcd")
-	s, err := Open(t.Context(), Options{Dir: dir})
-	must(t, err)
-	contents := s.configMapStorage(t)
-	for i := range 2000 {
-		must(t, contents.create("team", fmt.Sprint(i)))
-	}
-	size := int(s.space().size)
-	must(t, s.Close())
-	file := filepath.Join(dir, "member", "snap", "db")
-	whole, err := os.ReadFile(file)
-	must(t, err)
+	dir, file, whole := database(t, 2000)
 	must(t, checkDatabase(dir))
-	pages := pagesInUse(t, file)
+	pages, size := pagesInUse(t, file)
 
 	random := rand.New(rand.NewPCG(1, 2))
 	overlooked := 0
@@ -59,24 +48,31 @@ func TestDamagedDatabase(t *testing.T) {
 	}
 }
 
+// database makes the database of a member that has ended, with some objects, and returns its contents.
+func database(t *testing.T, objects int) (dir, file string, contents []byte) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "etcd")
+	s, err := Open(t.Context(), Options{Dir: dir})
+	must(t, err)
+	stored := s.configMapStorage(t)
+	for i := range objects {
+		must(t, stored.create("team", fmt.Sprint(i)))
+	}
+	must(t, s.Close())
+	file = filepath.Join(dir, "member", "snap", "db")
+	contents, err = os.ReadFile(file)
+	must(t, err)
+	return dir, file, contents
+}
+
 // A single bit can make a value a bucket, whose pages bbolt then looks for on a goroutine of its own, where
 // nothing recovers it.
 func TestValueThatBecomesABucket(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "etcd")
-	s, err := Open(t.Context(), Options{Dir: dir})
-	must(t, err)
-	contents := s.configMapStorage(t)
-	for i := range 100 {
-		must(t, contents.create("team", fmt.Sprint(i)))
-	}
-	must(t, s.Close())
-	file := filepath.Join(dir, "member", "snap", "db")
-	whole, err := os.ReadFile(file)
-	must(t, err)
+	dir, file, whole := database(t, 100)
 	const isBucket = 1 // the first of a leaf element's flags, which are its first bytes
 	whole[fullest(t, file, "leaf")+pageHeader] |= isBucket
 	must(t, os.WriteFile(file, whole, 0o600))
-	err = checkDatabase(dir)
+	err := checkDatabase(dir)
 	if err == nil {
 		t.Fatal("a value that has become a bucket is not noticed")
 	}
@@ -86,24 +82,15 @@ func TestValueThatBecomesABucket(t *testing.T) {
 // A key of a branch that is greater than the first key below it hides nothing from readers. bbolt looks for it
 // when etcd opens the database, and panics.
 func TestKeyOfABranchThatIsTooGreat(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "etcd")
-	s, err := Open(t.Context(), Options{Dir: dir})
-	must(t, err)
-	contents := s.configMapStorage(t)
-	for i := range 2000 {
-		must(t, contents.create("team", fmt.Sprint(i)))
-	}
-	must(t, s.Close())
-	file := filepath.Join(dir, "member", "snap", "db")
-	whole, err := os.ReadFile(file)
-	must(t, err)
+	dir, file, whole := database(t, 2000)
 	must(t, checkDatabase(dir))
 	// An element of a branch begins with the position of its key, counted from the element, and the key's length.
 	first := whole[fullest(t, file, "branch")+pageHeader:]
 	position, length := binary.NativeEndian.Uint32(first), binary.NativeEndian.Uint32(first[4:])
 	first[position+length-1]++
 	must(t, os.WriteFile(file, whole, 0o600))
-	if err = checkDatabase(dir); err == nil {
+	err := checkDatabase(dir)
+	if err == nil {
 		t.Fatal("a key of a branch that is too great is not noticed")
 	}
 	checkFatalLine(t, err.Error(), file)
@@ -134,15 +121,15 @@ func fullest(t *testing.T, file, pageType string) (at int) {
 // pages are the offsets of the pages of a database that are in use.
 type pages []int
 
-// pagesInUse returns the pages in use of an undamaged database. How many are free, and which,
-// depends on how often etcd committed.
-func pagesInUse(t *testing.T, file string) pages {
+// pagesInUse returns the pages in use of an undamaged database, and the size of all its pages: the file is longer.
+// Which pages are free depends on how often etcd committed.
+func pagesInUse(t *testing.T, file string) (used pages, size int) {
 	t.Helper()
 	db, err := bolt.Open(file, 0o600, &bolt.Options{ReadOnly: true, PreLoadFreelist: true})
 	must(t, err)
 	defer db.Close()
-	var used pages
 	must(t, db.View(func(tx *bolt.Tx) error {
+		size = int(tx.Size())
 		for id := 0; ; {
 			page, err := tx.Page(id)
 			if page == nil {
@@ -157,7 +144,7 @@ func pagesInUse(t *testing.T, file string) pages {
 	if len(used) < 10 {
 		t.Fatalf("%d pages of the database are in use", len(used))
 	}
-	return used
+	return used, size
 }
 
 // beginWithin reports whether a page in use begins within these bytes.

@@ -53,8 +53,8 @@ func (c *Client) exactUID(ctx context.Context, observed ownership.Object) (types
 	return meta.UID, nil
 }
 
-// exactOwners returns the owner references to write as the server has them: some of those of the object, in order,
-// with the flag blockOwnerDeletion of owners.
+// exactOwners returns owner references to write, as the server has them. owners are some of the references of the
+// object, in order; their flag blockOwnerDeletion may differ.
 func (c *Client) exactOwners(ctx context.Context, observed ownership.Object, owners []ownership.Reference) ([]metav1.OwnerReference, error) {
 	if !slices.ContainsFunc(owners, func(r ownership.Reference) bool { return !r.IsExact() }) {
 		return referencesOf(owners), nil
@@ -83,8 +83,8 @@ func (c *Client) exactOwners(ctx context.Context, observed ownership.Object, own
 	return exact, nil
 }
 
-// exactFinalizers returns the finalizers to write as the server has them: those of the object without those that
-// are observed, and not among finalizers.
+// exactFinalizers returns finalizers to write, as the server has them. It removes the observed finalizers that are
+// not in finalizers.
 func (c *Client) exactFinalizers(ctx context.Context, observed ownership.Object, finalizers []string) ([]string, error) {
 	if !ownership.HasMoreFinalizers(finalizers) {
 		return finalizers, nil

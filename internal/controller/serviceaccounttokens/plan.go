@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// step is what to do about a token Secret.
+// step is the next action for a token Secret.
 type step int
 
 const (

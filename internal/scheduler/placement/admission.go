@@ -22,10 +22,9 @@ const NodeAffinity = "NodeAffinity"
 // operatingSystem is the operating system of all nodes.
 const operatingSystem = "linux"
 
-// Admit checks whether a pod that is bound to the node can run there beside the pods that have been
-// added, which is not always so: whoever bound it may not know the node, its pods and its labels as
-// they are now. It returns nil if the pod can run. The checks are fewer than those of Place: whether
-// the node is ready, or takes new pods, is no matter of the node itself.
+// Admit checks whether a pod that is bound to the node can run there beside the pods that have been added: the
+// client that bound the pod may have had an older view of the node and its pods. It returns nil if the pod can
+// run. Unlike Place, it does not check whether the node is ready or schedulable.
 func (n *Node) Admit(pod *corev1.Pod) *Rejection {
 	if r := n.rejectedBySpec(pod); r != nil {
 		return r

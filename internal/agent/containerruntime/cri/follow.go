@@ -123,9 +123,8 @@ type trouble struct {
 	times int
 }
 
-// report logs that the volumes of a pod are not up to date: once for each reason, the second time that
-// it is found. The first time the pod itself may just be gone, which ends the right to read what it
-// refers to.
+// report logs why the volumes of a pod are not up to date: once for each reason, the second time in a row. The
+// first failure may only mean that the pod is gone, and with it the node's right to read the objects it refers to.
 func (r *Runtime) report(ctx context.Context, pod *corev1.Pod, err error) {
 	text := ""
 	if err != nil {

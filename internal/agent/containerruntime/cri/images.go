@@ -96,7 +96,7 @@ func (r *Runtime) Notify(notify func(*corev1.Pod, lifecycle.Event)) {
 	r.notify = notify
 }
 
-// tell tells what happens to the image of a container.
+// tell reports an Event about the image of a container.
 func (r *Runtime) tell(of *corev1.Pod, c *corev1.Container, reason, format string, args ...any) {
 	r.mu.Lock()
 	notify := r.notify

@@ -21,8 +21,8 @@ const (
 // log.
 const cannotRun = "ContainerCannotRun"
 
-// addMessage adds the termination message of an instance that has ended: what it has written for
-// that purpose or, if it has failed and its policy says so, the end of its log.
+// addMessage adds the termination message of an instance that has ended: the text that the container wrote or, if
+// the instance failed and its policy is FallbackToLogsOnError, the end of its log.
 func (r *Runtime) addMessage(ctx context.Context, uid types.UID, i *lifecycle.Instance, annotations map[string]string) {
 	if i.Alive() {
 		return

@@ -50,8 +50,8 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	return nil
 }
 
-// checkMarks refuses changes of labels and annotations of Coppice's own. They decide what is deleted:
-// with coppice.dev/protect, a node would keep its Node, its Lease or its Events from administrators.
+// checkMarks refuses changes of labels and annotations in the domain coppice.dev. They decide whether objects are
+// deleted: with coppice.dev/protect, a node could keep administrators from deleting its Node.
 func checkMarks(a admission.Attributes) error {
 	if a.GetOperation() != admission.Create && a.GetOperation() != admission.Update {
 		return nil
@@ -60,7 +60,7 @@ func checkMarks(a admission.Attributes) error {
 		if m, err := meta.Accessor(obj); err == nil {
 			return m
 		}
-		return &metav1.ObjectMeta{} // there is none
+		return &metav1.ObjectMeta{} // no object: no labels
 	}
 	old, now := metadata(a.GetOldObject()), metadata(a.GetObject())
 	if !maps.Equal(marks(old.GetLabels()), marks(now.GetLabels())) || !maps.Equal(marks(old.GetAnnotations()), marks(now.GetAnnotations())) {

@@ -67,7 +67,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return &authenticator.Response{User: userOf(claims), Audiences: audiences}, true, nil
 }
 
-// audiences returns those of a token that the request is for, which must be one at least.
+// audiences returns the audiences of a token that the request accepts. It fails if there are none.
 func (a *Authenticator) audiences(ctx context.Context, all []string) (authenticator.Audiences, error) {
 	requested, ok := authenticator.AudiencesFrom(ctx)
 	if !ok {

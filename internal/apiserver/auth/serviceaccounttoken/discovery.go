@@ -24,7 +24,7 @@ const (
 // maxAge is how long clients may keep the answers: as long as with upstream.
 const maxAge = "public, max-age=3600"
 
-// discovery is what an OpenID Provider says of itself.
+// discovery is the metadata of an OpenID Provider.
 type discovery struct {
 	Issuer        string   `json:"issuer"`
 	KeysURI       string   `json:"jwks_uri"`

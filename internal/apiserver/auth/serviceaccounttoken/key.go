@@ -174,7 +174,8 @@ func (k *Key) verify(token string) (Claims, error) {
 	return c, nil
 }
 
-// parse checks the signature of a token, its times, and what options require. into returns empty claims.
+// parse checks the signature and the times of a token, and the claims that options require. into returns empty
+// claims.
 func (k *Key) parse(token string, into func() jwt.Claims, options ...jwt.ParserOption) error {
 	var refused error
 	for _, public := range k.verifying {

@@ -22,9 +22,9 @@ func outcomeOf(j *batchv1.Job) jobOutcome {
 
 func (o jobOutcome) finished() bool { return o.complete || o.failed }
 
-// rule is a rule about the status of a Job: an error if it is broken, and whether it applies. Most
-// apply only where an update changes what they are about: others may be broken for a moment after a
-// user has changed the spec.
+// rule is a rule about the status of a Job: its error if the status breaks it, and whether it applies. Most rules
+// apply only to updates that change the fields they check: after a user has changed the spec, the status may break
+// the others for a moment.
 type rule struct {
 	applies, broken bool
 	err             *field.Error

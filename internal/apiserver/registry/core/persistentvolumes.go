@@ -302,7 +302,8 @@ func stableLabels() map[string]string {
 	}
 }
 
-// validateSameNodes: which nodes can reach a volume is said once. Labels may get their stable names.
+// validateSameNodes checks that an update does not change which nodes can reach a volume. Deprecated labels may
+// get their stable names.
 func validateSameNodes(affinity, old *corev1.VolumeNodeAffinity) field.ErrorList {
 	if old == nil {
 		return nil

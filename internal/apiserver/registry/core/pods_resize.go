@@ -19,8 +19,8 @@ func resizeEndpoint(r *registry.REST) rest.Storage {
 	return registry.Subresource(r, copyResources, "status", validateResize)
 }
 
-// copyResources copies the resources of the pod and of its containers. They belong to what the user desires.
-// Other containers than there were are copied as they are: validation refuses them.
+// copyResources copies the resources of the pod and of its containers, which are part of the desired state. It
+// copies new containers as they are, and validation refuses them.
 func copyResources(to, from *corev1.Pod) {
 	was := to.Spec.DeepCopy()
 	to.Spec.Containers = withResources(to.Spec.Containers, from.Spec.Containers)
@@ -80,8 +80,8 @@ func validateResize(pod, old *corev1.Pod) field.ErrorList {
 
 const onlyCPUAndMemory = "only cpu and memory resources are mutable"
 
-// validateResizedPod checks that of the resources of the pod as a whole no amount was removed, and that nothing
-// but CPU and memory differs.
+// validateResizedPod checks that the resources of the pod as a whole lose no entry, and that only CPU and memory
+// change.
 func validateResizedPod(is, was *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
 	isEmpty := func(r *corev1.ResourceRequirements) bool { return r == nil || len(r.Requests)+len(r.Limits) == 0 }
 	at := spec.Child("resources")
