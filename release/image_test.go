@@ -20,7 +20,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-func imageArchive() string { return filepath.Join(made.dir, "coppice-"+testVersion+"-image.tar") }
+func imageArchive(dir string) string {
+	return filepath.Join(dir, "coppice-"+testVersion+"-image.tar")
+}
 
 // unpack unpacks a tar archive into a directory, which it returns.
 func unpack(t *testing.T, path string) string {
@@ -53,10 +55,10 @@ func unpack(t *testing.T, path string) string {
 	}
 }
 
-// images returns the images of the release by platform.
-func images(t *testing.T) map[string]v1.Image {
+// images returns the images of the release in a directory by platform.
+func images(t *testing.T, dir string) map[string]v1.Image {
 	t.Helper()
-	outer, err := layout.ImageIndexFromPath(unpack(t, imageArchive()))
+	outer, err := layout.ImageIndexFromPath(unpack(t, imageArchive(dir)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,7 @@ func images(t *testing.T) map[string]v1.Image {
 	if name := manifest.Manifests[0].Annotations["io.containerd.image.name"]; name != "docker.io/library/coppice:"+testVersion {
 		t.Errorf("the image is called %q", name)
 	}
-	if want := fmt.Sprintf("docker.io/library/coppice:%s@%s\n", testVersion, manifest.Manifests[0].Digest); read(t, filepath.Join(made.dir, "image.txt")) != want {
+	if want := fmt.Sprintf("docker.io/library/coppice:%s@%s\n", testVersion, manifest.Manifests[0].Digest); read(t, filepath.Join(dir, "image.txt")) != want {
 		t.Errorf("image.txt does not say %q", want)
 	}
 	index, err := outer.ImageIndex(manifest.Manifests[0].Digest)
@@ -94,7 +96,7 @@ func images(t *testing.T) map[string]v1.Image {
 // TestImage: for each architecture, the binary and certificates, and nothing else; it runs as
 // nobody.
 func TestImage(t *testing.T) {
-	found := images(t)
+	found := images(t, made.dir)
 	if len(found) != 2 {
 		t.Errorf("the image is for %d platforms, want 2", len(found))
 	}

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// install runs the script of the release, and returns what it printed and the home directory that it
+// install runs the script of the release in a directory, and returns what it printed and the home directory that it
 // had.
-func install(t *testing.T, environment ...string) (out, home string, err error) {
+func install(t *testing.T, dir string, environment ...string) (out, home string, err error) {
 	t.Helper()
 	if here(t).OS == "windows" {
 		t.Skip("the script is for other systems")
 	}
 	home = t.TempDir()
-	command := exec.Command("sh", filepath.Join(made.dir, "install.sh"))
+	command := exec.Command("sh", filepath.Join(dir, "install.sh"))
 	command.Dir = t.TempDir()
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, environment...)
 	text, err := command.CombinedOutput()
@@ -26,7 +26,7 @@ func install(t *testing.T, environment ...string) (out, home string, err error) 
 }
 
 func TestInstallScript(t *testing.T) {
-	out, home, err := install(t)
+	out, home, err := install(t, made.dir)
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -45,7 +45,7 @@ func TestInstallScriptFromAMirror(t *testing.T) {
 	mirror := httptest.NewServer(http.StripPrefix("/mirror of/coppice", http.FileServer(http.Dir(made.dir))))
 	defer mirror.Close()
 	prefix := filepath.Join(t.TempDir(), "with a space")
-	out, home, err := install(t, "COPPICE_BASE_URL="+mirror.URL+"/mirror%20of/coppice", "PREFIX="+prefix)
+	out, home, err := install(t, made.dir, "COPPICE_BASE_URL="+mirror.URL+"/mirror%20of/coppice", "PREFIX="+prefix)
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -66,7 +66,7 @@ func TestInstallScriptRefusesWhatIsNotTheRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(handler)
 			defer server.Close()
-			out, home, err := install(t, "COPPICE_BASE_URL="+server.URL)
+			out, home, err := install(t, made.dir, "COPPICE_BASE_URL="+server.URL)
 			if err == nil || !strings.Contains(out, name) {
 				t.Errorf("got %v and %q, want an error about the %s", err, out, name)
 			}

@@ -16,7 +16,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/mod/semver"
@@ -78,16 +78,9 @@ func (r *release) check(platforms string) error {
 			return err
 		}
 	}
-	r.targets = target.All()
-	if platforms != "" {
-		r.targets = nil
-		for name := range strings.SplitSeq(platforms, ",") {
-			t, err := target.Parse(name)
-			if err != nil {
-				return err
-			}
-			r.targets = append(r.targets, t)
-		}
+	var err error
+	if r.targets, err = target.ParseList(platforms); err != nil {
+		return err
 	}
 	return manifests.CheckURL(r.baseURL)
 }
@@ -102,6 +95,9 @@ func checkVersion(name, version string) error {
 
 // serveFiles serves a directory until it is stopped.
 func serveFiles(ctx context.Context, dir string, report io.Writer) error {
+	if _, err := os.Stat(filepath.Join(dir, sumsName)); err != nil {
+		return fmt.Errorf("%s has no files of a release: run make dist first (%w)", dir, err)
+	}
 	server := &http.Server{Addr: ownAddress, Handler: http.FileServer(http.Dir(dir)), ReadHeaderTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if _, err := fmt.Fprintf(report, "serving %s at http://%s\n", dir, ownAddress); err != nil {

@@ -44,8 +44,9 @@ type release struct {
 	report              io.Writer // what was made
 	targets             []target.Target
 
-	work  string                   // the directory of what is not released
-	built map[target.Target]string // directories with programs
+	work    string                   // the directory of what is not released
+	built   map[target.Target]string // directories with programs
+	omitted []string                 // which files a full release has besides, and why they are not made
 }
 
 // make makes all files. A platform after the other is built, so that the memory of a small machine
@@ -79,8 +80,16 @@ func (r *release) make(ctx context.Context) error {
 	if err := r.write(sumsName, []byte(text.String())); err != nil {
 		return err
 	}
+	if len(r.omitted) > 0 {
+		fmt.Fprintf(&text, "left out:\n  %s\n", strings.Join(r.omitted, "\n  "))
+	}
 	_, err = io.WriteString(r.report, text.String())
 	return err
+}
+
+// omit notes for the report which files are not made, and why.
+func (r *release) omit(format string, args ...any) {
+	r.omitted = append(r.omitted, fmt.Sprintf(format, args...))
 }
 
 // prepare empties the output of an earlier release, which is recognized by its checksums.
@@ -156,16 +165,25 @@ func (r *release) packAssetsIndex() error {
 	return r.write(envtest.IndexName, index)
 }
 
-// packImage makes the image, if both of its architectures were built.
+// packImage makes the image, for the architectures that were built for Linux.
 func (r *release) packImage() error {
 	binaries := map[string]string{}
-	for t, dir := range r.built {
-		if t.OS == "linux" {
+	var missing []string
+	for _, t := range target.All() {
+		dir, isBuilt := r.built[t]
+		switch {
+		case t.OS == "linux" && isBuilt:
 			binaries[t.Arch] = filepath.Join(dir, "coppice")
+		case t.OS == "linux":
+			missing = append(missing, t.String())
 		}
 	}
-	if len(binaries) < 2 {
+	if len(binaries) == 0 {
+		r.omit("the image, which the chart and the kustomizations name: it needs one of %s", strings.Join(missing, ", "))
 		return nil
+	}
+	if len(missing) > 0 {
+		r.omit("%s in the image: it was not built", strings.Join(missing, ", "))
 	}
 	made := image.Image{Name: r.image, Version: r.version, Created: r.made, Binaries: binaries}
 	digest, err := made.Write(filepath.Join(r.output, "coppice-"+r.version+"-image.tar"))
@@ -184,21 +202,32 @@ func (r *release) packDeployment() error {
 	return err
 }
 
-// packManifests writes what names the archives of all platforms, if there are all.
+// packManifests writes the files that name the archives of the platforms that were built.
 func (r *release) packManifests() error {
-	if len(r.built) < len(target.All()) {
-		return nil
+	var missing []string
+	for _, t := range target.All() {
+		if r.built[t] == "" {
+			missing = append(missing, t.String())
+		}
+	}
+	if len(missing) > 0 {
+		r.omit("the archives for %s: they are not among -targets", strings.Join(missing, ", "))
 	}
 	sums, err := r.sums()
 	if err != nil {
 		return err
 	}
-	files, err := manifests.Release{Version: r.version, BaseURL: r.baseURL, Sums: sums}.Files()
-	if err != nil {
-		return err
-	}
-	for name, data := range files {
-		if err := r.write(name, data); err != nil {
+	made := manifests.Release{Version: r.version, BaseURL: r.baseURL, Sums: sums, Targets: r.targets}
+	for _, file := range manifests.Files() {
+		if needed := file.Missing(r.targets); needed != "" {
+			r.omit("%s: it needs %s", file.Name, needed)
+			continue
+		}
+		data, err := made.Render(file)
+		if err != nil {
+			return err
+		}
+		if err := r.write(file.Name, data); err != nil {
 			return err
 		}
 	}

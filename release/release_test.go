@@ -44,15 +44,15 @@ func testMain(m *testing.M) int {
 	made.dir = filepath.Join(dir, "dist")
 	made.server = httptest.NewServer(http.FileServer(http.Dir(made.dir)))
 	defer made.server.Close()
-	if err := makeRelease(filepath.Join(dir, "source"), made.dir, made.server.URL); err != nil {
+	if err := makeRelease(filepath.Join(dir, "source"), made.dir, made.server.URL, io.Discard); err != nil {
 		panic(err)
 	}
 	return m.Run()
 }
 
-// makeRelease makes a release of the small program, for all platforms, from a source directory that
-// it makes.
-func makeRelease(source, output, url string) error {
+// makeRelease makes a release of the small program, for all platforms unless more arguments say
+// otherwise, from a source directory that it makes.
+func makeRelease(source, output, url string, report io.Writer, more ...string) error {
 	program, err := os.ReadFile("testdata/program/main.go")
 	if err != nil {
 		return err
@@ -84,16 +84,16 @@ func makeRelease(source, output, url string) error {
 			return err
 		}
 	}
-	return run(context.Background(), []string{
+	return run(context.Background(), append([]string{
 		"-version", testVersion, "-kubernetes", testKubernetes, "-repository", source, "-o", output,
 		"-base-url", url, "-epoch", "1767323046",
-	}, io.Discard)
+	}, more...), report)
 }
 
 // TestTwoReleasesAreTheSame: the same source makes the same files, elsewhere and later.
 func TestTwoReleasesAreTheSame(t *testing.T) {
 	dir := t.TempDir()
-	if err := makeRelease(filepath.Join(dir, "somewhere", "else"), filepath.Join(dir, "dist"), made.server.URL); err != nil {
+	if err := makeRelease(filepath.Join(dir, "somewhere", "else"), filepath.Join(dir, "dist"), made.server.URL, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	first, second := read(t, filepath.Join(made.dir, sumsName)), read(t, filepath.Join(dir, "dist", sumsName))

@@ -7,7 +7,9 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -72,12 +74,8 @@ func (i Image) Write(path string) (digest string, err error) {
 
 func (i Image) index() (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, arch := range []string{"amd64", "arm64"} {
-		binary, ok := i.Binaries[arch]
-		if !ok {
-			return nil, fmt.Errorf("there is no binary for linux/%s", arch)
-		}
-		made, err := i.forArchitecture(arch, binary)
+	for _, arch := range slices.Sorted(maps.Keys(i.Binaries)) {
+		made, err := i.forArchitecture(arch, i.Binaries[arch])
 		if err != nil {
 			return nil, fmt.Errorf("image for linux/%s: %w", arch, err)
 		}

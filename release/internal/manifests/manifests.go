@@ -7,6 +7,7 @@ import (
 	_ "embed" // the templates
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -27,6 +28,49 @@ type Release struct {
 	Version string            // with its v
 	BaseURL string            // where the files of the release will be, without a slash at the end
 	Sums    map[string]string // SHA-256 by file name, in hexadecimal
+	Targets []target.Target   // the platforms that it was built for
+}
+
+// File is a file by which others install a release.
+type File struct {
+	Name string
+
+	template string
+	usable   func(target.Target) bool // which platforms the file can name
+	all      bool                     // it has to name all of these
+}
+
+// Files returns the files, in the order of their names.
+func Files() []File {
+	notWindows := func(t target.Target) bool { return t.OS != "windows" }
+	return []File{
+		{Name: "coppice.rb", template: formula, usable: notWindows, all: true},
+		{Name: "coppice.yaml", template: krewManifest, usable: func(target.Target) bool { return true }},
+		{Name: "install.sh", template: installScript, usable: notWindows},
+	}
+}
+
+// Missing returns the platforms that a release for some platforms lacks for the file, in words, or "".
+func (f File) Missing(built []target.Target) string {
+	var missing []string
+	found := false
+	for _, t := range target.All() {
+		switch {
+		case !f.usable(t):
+		case slices.Contains(built, t):
+			found = true
+		default:
+			missing = append(missing, t.String())
+		}
+	}
+	switch {
+	case f.all && len(missing) > 0:
+		return strings.Join(missing, ", ") + " besides"
+	case !found:
+		return "one of " + strings.Join(missing, ", ")
+	default:
+		return ""
+	}
 }
 
 // Summary is what Coppice is, in the words of the package managers.
@@ -45,20 +89,14 @@ func CheckURL(base string) error {
 	return nil
 }
 
-// Files returns the files by name.
-func (r Release) Files() (map[string][]byte, error) {
-	files := map[string][]byte{}
-	for name, text := range map[string]string{"install.sh": installScript, "coppice.yaml": krewManifest, "coppice.rb": formula} {
-		made, err := r.render(name, text)
-		if err != nil {
-			return nil, err
+// Render returns the text of a file.
+func (r Release) Render(f File) ([]byte, error) {
+	var targets []target.Target
+	for _, t := range r.Targets {
+		if f.usable(t) {
+			targets = append(targets, t)
 		}
-		files[name] = made
 	}
-	return files, nil
-}
-
-func (r Release) render(name, text string) ([]byte, error) {
 	functions := template.FuncMap{
 		"sum": func(file string) (string, error) {
 			if sum, ok := r.Sums[file]; ok {
@@ -72,7 +110,7 @@ func (r Release) render(name, text string) ([]byte, error) {
 			return target.Target{OS: system, Arch: arch}.Archive(r.Version)
 		},
 	}
-	parsed, err := template.New(name).Funcs(functions).Parse(text)
+	parsed, err := template.New(f.Name).Funcs(functions).Parse(f.template)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +119,6 @@ func (r Release) render(name, text string) ([]byte, error) {
 		Release
 		Summary string
 		Targets []target.Target
-	}{r, Summary, target.All()})
+	}{r, Summary, targets})
 	return made.Bytes(), err
 }

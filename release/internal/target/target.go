@@ -1,7 +1,11 @@
 // Package target names the platforms that a release is built for, and the files of each.
 package target
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Target is a platform, in Go's terms.
 type Target struct{ OS, Arch string }
@@ -15,6 +19,23 @@ func All() []Target {
 		}
 	}
 	return all
+}
+
+// ParseList reads platforms with commas between them, and returns each once, in the order of All. The
+// empty list is all platforms.
+func ParseList(list string) ([]Target, error) {
+	if list == "" {
+		return All(), nil
+	}
+	chosen := map[Target]bool{}
+	for name := range strings.SplitSeq(list, ",") {
+		t, err := Parse(name)
+		if err != nil {
+			return nil, err
+		}
+		chosen[t] = true
+	}
+	return slices.DeleteFunc(All(), func(t Target) bool { return !chosen[t] }), nil
 }
 
 // Parse reads a platform as Target.String writes it.
