@@ -45,6 +45,10 @@ func TestNodeProxy(t *testing.T) {
 		"another method":   {http.MethodPost, "here/proxy/run/a/b", http.StatusOK, "POST /run/a/b"},
 		"no node":          {http.MethodGet, "nowhere/proxy/healthz", http.StatusNotFound, `nodes \"nowhere\" not found`},
 		"another process":  {http.MethodGet, "elsewhere/proxy/healthz", http.StatusServiceUnavailable, "cannot reach the agent of node elsewhere"},
+		"the usual port":   {http.MethodGet, "here:10250/proxy/pods", http.StatusOK, "GET /pods"},
+		"a scheme as well": {http.MethodGet, "https:here:10250/proxy/pods", http.StatusOK, "GET /pods"},
+		"without TLS":      {http.MethodGet, "http:here:10250/proxy/pods", http.StatusOK, "GET /pods"},
+		"its usual port":   {http.MethodGet, "elsewhere:10250/proxy/pods", http.StatusServiceUnavailable, "cannot reach the agent of node elsewhere"},
 		"another port":     {http.MethodGet, "elsewhere:22/proxy/", http.StatusBadRequest, "address not allowed"},
 		"what is no name":  {http.MethodGet, "a:b:c:d/proxy/", http.StatusBadRequest, `invalid node request`},
 		"an unknown agent": {http.MethodGet, "https:elsewhere:/proxy/", http.StatusServiceUnavailable, "cannot reach the agent of node elsewhere"},
@@ -82,12 +86,16 @@ func TestNodeProxyStreamsNeedCreate(t *testing.T) {
 		if status, text := forge(t, s.acting(user), forged{method: http.MethodGet, path: "/api/v1/nodes/here/proxy/pods"}); status != http.StatusOK {
 			t.Errorf("%s reads: %d %s", user, status, text)
 		}
-		if status := s.upgrade(t, user, "/api/v1/nodes/here/proxy/exec/a/b/c"); status != want {
-			t.Errorf("%s opens a stream: %d, want %d", user, status, want)
+		for _, node := range []string{"here", "here:10250", "https:here:10250"} {
+			if status := s.upgrade(t, user, "/api/v1/nodes/"+node+"/proxy/exec/a/b/c"); status != want {
+				t.Errorf("%s opens a stream to %s: %d, want %d", user, node, status, want)
+			}
 		}
 	}
-	if status, text := forge(t, s.acting("nobody"), forged{method: http.MethodGet, path: "/api/v1/nodes/here/proxy/pods"}); status != http.StatusForbidden {
-		t.Errorf("nobody reads: %d %s", status, text)
+	for _, node := range []string{"here", "here:10250", "https:here:10250"} {
+		if status, text := forge(t, s.acting("nobody"), forged{method: http.MethodGet, path: "/api/v1/nodes/" + node + "/proxy/pods"}); status != http.StatusForbidden {
+			t.Errorf("nobody reads %s: %d %s", node, status, text)
+		}
 	}
 }
 

@@ -46,9 +46,11 @@ func TestParts(t *testing.T) {
 // reachesAgent returns an error unless nodes/proxy leads to the agent of the node with the pod web.
 func reachesAgent(ctx context.Context, client kubernetes.Interface) error {
 	for path, want := range map[string]string{"healthz": "ok", "pods": `"items":[{"metadata":{"name":"web"`, "containerLogs/default/web/c": ""} {
-		text, err := client.CoreV1().RESTClient().Get().Resource("nodes").Name("node-1").SubResource("proxy").Suffix(path).DoRaw(ctx)
-		if err != nil || !strings.Contains(string(text), want) {
-			return fmt.Errorf("%s of the agent: %q, %w", path, text, err)
+		for _, node := range []string{"node-1", "node-1:10250", "https:node-1:10250"} {
+			text, err := client.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix(path).DoRaw(ctx)
+			if err != nil || !strings.Contains(string(text), want) {
+				return fmt.Errorf("%s of the agent of %s: %q, %w", path, node, text, err)
+			}
 		}
 	}
 	if text, err := client.CoreV1().RESTClient().Get().Resource("nodes").Name("node-1").SubResource("proxy").Suffix("metrics").DoRaw(ctx); err == nil {

@@ -48,7 +48,9 @@ func TestLocate(t *testing.T) {
 		"a loopback in IPv6": {aNode(real, "::ffff:127.0.0.1", 10250), "", "22", "", "address not allowed", false},
 		"what is no address": {aNode(real, "localhost", 10250), "", "22", "", "address not allowed", false},
 		"a link-local one":   {aNode(real, "169.254.169.254", 10250), "", "80", "", "address not allowed", false},
-		"a simulated node":   {aNode("simulated://1", "192.0.2.1", 0), "", "80", "", "node worker is simulated: it has no ports", false},
+		"a simulated node":   {aNode("simulated://1", "192.0.2.1", 0), "", "80", "", "error trying to reach service: node worker is simulated, and nothing listens at its ports", false},
+		"the usual port":     {aNode(real, "192.0.2.1", 0), "https", "10250", "", "cannot reach the agent of node worker, which runs in another process and serves neither logs nor streams", false},
+		"not the usual port": {aNode(real, "192.0.2.1", 10260), "https", "10250", "https://192.0.2.1:10250", "", false},
 	} {
 		asked = ""
 		got, transport, err := e.locate(test.node, test.scheme, test.port)
@@ -87,6 +89,14 @@ func TestSource(t *testing.T) {
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/nodes/worker/proxy"+of+"?a=b", http.NoBody))
 		if got := w.Body.String(); got != want {
 			t.Errorf("%q: %s, want %s", of, got, want)
+		}
+	}
+	for port, isAgent := range map[string]bool{"": true, "10250": true, "10260": false, "010250": false, "0": false} {
+		if _, err := e.handler(aNode("simulated://1", "", 0), "https", port, "pods", nil); (err == nil) != isAgent || err != nil && !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("port %q: %v, want the agent: %t", port, err, isAgent)
+		}
+		if _, err := e.handler(aNode("simulated://1", "", 10260), "https", port, "pods", nil); (err == nil) != (port == "" || port == "10260") {
+			t.Errorf("port %q of an agent that names 10260: %v", port, err)
 		}
 	}
 	other := aNode("simulated://1", "", 0)

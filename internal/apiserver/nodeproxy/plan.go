@@ -10,16 +10,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+// agentPort is the port of an agent whose Node names none: that of kubelets. An agent in this process
+// listens at no port, so that its Node cannot name one.
+const agentPort = 10250
+
 // isAgent reports whether a port of a node is that of its agent. So is no port.
 func isAgent(node *corev1.Node, port string) bool {
 	own := node.Status.DaemonEndpoints.KubeletEndpoint.Port
-	return port == "" || own != 0 && port == strconv.Itoa(int(own))
+	if own == 0 {
+		own = agentPort
+	}
+	return port == "" || port == strconv.Itoa(int(own))
 }
 
 // machine returns the address at which other ports of a node are reached.
 func machine(node *corev1.Node) (string, error) {
 	if strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "simulated:") {
-		return "", apierrors.NewBadRequest(fmt.Sprintf("node %s is simulated: it has no ports", node.Name))
+		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: node %s is simulated, and nothing listens at its ports", node.Name))
 	}
 	for _, at := range node.Status.Addresses {
 		if at.Type != corev1.NodeInternalIP {
