@@ -35,6 +35,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 	"github.com/coppice-dev/coppice/internal/eventrecorder"
+	"github.com/coppice-dev/coppice/internal/pace"
 )
 
 // workers is the number of pods that are reconciled concurrently.
@@ -84,6 +85,7 @@ type Agent struct {
 	endings map[types.UID]*ending // guarded by mu; of pods that are being deleted
 
 	admissions admissions
+	failures   *pace.Failures
 	events     *eventrecorder.Recorder
 
 	movedByHand bool
@@ -103,7 +105,7 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{
 		lease: cmp.Or(c.Lease, DefaultLease), registered: c.Registered,
 		client: c.Client, runtime: c.Runtime, nodes: map[string]Node{}, clock: c.Clock, log: c.Logger, records: map[types.UID]*record{},
-		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand, admissions: newAdmissions(), events: eventrecorder.New(c.Client, component),
+		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand, admissions: newAdmissions(), failures: pace.NewFailures(c.Logger, c.Clock), events: eventrecorder.New(c.Client, component),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[types.UID](),
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: c.Clock}),
 	}
@@ -242,7 +244,7 @@ func (a *Agent) work(ctx context.Context) {
 			return
 		}
 		if err := a.reconcile(ctx, uid); err != nil && ctx.Err() == nil {
-			a.log.WarnContext(ctx, "pod not reconciled", "uid", uid, "error", err)
+			a.failures.Warn(ctx, "pod not reconciled", string(uid), err, "uid", uid)
 			a.queue.AddRateLimited(uid)
 		} else {
 			a.queue.Forget(uid)

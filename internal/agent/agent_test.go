@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,8 +87,14 @@ func aNode(name string) agent.Node {
 // run runs the agent until the test ends.
 func (h *host) run() {
 	h.t.Helper()
+	h.runWith(slog.New(slog.DiscardHandler))
+}
+
+// runWith runs the agent with a logger until the test ends.
+func (h *host) runWith(log *slog.Logger) {
+	h.t.Helper()
 	a, err := agent.New(agent.Config{
-		Client: h, Runtime: simulated.New(clock.RealClock{}), Nodes: []agent.Node{aNode("n")}, Logger: slog.New(slog.DiscardHandler),
+		Client: h, Runtime: simulated.New(clock.RealClock{}), Nodes: []agent.Node{aNode("n")}, Logger: log,
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -298,5 +306,34 @@ func TestPodsOfTheAgent(t *testing.T) {
 	}
 	if p, err := h.agent.Pod("other", "web"); !apierrors.IsNotFound(err) {
 		t.Errorf("in another namespace: %v, %v", p, err)
+	}
+}
+
+// Pods whose removal or whose status is refused take few lines of the log, however often the agent tries.
+func TestRefusedPodsTakeFewLines(t *testing.T) {
+	refusal := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	for name, refuse := range map[string]func(*host){
+		"not removed": func(h *host) {
+			h.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refusal })
+		},
+		"not reconciled": func(h *host) { h.refuse = func(string) error { return refusal } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t)
+				refuse(h)
+				for i := range 40 {
+					h.create(fmt.Sprint("p-", i), nil)
+					h.mark(fmt.Sprint("p-", i))
+				}
+				var logged strings.Builder
+				h.runWith(slog.New(slog.NewTextHandler(&logged, nil)))
+				time.Sleep(time.Minute + 20*time.Second)
+				synctest.Wait()
+				if lines := strings.Count(logged.String(), "level=WARN"); lines < 10 || lines > 20 || !strings.Contains(logged.String(), name) {
+					t.Errorf("%d lines about 40 pods:\n%s", lines, logged.String())
+				}
+			})
+		})
 	}
 }

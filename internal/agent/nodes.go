@@ -110,7 +110,7 @@ func (a *Agent) keepNodes(ctx context.Context) {
 				nodes.remove(n.Name)
 				return
 			case err != nil && ctx.Err() == nil:
-				a.log.WarnContext(ctx, "heartbeat not sent", "node", n.Name, "error", err)
+				a.failures.Warn(ctx, "heartbeat not sent", n.Name, err, "node", n.Name)
 			}
 			nodes.add(node)
 		})
@@ -144,7 +144,7 @@ func (a *Agent) keepRegistering(ctx context.Context, n Node, nodes *roster) {
 			return
 		}
 		if ctx.Err() == nil {
-			a.log.WarnContext(ctx, "node not registered", "node", n.Name, "error", err)
+			a.failures.Warn(ctx, "node not registered", n.Name, err, "node", n.Name)
 		}
 		if !a.pause(ctx, retryAfter) {
 			return

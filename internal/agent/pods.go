@@ -237,7 +237,7 @@ func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		a.log.WarnContext(ctx, "pod not removed", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		a.failures.Warn(ctx, "pod not removed", pod.Namespace+"/"+pod.Name, err, "pod", pod.Namespace+"/"+pod.Name)
 		return fmt.Errorf("remove pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

@@ -44,6 +44,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/collector/client"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/pace"
 	"github.com/coppice-dev/coppice/internal/queue"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
@@ -57,7 +58,9 @@ type Collector struct {
 	reads  reads
 	stats  *counters
 	log    *slog.Logger
-	clock  clock.PassiveClock
+	// failures logs what fails again and again.
+	failures *pace.Failures
+	clock    clock.PassiveClock
 
 	barrier *barrier.Barrier
 	breaker *breaker.Breaker

@@ -155,15 +155,16 @@ func New(api client.Interface, config Config) *Collector {
 	}
 	stats := &counters{}
 	c := &Collector{
-		api:     countedAPI{api, stats},
-		config:  config,
-		queue:   config.Queue,
-		state:   state,
-		stats:   stats,
-		log:     config.Logger,
-		clock:   config.Clock,
-		breaker: breaker.New(config.Breaker, config.Clock),
-		journal: journal{size: config.Records},
+		api:      countedAPI{api, stats},
+		config:   config,
+		queue:    config.Queue,
+		state:    state,
+		stats:    stats,
+		log:      config.Logger,
+		failures: pace.NewFailures(config.Logger, config.Clock),
+		clock:    config.Clock,
+		breaker:  breaker.New(config.Breaker, config.Clock),
+		journal:  journal{size: config.Records},
 	}
 	c.barrier = barrier.New(barrier.Config{
 		Reader: c.api, Graph: state, Requeue: state.queue.Add, Clock: config.Clock, Lists: config.Lists,

@@ -67,7 +67,8 @@ func (c *Collector) warn(ctx context.Context, regarding ownership.Object, reason
 	}
 	c.stats.events.Add(1)
 	if err := c.config.Events.Warn(ctx, regarding, reason, message); err != nil && !pace.IsUnreachable(err) {
-		c.log.WarnContext(ctx, "event not written", "object", client.RefOf(regarding).String(), "reason", reason, "error", err)
+		object := client.RefOf(regarding).String()
+		c.failures.Warn(ctx, "event not written", object, err, "object", object, "reason", reason)
 	}
 }
 

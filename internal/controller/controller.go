@@ -48,6 +48,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/pace"
 )
 
 // Back-off for a key whose reconciliation fails.
@@ -140,8 +142,9 @@ func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.With
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
+	failures := pace.NewFailures(log, clock)
 	for range c.Workers {
-		running.Go(func() { c.work(ctx, log, queue) })
+		running.Go(func() { c.work(ctx, log, failures, queue) })
 	}
 	<-ctx.Done()
 	return nil
@@ -192,7 +195,7 @@ func (s Source) forget(obj any) {
 	}
 }
 
-func (c *Controller) work(ctx context.Context, log *slog.Logger, queue workqueue.TypedRateLimitingInterface[cache.ObjectName]) {
+func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.Failures, queue workqueue.TypedRateLimitingInterface[cache.ObjectName]) {
 	for {
 		key, shutdown := queue.Get()
 		if shutdown {
@@ -205,8 +208,11 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, queue workqueue
 				queue.AddAfter(key, again)
 			}
 		case ctx.Err() != nil:
+		case isStaleCache(err):
+			log.DebugContext(ctx, "not reconciled", "controller", c.Name, "object", key, "error", err)
+			queue.AddRateLimited(key)
 		default:
-			log.Log(ctx, levelOf(err, queue.NumRequeues(key)), "not reconciled", "controller", c.Name, "object", key, "error", err)
+			failures.Warn(ctx, "not reconciled", key.String(), err, "controller", c.Name, "object", key)
 			queue.AddRateLimited(key)
 		}
 		queue.Done(key)
@@ -219,15 +225,6 @@ func IgnoreNotFound(err error) error {
 		return nil
 	}
 	return err
-}
-
-// levelOf returns the level at which an error is logged that came after so many failures in a row. What
-// is refused, by a quota for example, is refused again until somebody changes that: once is enough.
-func levelOf(err error, failures int) slog.Level {
-	if isStaleCache(err) || (failures > 0 && apierrors.IsForbidden(err)) {
-		return slog.LevelDebug
-	}
-	return slog.LevelWarn
 }
 
 // isStaleCache reports whether an error only means that the cache was behind.

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/pace"
 )
 
 // No expectations are kept for an owner that is gone, even if the watch missed its deletion.
@@ -86,7 +88,7 @@ func TestLogLevelOfErrors(t *testing.T) {
 					return 0, c.err
 				}}
 				queue.Add(cache.ObjectName{Namespace: "ns", Name: "web"})
-				controller.work(t.Context(), log, queue)
+				controller.work(t.Context(), log, pace.NewFailures(log, clock.RealClock{}), queue)
 				if got := logged.String(); calls != 2 || strings.Count(got, "\n") != 1 || !strings.Contains(got, c.want) || !strings.Contains(got, "object=ns/web") {
 					t.Errorf("%d calls, logged %q; want a retry and one line with %s", calls, got, c.want)
 				}
@@ -125,25 +127,27 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// What is refused is logged as a warning once, until it succeeds; a stale cache never is.
-func TestLevelOfErrors(t *testing.T) {
-	pods := corev1.Resource("pods")
-	refused := fmt.Errorf("create a pod: %w", apierrors.NewForbidden(pods, "a", errors.New("exceeded quota")))
-	for name, test := range map[string]struct {
-		err      error
-		failures int
-		want     slog.Level
-	}{
-		"refused":              {refused, 0, slog.LevelWarn},
-		"refused again":        {refused, 1, slog.LevelDebug},
-		"refused among others": {errors.Join(refused, refused), 3, slog.LevelDebug},
-		"failed again":         {apierrors.NewInternalError(errors.New("broken")), 3, slog.LevelWarn},
-		"stale":                {apierrors.NewConflict(pods, "a", errors.New("changed")), 0, slog.LevelDebug},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := levelOf(test.err, test.failures); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
-		})
-	}
+// Objects that are refused again and again take few lines of the log, however often they are tried.
+func TestRepeatedFailuresTakeFewLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		tries, requests, done := 0, make(chan Request), make(chan error)
+		controller := &Controller{Name: "test", Workers: 1, Requests: requests, Reconcile: func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+			tries++
+			return 0, fmt.Errorf("create a pod: %w", apierrors.NewForbidden(corev1.Resource("pods"), key.Name, errors.New("exceeded quota")))
+		}}
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { done <- controller.Run(ctx, slog.New(slog.NewTextHandler(&logged, nil)), clock.RealClock{}) }()
+		for i := range 300 {
+			requests <- Request{Key: cache.ObjectName{Namespace: "ns", Name: fmt.Sprint("web-", i)}}
+		}
+		time.Sleep(time.Minute)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if lines := strings.Count(logged.String(), "\n"); tries < 3000 || lines != 10 {
+			t.Errorf("%d lines for %d tries, want 10:\n%s", lines, tries, logged.String())
+		}
+	})
 }

@@ -61,6 +61,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/pace"
 	"github.com/coppice-dev/coppice/internal/protection"
 )
 
@@ -111,6 +112,7 @@ type Controller struct {
 	order      Order
 	settle     time.Duration
 	log        *slog.Logger
+	failures   *pace.Failures
 	clock      clock.PassiveClock
 
 	queue   workqueue.TypedDelayingInterface[string] // names of namespaces
@@ -178,6 +180,7 @@ func New(config Config) (*Controller, error) {
 		order:      config.Order,
 		settle:     config.Settle,
 		log:        config.Logger,
+		failures:   pace.NewFailures(config.Logger, config.Clock),
 		clock:      config.Clock,
 
 		queue:        workqueue.NewTypedDelayingQueue[string](),
@@ -314,7 +317,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) {
 		c.log.DebugContext(ctx, "namespace has changed since it was read", "namespace", name, "error", err)
 		after = c.backoff.When(name)
 	case err != nil:
-		c.log.WarnContext(ctx, "namespace sync failed", "namespace", name, "error", err)
+		c.failures.Warn(ctx, "namespace sync failed", name, err, "namespace", name)
 		after = c.backoff.When(name)
 	case after == never:
 		c.forget(name)

@@ -3,7 +3,9 @@ package namespaces
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -240,5 +242,32 @@ func TestR22_ManyHangingObjects(t *testing.T) {
 		}
 		w.release(configMaps)
 		w.goneWithin("shop", maxBackoff+time.Second)
+	})
+}
+
+// A webhook that refuses every deletion takes one line of the log in a minute for each kind of contents, however many
+// objects and tries there are.
+func TestRefusedContentsTakeFewLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFakeServer(t, everyType...)
+		for i := range 300 {
+			w.create("shop", configMaps, fmt.Sprint("c-", i))
+		}
+		w.before = func(request string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if strings.HasPrefix(request, "delete") {
+				w.broken[request] = apierrors.NewInternalError(errors.New("failed calling webhook"))
+			}
+		}
+		w.terminating("shop")
+		var logged strings.Builder
+		w.run(func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&logged, nil)) })
+		time.Sleep(time.Minute - time.Second)
+		synctest.Wait()
+		tries := w.count("deletecollection configmaps") + w.count("delete configmaps")
+		if lines := strings.Count(logged.String(), "level=WARN"); lines != 1 || tries < 10 {
+			t.Errorf("%d lines, want 1, for %d tries:\n%s", lines, tries, logged.String())
+		}
 	})
 }

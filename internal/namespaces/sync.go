@@ -100,12 +100,13 @@ func (c *Controller) delete(ctx context.Context, name string, t *termination, su
 	}
 	for i, content := range step.Contents {
 		survey.Sweep(content.Resource, errs[i])
-		log := c.log.With("namespace", name, "stage", survey.Order.Name(step.Stage), "resource", content.Resource.GroupResource(), "objects", len(content.Active))
+		resource := content.Resource.GroupResource()
+		of := []any{"namespace", name, "stage", survey.Order.Name(step.Stage), "resource", resource, "objects", len(content.Active)}
 		if errs[i] != nil {
-			log.WarnContext(ctx, "contents of namespace not deleted", "error", errs[i])
+			c.failures.Warn(ctx, "contents of namespace not deleted", name+"/"+resource.String(), errs[i], of...)
 			continue
 		}
-		log.InfoContext(ctx, "deleted contents of namespace")
+		c.log.InfoContext(ctx, "deleted contents of namespace", of...)
 	}
 }
 

@@ -44,6 +44,9 @@ func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error 
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		s.unplace(pod.UID, node) // gone, or bound by another scheduler: the watch will show it
 		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		s.unplace(pod.UID, node) // it goes with its namespace, where nothing starts any more
+		return nil
 	}
 	s.unplace(pod.UID, node)
 	return fmt.Errorf("bind pod %s to node %s: %w", name, node, err)

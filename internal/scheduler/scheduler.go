@@ -36,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/eventrecorder"
+	"github.com/coppice-dev/coppice/internal/pace"
 	"github.com/coppice-dev/coppice/internal/pods"
 	"github.com/coppice-dev/coppice/internal/scheduler/placement"
 )
@@ -68,6 +69,7 @@ type Scheduler struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
 	podsNeeded sync.Once
+	failures   *pace.Failures
 	events     *eventrecorder.Recorder
 	startPods  chan struct{} // closed by podsNeeded
 	handlers   atomic.Pointer[[]cache.ResourceEventHandlerRegistration]
@@ -93,7 +95,7 @@ func New(c Config) (*Scheduler, error) {
 		pods:  c.Pods, namespaces: c.Namespaces,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Clock: c.Clock}),
-		startPods: make(chan struct{}), events: eventrecorder.New(c.Client, corev1.DefaultSchedulerName),
+		startPods: make(chan struct{}), failures: pace.NewFailures(c.Logger, c.Clock), events: eventrecorder.New(c.Client, corev1.DefaultSchedulerName),
 		cluster: placement.NewCluster(), placed: map[types.UID]string{}, unschedulable: map[cache.ObjectName]placement.Unplaced{},
 	}
 	if err := s.nodes.SetTransform(essentials); err != nil {
@@ -192,7 +194,7 @@ func (s *Scheduler) work(ctx context.Context) {
 			return
 		}
 		if err := s.reconcile(ctx, name); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "pod not scheduled", "pod", name.String(), "error", err)
+			s.failures.Warn(ctx, "pod not scheduled", name.String(), err, "pod", name.String())
 			s.queue.AddRateLimited(name)
 		} else {
 			s.queue.Forget(name)

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +54,13 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 // run runs the scheduler until the test ends.
 func (c *cluster) run() {
 	c.t.Helper()
-	s, err := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+	c.runWith(slog.New(slog.DiscardHandler))
+}
+
+// runWith runs the scheduler with a logger until the test ends.
+func (c *cluster) runWith(log *slog.Logger) {
+	c.t.Helper()
+	s, err := New(Config{Client: c, Logger: log})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -329,5 +338,39 @@ func TestReasonIsReportedOnce(t *testing.T) {
 		if i > 0 && name == "large" {
 			t.Errorf("reasons were reported of %v", c.patched)
 		}
+	}
+}
+
+// Pods that cannot be bound take a few lines of the log in a minute. Pods of a namespace that is being deleted take
+// none, and one request each: they go with it.
+func TestFailedBindingsTakeFewLines(t *testing.T) {
+	terminating := apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("it is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for name, test := range map[string]struct {
+		err         error
+		lines       int
+		least, most int // requests
+	}{
+		"a webhook":               {apierrors.NewInternalError(errors.New("failed calling webhook")), 10, 200, 10000},
+		"a terminating namespace": {terminating, 0, 40, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, node("a", "100"))
+				for i := range 40 {
+					c.create(pod(fmt.Sprint("p-", i), "1"))
+				}
+				c.refuse = func(string) error { return test.err }
+				var logged bytes.Buffer
+				c.runWith(slog.New(slog.NewTextHandler(&logged, nil)))
+				time.Sleep(time.Minute - time.Second)
+				synctest.Wait()
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if lines := strings.Count(logged.String(), "\n"); lines != test.lines || len(c.bound) < test.least || len(c.bound) > test.most {
+					t.Errorf("%d lines, want %d, and %d requests:\n%s", lines, test.lines, len(c.bound), logged.String())
+				}
+			})
+		})
 	}
 }

@@ -17,6 +17,9 @@ import (
 	"k8s.io/client-go/informers"
 	flowcontrolclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/pace"
 )
 
 // keepEvery is the interval at which the default objects are put right: upstream's.
@@ -72,9 +75,10 @@ type keeper struct {
 func (k keeper) run(ctx context.Context, log *slog.Logger, deleted <-chan struct{}) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
+	failures := pace.NewFailures(log, clock.RealClock{})
 	for {
 		if err := k.ensure(ctx); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "default flow schemas not put right", "error", err)
+			failures.Warn(ctx, "default flow schemas not put right", "", err)
 		}
 		select {
 		case <-ctx.Done():

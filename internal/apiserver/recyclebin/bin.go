@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/pace"
 	"github.com/coppice-dev/coppice/internal/sealed"
 	"github.com/coppice-dev/coppice/internal/undo"
 )
@@ -111,12 +112,13 @@ func (b *Bin) Close() error {
 
 // Follow keeps what is removed from the store until ctx ends.
 func (b *Bin) Follow(ctx context.Context) error {
+	failures := pace.NewFailures(b.log, b.clock)
 	for ctx.Err() == nil {
 		err := b.follow(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the end was asked for
 		}
-		b.log.WarnContext(ctx, "the recycle bin does not follow the store", "error", err)
+		failures.Warn(ctx, "the recycle bin does not follow the store", "", err)
 		select {
 		case <-b.clock.After(retryDelay):
 		case <-ctx.Done():

@@ -35,6 +35,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/pace"
 )
 
 const (
@@ -78,6 +79,7 @@ type Runtime struct {
 	cgroups       string // the parent of the sandboxes' cgroups
 	clock         clock.WithTicker
 	log           *slog.Logger
+	failures      *pace.Failures
 	cache         *podCache
 
 	tokens *tokens
@@ -153,7 +155,7 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	}
 	r := &Runtime{
 		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
-		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, cache: newPodCache(),
+		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, failures: pace.NewFailures(c.Logger, c.Clock), cache: newPodCache(),
 		tokens: newTokens(c.Objects, c.Clock), pods: map[types.UID]*corev1.Pod{}, troubles: map[types.UID]trouble{},
 	}
 	if _, err := r.look(ctx); err != nil {

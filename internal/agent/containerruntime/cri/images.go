@@ -48,7 +48,7 @@ func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container
 func (r *Runtime) pull(ctx context.Context, of *corev1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	all, err := pullSecrets(ctx, r.objects, of)
 	if err != nil {
-		r.log.WarnContext(ctx, "pull secrets not used", "pod", of.Namespace+"/"+of.Name, "error", err)
+		r.failures.Warn(ctx, "pull secrets not used", of.Namespace+"/"+of.Name, err, "pod", of.Namespace+"/"+of.Name)
 	}
 	secrets := matching(all, spec.Image)
 	if len(secrets) == 0 {

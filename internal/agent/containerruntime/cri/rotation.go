@@ -49,7 +49,7 @@ func (r *Runtime) rotate(ctx context.Context, size int64) {
 				continue
 			}
 			if err := r.rotateLog(ctx, uid, i, size); err != nil {
-				r.log.WarnContext(ctx, "log not rotated", "uid", uid, "container", i.Container, "error", err)
+				r.failures.Warn(ctx, "log not rotated", string(uid)+"/"+i.Container, err, "uid", uid, "container", i.Container)
 			}
 		}
 	}

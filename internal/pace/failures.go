@@ -1,0 +1,156 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// firstSilence is the time from the first line about a failure to the second one; each is twice as
+	// long as the one before, up to longestSilence.
+	firstSilence, longestSilence = time.Minute, 30 * time.Minute
+	// mostAlike is the number of lines in a minute about different objects that fail for the same reason.
+	mostAlike = 10
+	// mostFailures bounds the failures that are kept.
+	mostFailures = 4096
+	// longestReason bounds the part of an error, in bytes, by which reasons are told apart.
+	longestReason = 256
+)
+
+// Failures logs failures that repeat. An object that fails for the same reason again and again is logged with
+// back-off, and objects that fail for the same reason only some times in a minute. NewFailures makes one. It is safe
+// for concurrent use.
+type Failures struct {
+	log   *slog.Logger
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	known   map[failure]*silence  // guarded by mu
+	reasons map[string]*alikeness // guarded by mu
+}
+
+// failure is what fails, and why.
+type failure struct{ object, reason string }
+
+// silence is the time in which a failure is not logged again.
+type silence struct {
+	until  time.Time
+	length time.Duration
+	left   int // not logged since the last line
+}
+
+// alikeness counts the lines about objects that fail for one reason.
+type alikeness struct {
+	since  time.Time
+	logged int
+	left   int // not logged since the last line
+}
+
+// NewFailures returns a Failures that has logged nothing yet.
+func NewFailures(log *slog.Logger, clock clock.PassiveClock) *Failures {
+	return &Failures{log: log, clock: clock, known: map[failure]*silence{}, reasons: map[string]*alikeness{}}
+}
+
+// Warn logs that something failed with an object, unless the same failure was logged lately. The line has the
+// attributes and the error, the number of times that the object has failed since its last line (repeated), and the
+// number of other objects that were left out (alike).
+func (f *Failures) Warn(ctx context.Context, message, object string, err error, attributes ...any) {
+	repeated, alike, isDue := f.add(failure{object, message + ": " + reasonOf(err, object)})
+	if !isDue {
+		return
+	}
+	attributes = append(attributes, "error", err)
+	if repeated > 0 {
+		attributes = append(attributes, "repeated", repeated)
+	}
+	if alike > 0 {
+		attributes = append(attributes, "alike", alike)
+	}
+	f.log.WarnContext(ctx, message, attributes...) //nolint:sloglint // the constant is that of the caller
+}
+
+// add counts a failure. It reports whether the failure is to be logged, and how many have not been.
+func (f *Failures) add(what failure) (repeated, alike int, isDue bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.clock.Now()
+	s := f.known[what]
+	switch {
+	case s == nil || now.Sub(s.until) > s.length: // it is new, or has not failed for long
+		f.makeRoomLocked(now)
+		s = &silence{}
+		f.known[what] = s
+	case now.Before(s.until):
+		s.left++
+		return 0, 0, false
+	}
+	s.length = min(max(firstSilence, 2*s.length), longestSilence)
+	s.until = now.Add(s.length)
+
+	a := f.reasons[what.reason]
+	if a == nil {
+		a = &alikeness{since: now}
+		f.reasons[what.reason] = a
+	}
+	if now.Sub(a.since) >= time.Minute {
+		a.since, a.logged = now, 0
+	}
+	if a.logged++; a.logged > mostAlike {
+		a.left++
+		s.left++
+		return 0, 0, false
+	}
+	repeated, alike = s.left, a.left
+	s.left, a.left = 0, 0
+	return repeated, alike, true
+}
+
+// makeRoomLocked forgets what has not failed for long if much is kept, and everything if that is not enough.
+func (f *Failures) makeRoomLocked(now time.Time) {
+	if len(f.known) < mostFailures && len(f.reasons) < mostFailures {
+		return
+	}
+	for what, s := range f.known {
+		if now.Sub(s.until) > s.length {
+			delete(f.known, what)
+		}
+	}
+	clear(f.reasons)
+	if len(f.known) >= mostFailures/2 {
+		clear(f.known)
+	}
+}
+
+// reasonOf returns the text of an error without numbers and without the names of the object, so that the same failure
+// of another object has the same reason. An answer of a server counts without the words around it, which may name
+// the object that was tried first.
+func reasonOf(err error, object string) string {
+	text := err.Error()
+	names := strings.FieldsFunc(object, func(r rune) bool { return r == '/' })
+	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		text = answer.ErrStatus.Message
+		if details := answer.ErrStatus.Details; details != nil {
+			names = append(names, details.Name)
+		}
+	}
+	text = text[:min(len(text), 4*longestReason)]
+	for _, name := range names {
+		if name != "" {
+			text = strings.ReplaceAll(text, name, "")
+		}
+	}
+	text = strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
+	return strings.Clone(text[:min(len(text), longestReason)])
+}
